@@ -11,7 +11,7 @@
 //! | storage | what it is |
 //! |---|---|
 //! | [`posix`] | one directory |
-//! | `striped` | RAID-0 over several directories |
+//! | [`striped`] | RAID-0 over several directories |
 //! | `emulated` | wraps another storage: one emulated device for each target |
 
 use std::ffi::{CString, OsStr};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 mod layout;
 pub mod posix;
+pub mod striped;
 
 pub use layout::{Layout, Piece, Pieces};
 

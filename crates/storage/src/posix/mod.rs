@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -107,6 +108,25 @@ impl PosixStorage {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The object's inode number on its device: unlike its id the same after a restart.
+    pub(crate) fn inode(&self, node: &NodeRef) -> io::Result<u64> {
+        Ok(sys::fstat(&own(node).fd)?.st_ino)
+    }
+
+    /// One of the object's current paths, relative to the top; of no use for one that has none left.
+    pub(crate) fn path_of(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
+        let path = sys::readlink(link(&own(node).fd), Vec::new())?.into_bytes();
+        let top = sys::readlink(link(&own(&self.root).fd), Vec::new())?.into_bytes();
+        let inner = path.strip_prefix(&top[..]).ok_or(Errno::XDEV)?;
+        Ok(inner.strip_prefix(b"/").unwrap_or(inner).to_vec())
+    }
+
+    /// Looks a relative path up from the top.
+    pub(crate) fn resolve(&self, path: &[u8]) -> io::Result<NodeRef> {
+        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        names.map(OsStr::from_bytes).try_fold(self.root(), |dir, name| self.lookup(&dir, name))
     }
 
     fn node(&self, fd: OwnedFd) -> io::Result<Arc<PosixNode>> {

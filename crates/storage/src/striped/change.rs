@@ -1,0 +1,356 @@
+//! Operations that change several targets, each in the order that makes it safe (see the [module](super)).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
+use crate::posix::PosixStorage;
+use crate::{FileRef, NodeRef, SetAttr, Storage};
+
+/// A directory and a name in it.
+type Name<'a> = (&'a NodeRef, &'a OsStr);
+
+/// Owner of the objects on the targets but the first.
+pub(super) fn me() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+impl StripedStorage {
+    /// Makes a name with `op` on every target, target 0 last.
+    pub(super) fn make(
+        &self,
+        parent: &NodeRef,
+        name: &OsStr,
+        op: impl Fn(usize, &NodeRef) -> io::Result<NodeRef>,
+    ) -> io::Result<NodeRef> {
+        self.expect_free(parent, name)?;
+        let _tree = self.tree.read();
+        let _name = self.name_lock(parent, name).write();
+        let parent = own(parent);
+        if !gone(&self.targets[0].lookup(parent.first(), name))? {
+            return Err(Errno::EXIST.into());
+        }
+        self.expect_whole(parent)?;
+        let mut pieces = vec![None; self.targets.len()];
+        for target in (0..self.targets.len()).rev() {
+            let dir = parent.on(target)?;
+            let made = fault::step().and_then(|()| match op(target, dir) {
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) && target > 0 => {
+                    self.remove_tree(target, dir, name)?;
+                    fault::step()?;
+                    op(target, dir)
+                }
+                made => made,
+            });
+            match made {
+                Ok(piece) => pieces[target] = Some(piece),
+                Err(error) => {
+                    for target in target + 1..self.targets.len() {
+                        // What stays is an orphan.
+                        let _ = self.remove_tree(target, parent.on(target)?, name);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let first = pieces[0].as_ref().expect("made last");
+        let (id, kind) = (first.id(), self.targets[0].getattr(first)?.mode & libc::S_IFMT);
+        Ok(Arc::new(StripedNode { pieces, id, kind }))
+    }
+
+    /// Removes a name with `op` on target 0, and then whatever has it elsewhere.
+    pub(super) fn remove(
+        &self,
+        parent: &NodeRef,
+        name: &OsStr,
+        op: fn(&PosixStorage, &NodeRef, &OsStr) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.expect_visible(parent, name)?;
+        let _tree = self.tree.read();
+        let _name = self.name_lock(parent, name).write();
+        let parent = own(parent);
+        fault::step()?;
+        op(&self.targets[0], parent.first(), name)?;
+        for target in 1..self.targets.len() {
+            let Some(dir) = &parent.pieces[target] else { continue };
+            fault::step()?;
+            if op(&self.targets[target], dir, name).is_err()
+                && let Err(error) = self.remove_tree(target, dir, name)
+            {
+                let dir = self.targets[target].path().display();
+                tracing::warn!(%error, target_dir = %dir, ?name, "a removed object's part stays as an orphan");
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes whatever a target (not target 0) has under a name. Directories there contain orphans only.
+    pub(super) fn remove_tree(&self, target: usize, dir: &NodeRef, name: &OsStr) -> io::Result<()> {
+        debug_assert!(target > 0, "target 0 decides");
+        let storage = &self.targets[target];
+        let node = match storage.lookup(dir, name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+            node => node?,
+        };
+        if storage.getattr(&node)?.mode & libc::S_IFMT != libc::S_IFDIR {
+            fault::step()?;
+            return storage.unlink(dir, name);
+        }
+        for entry in storage.readdir(&node)? {
+            if !matches!(entry.name.as_bytes(), b"." | b"..") {
+                self.remove_tree(target, &node, OsStr::from_bytes(entry.name.as_bytes()))?;
+            }
+        }
+        fault::step()?;
+        storage.rmdir(dir, name)
+    }
+
+    pub(super) fn change_name(&self, from: Name<'_>, to: Name<'_>, flags: u32) -> io::Result<()> {
+        self.expect_visible(from.0, from.1)?;
+        self.expect_free(to.0, to.1)?;
+        if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let _tree = self.tree.write();
+        let (from_dir, to_dir) = (own(from.0), own(to.0));
+        let from_inodes = self.inodes(from_dir, from.1)?;
+        let to_inodes = self.inodes(to_dir, to.1)?;
+        if from_inodes[0] == to_inodes[0] && from_inodes[0] != 0 && flags & libc::RENAME_NOREPLACE == 0 {
+            return Ok(()); // two names of one file: nothing changes, says POSIX
+        }
+        let entry = self.journal.begin(&Intent::Rename {
+            from: self.path(from_dir, from.1)?,
+            to: self.path(to_dir, to.1)?,
+            exchange: flags & libc::RENAME_EXCHANGE != 0,
+            from_inodes: from_inodes.clone(),
+            to_inodes: to_inodes.clone(),
+        })?;
+        fault::step()?;
+        self.targets[0].rename(from_dir.first(), from.1, to_dir.first(), to.1, flags)?;
+        let mut result = Ok(());
+        for target in 1..self.targets.len() {
+            let (Some(a), Some(b)) = (&from_dir.pieces[target], &to_dir.pieces[target]) else { continue };
+            let inodes = (from_inodes[target], to_inodes[target]);
+            let exchange = flags & libc::RENAME_EXCHANGE != 0;
+            if let Err(error) = self.settle(target, (a, from.1), (b, to.1), inodes, exchange) {
+                let dir = self.targets[target].path().display();
+                tracing::error!(%error, target_dir = %dir, from = ?from.1, to = ?to.1, "a rename failed on one target");
+                result = Err(error);
+            }
+        }
+        drop(entry);
+        result
+    }
+
+    /// Brings a target but the first to the state after a rename, from the one before it or after it: `from` and `to` are
+    /// the inode numbers that the names had before, 0 for none.
+    fn settle(
+        &self,
+        target: usize,
+        a: Name<'_>,
+        b: Name<'_>,
+        (from, to): (i64, i64),
+        exchange: bool,
+    ) -> io::Result<()> {
+        let storage = &self.targets[target];
+        let (at_a, at_b) = (self.inode(target, a)?, self.inode(target, b)?);
+        let rename = |a: Name<'_>, b: Name<'_>, flags| {
+            fault::step()?;
+            storage.rename(a.0, a.1, b.0, b.1, flags)
+        };
+        if exchange {
+            match (from != 0 && at_a == from, to != 0 && at_b == to) {
+                (true, true) => rename(a, b, libc::RENAME_EXCHANGE),
+                (true, false) if to == 0 => rename(a, b, 0),
+                (false, true) if from == 0 => rename(b, a, 0),
+                _ => Ok(()),
+            }
+        } else if from != 0 && at_b == from {
+            Ok(())
+        } else if from != 0 && at_a == from {
+            rename(a, b, 0).or_else(|_| {
+                // An orphan of another kind, or a directory of orphans, is in the way.
+                self.remove_tree(target, b.0, b.1)?;
+                rename(a, b, 0)
+            })
+        } else {
+            // The part is missing; what the name had belongs to the object that was replaced.
+            self.remove_tree(target, b.0, b.1)
+        }
+    }
+
+    fn inode(&self, target: usize, (dir, name): Name<'_>) -> io::Result<i64> {
+        match self.targets[target].lookup(dir, name) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(0),
+            node => Ok(self.targets[target].inode(&node?)? as i64),
+        }
+    }
+
+    /// What each target has under a name.
+    fn inodes(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<i64>> {
+        let dirs = parent.pieces.iter().enumerate();
+        dirs.map(|(target, dir)| dir.as_ref().map_or(Ok(0), |dir| self.inode(target, (dir, name)))).collect()
+    }
+
+    fn path(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<u8>> {
+        Ok([&self.targets[0].path_of(parent.first())?[..], b"/", name.as_bytes()].concat())
+    }
+
+    pub(super) fn change_attributes(
+        &self,
+        node: &StripedNode,
+        file: Option<&StripedFile>,
+        set: SetAttr,
+    ) -> io::Result<()> {
+        let first = file.map(|file| &file.pieces[0]);
+        let times = SetAttr { atime: set.atime, mtime: set.mtime, ..SetAttr::default() };
+        let others = SetAttr { size: None, atime: None, mtime: None, ..set };
+        if others != SetAttr::default() {
+            fault::step()?;
+            self.targets[0].setattr(node.first(), first, others)?;
+        }
+        if let Some(size) = set.size {
+            self.resize(node, file, size)?;
+        }
+        if times != SetAttr::default() {
+            let all = if node.is_file() && set.mtime.is_some() { self.targets.len() } else { 1 };
+            for target in (0..all).rev() {
+                let Some(piece) = &node.pieces[target] else { continue };
+                fault::step()?;
+                self.targets[target].setattr(piece, file.map(|file| &file.pieces[target]), times)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Truncates or extends to the logical `size`.
+    pub(super) fn resize(&self, node: &StripedNode, file: Option<&StripedFile>, size: u64) -> io::Result<()> {
+        if !node.is_file() {
+            return Err(if node.kind == libc::S_IFDIR { Errno::ISDIR } else { Errno::INVAL }.into());
+        }
+        if size > i64::MAX as u64 {
+            return Err(Errno::FBIG.into());
+        }
+        self.expect_whole(node)?;
+        let _tree = self.tree.read();
+        let first = self.targets[0].getattr(node.first())?;
+        let mut sizes = vec![first.size];
+        for target in 1..self.targets.len() {
+            sizes.push(self.targets[target].getattr(node.on(target)?)?.size);
+        }
+        let mut changes = self.resizes(&sizes, size);
+        if changes.is_empty() {
+            changes.push((0, first.size)); // for the times
+        }
+        let mut entry = None;
+        if changes.len() > 1 && first.nlink > 0 {
+            let inodes = (0..self.targets.len()).map(|target| Ok(self.targets[target].inode(node.on(target)?)? as i64));
+            let inodes = inodes.collect::<io::Result<_>>()?;
+            let path = self.targets[0].path_of(node.first())?;
+            entry = Some(self.journal.begin(&Intent::Truncate { path, inodes, size })?);
+        }
+        for (target, size) in changes {
+            fault::step()?;
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            self.targets[target].setattr(node.on(target)?, file.map(|file| &file.pieces[target]), set)?;
+        }
+        drop(entry);
+        Ok(())
+    }
+
+    /// The pieces to change, and to what size, for the file to have the logical `size`.
+    fn resizes(&self, sizes: &[u64], size: u64) -> Vec<(usize, u64)> {
+        let last = size.checked_sub(1).map(|last| self.layout.locate(last).0);
+        let wanted = |target: u32| self.layout.target_size(target, size);
+        let targets = (0u32..).zip(sizes);
+        // A piece may be shorter (a hole), but not longer; the one with the last byte must reach it.
+        let wrong = |target: u32, have: u64| have > wanted(target) || last == Some(target) && have < wanted(target);
+        targets.filter(|&(t, &have)| wrong(t, have)).map(|(t, _)| (t as usize, wanted(t))).collect()
+    }
+
+    pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
+        let striped = own(node);
+        if striped.is_file() {
+            self.expect_whole(striped)?;
+        }
+        let keep = flags & !libc::O_TRUNC;
+        let open = |target: usize| self.targets[target].open(striped.on(target)?, keep);
+        let pieces = (0..self.targets.len()).map(open).collect::<io::Result<_>>()?;
+        let file = StripedFile { pieces, node: node.clone() };
+        if flags & libc::O_TRUNC != 0 {
+            self.resize(striped, Some(&file), 0)?;
+        }
+        Ok(Arc::new(file))
+    }
+
+    /// Carries through what the journal holds, after a kill.
+    pub(super) fn recover(&self) -> io::Result<()> {
+        match self.journal.pending()? {
+            None => return self.journal.clear(),
+            Some(Intent::Rename { from, to, exchange, from_inodes, to_inodes }) => {
+                let ends = |target: &PosixStorage| -> io::Result<_> {
+                    let parent =
+                        |path: &[u8]| target.resolve(&path[..path.iter().rposition(|b| *b == b'/').unwrap_or(0)]);
+                    Ok((parent(&from)?, parent(&to)?))
+                };
+                let name =
+                    |path: &[u8]| OsStr::from_bytes(path.rsplit(|b| *b == b'/').next().unwrap_or(path)).to_owned();
+                let (a, b) = (name(&from), name(&to));
+                let (dir_a, dir_b) = ends(&self.targets[0])?;
+                let done = self.inode(0, (&dir_b, &b))? == from_inodes[0]
+                    && (!exchange || self.inode(0, (&dir_a, &a))? == to_inodes[0]);
+                for target in 1..if done { self.targets.len() } else { 0 } {
+                    match ends(&self.targets[target]) {
+                        Ok((dir_a, dir_b)) => {
+                            let inodes = (from_inodes[target], to_inodes[target]);
+                            self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, exchange)?;
+                        }
+                        Err(error) => tracing::error!(%error, target, "a rename's directory is missing on a target"),
+                    }
+                }
+                tracing::info!(done, from = %a.display(), to = %b.display(), "a rename was cut short");
+            }
+            Some(Intent::Truncate { path, inodes, size }) => {
+                let pieces: Vec<Option<NodeRef>> = (self.targets.iter().zip(&inodes))
+                    .map(|(target, inode)| {
+                        let piece = target.resolve(&path).ok()?;
+                        (target.inode(&piece).ok()? as i64 == *inode).then_some(piece)
+                    })
+                    .collect();
+                let path = String::from_utf8_lossy(&path);
+                if pieces.iter().all(Option::is_some) && pieces.len() == self.targets.len() {
+                    let sizes = (self.targets.iter().zip(pieces.iter().flatten()))
+                        .map(|(target, piece)| Ok(target.getattr(piece)?.size))
+                        .collect::<io::Result<Vec<u64>>>()?;
+                    for (target, size) in self.resizes(&sizes, size) {
+                        fault::step()?;
+                        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+                        let piece = pieces[target].as_ref().expect("just checked");
+                        self.targets[target].setattr(piece, None, set)?;
+                    }
+                    tracing::info!(%path, size, "a truncation was cut short; it is now done");
+                } else {
+                    tracing::warn!(%path, "a truncation was cut short, and the file is gone");
+                }
+            }
+        }
+        fault::step()?;
+        self.journal.clear()
+    }
+}
+
+/// Whether a look-up found nothing; other errors are passed on.
+fn gone<T>(found: &io::Result<T>) -> io::Result<bool> {
+    match found {
+        Ok(_) => Ok(false),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(true),
+            Some(code) => Err(io::Error::from_raw_os_error(code)),
+            None => Err(Errno::IO.into()),
+        },
+    }
+}

@@ -1,0 +1,124 @@
+//! Finds and mends what does not fit between the targets of a volume.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::{StripedError, StripedNode, StripedStorage, change, own, volume};
+use crate::{NodeRef, Storage};
+
+/// One object on one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The target, from 0.
+    pub target: usize,
+    /// Path from the volume's top.
+    pub path: PathBuf,
+    /// Whether it was mended.
+    pub repaired: bool,
+}
+
+/// What [`check`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Objects of all kinds that the volume has.
+    pub objects: u64,
+    /// On a target but not on target 0: left behind by a process that was killed. They only take space. Mended by
+    /// removing them.
+    pub orphans: Vec<Finding>,
+    /// On target 0 but not on the target. Mended by making them anew, except for regular files, whose bytes are lost:
+    /// restore such a file's part, or remove the file.
+    pub missing: Vec<Finding>,
+    /// Of another kind than on target 0. Never mended: someone changed the targets themselves.
+    pub mismatched: Vec<Finding>,
+}
+
+impl Report {
+    /// True if all is well, or was made so.
+    #[must_use]
+    pub fn clean(&self) -> bool {
+        [&self.orphans, &self.missing, &self.mismatched].into_iter().flatten().all(|finding| finding.repaired)
+    }
+}
+
+/// Compares the targets of a volume that is not in use. Opening it for this finishes what the journal holds.
+///
+/// # Errors
+/// As [`StripedStorage::create_or_open`], and errors reading the directories.
+pub fn check(dirs: &[PathBuf], repair: bool) -> Result<Report, StripedError> {
+    let storage = StripedStorage::assemble(dirs, None, false)?;
+    let mut report = Report::default();
+    walk(&storage, &storage.root(), Path::new(""), repair, &mut report).map_err(volume::at(&dirs[0]))?;
+    Ok(report)
+}
+
+fn names(storage: &StripedStorage, node: &StripedNode, target: usize, top: bool) -> io::Result<BTreeSet<OsString>> {
+    let Some(dir) = &node.pieces[target] else { return Ok(BTreeSet::new()) };
+    let names = storage.targets[target].readdir(dir)?.into_iter().map(|entry| entry.name.into_bytes());
+    let own = |name: &[u8]| {
+        matches!(name, b"." | b"..") || top && (name.starts_with(volume::RESERVED.as_bytes()) || name == b"lost+found")
+    };
+    Ok(names.filter(|name| !own(name)).map(|name| OsStr::from_bytes(&name).to_owned()).collect())
+}
+
+fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, report: &mut Report) -> io::Result<()> {
+    let node = own(dir);
+    let top = dir.id() == storage.root.id();
+    let first = names(storage, node, 0, top)?;
+    for target in 1..storage.targets.len() {
+        for name in names(storage, node, target, top)?.difference(&first) {
+            let repaired = repair && storage.remove_tree(target, node.on(target)?, name).is_ok();
+            report.orphans.push(Finding { target, path: path.join(name), repaired });
+        }
+    }
+    for name in &first {
+        report.objects += 1;
+        let mut child = storage.find(node, name)?;
+        for target in 1..storage.targets.len() {
+            if child.pieces[target].is_some() {
+                continue;
+            }
+            let piece = node.pieces[target].as_ref();
+            let mut finding = Finding { target, path: path.join(name), repaired: false };
+            if piece.is_some_and(|dir| storage.targets[target].lookup(dir, name).is_ok()) {
+                report.mismatched.push(finding);
+                continue;
+            }
+            if let (true, Some(dir)) = (repair, piece) {
+                child.pieces[target] = remake(storage, &child, target, dir, name).ok();
+                finding.repaired = child.pieces[target].is_some();
+            }
+            report.missing.push(finding);
+        }
+        if child.kind == libc::S_IFDIR {
+            let child: NodeRef = std::sync::Arc::new(child);
+            walk(storage, &child, &path.join(name), repair, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes what a target lacks and what holds no bytes.
+fn remake(
+    storage: &StripedStorage,
+    node: &StripedNode,
+    target: usize,
+    dir: &NodeRef,
+    name: &OsStr,
+) -> io::Result<NodeRef> {
+    let to = &storage.targets[target];
+    match node.kind {
+        libc::S_IFREG => Err(rustix::io::Errno::IO.into()),
+        libc::S_IFDIR => to.mkdir(dir, name, 0o700, change::me()),
+        libc::S_IFLNK => {
+            let link = storage.targets[0].readlink(node.first())?;
+            to.symlink(dir, name, OsStr::from_bytes(link.as_bytes()), change::me())
+        }
+        kind => {
+            let rdev = storage.targets[0].getattr(node.first())?.rdev;
+            to.mknod(dir, name, kind | 0o600, rdev, change::me())
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The intent journal: one record on target 0, written before an operation that several targets must take together.
+//!
+//! A record is there from before the first change until after the last. Opening the volume reads it: a record that is
+//! not whole belongs to an operation that had not begun; a whole one is carried through or found void (see
+//! [`recover`](super::StripedStorage::recover)). The model is a process killed at any moment: what was written stays in
+//! the page cache, so nothing is synced. After a power failure run [`check`](super::check).
+
+use std::io;
+use std::path::Path;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self as sys, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use super::fault;
+
+/// An operation under way. Paths are relative to the volume's top, as bytes; inode numbers are per target, 0 where there
+/// is nothing, kept as TOML's signed numbers.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Intent {
+    /// Target 0 is renamed first, so it tells whether the operation happened.
+    Rename { from: Vec<u8>, to: Vec<u8>, exchange: bool, from_inodes: Vec<i64>, to_inodes: Vec<i64> },
+    /// To be carried through.
+    Truncate { path: Vec<u8>, inodes: Vec<i64>, size: u64 },
+}
+
+pub(super) struct Journal(Mutex<OwnedFd>);
+
+/// The journal holds this operation's record. Dropping it ends the operation, unless the process was "killed".
+pub(super) struct Entry<'a>(MutexGuard<'a, OwnedFd>);
+
+impl Journal {
+    pub(super) fn open(dir: &Path) -> io::Result<Journal> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(Journal(Mutex::new(sys::open(dir.join(".sluice-journal"), flags, Mode::RUSR | Mode::WUSR)?)))
+    }
+
+    /// Waits until no other operation is in the journal, and enters this one.
+    pub(super) fn begin(&self, intent: &Intent) -> io::Result<Entry<'_>> {
+        let file = self.0.lock();
+        fault::step()?;
+        let body = toml::to_string(intent).map_err(io::Error::other)?;
+        let record = format!("sluice-journal 1 {} {:016x}\n{body}", body.len(), fnv1a(body.as_bytes()));
+        // One call, and the page cache takes it whole or up to a point that the checksum tells.
+        let written = rustix::io::pwrite(&*file, record.as_bytes(), 0)?;
+        let entry = Entry(file);
+        if written < record.len() {
+            return Err(rustix::io::Errno::NOSPC.into()); // dropping the entry clears the part
+        }
+        Ok(entry)
+    }
+
+    /// The operation that was under way when the process ended.
+    pub(super) fn pending(&self) -> io::Result<Option<Intent>> {
+        let file = self.0.lock();
+        let mut bytes = vec![0; sys::fstat(&*file)?.st_size as usize];
+        let len = rustix::io::pread(&*file, &mut bytes[..], 0)?;
+        Ok(parse(&bytes[..len]))
+    }
+
+    /// Forgets what [`Journal::pending`] returned.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        Ok(sys::ftruncate(&*self.0.lock(), 0)?)
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if fault::step().is_ok()
+            && let Err(error) = sys::ftruncate(&*self.0, 0)
+        {
+            // Harmless: carrying an operation through twice changes nothing, as inode numbers tell.
+            tracing::warn!(%error, "cannot clear the journal");
+        }
+    }
+}
+
+/// `None` if the record is not whole.
+pub(super) fn parse(bytes: &[u8]) -> Option<Intent> {
+    let (head, body) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+    let (len, sum) = head.strip_prefix("sluice-journal 1 ")?.split_once(' ')?;
+    let whole = len.parse() == Ok(body.len()) && u64::from_str_radix(sum, 16) == Ok(fnv1a(body.as_bytes()));
+    if whole { toml::from_str(body).ok() } else { None }
+}
+
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_record_comes_back_and_a_torn_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        let intent = Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9 };
+        let entry = journal.begin(&intent).unwrap();
+        let bytes = std::fs::read(dir.path().join(".sluice-journal")).unwrap();
+        assert_eq!(parse(&bytes), Some(intent));
+        for cut in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..cut]), None, "cut at {cut}");
+        }
+        drop(entry);
+        assert_eq!(journal.pending().unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(parse(&bytes), None);
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! RAID-0 over several directories.
+//!
+//! Every target holds the same tree of names. The bytes of a regular file are dealt out to its pieces on the targets by
+//! [`Layout`]; a piece that ends early is a hole. **Target 0 decides** what exists and holds owners, modes, link targets
+//! and extended attributes; the other targets' objects belong to the process's user, with modes 0600 and 0700 (so an
+//! owner's quota counts on target 0 only). The size of a file is what its longest-reaching piece implies, the time of its
+//! modification the latest of its pieces'. Hard links and special files work like everything else.
+//!
+//! # Crash safety
+//! The process may be killed at any moment; the next [`StripedStorage::create_or_open`] finds every operation done or not
+//! begun:
+//!
+//! * *Making* something (a hard link too) ends with target 0, *removing* begins there. What a kill leaves on other targets
+//!   is an *orphan*: not visible, and removed when its name is made again, or by [`check`].
+//! * *Renames*, and *truncations* that change several pieces, are first written to a journal on target 0.
+//! * Writes to several pieces are as atomic as any file system's: each piece may be written or not. An extension with
+//!   `fallocate` shows only when all its space is there. Setting the modification time may leave the later of the old and
+//!   the new one.
+//!
+//! Nothing is synced for this: the model is a process that dies, not a machine. After a power failure run [`check`].
+//!
+//! A file whose piece is missing (someone removed it on one target) gives `EIO` when opened, and a trace event names it.
+
+use std::borrow::Cow;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustix::io::Errno;
+
+use crate::posix::{PosixOptions, PosixStorage};
+use crate::{Attr, DirEntries, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, StatFs, Storage};
+
+mod change;
+mod check;
+mod fault;
+mod journal;
+mod volume;
+
+pub use check::{Finding, Report, check};
+use journal::{Intent, Journal};
+pub use volume::StripedError;
+
+/// How a volume is striped, fixed when it is made, and how its I/O is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripedOptions {
+    /// Stripe size in bytes.
+    pub stripe: u64,
+    /// As [`PosixOptions::direct`]. Stripes should then be a multiple of 4096 bytes.
+    pub direct: bool,
+}
+
+/// A striped volume; see the [module documentation](self).
+pub struct StripedStorage {
+    targets: Vec<PosixStorage>,
+    layout: Layout,
+    root: NodeRef,
+    journal: Journal,
+    /// Held for writing by renames, which change what paths in the journal mean, and for reading by everything else.
+    tree: RwLock<()>,
+    /// Keep the pieces of one name together: who changes a name holds its lock for writing, who looks it up for reading.
+    names: [RwLock<()>; 64],
+    hasher: RandomState,
+    _locks: Vec<File>,
+}
+
+struct StripedNode {
+    /// `None` where the piece is missing or of another kind.
+    pieces: Vec<Option<NodeRef>>,
+    /// Target 0's.
+    id: u64,
+    /// `S_IFMT` bits.
+    kind: u32,
+}
+
+struct StripedFile {
+    pieces: Vec<FileRef>,
+    /// For truncations, which need the file's path.
+    node: NodeRef,
+}
+
+impl Node for StripedNode {
+    fn id(&self) -> u64 {
+        self.id
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl OpenFile for StripedFile {
+    fn id(&self) -> u64 {
+        self.node.id()
+    }
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+    fn raw_fd(&self, target: usize) -> Option<RawFd> {
+        self.pieces[target].raw_fd(0)
+    }
+}
+
+impl StripedNode {
+    fn on(&self, target: usize) -> io::Result<&NodeRef> {
+        self.pieces[target].as_ref().ok_or_else(|| Errno::IO.into())
+    }
+
+    /// Target 0's piece, which every node has.
+    fn first(&self) -> &NodeRef {
+        self.pieces[0].as_ref().expect("a node comes from target 0")
+    }
+
+    fn is_file(&self) -> bool {
+        self.kind == libc::S_IFREG
+    }
+}
+
+impl StripedStorage {
+    /// Opens the volume on these directories, in the order in which it was made, or makes one if all are empty. Finishes
+    /// what a killed process left half done.
+    ///
+    /// # Errors
+    /// Anything that does not fit together. Nothing is changed then.
+    pub fn create_or_open(dirs: &[PathBuf], options: StripedOptions) -> Result<StripedStorage, StripedError> {
+        StripedStorage::assemble(dirs, Some(options.stripe), options.direct)
+    }
+
+    fn assemble(dirs: &[PathBuf], stripe: Option<u64>, direct: bool) -> Result<StripedStorage, StripedError> {
+        let (volume, locks) = volume::claim(dirs, stripe)?;
+        let open = |dir: &PathBuf| PosixStorage::open(dir, PosixOptions { direct }).map_err(volume::at(dir));
+        let targets = dirs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let pieces = targets.iter().map(|target| Some(target.root())).collect();
+        let root: NodeRef = Arc::new(StripedNode { pieces, id: targets[0].root().id(), kind: libc::S_IFDIR });
+        let storage = StripedStorage {
+            layout: Layout::striped(dirs.len() as u32, volume.stripe_bytes),
+            journal: Journal::open(&dirs[0]).map_err(volume::at(&dirs[0]))?,
+            root,
+            targets,
+            tree: RwLock::default(),
+            names: std::array::from_fn(|_| RwLock::default()),
+            hasher: RandomState::new(),
+            _locks: locks,
+        };
+        storage.recover().map_err(volume::at(&dirs[0]))?;
+        Ok(storage)
+    }
+
+    /// Names at the top that are the volume's own.
+    fn reserved(&self, parent: &NodeRef, name: &OsStr) -> bool {
+        parent.id() == self.root.id() && name.as_bytes().starts_with(volume::RESERVED.as_bytes())
+    }
+
+    /// Users cannot see the volume's own names, nor make them.
+    fn expect_free(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
+        if self.reserved(parent, name) { Err(Errno::ACCESS.into()) } else { Ok(()) }
+    }
+
+    fn expect_visible(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
+        if self.reserved(parent, name) { Err(Errno::NOENT.into()) } else { Ok(()) }
+    }
+
+    fn name_lock(&self, parent: &NodeRef, name: &OsStr) -> &RwLock<()> {
+        struct Name<'a>(u64, &'a OsStr);
+        impl Hash for Name<'_> {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                (self.0, self.1).hash(state);
+            }
+        }
+        &self.names[self.hasher.hash_one(Name(parent.id(), name)) as usize % self.names.len()]
+    }
+
+    /// Looks up all pieces. The caller holds the name's lock.
+    fn find(&self, parent: &StripedNode, name: &OsStr) -> io::Result<StripedNode> {
+        let first = self.targets[0].lookup(parent.first(), name)?;
+        let kind = self.targets[0].getattr(&first)?.mode & libc::S_IFMT;
+        let id = first.id();
+        let mut pieces = vec![Some(first)];
+        for (target, dir) in self.targets.iter().zip(&parent.pieces).skip(1) {
+            let piece = dir.as_ref().and_then(|dir| target.lookup(dir, name).ok());
+            let fits = |piece: &NodeRef| target.getattr(piece).is_ok_and(|attr| attr.mode & libc::S_IFMT == kind);
+            pieces.push(piece.filter(fits));
+        }
+        Ok(StripedNode { pieces, id, kind })
+    }
+
+    /// `EIO`, with a trace event that names what is missing where, unless the node is whole.
+    fn expect_whole(&self, node: &StripedNode) -> io::Result<()> {
+        let Some(missing) = node.pieces.iter().position(Option::is_none) else { return Ok(()) };
+        let path = self.targets[0].path_of(node.first()).unwrap_or_default();
+        tracing::error!(
+            path = %String::from_utf8_lossy(&path),
+            target_dir = %self.targets[missing].path().display(),
+            "this object's part on a target is missing or of another kind; \
+             check the volume, and restore the part or remove the object"
+        );
+        Err(Errno::IO.into())
+    }
+
+    /// One regular file's attributes from those of its pieces.
+    fn combine(&self, pieces: impl Iterator<Item = io::Result<(usize, Attr)>>) -> io::Result<Attr> {
+        let mut whole: Option<Attr> = None;
+        for piece in pieces {
+            let (target, piece) = piece?;
+            let size = self.layout.logical_size(target as u32, piece.size);
+            whole = Some(match whole {
+                None => Attr { size, ..piece },
+                Some(first) => Attr {
+                    size: first.size.max(size),
+                    blocks: first.blocks + piece.blocks,
+                    mtime: first.mtime.max(piece.mtime),
+                    ctime: first.ctime.max(piece.ctime),
+                    ..first
+                },
+            });
+        }
+        Ok(whole.expect("at least one target"))
+    }
+
+    /// Each target with the part of its file that a logical range covers: one stretch, as striping keeps the order.
+    fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (usize, u64, u64)> {
+        let (layout, end) = (self.layout, offset.saturating_add(len));
+        (0..layout.targets()).filter_map(move |target| {
+            let (from, to) = (layout.target_size(target, offset), layout.target_size(target, end));
+            (from < to).then_some((target as usize, from, to - from))
+        })
+    }
+}
+
+impl Storage for StripedStorage {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn describe(&self) -> String {
+        let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
+        match self.layout.stripe() {
+            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
+            None => format!("striped volume on {} alone", dirs[0]),
+        }
+    }
+
+    fn root(&self) -> NodeRef {
+        self.root.clone()
+    }
+
+    fn lookup(&self, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
+        self.expect_visible(parent, name)?;
+        let _tree = self.tree.read();
+        let _name = self.name_lock(parent, name).read();
+        Ok(Arc::new(self.find(own(parent), name)?))
+    }
+
+    fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
+        let node = own(node);
+        if !node.is_file() {
+            return self.targets[0].getattr(node.first());
+        }
+        let pieces = node.pieces.iter().enumerate().filter_map(|(target, piece)| Some((target, piece.as_ref()?)));
+        self.combine(pieces.map(|(target, piece)| Ok((target, self.targets[target].getattr(piece)?))))
+    }
+
+    fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
+        let pieces = open(file).pieces.iter().zip(&self.targets).enumerate();
+        self.combine(pieces.map(|(index, (piece, target))| Ok((index, target.getattr_open(piece)?))))
+    }
+
+    fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
+        self.change_attributes(own(node), file.map(open), set)?;
+        self.getattr(node)
+    }
+
+    fn readlink(&self, node: &NodeRef) -> io::Result<CString> {
+        self.targets[0].readlink(own(node).first())
+    }
+
+    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef> {
+        self.make(parent, name, |target, dir| match target {
+            0 => self.targets[0].mknod(dir, name, mode, rdev, owner),
+            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, change::me()),
+        })
+    }
+
+    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
+        self.make(parent, name, |target, dir| match target {
+            0 => self.targets[0].mkdir(dir, name, mode, owner),
+            _ => self.targets[target].mkdir(dir, name, 0o700, change::me()),
+        })
+    }
+
+    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef> {
+        let owner = |target| if target == 0 { owner } else { change::me() };
+        self.make(parent, name, |target, dir| self.targets[target].symlink(dir, name, to, owner(target)))
+    }
+
+    fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
+        self.expect_whole(own(node))?;
+        self.make(parent, name, |target, dir| self.targets[target].link(own(node).on(target)?, dir, name))
+    }
+
+    fn unlink(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
+        self.remove(parent, name, PosixStorage::unlink)
+    }
+
+    fn rmdir(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
+        self.remove(parent, name, PosixStorage::rmdir)
+    }
+
+    fn rename(
+        &self,
+        parent: &NodeRef,
+        name: &OsStr,
+        new_parent: &NodeRef,
+        new_name: &OsStr,
+        flags: u32,
+    ) -> io::Result<()> {
+        self.change_name((parent, name), (new_parent, new_name), flags)
+    }
+
+    fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
+        let mut entries = self.targets[0].readdir(own(node).first())?;
+        entries.retain(|entry| !self.reserved(node, OsStr::from_bytes(entry.name.as_bytes())));
+        Ok(entries)
+    }
+
+    fn statfs(&self) -> io::Result<StatFs> {
+        let mut sum = self.targets[0].statfs()?;
+        for target in &self.targets[1..] {
+            let one = target.statfs()?;
+            let blocks = |n: u64| (u128::from(n) * u128::from(one.frsize) / u128::from(sum.frsize.max(1))) as u64;
+            sum.blocks += blocks(one.blocks);
+            sum.bfree += blocks(one.bfree);
+            sum.bavail += blocks(one.bavail);
+            // Every file takes an inode on every target.
+            sum.files = sum.files.min(one.files);
+            sum.ffree = sum.ffree.min(one.ffree);
+            sum.namelen = sum.namelen.min(one.namelen);
+        }
+        Ok(sum)
+    }
+
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
+        self.targets[0].setxattr(own(node).first(), name, value, flags)
+    }
+
+    fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
+        self.targets[0].getxattr(own(node).first(), name)
+    }
+
+    fn listxattr(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
+        self.targets[0].listxattr(own(node).first())
+    }
+
+    fn removexattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<()> {
+        self.targets[0].removexattr(own(node).first(), name)
+    }
+
+    fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
+        self.open_pieces(node, flags)
+    }
+
+    fn create(
+        &self,
+        parent: &NodeRef,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+        owner: (u32, u32),
+    ) -> io::Result<(NodeRef, FileRef)> {
+        loop {
+            let made = self.mknod(parent, name, libc::S_IFREG | mode & 0o7777, 0, owner);
+            let node = match made {
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
+                    match self.lookup(parent, name) {
+                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue, // removed meanwhile
+                        found => found?,
+                    }
+                }
+                made => made?,
+            };
+            let file = self.open(&node, flags)?;
+            return Ok((node, file));
+        }
+    }
+
+    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        let pieces = &open(file).pieces;
+        // Devices flush side by side; the threads cost little next to that.
+        std::thread::scope(|scope| {
+            let jobs = pieces.iter().zip(&self.targets).skip(1);
+            let jobs: Vec<_> = jobs.map(|(piece, target)| scope.spawn(move || target.fsync(piece, metadata))).collect();
+            let first = self.targets[0].fsync(&pieces[0], metadata);
+            jobs.into_iter().map(|job| job.join().expect("fsync does not panic")).fold(first, Result::and)
+        })
+    }
+
+    fn fsync_dir(&self, node: &NodeRef) -> io::Result<()> {
+        (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node).on(target)?))
+    }
+
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+        let pieces = &open(file).pieces;
+        let how = match mode {
+            0 => libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_KEEP_SIZE => mode,
+            _ if mode == libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE => mode,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        for (target, from, len) in self.parts(offset, len) {
+            fault::step()?;
+            self.targets[target].fallocate(&pieces[target], how, from, len)?;
+        }
+        if mode == 0 && self.getattr_open(file)?.size < end {
+            self.resize(own(&open(file).node), Some(open(file)), end)?;
+        }
+        Ok(())
+    }
+
+    fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
+        let size = self.getattr_open(file)?.size;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        // The next data or hole of the file is the first of the targets' next ones.
+        let mut nearest = None;
+        for (target, piece) in (0u32..).zip(&open(file).pieces) {
+            let from = self.layout.target_size(target, offset);
+            let found = match self.targets[target as usize].seek_data(piece, from, whence) {
+                // Past the piece's end all is hole.
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => (whence == libc::SEEK_HOLE).then_some(from),
+                found => Some(found?),
+            };
+            let found = found.map(|at| self.layout.logical(target, at).max(offset));
+            nearest = [nearest, found].into_iter().flatten().min();
+        }
+        nearest.map(|at| at.min(size)).ok_or_else(|| Errno::NXIO.into())
+    }
+
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        self.targets[target].read(&open(file).pieces[target], 0, offset, bufs)
+    }
+
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.targets[target].write(&open(file).pieces[target], 0, offset, bufs)
+    }
+}
+
+/// # Panics
+/// If `node` is another storage's: a mistake in the program.
+fn own(node: &NodeRef) -> &StripedNode {
+    node.as_any().downcast_ref().expect("a node of another storage")
+}
+
+/// # Panics
+/// As [`own`].
+fn open(file: &FileRef) -> &StripedFile {
+    file.as_any().downcast_ref().expect("a file of another storage")
+}
+
+#[cfg(test)]
+mod tests;

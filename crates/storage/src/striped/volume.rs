@@ -1,0 +1,265 @@
+//! The volume file: what keeps a striped volume from being put together wrongly.
+//!
+//! Every target has a TOML file `.sluice-volume` at its top, written once when the volume is made, target 0's last. A
+//! lock on each top directory, which the kernel drops when the process ends, keeps a second process out.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// Names at the top of a target that start so belong to the volume, not to its users.
+pub(super) const RESERVED: &str = ".sluice-";
+const FILE: &str = ".sluice-volume";
+const FORMAT: u32 = 1;
+/// Largest stripe in bytes.
+const STRIPE_MAX: u64 = 1 << 40;
+
+/// Why a striped volume cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StripedError {
+    /// No directory given.
+    #[error("a striped volume needs at least one target directory")]
+    NoTargets,
+    /// Stripe size out of range.
+    #[error("a stripe of {0} bytes is out of range: give 1 byte to 1 TiB, best a multiple of 4096")]
+    Stripe(u64),
+    /// One directory given twice.
+    #[error("{dir} is given twice (or under two names): every target needs a directory of its own")]
+    Twice {
+        /// The second mention.
+        dir: PathBuf,
+    },
+    /// Another process has the volume open.
+    #[error("{dir} is in use by another process: stop that one, or unmount its mount, first")]
+    InUse {
+        /// The target.
+        dir: PathBuf,
+    },
+    /// Something else is in a directory that is to become a target.
+    #[error("{dir} is not empty and not part of a striped volume: give an empty directory to make a new volume")]
+    NotEmpty {
+        /// The target.
+        dir: PathBuf,
+    },
+    /// Some targets belong to a volume and this one does not.
+    #[error(
+        "{dir} has no {FILE} file but other targets have: is its disk mounted, and is it the right directory? \
+         A target cannot be replaced, because its part of every file is nowhere else"
+    )]
+    Missing {
+        /// The target.
+        dir: PathBuf,
+    },
+    /// Target of another volume.
+    #[error(
+        "{dir} belongs to another volume ({found}; the first target's is {expected}): give the targets of one volume"
+    )]
+    Foreign {
+        /// The target.
+        dir: PathBuf,
+        /// Its volume.
+        found: String,
+        /// The first target's volume.
+        expected: String,
+    },
+    /// Targets in the wrong order.
+    #[error(
+        "{dir} is target {found} of its volume but was given as target {expected}: give the targets in their order"
+    )]
+    Order {
+        /// The target.
+        dir: PathBuf,
+        /// Its place.
+        found: u32,
+        /// Where it was given.
+        expected: u32,
+    },
+    /// Too few or too many targets.
+    #[error("the volume in {dir} has {found} targets but {expected} were given: give all of them")]
+    Count {
+        /// The target.
+        dir: PathBuf,
+        /// Targets of the volume.
+        found: u32,
+        /// Targets given.
+        expected: u32,
+    },
+    /// Another stripe size than the volume's.
+    #[error(
+        "the volume in {dir} has stripes of {found} bytes, not {expected}: the size is fixed when a volume is made"
+    )]
+    WrongStripe {
+        /// The target.
+        dir: PathBuf,
+        /// The volume's, in bytes.
+        found: u64,
+        /// The one asked for, in bytes.
+        expected: u64,
+    },
+    /// Written by another version.
+    #[error(
+        "{file} has format {found}, this program knows {FORMAT}: use the version that made the volume, or a newer one"
+    )]
+    Format {
+        /// The volume file.
+        file: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Not a volume file.
+    #[error("{file} is damaged ({reason}): restore it from another target's, which differs only in `index`")]
+    Damaged {
+        /// The volume file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("{path}: {error}")]
+    Io {
+        /// Of what.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// For use with `map_err`: adds the path to an error.
+pub(super) fn at<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> StripedError {
+    move |error| StripedError::Io { path: path.to_owned(), error: error.into() }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Volume {
+    format: u32,
+    pub(super) volume: String,
+    pub(super) stripe_bytes: u64,
+    targets: u32,
+    index: u32,
+}
+
+impl Volume {
+    pub(super) fn parse(text: &str, file: &Path) -> Result<Volume, StripedError> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let damaged = |reason: String| StripedError::Damaged { file: file.to_owned(), reason };
+        // The format first: what else is in the file depends on it.
+        let version: Version = toml::from_str(text).map_err(|error| damaged(error.message().to_owned()))?;
+        if version.format != FORMAT {
+            return Err(StripedError::Format { file: file.to_owned(), found: version.format });
+        }
+        let volume: Volume = toml::from_str(text).map_err(|error| damaged(error.message().to_owned()))?;
+        if !(1..=STRIPE_MAX).contains(&volume.stripe_bytes) || volume.index >= volume.targets {
+            return Err(damaged("stripe_bytes or index out of range".to_owned()));
+        }
+        Ok(volume)
+    }
+
+    fn read(dir: &Path) -> Result<Option<Volume>, StripedError> {
+        let file = dir.join(FILE);
+        match fs::read(&file) {
+            Ok(bytes) => Volume::parse(&String::from_utf8_lossy(&bytes), &file).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(at(&file)(error)),
+        }
+    }
+
+    /// Written beside and renamed: the file is there whole or not at all.
+    fn write(&self, dir: &Path) -> Result<(), StripedError> {
+        let (new, file) = (dir.join(".sluice-volume.new"), dir.join(FILE));
+        let text = format!(
+            "# A target of a striped volume. Do not change or move this file.\n{}",
+            toml::to_string(self).expect("plain numbers and strings")
+        );
+        fs::write(&new, text).and_then(|()| File::open(&new)?.sync_all()).map_err(at(&new))?;
+        fs::rename(&new, &file).map_err(at(&file))
+    }
+}
+
+/// Checks that the directories are the targets of one volume, in order, making the volume if they are all empty.
+/// Returns the volume and the locks that keep it from being opened twice. Without a `stripe` only opens.
+pub(super) fn claim(dirs: &[PathBuf], stripe: Option<u64>) -> Result<(Volume, Vec<File>), StripedError> {
+    if dirs.is_empty() {
+        return Err(StripedError::NoTargets);
+    }
+    if let Some(stripe) = stripe.filter(|stripe| !(1..=STRIPE_MAX).contains(stripe)) {
+        return Err(StripedError::Stripe(stripe));
+    }
+    let (mut seen, mut locks, mut volumes) = (Vec::new(), Vec::new(), Vec::new());
+    for dir in dirs {
+        let lock = File::open(dir).map_err(at(dir))?;
+        let meta = lock.metadata().map_err(at(dir))?;
+        if seen.contains(&(meta.dev(), meta.ino())) {
+            return Err(StripedError::Twice { dir: dir.clone() });
+        }
+        seen.push((meta.dev(), meta.ino()));
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StripedError::InUse { dir: dir.clone() }),
+            result => result.map_err(at(dir))?,
+        }
+        locks.push(lock);
+        volumes.push(Volume::read(dir)?);
+    }
+    let targets = dirs.len() as u32;
+    if volumes[0].is_none() {
+        // Target 0's file is written last, so a volume without it is one whose making was cut short, or a mistake.
+        for dir in dirs {
+            if !empty(dir).map_err(at(dir))? {
+                return Err(match volumes.iter().any(Option::is_some) {
+                    true => StripedError::Missing { dir: dirs[0].clone() },
+                    false => StripedError::NotEmpty { dir: dir.clone() },
+                });
+            }
+        }
+        let Some(stripe) = stripe else { return Err(StripedError::Missing { dir: dirs[0].clone() }) };
+        let random = Path::new("/proc/sys/kernel/random/uuid");
+        let id = fs::read_to_string(random).map_err(at(random))?.trim().to_owned();
+        for (index, dir) in dirs.iter().enumerate().rev() {
+            super::fault::step().map_err(at(dir))?;
+            let volume =
+                Volume { format: FORMAT, volume: id.clone(), stripe_bytes: stripe, targets, index: index as u32 };
+            volume.write(dir)?;
+            volumes[index] = Some(volume);
+        }
+    }
+    let mut checked: Vec<Volume> = Vec::new();
+    for (expected, (dir, volume)) in dirs.iter().zip(volumes).enumerate() {
+        let (dir, expected) = (dir.clone(), expected as u32);
+        let Some(volume) = volume else { return Err(StripedError::Missing { dir }) };
+        let first = checked.first().unwrap_or(&volume);
+        if volume.volume != first.volume {
+            return Err(StripedError::Foreign { dir, found: volume.volume.clone(), expected: first.volume.clone() });
+        }
+        if volume.targets != targets {
+            return Err(StripedError::Count { dir, found: volume.targets, expected: targets });
+        }
+        if volume.index != expected {
+            return Err(StripedError::Order { dir, found: volume.index, expected });
+        }
+        let stripe = stripe.unwrap_or(first.stripe_bytes);
+        if volume.stripe_bytes != stripe {
+            return Err(StripedError::WrongStripe { dir, found: volume.stripe_bytes, expected: stripe });
+        }
+        checked.push(volume);
+    }
+    Ok((checked.swap_remove(0), locks))
+}
+
+/// Whether nothing but the volume's own files and a file system's `lost+found` is there.
+fn empty(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name != "lost+found" && !name.as_encoded_bytes().starts_with(RESERVED.as_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
