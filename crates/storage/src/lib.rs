@@ -12,14 +12,17 @@
 //! |---|---|
 //! | [`posix`] | one directory |
 //! | [`striped`] | RAID-0 over several directories |
-//! | `emulated` | wraps another storage: one emulated device for each target |
+//! | [`emulated`] | wraps another storage: one emulated device for each target |
+//! | [`null`] | does nothing, at once: for measuring what is around it |
 
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+pub mod emulated;
 mod layout;
+pub mod null;
 pub mod posix;
 pub mod striped;
 
@@ -155,6 +158,11 @@ pub trait Storage: Send + Sync {
     /// True if service times are emulated. Every output that shows a figure must then say so.
     fn emulated(&self) -> bool {
         false
+    }
+
+    /// What the emulated devices have done, one for each target; empty if nothing is emulated.
+    fn device_stats(&self) -> Vec<emulated::DeviceStats> {
+        Vec::new()
     }
 
     // ---- namespace -------------------------------------------------------------------------------------------

@@ -1,0 +1,314 @@
+//! One emulated device with its queue, in real time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, Thread};
+
+use parking_lot::Mutex;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::{Timespec, clock_gettime};
+use serde::Serialize;
+use sluice_device::{Command, Device, Pending};
+
+/// Unit of placement on the device.
+const EXTENT: u64 = 64 << 20;
+/// The end of each wait that is spent spinning: the kernel's wake-up takes about this long.
+const SPIN_NS: u64 = 15_000;
+
+/// How much later than due calls returned, in nanoseconds, upper bounds within 1/8 of the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TimerError {
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+}
+
+/// What one emulated device has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceStats {
+    /// Commands served.
+    pub requests: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Time that the device was at work, in nanoseconds. All times but the timer's are the model's.
+    pub busy_ns: u64,
+    /// Of that, moving the arm.
+    pub seek_ns: u64,
+    /// Of that, waiting for the platter.
+    pub rotation_ns: u64,
+    /// Sum of the distances between where a command ended and where the next started, in bytes.
+    pub distance_bytes: u64,
+    /// Commands for which the real I/O took longer than the model's. Many of them mean that the real storage is too slow
+    /// for this emulation.
+    pub overruns: u64,
+    /// Error of the timer, for all other commands.
+    pub timer: TimerError,
+}
+
+impl DeviceStats {
+    /// Share of the busy time spent seeking, 0 to 1.
+    #[must_use]
+    pub fn seek_share(&self) -> f64 {
+        self.seek_ns as f64 / self.busy_ns.max(1) as f64
+    }
+
+    /// Mean distance between commands, in bytes.
+    #[must_use]
+    pub fn mean_distance_bytes(&self) -> f64 {
+        self.distance_bytes as f64 / self.requests.max(1) as f64
+    }
+}
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    places: Mutex<Places>,
+}
+
+struct State {
+    device: Box<dyn Device>,
+    /// In the order of arrival; `waiting[i]` is who waits for `pending[i]`.
+    pending: Vec<Pending>,
+    waiting: Vec<Arc<Ticket>>,
+    busy: bool,
+    /// When the last command was due.
+    free_at_ns: u64,
+    stats: DeviceStats,
+    errors: Histogram,
+}
+
+struct Ticket {
+    /// When the command is due; 0 until it was picked.
+    due_ns: AtomicU64,
+    thread: Thread,
+}
+
+impl Queue {
+    pub(super) fn new(device: Box<dyn Device>) -> Queue {
+        let places = Places::new(device.capacity_bytes() / EXTENT);
+        let state = State {
+            device,
+            pending: Vec::new(),
+            waiting: Vec::new(),
+            busy: false,
+            free_at_ns: 0,
+            stats: DeviceStats::default(),
+            errors: Histogram::default(),
+        };
+        Queue { state: Mutex::new(state), places: Mutex::new(places) }
+    }
+
+    /// Address and length on the device of a range of a target's file, in one part unless it lies in extents apart.
+    pub(super) fn place(&self, file: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
+        let mut places = self.places.lock();
+        let mut parts: Vec<(u64, u64)> = Vec::with_capacity(1);
+        let end = offset.saturating_add(len);
+        let mut at = offset;
+        while at < end {
+            let extent = at / EXTENT;
+            let address = places.of(file, extent) * EXTENT + at % EXTENT;
+            let len = (EXTENT - at % EXTENT).min(end - at);
+            match parts.last_mut() {
+                Some(last) if last.0 + last.1 == address => last.1 += len,
+                _ => parts.push((address, len)),
+            }
+            at += len;
+        }
+        parts
+    }
+
+    /// Queues the command, does the real `io` meanwhile, and returns when the device has served the command.
+    pub(super) fn serve<R>(&self, command: Command, io: impl FnOnce() -> R) -> R {
+        let ticket = Arc::new(Ticket { due_ns: AtomicU64::new(0), thread: thread::current() });
+        {
+            let mut state = self.state.lock();
+            state.pending.push(Pending { command, arrived_ns: now_ns() });
+            state.waiting.push(ticket.clone());
+            if !state.busy {
+                state.dispatch();
+            }
+        }
+        let result = io();
+        let mut due = ticket.due_ns.load(Ordering::Acquire);
+        while due == 0 {
+            thread::park();
+            due = ticket.due_ns.load(Ordering::Acquire);
+        }
+        let waited = sleep_until(due);
+        let mut state = self.state.lock();
+        if waited {
+            state.errors.record(now_ns().saturating_sub(due));
+        } else {
+            state.stats.overruns += 1;
+        }
+        state.busy = false;
+        state.dispatch();
+        result
+    }
+
+    pub(super) fn stats(&self) -> DeviceStats {
+        let state = self.state.lock();
+        let errors = &state.errors;
+        let timer = TimerError { p50_ns: errors.percentile(50), p99_ns: errors.percentile(99), max_ns: errors.max };
+        DeviceStats { timer, ..state.stats }
+    }
+}
+
+impl State {
+    /// Starts the next command, if any.
+    fn dispatch(&mut self) {
+        let Some(oldest) = self.pending.first() else { return };
+        // The device starts when it is free and something is there, whenever the threads get round to say so; it cannot
+        // know what arrives later.
+        let start = self.free_at_ns.max(oldest.arrived_ns);
+        let here = self.pending.partition_point(|pending| pending.arrived_ns <= start);
+        let picked = self.device.pick(start, &self.pending[..here]);
+        let command = self.pending.remove(picked).command;
+        let ticket = self.waiting.remove(picked);
+        let service = self.device.service(start, command);
+        self.busy = true;
+        self.free_at_ns = start + service.total_ns;
+        self.stats.requests += 1;
+        self.stats.bytes += command.len;
+        self.stats.busy_ns += service.total_ns;
+        self.stats.seek_ns += service.seek_ns;
+        self.stats.rotation_ns += service.rotation_ns;
+        self.stats.distance_bytes += service.distance_bytes;
+        ticket.due_ns.store(self.free_at_ns.max(1), Ordering::Release);
+        ticket.thread.unpark();
+    }
+}
+
+/// Which extent of the device holds which extent of which file.
+struct Places {
+    of: HashMap<(u64, u64), u64>,
+    /// The reverse.
+    owner: Vec<(u64, u64)>,
+    next: u64,
+    extents: u64,
+}
+
+impl Places {
+    fn new(extents: u64) -> Places {
+        Places { of: HashMap::new(), owner: Vec::new(), next: 0, extents: extents.max(1) }
+    }
+
+    fn of(&mut self, file: u64, extent: u64) -> u64 {
+        let key = (file, extent);
+        if let Some(place) = self.of.get(&key) {
+            return *place;
+        }
+        let place = self.next;
+        self.next = (self.next + 1) % self.extents;
+        match self.owner.get_mut(place as usize) {
+            Some(owner) => {
+                let old = std::mem::replace(owner, key);
+                self.of.remove(&old);
+            }
+            None => self.owner.push(key),
+        }
+        self.of.insert(key, place);
+        place
+    }
+}
+
+/// Counts in buckets that are 1/8 of their value wide.
+struct Histogram {
+    counts: [u32; 512],
+    total: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: [0; 512], total: 0, max: 0 }
+    }
+}
+
+impl Histogram {
+    fn bucket(value: u64) -> usize {
+        let shift = (63 - (value | 8).leading_zeros() as usize) - 3;
+        (shift << 3) + (value >> shift) as usize
+    }
+
+    fn record(&mut self, value: u64) {
+        self.counts[Self::bucket(value)] += 1;
+        self.total += 1;
+        self.max = self.max.max(value);
+    }
+
+    fn percentile(&self, percent: u64) -> u64 {
+        let rank = (self.total * percent).div_ceil(100);
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank && seen > 0 {
+                let shift = (bucket >> 3).saturating_sub(1);
+                let top = bucket as u64 - ((shift as u64) << 3);
+                return (top << shift | ((1 << shift) - 1)).min(self.max);
+            }
+        }
+        0
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Returns at that time, at the earliest. False if it was past already.
+fn sleep_until(due_ns: u64) -> bool {
+    thread_local!(static PRECISE: () = {
+        // By default the kernel may round a thread's timers up by 50 us.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    });
+    PRECISE.with(|()| ());
+    let now = now_ns();
+    if now >= due_ns {
+        return false;
+    }
+    if due_ns - now > SPIN_NS {
+        let wake = due_ns - SPIN_NS;
+        let wake = Timespec { tv_sec: (wake / 1_000_000_000) as _, tv_nsec: (wake % 1_000_000_000) as _ };
+        while clock_nanosleep_absolute(ClockId::Monotonic, &wake) == Err(rustix::io::Errno::INTR) {}
+    }
+    while now_ns() < due_ns {
+        std::hint::spin_loop();
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn percentiles_are_upper_bounds(mut values in proptest::collection::vec(prop_oneof![0u64..100, any::<u64>()], 1..50)) {
+            let mut histogram = Histogram::default();
+            values.iter().for_each(|value| histogram.record(*value));
+            values.sort_unstable();
+            let exact = values[(values.len() * 50).div_ceil(100) - 1];
+            let bound = histogram.percentile(50);
+            prop_assert!(bound >= exact && bound - exact <= exact / 8, "{} for {}", bound, exact);
+            prop_assert_eq!(histogram.percentile(100), *values.last().unwrap());
+        }
+
+        #[test]
+        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..5), 1..100)) {
+            let mut places = Places::new(7);
+            for (file, extent) in touches {
+                let place = places.of(file, extent);
+                prop_assert!(place < 7);
+                prop_assert_eq!(places.of(file, extent), place);
+                prop_assert!(places.of.len() <= 7);
+                prop_assert_eq!(places.of.values().filter(|p| **p == place).count(), 1);
+            }
+        }
+    }
+}

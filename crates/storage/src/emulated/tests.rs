@@ -1,0 +1,108 @@
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Instant;
+
+use super::*;
+use crate::null::NullStorage;
+
+/// A disk whose commands take microseconds, so that tests need not wait.
+fn fast_model() -> tempfile::NamedTempFile {
+    let mut text = sluice_device::models()[0].text.to_owned();
+    for (from, to) in [
+        ("rotation_rpm = 7200", "rotation_rpm = 100000.0"),
+        ("seek_track_to_track_ms = 1.0", "seek_track_to_track_ms = 0.0"),
+        ("seek_average_ms = 8.5", "seek_average_ms = 0.05"),
+        ("seek_full_stroke_ms = 18.0", "seek_full_stroke_ms = 0.1"),
+        ("flush_ms = 8.3", "flush_ms = 0.2"),
+    ] {
+        assert!(text.contains(from));
+        text = text.replace(from, to);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn emulated(layout: Layout) -> (Emulated, FileRef) {
+    let model = fast_model();
+    let storage =
+        Emulated::new(Arc::new(NullStorage::new(layout, 1 << 40)), model.path().to_str().unwrap(), 1).unwrap();
+    let node = storage.lookup(&storage.root(), "1".as_ref()).unwrap();
+    let file = storage.open(&node, libc::O_RDWR).unwrap();
+    (storage, file)
+}
+
+#[test]
+fn a_call_takes_at_least_the_models_time() {
+    let (storage, file) = emulated(Layout::striped(2, 4096));
+    assert!(storage.emulated() && storage.describe().contains("emulated"));
+    assert_eq!(file.raw_fd(0), None);
+    let start = Instant::now();
+    for offset in [9 << 30, 0, 4096] {
+        assert_eq!(storage.read(&file, 1, offset, &mut [IoSliceMut::new(&mut [0; 4096])]).unwrap(), 4096);
+    }
+    storage.write(&file, 1, 0, &[IoSlice::new(&[0; 512])]).unwrap();
+    storage.fsync(&file, true).unwrap();
+    let elapsed = start.elapsed().as_nanos() as u64;
+    let [idle, used] = storage.device_stats()[..] else { panic!("two targets") };
+    assert_eq!((idle.requests, used.requests), (1, 5));
+    assert_eq!(used.bytes, 3 * 4096 + 512);
+    assert!(used.busy_ns <= elapsed && used.busy_ns > 4 * 110_000, "{used:?} in {elapsed} ns");
+    assert!(used.seek_share() < 1.0 && used.mean_distance_bytes() > 0.0);
+}
+
+#[test]
+fn a_device_serves_one_of_many_threads_at_a_time() {
+    let (storage, file) = emulated(Layout::single());
+    let (threads, each) = (64, 1);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (storage, file) = (&storage, &file);
+            scope.spawn(move || {
+                for i in 0..each {
+                    storage.write(file, 0, (thread * each + i) << 30, &[IoSlice::new(&[0; 4096])]).unwrap();
+                }
+            });
+        }
+    });
+    let elapsed = start.elapsed().as_nanos() as u64;
+    let stats = storage.device_stats()[0];
+    assert_eq!(stats.requests, threads * each);
+    assert!(stats.busy_ns <= elapsed, "{stats:?} in {elapsed} ns");
+}
+
+#[test]
+fn a_request_across_extents_is_one_command_if_they_are_neighbours() {
+    let (storage, file) = emulated(Layout::single());
+    let end = (64 << 20) - 2048;
+    storage.write(&file, 0, end, &[IoSlice::new(&[0; 4096])]).unwrap();
+    assert_eq!(storage.device_stats()[0].requests, 1);
+    storage.write(&file, 0, 1 << 40, &[IoSlice::new(&[0; 1])]).unwrap();
+    assert_eq!(storage.write(&file, 0, end + (64 << 20), &[IoSlice::new(&[0; 4096])]).unwrap(), 4096);
+    assert_eq!(storage.device_stats()[0].requests, 4, "another extent was taken between the two");
+    storage.write(&file, 0, 0, &[]).unwrap();
+    assert_eq!(storage.device_stats()[0].requests, 4, "no bytes, no command");
+}
+
+/// Not a test of right and wrong: prints how exact the timer is on this machine. Run with `--ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn timer_error() {
+    let storage = Emulated::new(Arc::new(NullStorage::new(Layout::single(), 1 << 40)), "hdd-7200", 1).unwrap();
+    let node = storage.lookup(&storage.root(), "1".as_ref()).unwrap();
+    let file = storage.open(&node, libc::O_RDWR).unwrap();
+    for threads in [1, 8, 64] {
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (storage, file) = (&storage, &file);
+                scope.spawn(move || {
+                    for i in 0..400 / threads {
+                        let offset = (thread * 7919 + i * 104_729) % 100_000 * 8192;
+                        storage.read(file, 0, offset, &mut [IoSliceMut::new(&mut [0; 8192])]).unwrap();
+                    }
+                });
+            }
+        });
+        println!("{threads} threads: {:?}", storage.device_stats()[0]);
+    }
+}
