@@ -427,3 +427,58 @@ fn orphans_do_not_come_back() {
     let (_, file) = create(&storage, &storage.root(), "a").unwrap();
     assert_eq!(storage.getattr_open(&file).unwrap().size, 0, "nothing of the old file shows");
 }
+
+/// Threads that fight for a few names: whatever wins, the pieces of every name stay together.
+#[test]
+fn threads_do_not_mix_pieces_up() {
+    let volume = Volume::new(3);
+    let storage = volume.open(64).unwrap();
+    let (root, dir) = tree(&storage);
+    std::thread::scope(|scope| {
+        for thread in 1..=4u64 {
+            let (storage, root, dir) = (&storage, &root, &dir);
+            scope.spawn(move || {
+                let mut state = thread;
+                for _ in 0..300 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let pick = |shift: u32| {
+                        (
+                            if state >> shift & 1 == 0 { root } else { dir },
+                            ["a", "b", "c"][(state >> shift) as usize % 3],
+                        )
+                    };
+                    let ((from, a), (to, b)) = (pick(40), pick(50));
+                    // Any of these may lose its race.
+                    let _ = match state >> 60 {
+                        0..4 => {
+                            create(storage, from, a).map(|(_, file)| write(storage, &file, 0, &[thread as u8; 200]))
+                        }
+                        4..6 => storage.unlink(from, a.as_ref()),
+                        6..9 => storage.rename(from, a.as_ref(), to, b.as_ref(), 0),
+                        9..11 => storage.rename(from, a.as_ref(), to, b.as_ref(), libc::RENAME_EXCHANGE),
+                        11..13 => storage
+                            .lookup(from, a.as_ref())
+                            .and_then(|node| storage.link(&node, to, b.as_ref()).map(drop)),
+                        _ => storage
+                            .lookup(from, a.as_ref())
+                            .and_then(|node| storage.open(&node, libc::O_RDWR | libc::O_TRUNC).map(drop)),
+                    };
+                }
+            });
+        }
+    });
+    // Hard links tell whether pieces were paired wrongly: each must have the same names on every target.
+    let links = |target: usize| {
+        let mut names: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
+        for (path, name) in ["a", "b", "c", "d/a", "d/b", "d/c"].map(|name| (volume.dirs[target].join(name), name)) {
+            if let Ok(meta) = std::fs::metadata(path) {
+                names.entry(std::os::unix::fs::MetadataExt::ino(&meta)).or_default().push(name.into());
+            }
+        }
+        names.into_values().collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(links(0), links(1));
+    assert_eq!(links(0), links(2));
+    drop(storage);
+    assert!(check(&volume.dirs, false).unwrap().clean());
+}
