@@ -1,0 +1,257 @@
+//! Which application a request belongs to: the batch job of the calling process, or else its user.
+//!
+//! A job is recognised by an environment variable of the process ([`MountOptions::job_variables`]), as it was when the
+//! process started its program. Reading `/proc/PID/environ` is too slow for every request and may even block, because
+//! it takes the memory lock of a process that can be waiting for this very file system. Therefore
+//!
+//! * each open file remembers the last caller, and a small table the last callers of all files; what they know is
+//!   checked again after two seconds against the process's start time, so a reused process id is mistaken for its
+//!   predecessor for at most that long;
+//! * a thread of its own reads `/proc`, and nobody waits for it longer than [`PATIENCE`].
+//!
+//! [`MountOptions::job_variables`]: crate::MountOptions::job_variables
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use sluice_core::AppId;
+
+/// Longest wait for an answer about a process.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Seconds for which an answer is believed.
+const FRESH_S: u64 = 2;
+/// Slots of the table of callers; neighbours in process id do not collide.
+const SLOTS: usize = 1024;
+/// Most applications told apart at a time; names are made by users, so there must be an end.
+const MOST_APPS: usize = 1 << 16;
+/// Most bytes of an environment looked at.
+const MOST_ENVIRON: u64 = 1 << 20;
+
+/// Everybody who came after [`MOST_APPS`] others.
+const OTHERS: AppId = AppId(0);
+
+/// The last caller of an open file: process id (22 bits, as many as Linux uses), application (20), time in seconds (22).
+#[derive(Default)]
+pub(crate) struct LastCaller(AtomicU64);
+
+pub(crate) struct Apps {
+    names: RwLock<Names>,
+    callers: Box<[Mutex<Caller>]>,
+    questions: SyncSender<Question>,
+    /// The answering thread is held up; better not to queue behind it.
+    stuck: AtomicBool,
+}
+
+#[derive(Default)]
+struct Names {
+    list: Vec<String>,
+    ids: HashMap<String, AppId>,
+    users: HashMap<u32, AppId>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Caller {
+    pid: u32,
+    uid: u32,
+    start: u64,
+    app: AppId,
+    checked_s: u64,
+}
+
+struct Question {
+    pid: u32,
+    uid: u32,
+    known: Caller,
+    answer: SyncSender<Caller>,
+}
+
+impl Apps {
+    pub(crate) fn new(variables: &[String]) -> std::io::Result<Arc<Apps>> {
+        let (questions, incoming) = sync_channel(64);
+        let names = Names { list: vec!["others".into()], ..Names::default() };
+        let callers = (0..SLOTS).map(|_| Mutex::default()).collect();
+        let apps = Arc::new(Apps { names: RwLock::new(names), callers, questions, stuck: AtomicBool::new(false) });
+        let variables = variables.iter().map(|name| format!("{name}=").into_bytes()).collect();
+        let weak = Arc::downgrade(&apps);
+        std::thread::Builder::new().name("sluice-apps".into()).spawn(move || answer(&weak, &incoming, variables))?;
+        Ok(apps)
+    }
+
+    /// What `status` shows for an application: `SLURM_JOB_ID=17`, `uid=1000`.
+    pub(crate) fn name(&self, app: AppId) -> String {
+        self.names.read().list.get(app.0 as usize).cloned().unwrap_or_else(|| format!("application {}", app.0))
+    }
+
+    /// The caller's application, through what the open file remembers.
+    pub(crate) fn of_caller(&self, last: &LastCaller, pid: u32, uid: u32) -> AppId {
+        const LOW_20: u64 = (1 << 20) - 1;
+        const LOW_22: u64 = (1 << 22) - 1;
+        let seen = last.0.load(Ordering::Relaxed);
+        let now = now_s() & LOW_22;
+        if seen >> 42 == u64::from(pid) && pid != 0 && now.wrapping_sub(seen & LOW_22) & LOW_22 < FRESH_S {
+            return AppId((seen >> 22 & LOW_20) as u32);
+        }
+        let (app, sure) = self.of(pid, uid);
+        if sure {
+            last.0.store(u64::from(pid) << 42 | u64::from(app.0) << 22 | now, Ordering::Relaxed);
+        }
+        app
+    }
+
+    /// The application of a process, and whether that may be remembered.
+    pub(crate) fn of(&self, pid: u32, uid: u32) -> (AppId, bool) {
+        if pid == 0 {
+            return (self.user(uid), false);
+        }
+        let slot = &self.callers[pid as usize % SLOTS];
+        let known = *slot.lock();
+        let mine = known.pid == pid && known.uid == uid;
+        if mine && now_s() - known.checked_s < FRESH_S {
+            return (known.app, true);
+        }
+        let known = if mine { known } else { Caller::default() };
+        match self.ask(pid, uid, known) {
+            Some(caller) => {
+                *slot.lock() = caller;
+                (caller.app, true)
+            }
+            None => (self.user(uid), false),
+        }
+    }
+
+    fn ask(&self, pid: u32, uid: u32, known: Caller) -> Option<Caller> {
+        if self.stuck.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (answer, wait) = sync_channel(1);
+        self.questions.try_send(Question { pid, uid, known, answer }).ok()?;
+        let answer = wait.recv_timeout(PATIENCE);
+        if answer.is_err() {
+            self.stuck.store(true, Ordering::Relaxed);
+        }
+        answer.ok()
+    }
+
+    fn user(&self, uid: u32) -> AppId {
+        if let Some(&app) = self.names.read().users.get(&uid) {
+            return app;
+        }
+        let app = self.named(format!("uid={uid}"));
+        if app != OTHERS {
+            self.names.write().users.insert(uid, app);
+        }
+        app
+    }
+
+    fn named(&self, name: String) -> AppId {
+        let mut names = self.names.write();
+        if let Some(&app) = names.ids.get(&name) {
+            return app;
+        }
+        if names.list.len() >= MOST_APPS {
+            return OTHERS;
+        }
+        let app = AppId(names.list.len() as u32);
+        names.list.push(name.clone());
+        names.ids.insert(name, app);
+        app
+    }
+}
+
+/// Ends with the mount: the questions' sender goes away with `apps`.
+fn answer(apps: &Weak<Apps>, questions: &Receiver<Question>, variables: Vec<Vec<u8>>) {
+    while let Ok(Question { pid, uid, known, answer }) = questions.recv() {
+        let start = start_time(pid);
+        let same = known.pid == pid && start.is_some_and(|start| start == known.start);
+        let job = if same { None } else { job_name(pid, &variables) };
+        let Some(apps) = apps.upgrade() else { return };
+        let app = if same { known.app } else { job.map_or_else(|| apps.user(uid), |name| apps.named(name)) };
+        let _ = answer.send(Caller { pid, uid, start: start.unwrap_or(0), app, checked_s: now_s() });
+        apps.stuck.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; the program's name before it may itself contain spaces and parentheses.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 2..].split(' ').nth(19)?.parse().ok()
+}
+
+/// The first of `variables` (each ending in `=`) that the process has, with its value.
+fn job_name(pid: u32, variables: &[Vec<u8>]) -> Option<String> {
+    if variables.is_empty() {
+        return None;
+    }
+    let mut environ = Vec::new();
+    File::open(format!("/proc/{pid}/environ")).ok()?.take(MOST_ENVIRON).read_to_end(&mut environ).ok()?;
+    job_in(&environ, variables)
+}
+
+fn job_in(environ: &[u8], variables: &[Vec<u8>]) -> Option<String> {
+    let found = variables.iter().find_map(|name| {
+        environ.split(|&b| b == 0).find(|entry| entry.starts_with(name) && entry.len() > name.len())
+    })?;
+    // Shown to people and kept for as long as the mount lives: short, and nothing that could steer a terminal.
+    let text = String::from_utf8_lossy(&found[..found.len().min(96)]);
+    Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+}
+
+fn now_s() -> u64 {
+    // The coarse clock costs a fifth of the exact one.
+    rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables() -> Vec<Vec<u8>> {
+        vec![b"SLURM_JOB_ID=".to_vec(), b"PBS_JOBID=".to_vec()]
+    }
+
+    #[test]
+    fn the_most_wanted_variable_names_the_job() {
+        let environ = b"PATH=/bin\0PBS_JOBID=7.host\0SLURM_JOB_ID=42\0";
+        assert_eq!(job_in(environ, &variables()).as_deref(), Some("SLURM_JOB_ID=42"));
+        assert_eq!(job_in(b"PBS_JOBID=7\x1b[2J\0", &variables()).as_deref(), Some("PBS_JOBID=7?[2J"));
+        assert_eq!(job_in(b"SLURM_JOB_ID=\0XSLURM_JOB_ID=3\0", &variables()), None);
+    }
+
+    #[test]
+    fn own_process_is_its_user_and_is_remembered() {
+        let apps = Apps::new(&["SLUICE_NO_SUCH_JOB".into()]).unwrap();
+        let pid = std::process::id();
+        let last = LastCaller::default();
+        let app = apps.of_caller(&last, pid, 12345);
+        assert_eq!(apps.name(app), "uid=12345");
+        assert_ne!(last.0.load(Ordering::Relaxed), 0);
+        assert_eq!(apps.of_caller(&last, pid, 12345), app);
+        assert_eq!(apps.name(AppId(999)), "application 999");
+    }
+
+    #[test]
+    fn a_process_id_used_again_is_a_new_process() {
+        let apps = Apps::new(&[]).unwrap();
+        let pid = std::process::id();
+        let mine = start_time(pid).unwrap();
+        let known = |start| Caller { pid, uid: 1, start, app: AppId(77), checked_s: 0 };
+        assert_eq!(apps.ask(pid, 1, known(mine)).unwrap().app, AppId(77));
+        assert_eq!(apps.name(apps.ask(pid, 1, known(mine + 1)).unwrap().app), "uid=1");
+    }
+
+    #[test]
+    fn the_number_of_applications_has_an_end() {
+        let apps = Apps::new(&[]).unwrap();
+        for i in 0..MOST_APPS {
+            apps.named(format!("job {i}"));
+        }
+        assert_eq!(apps.named("one more".into()), OTHERS);
+        assert_eq!(apps.names.read().list.len(), MOST_APPS);
+    }
+}

@@ -1,0 +1,204 @@
+//! Attaching a FUSE device to a directory, and detaching it.
+//!
+//! Done here rather than by the FUSE library: that one reports every failure as text, and unmounts by path when its
+//! session ends, even if something else has been mounted there since.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::{MountError, MountOptions};
+
+const SUBTYPE: &str = "sluicegate";
+const TYPE: &str = "fuse.sluicegate";
+
+/// Checks the mountpoint, clears away a dead mount, and returns the canonical path.
+pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, MountError> {
+    let at = || path.to_owned();
+    let gone = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
+    let mut meta = fs::metadata(path);
+    if meta.as_ref().is_err_and(gone) {
+        tracing::warn!(mountpoint = %path.display(), "removing the mount that a killed daemon left behind");
+        detach(path, true).map_err(|source| MountError::Stale { mountpoint: at(), source })?;
+        meta = fs::metadata(path);
+    }
+    let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
+    match meta {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MountError::Missing { mountpoint: at() }),
+        Err(error) if gone(&error) => return Err(MountError::Stale { mountpoint: at(), source: error }),
+        Err(error) => return Err(io("looking at the mountpoint")(error)),
+        Ok(meta) if !meta.is_dir() => return Err(MountError::NotADirectory { mountpoint: at() }),
+        Ok(_) => {}
+    }
+    let path = path.canonicalize().map_err(io("resolving the mountpoint"))?;
+    if device_of(&path).is_some() {
+        return Err(MountError::AlreadyMounted { mountpoint: path });
+    }
+    for source in sources {
+        let storage = source.canonicalize().map_err(io("resolving the storage's directory"))?;
+        if storage.starts_with(&path) || path.starts_with(&storage) {
+            return Err(MountError::Overlap { mountpoint: path, storage });
+        }
+    }
+    if let Some(entry) = fs::read_dir(&path).map_err(io("listing the mountpoint"))?.next() {
+        let entry = entry.map_or_else(|error| error.to_string(), |e| e.file_name().to_string_lossy().into_owned());
+        return Err(MountError::NotEmpty { mountpoint: path, entry });
+    }
+    Ok(path)
+}
+
+/// Mounts at a prepared path and returns the FUSE device.
+pub(crate) fn attach(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(|source| MountError::NoDevice { source })?;
+    let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
+    let mode = fs::metadata(path).map_err(io("looking at the mountpoint"))?.permissions().mode();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let fd = device.as_raw_fd();
+    let allow = if options.allow_other { ",allow_other" } else { "" };
+    let data = format!("fd={fd},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions{allow}\0");
+    let data = std::ffi::CString::from_vec_with_nul(data.into_bytes()).expect("one NUL, at the end");
+    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    match mount(&*options.name, path, TYPE, flags, &*data) {
+        Ok(()) => Ok(device.into()),
+        Err(Errno::PERM) => {
+            drop(device);
+            attach_unprivileged(path, options)
+        }
+        Err(error) => Err(io("mounting")(error.into())),
+    }
+}
+
+/// The set-user-ID helper mounts for ordinary users and sends the device back over a socket.
+fn attach_unprivileged(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refused = |detail: String| MountError::NotPermitted { mountpoint: path.to_owned(), detail };
+    let io = |what| move |source: Errno| MountError::Io { mountpoint: path.to_owned(), what, source: source.into() };
+    // Without CLOEXEC: the helper inherits its end.
+    let (ours, theirs) =
+        net::socketpair(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::empty(), None)
+            .map_err(io("making a socket"))?;
+    let mut list = format!("fsname={},subtype={SUBTYPE},default_permissions", options.name);
+    for (wanted, option) in [(options.allow_other, ",allow_other"), (options.read_only, ",ro")] {
+        if wanted {
+            list.push_str(option);
+        }
+    }
+    let child = Command::new("fusermount3")
+        .args(["-o", &list, "--"])
+        .arg(path)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| refused(format!("fusermount3: {error}")))?;
+    drop(theirs);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = net::recvmsg(&ours, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+    let device = received.ok().and_then(|_| {
+        ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        })
+    });
+    drop(ours);
+    let output = child.wait_with_output().map_err(|error| refused(error.to_string()))?;
+    device.ok_or_else(|| refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Unmounts; `lazy` takes the mount out of sight at once and ends it with its last user.
+pub(crate) fn detach(path: &Path, lazy: bool) -> io::Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match unmount(path, flags) {
+        Err(Errno::PERM) => {
+            let output =
+                Command::new("fusermount3").arg(if lazy { "-uz" } else { "-u" }).arg("--").arg(path).output()?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            match output.status.success() {
+                true => Ok(()),
+                false if text.contains("busy") => Err(Errno::BUSY.into()),
+                false => Err(io::Error::other(text.trim().to_owned())),
+            }
+        }
+        result => Ok(result?),
+    }
+}
+
+/// `major:minor` of the Sluicegate mount at exactly this path, without touching it.
+pub(crate) fn device_of(path: &Path) -> Option<String> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let mut last = None;
+    for line in table.split(|&b| b == b'\n') {
+        let mut fields = line.split(|&b| b == b' ');
+        let (Some(device), Some(target)) = (fields.nth(2), fields.nth(1)) else { continue };
+        if unescape(target) == path.as_os_str().as_bytes() {
+            let ours = fields.skip_while(|&f| f != b"-").nth(1) == Some(TYPE.as_bytes());
+            // Mounts may lie on top of each other; the last one is what paths lead to.
+            last = ours.then(|| String::from_utf8_lossy(device).into_owned());
+        }
+    }
+    last
+}
+
+/// The kernel writes white space and backslashes as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if *first == b'\\' => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Raises the read-ahead above what the kernel offers to FUSE; needs root, and is only about speed.
+pub(crate) fn raise_readahead(path: &Path, bytes: u32) {
+    if let Some(device) = device_of(path) {
+        let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+        if let Err(error) = fs::write(&file, (bytes / 1024).to_string()) {
+            tracing::debug!(%file, %error, "read-ahead stays at the kernel's default");
+        }
+    }
+}
+
+/// One descriptor is kept for each object the kernel remembers, so a low limit ends in "too many open files".
+pub(crate) fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let wanted = Rlimit { current: most, maximum: most };
+    if most.is_none() || setrlimit(Resource::Nofile, wanted).is_err() {
+        let hard = getrlimit(Resource::Nofile).maximum;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_paths_are_unescaped() {
+        assert_eq!(unescape(br"/mnt/a\040b\134c\\09"), b"/mnt/a b\\c\\\\09");
+    }
+}

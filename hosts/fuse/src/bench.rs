@@ -1,0 +1,230 @@
+//! Measures what the scheduler costs: this file system and the plain [`passthrough`] side by side
+//! on one directory, under the same `fio` loads.
+//!
+//! The two are measured in turn (A B, B A, A B...), so whatever slows the machine down for a while slows both; a ratio
+//! is formed for each pair of neighbours, and the median of the ratios is the result.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use serde::Serialize;
+use sluice_runtime::VolumeConfig;
+use sluice_storage::Storage;
+
+use crate::{MountError, MountOptions, mount, passthrough};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Where to work: a directory of its own is made in it, and removed in the end.
+    pub dir: PathBuf,
+    /// For both mounts.
+    pub mount: MountOptions,
+    /// Seconds for each run.
+    pub seconds: u32,
+    /// Pairs of runs for each cell.
+    pub repetitions: u32,
+    /// Megabytes of each of the two files.
+    pub file_mb: u32,
+    /// Block sizes in bytes.
+    pub blocks: Vec<u32>,
+    /// Buffered (`false`) and direct (`true`) I/O of the application.
+    pub direct: Vec<bool>,
+}
+
+impl BenchOptions {
+    /// The full table, some eight minutes.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> BenchOptions {
+        BenchOptions {
+            dir,
+            mount: MountOptions::default(),
+            seconds: 3,
+            repetitions: 5,
+            file_mb: 256,
+            blocks: vec![4 << 10, 1 << 20],
+            direct: vec![false, true],
+        }
+    }
+}
+
+/// The result, one cell for each load.
+#[derive(Clone, Debug, Serialize)]
+pub struct FuseBench {
+    /// The storage's own description.
+    pub storage: String,
+    /// Cache mode, threads and so on.
+    pub setup: String,
+    /// In the order measured.
+    pub cells: Vec<Cell>,
+}
+
+/// One load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// fio's name: `read`, `randwrite`...
+    pub load: String,
+    /// Block size in bytes.
+    pub block: u32,
+    /// `O_DIRECT` in the application.
+    pub direct: bool,
+    /// MB/s through Sluicegate, median.
+    pub sluice_mb_s: f64,
+    /// MB/s through the pass-through, median.
+    pub plain_mb_s: f64,
+    /// Sluicegate over pass-through: median over the pairs.
+    pub ratio: f64,
+    /// Lowest ratio of a pair.
+    pub ratio_min: f64,
+    /// Highest ratio of a pair.
+    pub ratio_max: f64,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A mount failed.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// fio is missing or failed.
+    #[error("fio: {0}; install it with: apt install fio")]
+    Fio(String),
+    /// Preparing the directories failed.
+    #[error("{}: {source}", dir.display())]
+    Io {
+        /// Where.
+        dir: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Runs the benchmark. `storage` opens the storage on the directory given to it, `config` makes the scheduler's
+/// settings, and `progress` hears of each finished cell.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(
+    options: &BenchOptions,
+    storage: impl FnOnce(&Path) -> io::Result<Arc<dyn Storage>>,
+    config: VolumeConfig,
+    mut progress: impl FnMut(&Cell),
+) -> Result<FuseBench, BenchError> {
+    let room = Room::new(&options.dir)?;
+    let io = |source| BenchError::Io { dir: room.0.clone(), source };
+    let at = |name| room.0.join(name);
+    let storage = storage(&at("source")).map_err(io)?;
+    let describe = storage.describe();
+    let with_source = MountOptions { sources: vec![at("source")], ..options.mount.clone() };
+    let sluice = mount(storage, &at("sluice"), with_source, config)?;
+    let plain = passthrough::mount(&at("source"), &at("plain"), &options.mount)?;
+
+    let mut cells = Vec::new();
+    for &direct in &options.direct {
+        for &block in &options.blocks {
+            for load in ["read", "randread", "write", "randwrite"] {
+                let cell = measure(&room.0, load, block, direct, options)?;
+                progress(&cell);
+                cells.push(cell);
+            }
+        }
+    }
+    plain.unmount()?;
+    sluice.unmount()?;
+    let _ = sluice.wait();
+    let m = &options.mount;
+    let setup = format!("cache {:?}, {} threads, max_write {}, fio psync, 2 jobs", m.cache, m.threads, m.max_write);
+    Ok(FuseBench { storage: describe, setup, cells })
+}
+
+fn measure(room: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<Cell, BenchError> {
+    let (sluice, plain) = (room.join("sluice"), room.join("plain"));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Lays out the files and warms both up.
+    let warm = BenchOptions { seconds: 1, ..options.clone() };
+    for dir in [&sluice, &plain] {
+        fio(dir, load, block, direct, &warm)?;
+    }
+    for turn in 0..options.repetitions.max(1) {
+        if turn % 2 == 0 {
+            ours.push(fio(&sluice, load, block, direct, options)?);
+            theirs.push(fio(&plain, load, block, direct, options)?);
+        } else {
+            theirs.push(fio(&plain, load, block, direct, options)?);
+            ours.push(fio(&sluice, load, block, direct, options)?);
+        }
+    }
+    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+    Ok(Cell {
+        load: load.into(),
+        block,
+        direct,
+        sluice_mb_s: median(&ours),
+        plain_mb_s: median(&theirs),
+        ratio: median(&ratios),
+        ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+        ratio_max: ratios.iter().copied().fold(0.0, f64::max),
+    })
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// One run; MB/s.
+fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<f64, BenchError> {
+    // Each mount has files of its own: what one leaves in the kernel's cache is not in the other's.
+    let prefix = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let output = Command::new("fio")
+        .args(["--name=bench", "--ioengine=psync", "--numjobs=2", "--group_reporting", "--output-format=json"])
+        .args(["--time_based", "--fallocate=none", "--randrepeat=0", "--norandommap"])
+        .arg(format!("--filename_format={prefix}.$jobnum"))
+        .arg(format!("--directory={}", dir.display()))
+        .arg(format!("--rw={load}"))
+        .arg(format!("--bs={block}"))
+        .arg(format!("--size={}m", options.file_mb))
+        .arg(format!("--runtime={}", options.seconds))
+        .arg(format!("--direct={}", u8::from(direct)))
+        .output()
+        .map_err(|error| BenchError::Fio(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = || BenchError::Fio(format!("{} {}", text.trim(), String::from_utf8_lossy(&output.stderr).trim()));
+    if !output.status.success() {
+        return Err(failed());
+    }
+    // Warnings may come before the JSON text.
+    let json: serde_json::Value =
+        text.find('{').and_then(|start| serde_json::from_str(&text[start..]).ok()).ok_or_else(failed)?;
+    let side = if load.ends_with("read") { "read" } else { "write" };
+    json["jobs"][0][side]["bw_bytes"].as_f64().map(|bytes| bytes / 1e6).ok_or_else(failed)
+}
+
+/// A directory that goes away again; never below a mount, for that was taken down before.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(dir: &Path) -> Result<Room, BenchError> {
+        let room = Room(dir.join(format!("sluice-bench-{}", std::process::id())));
+        for name in ["source", "sluice", "plain"] {
+            let dir = room.0.join(name);
+            std::fs::create_dir_all(&dir).map_err(|source| BenchError::Io { dir, source })?;
+        }
+        Ok(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // One file system only: a mount that could not be taken down keeps its files.
+        let _ = std::fs::remove_dir_all(self.0.join("source"));
+        for name in ["sluice", "plain"] {
+            let _ = std::fs::remove_dir(self.0.join(name));
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}

@@ -1,0 +1,185 @@
+//! The life of a mount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuser::{Config, Filesystem, Session, SessionACL};
+use parking_lot::{Condvar, Mutex};
+use sluice_core::AppId;
+use sluice_runtime::{Volume, VolumeConfig};
+use sluice_storage::Storage;
+
+use crate::apps::Apps;
+use crate::attach;
+use crate::filesystem::SluiceFs;
+use crate::inodes::Inodes;
+use crate::{FuseHost, MountError, MountOptions};
+
+/// Mounts `storage` at `mountpoint` and serves it with threads of its own.
+///
+/// A dead mount that a killed daemon left at the mountpoint is removed first.
+///
+/// # Errors
+/// See [`MountError`]; nothing stays mounted then.
+pub fn mount(
+    storage: Arc<dyn Storage>,
+    mountpoint: &Path,
+    options: MountOptions,
+    config: VolumeConfig,
+) -> Result<MountHandle, MountError> {
+    let path = attach::prepare(mountpoint, &options.sources)?;
+    attach::raise_descriptor_limit();
+    let io = |what| {
+        let mountpoint = path.clone();
+        move |source| MountError::Io { mountpoint, what, source }
+    };
+    let volume = Arc::new(Volume::start(storage.clone(), Arc::new(FuseHost), config)?);
+    let apps = Apps::new(&options.job_variables).map_err(io("starting a thread"))?;
+    let inodes = Arc::new(Inodes::new(storage.root()));
+    let filesystem = SluiceFs {
+        storage,
+        volume: volume.clone(),
+        apps: apps.clone(),
+        inodes: inodes.clone(),
+        options: options.clone(),
+    };
+    let mounted = serve(filesystem, &path, &options)?;
+    Ok(MountHandle { mounted, volume, apps, inodes })
+}
+
+/// A mount. Dropping it unmounts lazily and does not wait.
+pub struct MountHandle {
+    mounted: Mounted,
+    volume: Arc<Volume<FuseHost>>,
+    apps: Arc<Apps>,
+    inodes: Arc<Inodes>,
+}
+
+impl MountHandle {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn mountpoint(&self) -> &Path {
+        &self.mounted.path
+    }
+
+    /// The scheduler, for status and settings.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume<FuseHost>> {
+        &self.volume
+    }
+
+    /// What to call an application: `SLURM_JOB_ID=17`, `uid=1000`.
+    #[must_use]
+    pub fn app_name(&self, app: AppId) -> String {
+        self.apps.name(app)
+    }
+
+    /// Objects that the kernel remembers; each costs a descriptor.
+    #[must_use]
+    pub fn known_objects(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Unmounts. What was written is in the storage when this returns; [`MountHandle::wait`] then returns soon.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] if somebody uses the mount.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.mounted.unmount(false)
+    }
+
+    /// Takes the mount out of sight at once; it ends when its last user leaves.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unmount_lazily(&self) -> Result<(), MountError> {
+        self.mounted.unmount(true)
+    }
+
+    /// Waits until the mount has ended, whoever ended it, and all its requests were answered.
+    ///
+    /// # Errors
+    /// Why serving it stopped, if nobody asked for that.
+    pub fn wait(&self) -> io::Result<()> {
+        self.mounted.wait()
+    }
+
+    /// True once the mount has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.mounted.over.0.lock().is_some()
+    }
+}
+
+/// A file system that is mounted and served.
+pub(crate) struct Mounted {
+    pub(crate) path: PathBuf,
+    over: Arc<(Mutex<Option<Result<(), String>>>, Condvar)>,
+}
+
+/// Mounts at a prepared path.
+pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let device = attach::attach(path, options)?;
+    // Until the first request was answered the mount is there but waits for us: do not touch it.
+    let session = match Session::from_fd(fs, device, config.acl, config) {
+        Ok(session) => session,
+        Err(source) => {
+            let _ = attach::detach(path, true);
+            return Err(io("agreeing with the kernel")(source));
+        }
+    };
+    let mounted = Mounted { path: path.to_owned(), over: Arc::default() };
+    let over = mounted.over.clone();
+    let at = path.to_owned();
+    let run = move || {
+        // Ends when the mount does, and closes the device: whatever happened, nobody waits for an answer after this.
+        let result = session.run();
+        if let Err(error) = &result {
+            tracing::error!(mountpoint = %at.display(), %error, "serving the mount failed");
+        }
+        *over.0.lock() = Some(result.map_err(|error| error.to_string()));
+        over.1.notify_all();
+    };
+    if let Err(source) = std::thread::Builder::new().name("sluice-fuse".into()).spawn(run) {
+        let _ = attach::detach(path, true);
+        return Err(io("starting a thread")(source));
+    }
+    attach::raise_readahead(path, options.max_readahead);
+    Ok(mounted)
+}
+
+impl Mounted {
+    pub(crate) fn unmount(&self, lazy: bool) -> Result<(), MountError> {
+        if self.over.0.lock().is_some() {
+            return Ok(());
+        }
+        attach::detach(&self.path, lazy).or_else(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => Err(MountError::Busy { mountpoint: self.path.clone() }),
+            // Not mounted: somebody else was faster.
+            Some(libc::EINVAL) => Ok(()),
+            _ => Err(MountError::Io { mountpoint: self.path.clone(), what: "unmounting", source }),
+        })
+    }
+
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let (result, changed) = &*self.over;
+        let mut result = result.lock();
+        changed.wait_while(&mut result, |result| result.is_none());
+        result.clone().unwrap_or(Ok(())).map_err(io::Error::other)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let over = self.over.0.lock().is_some();
+        if !over && attach::device_of(&self.path).is_some() {
+            let _ = attach::detach(&self.path, true);
+        }
+    }
+}
