@@ -8,8 +8,8 @@ use std::path::PathBuf;
 pub enum MountError {
     /// The kernel's FUSE device is missing or closed to this process.
     #[error(
-        "/dev/fuse cannot be opened ({source}): load the kernel module (modprobe fuse), or pass the device into the \
-         container (--device /dev/fuse)"
+        "/dev/fuse cannot be opened ({source}): load the kernel module (modprobe fuse), pass the device into the \
+         container (--device /dev/fuse), or let this user open it (chmod 666 /dev/fuse)"
     )]
     NoDevice {
         /// The system's answer.

@@ -225,6 +225,6 @@ mod tests {
         assert_eq!(UNIX_EPOCH.duration_since(minus_1_2).unwrap(), Duration::from_millis(1200));
         assert_eq!(sent_time(UNIX_EPOCH - Duration::from_millis(2800)), (-2, 800_000_000));
         assert_eq!(sent_time(time((5, 7))), (5, 7));
-        assert_eq!(time((i64::MIN, 0)).duration_since(UNIX_EPOCH).is_err(), true);
+        assert!(time((i64::MIN, 0)) < UNIX_EPOCH);
     }
 }

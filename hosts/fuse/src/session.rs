@@ -115,8 +115,11 @@ impl MountHandle {
 /// A file system that is mounted and served.
 pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
-    over: Arc<(Mutex<Option<Result<(), String>>>, Condvar)>,
+    over: Arc<(Mutex<Option<Ending>>, Condvar)>,
 }
+
+/// Why serving stopped, if not because the mount went away.
+type Ending = Result<(), String>;
 
 /// Mounts at a prepared path.
 pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) -> Result<Mounted, MountError> {

@@ -1,0 +1,276 @@
+//! Mounting, unmounting, and what is left when a daemon dies.
+
+mod common;
+
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use common::{Mount, bounded, fuse_works, mount_at, options, place};
+use sluice_fuse::{CacheMode, MountError};
+use sluice_runtime::VolumeConfig;
+use sluice_storage::posix::{PosixOptions, PosixStorage};
+use sluice_storage::{Attr, DirEntries, FileRef, Layout, NodeRef, SetAttr, StatFs, Storage};
+
+const CHILD_DIR: &str = "SLUICE_TEST_CHILD_DIR";
+
+/// Not a test: the daemon that other tests start and kill. Ends when its input does.
+#[test]
+#[ignore = "a child process of other tests"]
+fn child_daemon() {
+    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+    let dir = Path::new(&dir);
+    let handle = mount_at(dir, options(CacheMode::Auto, dir)).unwrap_or_else(|error| panic!("{error}"));
+    println!("mounted");
+    let _ = io::stdin().read(&mut [0]);
+    handle.unmount().unwrap();
+    handle.wait().unwrap();
+    println!("unmounted");
+}
+
+fn start_child(dir: &Path, user: &[&str]) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command = match user {
+        [] => Command::new(program),
+        [setpriv, rest @ ..] => {
+            let mut command = Command::new(setpriv);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    let mut child = command
+        .args(["--exact", "child_daemon", "--ignored", "--nocapture"])
+        .env(CHILD_DIR, dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(bounded(move || lines.any(|line| line.unwrap().contains("mounted"))), "the child mounts");
+    child
+}
+
+#[test]
+fn a_killed_daemons_mount_is_replaced() {
+    if !fuse_works() {
+        return;
+    }
+    let dir = place();
+    let at = dir.path().join("mnt");
+    let mut child = start_child(dir.path(), &[]);
+    fs::write(at.join("kept"), b"before the crash").unwrap();
+    let open = File::open(at.join("kept")).unwrap();
+    child.kill().unwrap(); // SIGKILL
+    child.wait().unwrap();
+    assert_eq!(fs::metadata(&at).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+
+    let handle = mount_at(dir.path(), options(CacheMode::Auto, dir.path())).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(fs::read(at.join("kept")).unwrap(), b"before the crash");
+    assert!(open.metadata().is_err(), "files of the dead mount stay dead");
+    drop(open);
+    handle.unmount().unwrap();
+    bounded(move || handle.wait()).unwrap();
+    assert!(fs::read_dir(&at).unwrap().next().is_none());
+}
+
+#[test]
+fn ordinary_users_mount_through_fusermount() {
+    if !fuse_works() || !common::is_root() {
+        return eprintln!("SKIP: not root, cannot become another user");
+    }
+    if Command::new("fusermount3").arg("-V").output().is_err() {
+        return eprintln!("SKIP: no fusermount3");
+    }
+    if !common::as_nobody("exec 3<>/dev/fuse").status.success() {
+        return eprintln!("SKIP: /dev/fuse is closed to ordinary users");
+    }
+    let dir = place();
+    for name in ["source", "mnt"] {
+        std::os::unix::fs::chown(dir.path().join(name), Some(65534), Some(65534)).unwrap();
+    }
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    if !Command::new(user[0])
+        .args(&user[1..])
+        .arg(std::env::current_exe().unwrap())
+        .arg("--list")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        return eprintln!("SKIP: the test program is not readable for other users");
+    }
+    let mut child = start_child(dir.path(), &user);
+    let at = dir.path().join("mnt");
+    let output = common::as_nobody(&format!("cd {} && echo hi > f && cat f && umask 0777 && : > g", at.display()));
+    assert_eq!(output.stdout, b"hi\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read_dir(&at).is_err(), "nobody else, not even root, without allow_other");
+    drop(child.stdin.take());
+    assert!(bounded(move || child.wait()).unwrap().success());
+    assert_eq!(fs::read(dir.path().join("source/f")).unwrap(), b"hi\n");
+    assert!(fs::read_dir(&at).unwrap().next().is_none());
+}
+
+#[test]
+fn mistakes_are_explained() {
+    if !fuse_works() {
+        return;
+    }
+    let dir = place();
+    let auto = || options(CacheMode::Auto, dir.path());
+    let at = dir.path().join("mnt");
+    let fails = |options| match mount_at(dir.path(), options) {
+        Ok(_) => panic!("must not mount"),
+        Err(error) => {
+            assert!(error.to_string().contains(dir.path().to_str().unwrap()), "says where: {error}");
+            error
+        }
+    };
+    fs::write(at.join("x"), b"").unwrap();
+    assert!(matches!(fails(auto()), MountError::NotEmpty { .. }));
+    fs::remove_file(at.join("x")).unwrap();
+    fs::remove_dir(&at).unwrap();
+    assert!(matches!(fails(auto()), MountError::Missing { .. }));
+    fs::write(&at, b"").unwrap();
+    assert!(matches!(fails(auto()), MountError::NotADirectory { .. }));
+    fs::remove_file(&at).unwrap();
+    // Round about, through a link.
+    fs::create_dir(dir.path().join("source/inner")).unwrap();
+    symlink("source/inner", &at).unwrap();
+    assert!(matches!(fails(auto()), MountError::Overlap { .. }));
+    fs::remove_file(&at).unwrap();
+    symlink(".", &at).unwrap();
+    assert!(matches!(fails(auto()), MountError::Overlap { .. }));
+    fs::remove_file(&at).unwrap();
+    fs::create_dir(&at).unwrap();
+    let first = mount_at(dir.path(), auto()).unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(fails(auto()), MountError::AlreadyMounted { .. }));
+    first.unmount().unwrap();
+    bounded(move || first.wait()).unwrap();
+}
+
+#[test]
+fn a_mount_in_use_says_so() {
+    let Some(m) = Mount::new(CacheMode::Auto) else { return };
+    let mut file = File::create(m.path("a")).unwrap();
+    assert!(matches!(m.handle().unmount(), Err(MountError::Busy { .. })));
+    file.write_all(b"still works").unwrap();
+    m.handle().unmount_lazily().unwrap();
+    file.write_all(b", even now").unwrap();
+    assert!(!m.handle().is_over());
+    drop(file);
+    assert_eq!(fs::read(m.source("a")).unwrap(), b"still works, even now");
+    m.handle().wait().unwrap();
+}
+
+#[test]
+fn others_may_unmount_and_dropping_unmounts() {
+    let Some(m) = Mount::new(CacheMode::Auto) else { return };
+    assert!(Command::new("umount").arg(m.path("")).status().unwrap().success());
+    m.handle().wait().unwrap();
+    assert!(m.handle().is_over());
+    m.finish();
+
+    let dir = place();
+    drop(mount_at(dir.path(), options(CacheMode::Auto, dir.path())));
+    assert!(fs::read_dir(dir.path().join("mnt")).unwrap().next().is_none());
+}
+
+#[test]
+fn unmounting_writes_everything_back() {
+    let Some(m) = Mount::new(CacheMode::Writeback) else { return };
+    let data: Vec<u8> = (0..5_000_000u32).map(|i| (i % 251) as u8).collect();
+    for chunk in 0..5 {
+        fs::write(m.path(&format!("f{chunk}")), &data[chunk..]).unwrap();
+    }
+    m.handle().unmount().unwrap();
+    for chunk in 0..5 {
+        assert_eq!(fs::read(m.source(&format!("f{chunk}"))).unwrap(), data[chunk..]);
+    }
+}
+
+#[test]
+fn one_thread_serves_everybody() {
+    let Some(m) = Mount::with(CacheMode::Auto, |options| options.threads = 1) else { return };
+    std::thread::scope(|scope| {
+        for i in 0..8 {
+            let path = m.path(&format!("f{i}"));
+            scope.spawn(move || {
+                for round in 0..50 {
+                    fs::write(&path, vec![round; 10_000]).unwrap();
+                    assert_eq!(fs::read(&path).unwrap(), vec![round; 10_000]);
+                }
+                fs::remove_file(path).unwrap();
+            });
+        }
+    });
+    m.finish();
+}
+
+/// A directory that fails in the worst way on request.
+struct Panicky(PosixStorage);
+
+macro_rules! pass_on {
+    ($(fn $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $kind),*) -> $out { self.0.$name($($arg),*) })*
+    };
+}
+
+impl Storage for Panicky {
+    fn readlink(&self, _: &NodeRef) -> io::Result<CString> {
+        panic!("on purpose: the test wants to see what happens");
+    }
+    pass_on! {
+        fn layout() -> Layout;
+        fn describe() -> String;
+        fn root() -> NodeRef;
+        fn lookup(parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef>;
+        fn getattr(node: &NodeRef) -> io::Result<Attr>;
+        fn getattr_open(file: &FileRef) -> io::Result<Attr>;
+        fn setattr(node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr>;
+        fn mknod(parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef>;
+        fn mkdir(parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef>;
+        fn symlink(parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef>;
+        fn link(node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef>;
+        fn unlink(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
+        fn rmdir(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
+        fn rename(a: &NodeRef, b: &OsStr, c: &NodeRef, d: &OsStr, flags: u32) -> io::Result<()>;
+        fn readdir(node: &NodeRef) -> io::Result<DirEntries>;
+        fn statfs() -> io::Result<StatFs>;
+        fn setxattr(node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()>;
+        fn getxattr(node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
+        fn listxattr(node: &NodeRef) -> io::Result<Vec<u8>>;
+        fn removexattr(node: &NodeRef, name: &OsStr) -> io::Result<()>;
+        fn open(node: &NodeRef, flags: i32) -> io::Result<FileRef>;
+        fn create(a: &NodeRef, b: &OsStr, mode: u32, flags: i32, owner: (u32, u32)) -> io::Result<(NodeRef, FileRef)>;
+        fn fsync(file: &FileRef, metadata: bool) -> io::Result<()>;
+        fn fsync_dir(node: &NodeRef) -> io::Result<()>;
+        fn fallocate(file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()>;
+        fn seek_data(file: &FileRef, offset: u64, whence: i32) -> io::Result<u64>;
+        fn read(f: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize>;
+        fn write(f: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize>;
+    }
+}
+
+#[test]
+fn a_panic_fails_one_call_only() {
+    if !fuse_works() {
+        return;
+    }
+    let dir = place();
+    symlink("x", dir.path().join("source/s")).unwrap();
+    let storage = Panicky(PosixStorage::open(dir.path().join("source"), PosixOptions::default()).unwrap());
+    let at = dir.path().join("mnt");
+    let mut options = options(CacheMode::Auto, dir.path());
+    options.threads = 2;
+    let handle = sluice_fuse::mount(Arc::new(storage), &at, options, VolumeConfig::default()).unwrap();
+    for _ in 0..5 {
+        assert_eq!(fs::read_link(at.join("s")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+    fs::write(at.join("a"), b"alive").unwrap();
+    assert_eq!(fs::read(at.join("a")).unwrap(), b"alive");
+    handle.unmount().unwrap();
+    bounded(move || handle.wait()).unwrap();
+}
