@@ -236,6 +236,22 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_job_is_recognised_by_its_environment() {
+        let apps = Apps::new(&["SLURM_JOB_ID".into()]).unwrap();
+        let mut child = std::process::Command::new("cat")
+            .env("SLURM_JOB_ID", "4711")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (app, sure) = apps.of(child.id(), 1000);
+        assert_eq!((apps.name(app).as_str(), sure), ("SLURM_JOB_ID=4711", true));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let (user, sure) = apps.of(0, 1000);
+        assert_eq!((apps.name(user).as_str(), sure), ("uid=1000", false));
+    }
+
+    #[test]
     fn a_process_id_used_again_is_a_new_process() {
         let apps = Apps::new(&[]).unwrap();
         let pid = std::process::id();

@@ -40,7 +40,7 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
         Ok(_) => {}
     }
     let path = path.canonicalize().map_err(io("resolving the mountpoint"))?;
-    if device_of(&path).is_some() {
+    if mounts_at(&path).last().is_some_and(|mount| mount.ours) {
         return Err(MountError::AlreadyMounted { mountpoint: path });
     }
     for source in sources {
@@ -137,20 +137,26 @@ pub(crate) fn detach(path: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// `major:minor` of the Sluicegate mount at exactly this path, without touching it.
-pub(crate) fn device_of(path: &Path) -> Option<String> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    let mut last = None;
-    for line in table.split(|&b| b == b'\n') {
+/// A line of the mount table.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// `major:minor`, unique among living mounts.
+    pub(crate) device: String,
+    /// Made by this program.
+    ours: bool,
+}
+
+/// The mounts at exactly this path, without touching them. They lie on top of each other: paths lead to the last.
+pub(crate) fn mounts_at(path: &Path) -> Vec<Mount> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let parse = |line: &[u8]| {
         let mut fields = line.split(|&b| b == b' ');
-        let (Some(device), Some(target)) = (fields.nth(2), fields.nth(1)) else { continue };
-        if unescape(target) == path.as_os_str().as_bytes() {
-            let ours = fields.skip_while(|&f| f != b"-").nth(1) == Some(TYPE.as_bytes());
-            // Mounts may lie on top of each other; the last one is what paths lead to.
-            last = ours.then(|| String::from_utf8_lossy(device).into_owned());
-        }
-    }
-    last
+        let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+        let here = unescape(fields.nth(1)?) == path.as_os_str().as_bytes();
+        let ours = fields.skip_while(|&field| field != b"-").nth(1) == Some(TYPE.as_bytes());
+        here.then_some(Mount { device, ours })
+    };
+    table.split(|&b| b == b'\n').filter_map(parse).collect()
 }
 
 /// The kernel writes white space and backslashes as three octal digits.
@@ -173,12 +179,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 /// Raises the read-ahead above what the kernel offers to FUSE; needs root, and is only about speed.
-pub(crate) fn raise_readahead(path: &Path, bytes: u32) {
-    if let Some(device) = device_of(path) {
-        let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
-        if let Err(error) = fs::write(&file, (bytes / 1024).to_string()) {
-            tracing::debug!(%file, %error, "read-ahead stays at the kernel's default");
-        }
+pub(crate) fn raise_readahead(device: &str, bytes: u32) {
+    let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = fs::write(&file, (bytes / 1024).to_string()) {
+        tracing::debug!(%file, %error, "read-ahead stays at the kernel's default");
     }
 }
 

@@ -11,10 +11,17 @@
 //! | `apps` | which application a request belongs to |
 //! | `session`, `attach` | mounting, unmounting, clearing away dead mounts |
 //! | [`passthrough`] | the same without a scheduler, to compare with |
-//! | [`bench`] | compares the two with fio |
+//! | [`mod@bench`] | compares the two with fio |
 //!
-//! Not supported: splicing (the FUSE library copies), leases, `ioctl`. Memory-mapped writes reach the scheduler when
-//! the kernel writes the pages back, and belong to whoever opened the file.
+//! # Limits
+//! * Memory-mapped writes reach the scheduler when the kernel writes the pages back, and belong to whoever opened the
+//!   file.
+//! * `O_APPEND` writes go where the kernel believes the end to be: appending to one file both here and behind the
+//!   mount at the same time loses data.
+//! * While a file is mapped and written, `SEEK_DATA` may take the pages not yet written back for a hole.
+//! * Locks hold among the users of this mount only.
+//! * The kernel keeps a reference to each object it remembers, at the cost of one descriptor.
+//! * No splicing (the FUSE library copies), leases or `ioctl`.
 
 mod apps;
 mod attach;

@@ -115,6 +115,8 @@ impl MountHandle {
 /// A file system that is mounted and served.
 pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
+    /// Tells it from whatever else is mounted at the path later.
+    device: String,
     over: Arc<(Mutex<Option<Ending>>, Condvar)>,
 }
 
@@ -137,14 +139,17 @@ pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) ->
             return Err(io("agreeing with the kernel")(source));
         }
     };
-    let mounted = Mounted { path: path.to_owned(), over: Arc::default() };
+    let device = attach::mounts_at(path).pop().map(|mount| mount.device).unwrap_or_default();
+    attach::raise_readahead(&device, options.max_readahead);
+    let mounted = Mounted { path: path.to_owned(), device, over: Arc::default() };
     let over = mounted.over.clone();
-    let at = path.to_owned();
+    let (at, device) = (mounted.path.clone(), mounted.device.clone());
     let run = move || {
         // Ends when the mount does, and closes the device: whatever happened, nobody waits for an answer after this.
         let result = session.run();
         if let Err(error) = &result {
             tracing::error!(mountpoint = %at.display(), %error, "serving the mount failed");
+            let _ = remove(&at, &device, true);
         }
         *over.0.lock() = Some(result.map_err(|error| error.to_string()));
         over.1.notify_all();
@@ -153,21 +158,28 @@ pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) ->
         let _ = attach::detach(path, true);
         return Err(io("starting a thread")(source));
     }
-    attach::raise_readahead(path, options.max_readahead);
     Ok(mounted)
+}
+
+/// Unmounts this very mount; nothing to do if it is gone already.
+fn remove(path: &Path, device: &str, lazy: bool) -> Result<(), MountError> {
+    let mounts = attach::mounts_at(path);
+    let busy = || MountError::Busy { mountpoint: path.to_owned() };
+    match mounts.iter().rposition(|mount| mount.device == device) {
+        None => Ok(()),
+        Some(place) if place + 1 < mounts.len() => Err(busy()), // covered by another mount
+        Some(_) => attach::detach(path, lazy).or_else(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => Err(busy()),
+            // Not mounted: somebody else was faster.
+            Some(libc::EINVAL) => Ok(()),
+            _ => Err(MountError::Io { mountpoint: path.to_owned(), what: "unmounting", source }),
+        }),
+    }
 }
 
 impl Mounted {
     pub(crate) fn unmount(&self, lazy: bool) -> Result<(), MountError> {
-        if self.over.0.lock().is_some() {
-            return Ok(());
-        }
-        attach::detach(&self.path, lazy).or_else(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => Err(MountError::Busy { mountpoint: self.path.clone() }),
-            // Not mounted: somebody else was faster.
-            Some(libc::EINVAL) => Ok(()),
-            _ => Err(MountError::Io { mountpoint: self.path.clone(), what: "unmounting", source }),
-        })
+        if self.over.0.lock().is_some() { Ok(()) } else { remove(&self.path, &self.device, lazy) }
     }
 
     pub(crate) fn wait(&self) -> io::Result<()> {
@@ -180,9 +192,6 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let over = self.over.0.lock().is_some();
-        if !over && attach::device_of(&self.path).is_some() {
-            let _ = attach::detach(&self.path, true);
-        }
+        let _ = self.unmount(true);
     }
 }
