@@ -178,13 +178,13 @@ fn median(values: &[f64]) -> f64 {
 
 /// One run; MB/s.
 fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<f64, BenchError> {
-    // Each mount has files of its own: what one leaves in the kernel's cache is not in the other's.
-    let prefix = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    // Both mounts use the same files: where a file happens to lie in memory or on the disk is worth some percent.
+    // Each mount has its own page cache, which fio empties first.
     let output = Command::new("fio")
         .args(["--name=bench", "--ioengine=psync", "--numjobs=2", "--group_reporting", "--output-format=json"])
         // At most one pass: the second would find everything in the kernel's cache and measure neither side.
         .args(["--fallocate=none", "--randrepeat=0"])
-        .arg(format!("--filename_format={prefix}.$jobnum"))
+        .arg("--filename_format=file.$jobnum")
         .arg(format!("--directory={}", dir.display()))
         .arg(format!("--rw={load}"))
         .arg(format!("--bs={block}"))
