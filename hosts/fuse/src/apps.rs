@@ -5,8 +5,8 @@
 //! it takes the memory lock of a process that can be waiting for this very file system. Therefore
 //!
 //! * each open file remembers the last caller, and a small table the last callers of all files; what they know is
-//!   checked again after two seconds against the process's start time, so a reused process id is mistaken for its
-//!   predecessor for at most that long;
+//!   looked up anew after two seconds, so a process id used again, or a process that starts another program with
+//!   another environment, is mistaken for its predecessor for at most that long;
 //! * a thread of its own reads `/proc`, and nobody waits for it longer than [`PATIENCE`].
 //!
 //! [`MountOptions::job_variables`]: crate::MountOptions::job_variables
@@ -59,7 +59,6 @@ struct Names {
 struct Caller {
     pid: u32,
     uid: u32,
-    start: u64,
     app: AppId,
     checked_s: u64,
 }
@@ -67,7 +66,6 @@ struct Caller {
 struct Question {
     pid: u32,
     uid: u32,
-    known: Caller,
     answer: SyncSender<Caller>,
 }
 
@@ -111,12 +109,10 @@ impl Apps {
         }
         let slot = &self.callers[pid as usize % SLOTS];
         let known = *slot.lock();
-        let mine = known.pid == pid && known.uid == uid;
-        if mine && now_s() - known.checked_s < FRESH_S {
+        if known.pid == pid && known.uid == uid && now_s() - known.checked_s < FRESH_S {
             return (known.app, true);
         }
-        let known = if mine { known } else { Caller::default() };
-        match self.ask(pid, uid, known) {
+        match self.ask(pid, uid) {
             Some(caller) => {
                 *slot.lock() = caller;
                 (caller.app, true)
@@ -125,12 +121,12 @@ impl Apps {
         }
     }
 
-    fn ask(&self, pid: u32, uid: u32, known: Caller) -> Option<Caller> {
+    fn ask(&self, pid: u32, uid: u32) -> Option<Caller> {
         if self.stuck.load(Ordering::Relaxed) {
             return None;
         }
         let (answer, wait) = sync_channel(1);
-        self.questions.try_send(Question { pid, uid, known, answer }).ok()?;
+        self.questions.try_send(Question { pid, uid, answer }).ok()?;
         let answer = wait.recv_timeout(PATIENCE);
         if answer.is_err() {
             self.stuck.store(true, Ordering::Relaxed);
@@ -166,21 +162,13 @@ impl Apps {
 
 /// Ends with the mount: the questions' sender goes away with `apps`.
 fn answer(apps: &Weak<Apps>, questions: &Receiver<Question>, variables: Vec<Vec<u8>>) {
-    while let Ok(Question { pid, uid, known, answer }) = questions.recv() {
-        let start = start_time(pid);
-        let same = known.pid == pid && start.is_some_and(|start| start == known.start);
-        let job = if same { None } else { job_name(pid, &variables) };
+    while let Ok(Question { pid, uid, answer }) = questions.recv() {
+        let job = job_name(pid, &variables);
         let Some(apps) = apps.upgrade() else { return };
-        let app = if same { known.app } else { job.map_or_else(|| apps.user(uid), |name| apps.named(name)) };
-        let _ = answer.send(Caller { pid, uid, start: start.unwrap_or(0), app, checked_s: now_s() });
+        let app = job.map_or_else(|| apps.user(uid), |name| apps.named(name));
+        let _ = answer.send(Caller { pid, uid, app, checked_s: now_s() });
         apps.stuck.store(false, Ordering::Relaxed);
     }
-}
-
-/// Field 22 of `/proc/PID/stat`; the program's name before it may itself contain spaces and parentheses.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 2..].split(' ').nth(19)?.parse().ok()
 }
 
 /// The first of `variables` (each ending in `=`) that the process has, with its value.
@@ -209,6 +197,8 @@ fn now_s() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn variables() -> Vec<Vec<u8>> {
@@ -241,24 +231,18 @@ mod tests {
         let mut child = std::process::Command::new("cat")
             .env("SLURM_JOB_ID", "4711")
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
+        // Until the program runs it has no environment; once it answers it has.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let (app, sure) = apps.of(child.id(), 1000);
         assert_eq!((apps.name(app).as_str(), sure), ("SLURM_JOB_ID=4711", true));
         drop(child.stdin.take());
         child.wait().unwrap();
         let (user, sure) = apps.of(0, 1000);
         assert_eq!((apps.name(user).as_str(), sure), ("uid=1000", false));
-    }
-
-    #[test]
-    fn a_process_id_used_again_is_a_new_process() {
-        let apps = Apps::new(&[]).unwrap();
-        let pid = std::process::id();
-        let mine = start_time(pid).unwrap();
-        let known = |start| Caller { pid, uid: 1, start, app: AppId(77), checked_s: 0 };
-        assert_eq!(apps.ask(pid, 1, known(mine)).unwrap().app, AppId(77));
-        assert_eq!(apps.name(apps.ask(pid, 1, known(mine + 1)).unwrap().app), "uid=1");
     }
 
     #[test]

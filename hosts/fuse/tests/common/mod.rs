@@ -89,15 +89,20 @@ impl Mount {
     /// Unmounts, and waits until it is over.
     pub fn finish(mut self) {
         let handle = self.handle.take().unwrap();
-        // A child that another test is just starting may hold our closed files until it runs its program.
-        let until = std::time::Instant::now() + LIMIT;
-        while let Err(error) = handle.unmount() {
-            let waits = matches!(error, sluice_fuse::MountError::Busy { .. }) && std::time::Instant::now() < until;
-            assert!(waits, "{error}");
-            std::thread::yield_now();
-        }
+        unmount(&handle);
         bounded(move || handle.wait()).unwrap();
         assert!(fs::read_dir(self.dir.path().join("mnt")).unwrap().next().is_none(), "still mounted");
+    }
+}
+
+/// Unmounts what the test itself does not use any more.
+pub fn unmount(handle: &MountHandle) {
+    // A child that another test is just starting may hold our closed files until it runs its program.
+    let until = std::time::Instant::now() + LIMIT;
+    while let Err(error) = handle.unmount() {
+        let waits = matches!(error, sluice_fuse::MountError::Busy { .. }) && std::time::Instant::now() < until;
+        assert!(waits, "{error}");
+        std::thread::yield_now();
     }
 }
 
