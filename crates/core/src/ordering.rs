@@ -1,0 +1,106 @@
+//! Ordering safety: a request that overlaps an earlier, not yet completed request to the same file, at least one of the
+//! two being a write, becomes eligible only after that one completes.
+//!
+//! A new request is checked against the interval trees of its file (a read against writes only). If something overlaps,
+//! it is *blocked*: kept out of the policy's sight and attached to one request it overlaps. When that one completes or
+//! is cancelled, the attached requests are checked again, in order of submission: each either becomes eligible or is
+//! attached to another one. So a request that nothing overlaps costs O(log n) for the check, nothing where the file has
+//! no writes; k requests that all overlap each other form a chain and cost O(log n) each.
+//!
+//! Everything in the `queued` and `busy` trees that conflicts with a blocked request is earlier than it (a later one
+//! would itself be blocked by it); only among blocked requests the order of submission has to be compared.
+//! AGIOS has a coarser form of this (Boito 2015, 3.1.5), which blocks reads behind any queued write to the file.
+
+use crate::list::NIL;
+use crate::queues::{Queues, Slot, State};
+use crate::request::{Op, Time};
+
+impl Queues {
+    /// A request that must complete before `slot` may start. `number`: the slot's place in the order of submission.
+    pub(crate) fn conflict(&self, slot: Slot, number: u64) -> Option<Slot> {
+        let (lo, hi) = (self.nodes.offset(slot), self.nodes.end(slot));
+        let queue = self.entries[slot as usize].queue;
+        let file = self.files.get(queue.file());
+        let conflicting = match queue.op() {
+            Op::Read => &file.queues[1..],
+            Op::Write => &file.queues[..],
+        };
+        // The latest blocked one first: overlapping requests then form a chain instead of a star.
+        let earlier = |other: Slot| self.entries[other as usize].since.0 < number;
+        for q in conflicting.iter().filter(|q| !q.blocked.is_empty()) {
+            if let Some(found) = self.nodes.last_overlap(&q.blocked, lo, hi, &earlier) {
+                return Some(found);
+            }
+        }
+        conflicting.iter().find_map(|q| {
+            self.nodes
+                .last_overlap(&q.queued, lo, hi, &|_| true)
+                .or_else(|| self.nodes.last_overlap(&q.busy, lo, hi, &|_| true))
+        })
+    }
+
+    /// Puts a request that is in no tree behind `blocker`.
+    pub(crate) fn block(&mut self, slot: Slot, blocker: Slot, number: u64) {
+        let entry = &mut self.entries[slot as usize];
+        entry.state = State::Blocked;
+        entry.since = Time(number);
+        self.blocked += 1;
+        self.tree_insert(slot, |q| &mut q.blocked);
+        self.attach(slot, blocker);
+    }
+
+    fn attach(&mut self, slot: Slot, blocker: Slot) {
+        let first = std::mem::replace(&mut self.entries[blocker as usize].waiters, slot);
+        let entry = &mut self.entries[slot as usize];
+        (entry.link, entry.blocker) = (first, blocker);
+    }
+
+    /// Takes a blocked request out; it is then in no tree. O(requests attached to the same one).
+    pub(crate) fn unblock(&mut self, slot: Slot) {
+        let crate::queues::Entry { link, blocker, .. } = self.entries[slot as usize];
+        let mut at = self.entries[blocker as usize].waiters;
+        if at == slot {
+            self.entries[blocker as usize].waiters = link;
+        } else {
+            while at != NIL && self.entries[at as usize].link != slot {
+                at = self.entries[at as usize].link;
+            }
+            if at != NIL {
+                self.entries[at as usize].link = link;
+            }
+        }
+        self.leave_blocked(slot);
+    }
+
+    fn leave_blocked(&mut self, slot: Slot) {
+        self.tree_remove(slot, |q| &mut q.blocked);
+        self.blocked -= 1;
+    }
+
+    /// Takes the requests attached to `slot` off it and returns the first in order of submission; follow `link`.
+    pub(crate) fn take_waiters(&mut self, slot: Slot) -> Slot {
+        // Attached in front, so the list has to be turned round.
+        let mut at = std::mem::replace(&mut self.entries[slot as usize].waiters, NIL);
+        let mut turned = NIL;
+        while at != NIL {
+            let next = std::mem::replace(&mut self.entries[at as usize].link, turned);
+            turned = at;
+            at = next;
+        }
+        turned
+    }
+
+    /// Checks a request that was attached to one that is gone: true if it is free now (and then in no tree).
+    pub(crate) fn recheck(&mut self, slot: Slot) -> bool {
+        match self.conflict(slot, self.entries[slot as usize].since.0) {
+            Some(blocker) => {
+                self.attach(slot, blocker);
+                false
+            }
+            None => {
+                self.leave_blocked(slot);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The requests themselves and every order in which they are kept. The engine changes it; policies look at it.
+
+use crate::files::{Acquired, FileTable, QueueId};
+use crate::list::{Links, List, NIL};
+use crate::offset_tree::{Nodes, Tree};
+use crate::request::{AppId, FileId, Request, RequestId, TargetId, Time};
+
+/// A request's place in the table, valid while it is outstanding.
+pub type Slot = u32;
+
+/// Bounds on what is dispatched together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchLimits {
+    pub(crate) bytes: u64,
+    pub(crate) requests: u32,
+}
+
+/// Contiguous requests of one file queue, found by [`Queues::run_from`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The part with the lowest offset.
+    pub first: Slot,
+    /// Number of parts.
+    pub parts: u32,
+    /// Bytes of all parts.
+    pub bytes: u64,
+    /// The run could not grow because it reached a bound.
+    pub full: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    /// Waits until an earlier overlapping request is complete.
+    Blocked,
+    Queued,
+    InFlight,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) cookie: u64,
+    pub(crate) arrived: Time,
+    /// Queued: since when it may be dispatched. In flight: when it was dispatched.
+    /// Blocked: not a time but its number in the order of submission.
+    pub(crate) since: Time,
+    pub(crate) app: AppId,
+    pub(crate) target: TargetId,
+    pub(crate) queue: QueueId,
+    pub(crate) generation: u32,
+    /// First of the requests that are blocked by this one.
+    pub(crate) waiters: Slot,
+    /// Blocked: the next one blocked by the same request. In flight: number of its batch. Free: the next free slot.
+    pub(crate) link: u32,
+    /// Blocked: the request it waits for.
+    pub(crate) blocker: Slot,
+    pub(crate) state: State,
+}
+
+/// All outstanding requests: the table that owns them, the file queues in offset order, and the order of arrival.
+///
+/// Policies receive it by shared reference in every call. Only the methods documented here are theirs to use.
+#[derive(Debug)]
+pub struct Queues {
+    pub(crate) entries: Vec<Entry>,
+    free: Slot,
+    pub(crate) nodes: Nodes,
+    pub(crate) files: FileTable,
+    pub(crate) arrival: List,
+    pub(crate) arrival_links: Links,
+    pub(crate) limits: BatchLimits,
+    pub(crate) queued: u32,
+    pub(crate) blocked: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) batches_in_flight: u32,
+}
+
+impl Queues {
+    pub(crate) fn new(capacity: u32, files_max: u32, limits: BatchLimits) -> Queues {
+        let blank = |slot: u32| Entry {
+            cookie: 0,
+            arrived: Time::ZERO,
+            since: Time::ZERO,
+            app: AppId(0),
+            target: TargetId(0),
+            queue: QueueId(0),
+            generation: 1,
+            waiters: NIL,
+            link: if slot + 1 < capacity { slot + 1 } else { NIL },
+            blocker: NIL,
+            state: State::Free,
+        };
+        Queues {
+            entries: (0..capacity).map(blank).collect(),
+            free: 0,
+            nodes: Nodes::new(capacity),
+            files: FileTable::new(files_max),
+            arrival: List::new(),
+            arrival_links: Links::new(capacity),
+            limits,
+            queued: 0,
+            blocked: 0,
+            in_flight: 0,
+            batches_in_flight: 0,
+        }
+    }
+
+    // ---- for policies ----------------------------------------------------------------------------------------
+
+    /// Number of request slots; slots are `0..capacity`.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Requests that may be dispatched.
+    #[must_use]
+    pub fn queued(&self) -> u32 {
+        self.queued
+    }
+
+    /// Dispatched batches of which at least one part is not complete.
+    #[must_use]
+    pub fn batches_in_flight(&self) -> u32 {
+        self.batches_in_flight
+    }
+
+    /// The request that has been dispatchable for longest.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Slot> {
+        self.arrival.front()
+    }
+
+    /// The file queue of a request.
+    #[must_use]
+    pub fn queue(&self, slot: Slot) -> QueueId {
+        self.entries[slot as usize].queue
+    }
+
+    /// Its application.
+    #[must_use]
+    pub fn app(&self, slot: Slot) -> AppId {
+        self.entries[slot as usize].app
+    }
+
+    /// Its data server.
+    #[must_use]
+    pub fn target(&self, slot: Slot) -> TargetId {
+        self.entries[slot as usize].target
+    }
+
+    /// When it was submitted.
+    #[must_use]
+    pub fn arrived(&self, slot: Slot) -> Time {
+        self.entries[slot as usize].arrived
+    }
+
+    /// Its first byte.
+    #[must_use]
+    pub fn offset(&self, slot: Slot) -> u64 {
+        self.nodes.offset(slot)
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self, slot: Slot) -> u32 {
+        self.nodes.len(slot)
+    }
+
+    /// The byte after its last one.
+    #[must_use]
+    pub fn end(&self, slot: Slot) -> u64 {
+        self.nodes.end(slot)
+    }
+
+    /// Dispatchable requests of a queue.
+    #[must_use]
+    pub fn count(&self, queue: QueueId) -> u32 {
+        self.files.queue(queue).queued_count
+    }
+
+    /// Their bytes.
+    #[must_use]
+    pub fn bytes(&self, queue: QueueId) -> u64 {
+        self.files.queue(queue).queued_bytes
+    }
+
+    /// The lowest-offset dispatchable request of a queue. Kept for policies that [aggregate](crate::policy::Policy::aggregates).
+    #[must_use]
+    pub fn head(&self, queue: QueueId) -> Option<Slot> {
+        self.files.queue(queue).queued.first()
+    }
+
+    /// The first request of a queue, in offset order, that begins exactly at `offset`. O(log n).
+    #[must_use]
+    pub fn starting_at(&self, queue: QueueId, offset: u64) -> Option<Slot> {
+        let slot = self.nodes.lower_bound(&self.files.queue(queue).queued, offset)?;
+        (self.offset(slot) == offset).then_some(slot)
+    }
+
+    /// The next request of the same queue in offset order.
+    #[must_use]
+    pub fn next(&self, slot: Slot) -> Option<Slot> {
+        self.nodes.next(slot)
+    }
+
+    /// The previous request of the same queue in offset order.
+    #[must_use]
+    pub fn prev(&self, slot: Slot) -> Option<Slot> {
+        self.nodes.prev(slot)
+    }
+
+    /// The longest run of contiguous requests of one queue that starts with `first` and keeps within the engine's
+    /// `batch_bytes_max` and `batch_requests_max`. The first part is always in. O(parts).
+    ///
+    /// Contiguous means: the next request in offset order begins exactly where the one before it ends.
+    #[must_use]
+    pub fn run_from(&self, first: Slot) -> Run {
+        self.run_while(first, self.limits.bytes, self.limits.requests, |_| true)
+    }
+
+    /// As [`Queues::run_from`], with tighter bounds and only with parts that `accept` takes (the first is not asked).
+    #[must_use]
+    pub fn run_while(&self, first: Slot, bytes_max: u64, requests_max: u32, accept: impl Fn(Slot) -> bool) -> Run {
+        let bytes_max = bytes_max.min(self.limits.bytes);
+        let requests_max = requests_max.min(self.limits.requests);
+        let mut run = Run { first, parts: 1, bytes: u64::from(self.len(first)), full: false };
+        let mut last = first;
+        while let Some(next) = self.next(last) {
+            if self.offset(next) != self.end(last) || !accept(next) {
+                break;
+            }
+            let bytes = run.bytes + u64::from(self.len(next));
+            if run.parts >= requests_max || bytes > bytes_max {
+                run.full = true;
+                break;
+            }
+            run.bytes = bytes;
+            run.parts += 1;
+            last = next;
+        }
+        run
+    }
+
+    /// The run around `slot`: as [`Queues::run_from`], then grown towards lower offsets while the bounds allow.
+    #[must_use]
+    pub fn run_around(&self, slot: Slot) -> Run {
+        let mut run = self.run_from(slot);
+        while let Some(prev) = self.prev(run.first) {
+            if self.end(prev) != self.offset(run.first) {
+                break;
+            }
+            let bytes = run.bytes + u64::from(self.len(prev));
+            if run.parts >= self.limits.requests || bytes > self.limits.bytes {
+                run.full = true;
+                break;
+            }
+            run = Run { first: prev, parts: run.parts + 1, bytes, full: run.full };
+        }
+        run
+    }
+
+    // ---- for the engine --------------------------------------------------------------------------------------
+
+    /// Takes a free slot for `r`; `None` if there is no slot or no room for one more file. The flag says that the slot's
+    /// file record was given to this file just now.
+    pub(crate) fn allocate(&mut self, now: Time, r: &Request) -> Option<(Slot, bool)> {
+        if self.free == NIL {
+            return None;
+        }
+        let (file, new) = match self.files.acquire(r.file)? {
+            Acquired::Known(file) => (file, false),
+            Acquired::New(file) => (file, true),
+        };
+        let slot = self.free;
+        let entry = &mut self.entries[slot as usize];
+        self.free = entry.link;
+        *entry = Entry {
+            cookie: r.cookie,
+            arrived: now,
+            since: now,
+            app: r.app,
+            target: r.target,
+            queue: QueueId::new(file, r.op),
+            generation: entry.generation,
+            waiters: NIL,
+            link: NIL,
+            blocker: NIL,
+            state: State::Queued,
+        };
+        self.nodes.set_range(slot, r.offset, r.len);
+        Some((slot, new))
+    }
+
+    /// Gives a slot back; its handle is stale from now on.
+    pub(crate) fn free(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot as usize];
+        entry.state = State::Free;
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.link = self.free;
+        let file = entry.queue.file();
+        self.free = slot;
+        self.files.release(file);
+    }
+
+    /// The slot behind a handle, unless the handle is stale.
+    pub(crate) fn resolve(&self, id: RequestId) -> Option<Slot> {
+        let entry = self.entries.get(id.slot as usize)?;
+        (entry.generation == id.generation && entry.state != State::Free).then_some(id.slot)
+    }
+
+    pub(crate) fn id(&self, slot: Slot) -> RequestId {
+        RequestId { slot, generation: self.entries[slot as usize].generation }
+    }
+
+    pub(crate) fn request(&self, slot: Slot) -> Request {
+        let entry = &self.entries[slot as usize];
+        Request {
+            cookie: entry.cookie,
+            file: self.file_id(entry.queue),
+            app: entry.app,
+            target: entry.target,
+            op: entry.queue.op(),
+            offset: self.nodes.offset(slot),
+            len: self.nodes.len(slot),
+        }
+    }
+
+    /// The host's id of a queue's file.
+    #[must_use]
+    pub fn file_id(&self, queue: QueueId) -> FileId {
+        self.files.id(queue.file())
+    }
+
+    pub(crate) fn tree_insert(&mut self, slot: Slot, tree: impl Fn(&mut crate::files::FileQueue) -> &mut Tree) {
+        let queue = self.entries[slot as usize].queue;
+        self.nodes.insert(tree(self.files.queue_mut(queue)), slot);
+    }
+
+    pub(crate) fn tree_remove(&mut self, slot: Slot, tree: impl Fn(&mut crate::files::FileQueue) -> &mut Tree) {
+        let queue = self.entries[slot as usize].queue;
+        self.nodes.remove(tree(self.files.queue_mut(queue)), slot);
+    }
+}

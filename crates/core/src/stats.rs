@@ -1,0 +1,312 @@
+//! What the engine saw: totals since the start, and the same for windows of fixed length.
+
+use crate::histogram::Histogram;
+use crate::request::{AppId, Op, Time};
+
+/// Requests of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCounts {
+    /// Requests submitted.
+    pub submitted: u64,
+    /// Requests completed, with or without an error.
+    pub completed: u64,
+    /// Of those, with an error.
+    pub errors: u64,
+    /// Bytes moved by completed requests.
+    pub bytes: u64,
+}
+
+impl OpCounts {
+    fn merge(&mut self, other: &OpCounts) {
+        self.submitted += other.submitted;
+        self.completed += other.completed;
+        self.errors += other.errors;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Requests of one application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppCounts {
+    /// The application; `None` collects all beyond `apps_max`.
+    pub app: Option<AppId>,
+    /// Completed requests.
+    pub completed: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// From submission to completion.
+    pub latency: Histogram,
+}
+
+/// Counters over some stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// When the stretch began.
+    pub start: Time,
+    /// How long it is, or how long it has lasted so far.
+    pub len_ns: u64,
+    /// By operation: index with [`Op::index`].
+    pub ops: [OpCounts; 2],
+    /// Requests cancelled.
+    pub cancelled: u64,
+    /// Submissions refused because the engine was full.
+    pub refused: u64,
+    /// Requests that were blocked by an earlier overlapping one.
+    pub blocked: u64,
+    /// Batches that went first because a request in them had waited longer than `max_wait`.
+    pub expired: u64,
+    /// Batches dispatched.
+    pub batches: u64,
+    /// Requests in them.
+    pub batched_requests: u64,
+    /// Largest batch in requests.
+    pub batch_requests_max: u32,
+    /// Sum over submissions of the number of requests waiting then.
+    pub depth_sum: u64,
+    /// Most requests waiting at a submission.
+    pub depth_max: u32,
+    /// From submission to dispatch.
+    pub wait: Histogram,
+    /// From dispatch to completion.
+    pub service: Histogram,
+    /// By application, in order of first appearance; the last entry may be the collecting one.
+    pub apps: Vec<AppCounts>,
+}
+
+impl Counters {
+    /// Requests in a batch on average; 0 if there was none.
+    #[must_use]
+    pub fn mean_aggregation(&self) -> f64 {
+        if self.batches == 0 { 0.0 } else { self.batched_requests as f64 / self.batches as f64 }
+    }
+
+    /// Requests waiting on average, seen by arriving ones.
+    #[must_use]
+    pub fn mean_depth(&self) -> f64 {
+        let submitted = self.ops[0].submitted + self.ops[1].submitted;
+        if submitted == 0 { 0.0 } else { self.depth_sum as f64 / submitted as f64 }
+    }
+
+    /// Bytes moved.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ops[0].bytes + self.ops[1].bytes
+    }
+
+    /// Requests completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.ops[0].completed + self.ops[1].completed
+    }
+
+    /// Requests submitted.
+    #[must_use]
+    pub fn submitted(&self) -> u64 {
+        self.ops[0].submitted + self.ops[1].submitted
+    }
+
+    /// Adds the counters of another engine (another shard) over the same stretch of time.
+    pub fn merge(&mut self, other: &Counters) {
+        let depth_max = self.depth_max + other.depth_max;
+        self.len_ns = self.len_ns.max(other.len_ns);
+        self.add(other);
+        self.depth_max = depth_max;
+    }
+
+    /// Adds the counters of the same engine over the stretch that follows.
+    fn append(&mut self, next: &Counters) {
+        self.len_ns = next.start.after(next.len_ns).since(self.start);
+        self.add(next);
+    }
+
+    fn add(&mut self, other: &Counters) {
+        for (mine, theirs) in self.ops.iter_mut().zip(&other.ops) {
+            mine.merge(theirs);
+        }
+        self.cancelled += other.cancelled;
+        self.refused += other.refused;
+        self.blocked += other.blocked;
+        self.expired += other.expired;
+        self.batches += other.batches;
+        self.batched_requests += other.batched_requests;
+        self.batch_requests_max = self.batch_requests_max.max(other.batch_requests_max);
+        self.depth_sum += other.depth_sum;
+        self.depth_max = self.depth_max.max(other.depth_max);
+        self.wait.merge(&other.wait);
+        self.service.merge(&other.service);
+        for theirs in &other.apps {
+            match self.apps.iter_mut().find(|mine| mine.app == theirs.app) {
+                Some(mine) => {
+                    mine.completed += theirs.completed;
+                    mine.bytes += theirs.bytes;
+                    mine.latency.merge(&theirs.latency);
+                }
+                None => self.apps.push(theirs.clone()),
+            }
+        }
+    }
+
+    /// Empties the counters for a new stretch, keeping allocated room and the table of applications.
+    fn restart(&mut self, start: Time) {
+        let mut apps = std::mem::take(&mut self.apps);
+        for app in &mut apps {
+            (app.completed, app.bytes, app.latency) = (0, 0, Histogram::default());
+        }
+        *self = Counters { start, apps, ..Counters::default() };
+    }
+
+    fn complete(&mut self, done: &Completion, app: usize) {
+        let op = &mut self.ops[done.op.index()];
+        op.completed += 1;
+        op.bytes += u64::from(done.bytes);
+        op.errors += u64::from(done.error);
+        self.service.record(done.service_ns);
+        let app = &mut self.apps[app];
+        app.completed += 1;
+        app.bytes += u64::from(done.bytes);
+        app.latency.record(done.latency_ns);
+    }
+}
+
+/// What the engine tells the statistics about one completed request.
+pub(crate) struct Completion {
+    pub(crate) op: Op,
+    pub(crate) app: AppId,
+    pub(crate) bytes: u32,
+    pub(crate) error: bool,
+    pub(crate) service_ns: u64,
+    pub(crate) latency_ns: u64,
+}
+
+/// Statistics of one engine. Cloning copies a consistent snapshot.
+///
+/// Every event is counted once, in the running window; windows that have ended are added up.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    ended: Counters,
+    window: Counters,
+    last: Counters,
+    window_ns: u64,
+    apps_max: usize,
+    /// The application of the last completion and its place: most completions repeat it.
+    recent_app: (AppId, usize),
+}
+
+impl Stats {
+    pub(crate) fn new(now: Time, window_ns: u64, apps_max: u32) -> Stats {
+        let apps_max = apps_max as usize;
+        let counters = || Counters { start: now, apps: Vec::with_capacity(apps_max + 1), ..Counters::default() };
+        Stats {
+            ended: counters(),
+            window: counters(),
+            last: counters(),
+            window_ns,
+            apps_max,
+            recent_app: (AppId(0), usize::MAX),
+        }
+    }
+
+    /// Everything since the engine was made. Builds a new record.
+    #[must_use]
+    pub fn total(&self) -> Counters {
+        let mut total = self.ended.clone();
+        total.append(&self.window);
+        total
+    }
+
+    /// The last window that has ended; empty before the first one has.
+    #[must_use]
+    pub fn last_window(&self) -> &Counters {
+        &self.last
+    }
+
+    /// The window that is running.
+    #[must_use]
+    pub fn current_window(&self) -> &Counters {
+        &self.window
+    }
+
+    /// Adds another engine's statistics, to show several shards as one.
+    pub fn merge(&mut self, other: &Stats) {
+        self.ended.merge(&other.ended);
+        self.window.merge(&other.window);
+        self.last.merge(&other.last);
+        self.recent_app = (AppId(0), usize::MAX);
+    }
+
+    /// Ends the window if it is over. The engine calls it at every event; O(`apps_max`) when a window ends, else O(1).
+    pub(crate) fn roll(&mut self, now: Time) {
+        let elapsed = now.since(self.window.start);
+        if elapsed < self.window_ns {
+            return;
+        }
+        let start = Time(self.window.start.0 + elapsed / self.window_ns * self.window_ns);
+        self.window.len_ns = self.window_ns;
+        self.ended.append(&self.window);
+        self.ended.len_ns = start.since(self.ended.start);
+        std::mem::swap(&mut self.window, &mut self.last);
+        if elapsed >= 2 * self.window_ns {
+            // Nothing happened for whole windows: the last one that ended is an empty one.
+            self.last.restart(Time(start.0 - self.window_ns));
+            self.last.len_ns = self.window_ns;
+        }
+        self.window.restart(start);
+        // Both tables of applications have the same order; the one swapped in may miss the newest.
+        for known in &self.ended.apps[self.window.apps.len().min(self.ended.apps.len())..] {
+            self.window.apps.push(AppCounts { app: known.app, completed: 0, bytes: 0, latency: Histogram::default() });
+        }
+    }
+
+    pub(crate) fn submitted(&mut self, op: Op, waiting: u32) {
+        let c = &mut self.window;
+        c.ops[op.index()].submitted += 1;
+        c.depth_sum += u64::from(waiting);
+        c.depth_max = c.depth_max.max(waiting);
+    }
+
+    pub(crate) fn refused(&mut self) {
+        self.window.refused += 1;
+    }
+
+    pub(crate) fn blocked(&mut self) {
+        self.window.blocked += 1;
+    }
+
+    pub(crate) fn cancelled(&mut self) {
+        self.window.cancelled += 1;
+    }
+
+    pub(crate) fn waited(&mut self, ns: u64) {
+        self.window.wait.record(ns);
+    }
+
+    pub(crate) fn dispatched(&mut self, parts: u32, expired: bool) {
+        let c = &mut self.window;
+        c.batches += 1;
+        c.batched_requests += u64::from(parts);
+        c.batch_requests_max = c.batch_requests_max.max(parts);
+        c.expired += u64::from(expired);
+    }
+
+    pub(crate) fn completed(&mut self, now: Time, done: &Completion) {
+        let app = self.app(done.app);
+        self.window.complete(done, app);
+        self.window.len_ns = now.since(self.window.start);
+    }
+
+    /// Place of an application's counters. O(`apps_max`) when the application changes, else O(1).
+    fn app(&mut self, app: AppId) -> usize {
+        let apps = &mut self.window.apps;
+        if self.recent_app.0 == app && self.recent_app.1 < apps.len() {
+            return self.recent_app.1;
+        }
+        let known = apps.iter().position(|a| a.app == Some(app) || a.app.is_none());
+        let at = known.unwrap_or_else(|| {
+            let app = (apps.len() < self.apps_max).then_some(app);
+            apps.push(AppCounts { app, completed: 0, bytes: 0, latency: Histogram::default() });
+            apps.len() - 1
+        });
+        self.recent_app = (app, at);
+        at
+    }
+}

@@ -1,0 +1,48 @@
+//! Where the drivers' time comes from.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sluice_core::Time;
+
+/// What the engine's times are counted from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClockKind {
+    /// The moment the runtime started.
+    #[default]
+    Start,
+    /// 1970, as the system clock told at the start. Runtimes in different processes, on machines whose clocks agree,
+    /// then agree about the time; policies that open time windows together (`twins`) need that.
+    Realtime,
+}
+
+/// A monotonic clock in nanoseconds. It never steps, even if the system clock is set later.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+    offset_ns: u64,
+}
+
+impl Clock {
+    /// Starts a clock.
+    #[must_use]
+    pub fn new(kind: ClockKind) -> Clock {
+        let offset_ns = match kind {
+            ClockKind::Start => 0,
+            ClockKind::Realtime => {
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| nanos(since))
+            }
+        };
+        Clock { start: Instant::now(), offset_ns }
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        Time(self.offset_ns.saturating_add(nanos(self.start.elapsed())))
+    }
+}
+
+/// Saturates after 584 years.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,498 @@
+//! Scheduled file I/O over a storage.
+//!
+//! # The way of a request
+//! A logical request becomes an *operation* in a table of fixed size and is split into *pieces*: by the storage's layout,
+//! and by `request_bytes_max`. Each piece is a request to the engine of its target. A dispatched batch becomes a *job* of
+//! the thread that drove the engine, which after giving the engine up (never while it holds it) decides:
+//!
+//! 1. *here*: the policy passes everything through, or the caller waits anyway, and the job is the caller's own request;
+//! 2. *here, if it is in the page cache*: `preadv2(RWF_NOWAIT)`;
+//! 3. the ring (io_uring), or a worker thread.
+//!
+//! A worker that completed a job drives the engine and goes on with what became dispatchable by it. When the last piece
+//! has ended, the thread that ended it puts the result together and tells the host.
+//!
+//! # io_uring or threads?
+//! [`Workers::Auto`] takes threads, see `benches` in the crate's documentation for the figures.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Request, TargetId};
+use sluice_storage::{FileRef, Layout, Storage};
+
+mod execute;
+mod job;
+mod memory;
+mod ops;
+mod ring;
+mod transfer;
+mod workers;
+
+use self::execute::{Caller, Counts, Inner};
+use self::job::{Inside, thread_token};
+use self::memory::{Buffers, Raw};
+use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
+use self::ring::Ring;
+use self::transfer::Ended;
+use self::workers::Workers as Threads;
+use crate::clock::ClockKind;
+use crate::runtime::{
+    Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError,
+};
+
+/// Who asked for the I/O.
+pub trait Host: Send + Sync + 'static {
+    /// Belongs to one request and comes back with its result.
+    type Ticket: Send + 'static;
+
+    /// A request has ended. Called once for each, from any thread, perhaps inside the call that submitted it.
+    ///
+    /// It may submit again (on a full volume that waits for other requests). It should not take long: it is on the way of
+    /// the device's next request.
+    fn complete(&self, ticket: Self::Ticket, result: io::Result<Done<'_>>);
+}
+
+/// A request's success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Done<'a> {
+    /// The bytes read; fewer than asked for at the end of the file, or before an error.
+    Read(&'a [u8]),
+    /// Number of bytes written; fewer than given only before an error.
+    Written(usize),
+}
+
+/// How many engines a volume has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engines {
+    /// One for each target, or one for all if the policy at the start coordinates targets.
+    #[default]
+    Auto,
+    /// One for each target.
+    PerTarget,
+    /// One for all.
+    Shared,
+}
+
+/// Who executes what is not executed in the submitting thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Workers {
+    /// The faster one in general: threads.
+    #[default]
+    Auto,
+    /// A pool of threads.
+    Threads,
+    /// io_uring for files whose storage gives descriptors, if the system allows it; else threads.
+    Ring,
+}
+
+/// Settings of a [`Volume`].
+#[derive(Clone, Debug)]
+pub struct VolumeConfig {
+    /// Settings of each engine. With `in_flight_max` 0, as many batches as there can be workers are in flight: more would
+    /// only queue behind the policy's back.
+    pub engine: EngineConfig,
+    /// The algorithm.
+    pub policy: PolicyConfig,
+    /// Number of engines.
+    pub engines: Engines,
+    /// Who executes.
+    pub workers: Workers,
+    /// Most worker threads, and most operations in the ring for each target. At least 1.
+    pub threads_max: u32,
+    /// Largest request given to an engine, in bytes; larger ones are split.
+    pub request_bytes_max: u32,
+    /// Most memory for data on its way, in bytes; requests beyond wait. One request may exceed it when it is alone.
+    pub buffer_bytes_max: u64,
+    /// Requests may be executed in the thread that submits them.
+    pub inline: bool,
+    /// Who drives the engines.
+    pub driving: Driving,
+    /// What times count from.
+    pub clock: ClockKind,
+}
+
+impl VolumeConfig {
+    /// The defaults, with this algorithm.
+    #[must_use]
+    pub fn new(policy: PolicyConfig) -> VolumeConfig {
+        VolumeConfig {
+            engine: EngineConfig::default(),
+            policy,
+            engines: Engines::default(),
+            workers: Workers::default(),
+            threads_max: 16,
+            request_bytes_max: 1 << 20,
+            buffer_bytes_max: 256 << 20,
+            inline: true,
+            driving: Driving::default(),
+            clock: ClockKind::default(),
+        }
+    }
+}
+
+impl Default for VolumeConfig {
+    /// With the table's first algorithm that lets requests through at once.
+    fn default() -> VolumeConfig {
+        let table = sluice_core::policy::table();
+        let first = table.iter().find(|info| info.bypasses_queue).unwrap_or(&table[0]);
+        VolumeConfig::new(PolicyConfig::parse(first.name).expect("a name from the table"))
+    }
+}
+
+/// A volume at one moment.
+#[derive(Clone, Debug)]
+pub struct VolumeSnapshot {
+    /// The engines.
+    pub runtime: Snapshot,
+    /// What the storage says it is.
+    pub storage: String,
+    /// Service times are emulated.
+    pub emulated: bool,
+    /// Who executes, and why if it is not what was asked for.
+    pub workers: String,
+    /// Worker threads running.
+    pub threads: usize,
+    /// Batches executed in the thread that submitted.
+    pub by_caller: u64,
+    /// Batches executed by worker threads.
+    pub by_threads: u64,
+    /// Batches given to the ring.
+    pub by_ring: u64,
+    /// Logical requests outstanding.
+    pub outstanding: usize,
+    /// Bytes of memory set aside for them.
+    pub buffer_bytes: u64,
+}
+
+/// Scheduled I/O on the files of a storage. All methods may be called from any thread.
+pub struct Volume<H: Host> {
+    runtime: Runtime<Inner<H>>,
+    inner: Arc<Inner<H>>,
+    layout: Layout,
+    shared: bool,
+    piece_max: u64,
+    workers: String,
+}
+
+impl<H: Host> Volume<H> {
+    /// Starts the engines, and threads as they are needed.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(storage: Arc<dyn Storage>, host: Arc<H>, config: VolumeConfig) -> Result<Volume<H>, StartError> {
+        let layout = storage.layout();
+        let targets = layout.targets();
+        let shared = match config.engines {
+            Engines::Auto => config.policy.info().shared_engine,
+            Engines::PerTarget => false,
+            Engines::Shared => true,
+        } || targets == 1;
+        let threads_max = config.threads_max.max(1);
+        let mut engine = config.engine.clone();
+        if engine.in_flight_max == 0 {
+            engine.in_flight_max = if shared { threads_max * targets } else { threads_max };
+        }
+        let (ring, workers) = match config.workers {
+            Workers::Auto | Workers::Threads => (None, "threads".to_owned()),
+            Workers::Ring => match Ring::new(threads_max * targets * 2) {
+                Ok(ring) => (Some(ring), "io_uring".to_owned()),
+                Err(error) => (None, format!("threads (io_uring: {error})")),
+            },
+        };
+        let inner = Arc::new_cyclic(|me| Inner {
+            storage,
+            host,
+            targets,
+            ops: Ops::new(engine.capacity, config.buffer_bytes_max),
+            buffers: Buffers::new(),
+            // Each target can have its share under way.
+            workers: Threads::new(threads_max.saturating_mul(targets).min(1024)),
+            ring_active: AtomicBool::new(ring.is_some()),
+            ring,
+            inline: config.inline,
+            counts: Counts::default(),
+            spare: ArrayQueue::new(256),
+            me: me.clone(),
+        });
+        let system = |source| StartError::System { what: "a thread", source };
+        inner.workers.start_one(|| inner.spawn()).map_err(system)?;
+        let runtime = Runtime::start(inner.clone(), RuntimeConfig {
+            shards: if shared { 1 } else { targets as usize },
+            engine,
+            policy: config.policy,
+            driving: config.driving,
+            clock: config.clock,
+            name: "sluice".to_owned(),
+        });
+        let volume = Volume {
+            runtime: runtime.inspect_err(|_| inner.workers.stop())?,
+            layout,
+            shared,
+            piece_max: u64::from(config.request_bytes_max.max(1)),
+            workers,
+            inner,
+        };
+        if let Some(ring) = &volume.inner.ring {
+            ring.start_reaper(&volume.inner).map_err(system)?;
+        }
+        Ok(volume)
+    }
+
+    /// Reads `len` bytes at `offset`. The result goes to the host, perhaps before this returns. Waits while the volume is
+    /// full.
+    pub fn read(&self, file: &FileRef, app: AppId, offset: u64, len: u32, ticket: H::Ticket) {
+        let what = What { file, app, op: Op::Read, offset, len: len as usize };
+        self.run(&what, None, Waiter::Ticket(ticket));
+    }
+
+    /// Writes `data` at `offset`. The result goes to the host, perhaps before this returns. Waits while the volume is full.
+    /// The data is copied only if the request cannot be executed within the call.
+    pub fn write(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8], ticket: H::Ticket) {
+        let what = What { file, app, op: Op::Write, offset, len: data.len() };
+        self.run(&what, Some(Raw::of(data)), Waiter::Ticket(ticket));
+    }
+
+    /// Reads into `buffer` and waits for it. Returns the number of bytes read.
+    ///
+    /// # Errors
+    /// The storage's, if nothing was read before it.
+    pub fn read_at(&self, file: &FileRef, app: AppId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let what = What { file, app, op: Op::Read, offset, len: buffer.len() };
+        self.run(&what, Some(Raw::of_mut(buffer)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
+    }
+
+    /// Writes `data` and waits for it. Returns the number of bytes written.
+    ///
+    /// # Errors
+    /// The storage's, if nothing was written before it.
+    pub fn write_at(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8]) -> io::Result<usize> {
+        let what = What { file, app, op: Op::Write, offset, len: data.len() };
+        self.run(&what, Some(Raw::of(data)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
+    }
+
+    /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
+    /// Not from inside [`Host::complete`].
+    pub fn wait_idle(&self, file: &FileRef) {
+        self.inner.ops.wait_idle(Some(file.id()));
+    }
+
+    /// The storage.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.inner.storage
+    }
+
+    /// Changes the algorithm, with requests queued and in flight.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used; nothing changes then.
+    pub fn set_policy(&self, policy: &PolicyConfig) -> Result<(), ConfigError> {
+        self.settled(|| self.runtime.set_policy(policy))
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn policy(&self) -> PolicyConfig {
+        self.runtime.policy()
+    }
+
+    /// Copies the state.
+    #[must_use]
+    pub fn snapshot(&self) -> VolumeSnapshot {
+        let inner = &self.inner;
+        VolumeSnapshot {
+            runtime: self.settled(|| self.runtime.snapshot()),
+            storage: inner.storage.describe(),
+            emulated: inner.storage.emulated(),
+            workers: self.workers.clone(),
+            threads: inner.workers.threads(),
+            by_caller: inner.counts.caller.load(Ordering::Relaxed),
+            by_threads: inner.counts.threads.load(Ordering::Relaxed),
+            by_ring: inner.counts.ring.load(Ordering::Relaxed),
+            outstanding: inner.ops.outstanding(),
+            buffer_bytes: inner.ops.bytes(),
+        }
+    }
+
+    /// The runtime below, for trace events and the clock.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime<impl crate::Executor + use<H>> {
+        &self.runtime
+    }
+
+    /// Ends the volume: what was accepted is executed or failed, and every host was told when this returns. Requests after
+    /// it fail with `ESHUTDOWN`. Not from inside [`Host::complete`].
+    pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
+        let mut report = self.settled(|| self.runtime.shutdown(how));
+        // The storage returns from every call, so what is in flight ends.
+        self.inner.ops.wait_idle(None);
+        report.in_flight = 0;
+        if let Some(ring) = &self.inner.ring {
+            self.inner.ring_active.store(false, Ordering::SeqCst);
+            ring.stop();
+        }
+        self.inner.workers.stop();
+        report
+    }
+
+    /// Does something that may drive engines on this thread.
+    fn settled<R>(&self, action: impl FnOnce() -> R) -> R {
+        let inside = Inside::enter(self.inner.address());
+        let result = action();
+        if inside.outermost() {
+            self.inner.run_collected(Caller::Passer);
+        }
+        result
+    }
+
+    // ---- submitting ------------------------------------------------------------------------------------------
+
+    /// The way of every request. `memory`: what is written, or where to read to for a waiting thread.
+    fn run(&self, what: &What<'_>, memory: Option<Raw>, waiter: Waiter<H::Ticket>) -> Option<io::Result<usize>> {
+        let inner = &*self.inner;
+        let waits = matches!(waiter, Waiter::Thread(_));
+        let end = what.offset.checked_add(what.len as u64);
+        if what.len == 0 || end.is_none_or(|end| i64::try_from(end).is_err()) {
+            let result = if what.len == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+            if let Waiter::Ticket(ticket) = waiter {
+                let done = if what.op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
+                inner.host.complete(ticket, result.map(|()| done));
+                return None;
+            }
+            return Some(result.map(|()| 0));
+        }
+        let inside = Inside::enter(inner.address());
+        let outermost = inside.outermost();
+        let slot = self.admit(if waits { 0 } else { what.len as u64 });
+        let pieces = {
+            let mut state = inner.ops.slot(slot).state.lock();
+            state.file = Some(what.file.clone());
+            (state.op, state.offset, state.len, state.waiter) = (what.op, what.offset, what.len, waiter);
+            state.memory = match memory {
+                None => Memory::Pooled(inner.buffers.take(what.len)),
+                Some(raw) if waits => Memory::Borrowed(raw),
+                Some(raw) => Memory::Lent(raw, thread_token()),
+            };
+            for (start, _, _, len) in self.pieces(what) {
+                state.pieces.push(OpPiece { start, len, ended: Ended::default() });
+            }
+            state.pieces.len()
+        };
+        inner.ops.open(slot, what.file.id(), pieces as u32 + 1);
+        for (at, (_, target, offset, len)) in self.pieces(what).enumerate() {
+            let request = Request {
+                cookie: cookie(slot, at),
+                file: FileId(what.file.id().wrapping_mul(u64::from(inner.targets)).wrapping_add(u64::from(target))),
+                app: what.app,
+                target: TargetId(target),
+                op: what.op,
+                offset,
+                len,
+            };
+            self.submit(request);
+        }
+        let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
+        if outermost {
+            inner.run_collected(Caller::Submitter { slot, waits, bypass: self.runtime.bypasses_queue(shard) });
+        }
+        if memory.is_some() && !waits {
+            inner.take_lent(slot);
+        }
+        if inner.drop_pending(slot).is_some() {
+            inner.finish(slot);
+        }
+        if outermost {
+            // What the host submitted when it was told.
+            inner.run_collected(Caller::Passer);
+        }
+        waits.then(|| self.wait_for(slot, outermost))
+    }
+
+    /// Start in the operation, target, offset in the target's file and length of each piece.
+    fn pieces(&self, what: &What<'_>) -> impl Iterator<Item = (u64, u32, u64, u32)> {
+        let (first, max) = (what.offset, self.piece_max);
+        self.layout.split(what.offset, what.len as u64).flat_map(move |piece| {
+            (0..piece.len.div_ceil(max)).map(move |n| {
+                let at = n * max;
+                (piece.logical - first + at, piece.target, piece.offset + at, (piece.len - at).min(max) as u32)
+            })
+        })
+    }
+
+    fn admit(&self, bytes: u64) -> u32 {
+        let ops = &self.inner.ops;
+        if let Some(slot) = ops.admit(bytes) {
+            return slot;
+        }
+        let mut slot = None;
+        self.blocking(|| {
+            ops.room.wait(None, || {
+                slot = ops.admit(bytes);
+                slot.is_some()
+            })
+        });
+        slot.expect("waited for it")
+    }
+
+    fn submit(&self, request: Request) {
+        let shard = if self.shared { 0 } else { request.target.0 as usize };
+        loop {
+            let submitted = match self.runtime.bypasses_queue(shard) {
+                true => self.runtime.try_submit_here(shard, request),
+                false => self.runtime.try_submit(shard, request),
+            };
+            let errno = match submitted {
+                Ok(()) => return,
+                Err(SubmitError::Full(_)) if self.blocking(|| self.runtime.wait_for_room(shard)) => continue,
+                Err(SubmitError::Full(_)) => libc::EAGAIN,
+                Err(SubmitError::RangeOverflow) => libc::EINVAL,
+                Err(SubmitError::Closed) => libc::ESHUTDOWN,
+            };
+            // Never the last one: the call itself is pending.
+            self.inner.end_piece(request.cookie, Ended { bytes: 0, errno });
+            return;
+        }
+    }
+
+    /// Waits for what other threads do. They get what this thread still has to do, and may be one more meanwhile.
+    fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.inner.run_collected(Caller::Passer);
+        self.inner.workers.blocking(wait)
+    }
+
+    /// Sleeps until the operation has its result.
+    fn wait_for(&self, slot: u32, outermost: bool) -> io::Result<usize> {
+        let take = || self.inner.ops.slot(slot).state.lock().result.take();
+        let wait = || loop {
+            match take() {
+                Some(result) => break result,
+                None => std::thread::park(),
+            }
+        };
+        let result = match take() {
+            Some(result) => result,
+            None if outermost => wait(),
+            None => self.blocking(wait),
+        };
+        self.inner.ops.close(slot);
+        result.map_err(io::Error::from_raw_os_error)
+    }
+}
+
+/// A logical request.
+struct What<'a> {
+    file: &'a FileRef,
+    app: AppId,
+    op: Op,
+    offset: u64,
+    len: usize,
+}
+
+impl<H: Host> Drop for Volume<H> {
+    fn drop(&mut self) {
+        self.shutdown(Shutdown::Fail(libc::ECANCELED));
+    }
+}

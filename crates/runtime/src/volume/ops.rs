@@ -1,0 +1,165 @@
+//! The logical requests that are outstanding: a table of fixed size, found again by the cookies of their pieces.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::Thread;
+
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use sluice_core::Op;
+use sluice_storage::FileRef;
+
+use super::memory::{Buffer, Raw};
+use super::transfer::Ended;
+use crate::gate::Gate;
+
+/// Who waits for an operation.
+pub(super) enum Waiter<T> {
+    Nobody,
+    /// Told through the host.
+    Ticket(T),
+    /// Asleep in the call; looks at `result`.
+    Thread(Thread),
+}
+
+/// Where an operation's bytes are.
+pub(super) enum Memory {
+    None,
+    /// In a buffer of ours.
+    Pooled(Buffer),
+    /// In the caller's memory until the operation ends: the caller waits for that.
+    Borrowed(Raw),
+    /// In the memory of the thread with this token, until its call returns. Other threads copy before they use it.
+    Lent(Raw, usize),
+}
+
+/// A part of an operation that is scheduled on its own.
+#[derive(Clone, Copy)]
+pub(super) struct OpPiece {
+    /// First byte, counted from the operation's first.
+    pub(super) start: u64,
+    pub(super) len: u32,
+    pub(super) ended: Ended,
+}
+
+pub(super) struct Operation<T> {
+    pub(super) file: Option<FileRef>,
+    pub(super) op: Op,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    pub(super) memory: Memory,
+    pub(super) pieces: Vec<OpPiece>,
+    pub(super) waiter: Waiter<T>,
+    /// For a waiting thread: bytes or error number.
+    pub(super) result: Option<Result<usize, i32>>,
+}
+
+pub(super) struct OpSlot<T> {
+    pub(super) state: Mutex<Operation<T>>,
+    /// Pieces not ended, and 1 until the submitting call returns. Who takes the last one finishes the operation.
+    pub(super) pending: AtomicU32,
+    /// Odd while in use.
+    generation: AtomicU32,
+    file: AtomicU64,
+}
+
+pub(super) struct Ops<T> {
+    slots: Box<[CachePadded<OpSlot<T>>]>,
+    free: ArrayQueue<u32>,
+    /// Bytes of memory that admitted operations may use.
+    bytes: CachePadded<AtomicU64>,
+    bytes_max: u64,
+    /// For those that wait for a free slot or for bytes.
+    pub(super) room: Gate,
+    idle: Gate,
+}
+
+pub(super) fn cookie(slot: u32, piece: usize) -> u64 {
+    u64::from(slot) << 32 | piece as u64
+}
+
+pub(super) fn of_cookie(cookie: u64) -> (u32, usize) {
+    ((cookie >> 32) as u32, (cookie & 0xffff_ffff) as usize)
+}
+
+impl<T> Ops<T> {
+    pub(super) fn new(count: u32, bytes_max: u64) -> Ops<T> {
+        let free = ArrayQueue::new(count as usize);
+        (0..count).for_each(|slot| _ = free.push(slot));
+        let slot = |_| {
+            let state = Mutex::new(Operation {
+                file: None,
+                op: Op::Read,
+                offset: 0,
+                len: 0,
+                memory: Memory::None,
+                pieces: Vec::with_capacity(1),
+                waiter: Waiter::Nobody,
+                result: None,
+            });
+            let (pending, generation, file) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
+            CachePadded::new(OpSlot { state, pending, generation, file })
+        };
+        let slots = (0..count).map(slot).collect();
+        let (room, idle) = (Gate::default(), Gate::default());
+        Ops { slots, free, bytes: CachePadded::new(AtomicU64::new(0)), bytes_max, room, idle }
+    }
+
+    pub(super) fn slot(&self, slot: u32) -> &OpSlot<T> {
+        &self.slots[slot as usize]
+    }
+
+    /// A slot for an operation that may need `bytes` of memory, or `None` if there is no room now. One operation is let in
+    /// however large it is.
+    pub(super) fn admit(&self, bytes: u64) -> Option<u32> {
+        let fits = |used: u64| (used == 0 || used.saturating_add(bytes) <= self.bytes_max).then(|| used + bytes);
+        self.bytes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fits).ok()?;
+        let slot = self.free.pop();
+        if slot.is_none() {
+            self.give_back(bytes);
+        }
+        slot
+    }
+
+    /// Marks an admitted slot as used for a file, which [`Ops::wait_idle`] sees.
+    pub(super) fn open(&self, slot: u32, file: u64, pending: u32) {
+        let slot = self.slot(slot);
+        slot.pending.store(pending, Ordering::Relaxed);
+        slot.file.store(file, Ordering::Relaxed);
+        slot.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The operation in the slot has ended.
+    pub(super) fn close(&self, slot: u32) {
+        self.slot(slot).generation.fetch_add(1, Ordering::SeqCst);
+        self.idle.changed();
+        let pushed = self.free.push(slot);
+        debug_assert!(pushed.is_ok());
+        self.room.changed();
+    }
+
+    /// The memory of an operation is free again.
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        self.room.changed();
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the operations on this file (or all) that are open now. O(slots), as it is rare.
+    pub(super) fn wait_idle(&self, file: Option<u64>) {
+        for slot in &self.slots {
+            let open = slot.generation.load(Ordering::SeqCst);
+            if open % 2 == 1 && file.is_none_or(|file| slot.file.load(Ordering::Relaxed) == file) {
+                self.idle.wait(None, || slot.generation.load(Ordering::SeqCst) != open);
+            }
+        }
+    }
+
+    /// Slots in use.
+    pub(super) fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
