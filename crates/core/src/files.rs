@@ -86,10 +86,6 @@ impl FileTable {
         &self.files[file as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, file: u32) -> &mut File {
-        &mut self.files[file as usize]
-    }
-
     pub(crate) fn queue(&self, queue: QueueId) -> &FileQueue {
         &self.files[queue.file() as usize].queues[queue.op().index()]
     }

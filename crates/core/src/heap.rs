@@ -20,6 +20,11 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         self.entries.first().copied()
     }
 
+    /// The key of `id` if it is there.
+    pub(crate) fn key(&self, id: u32) -> Option<K> {
+        self.contains(id).then(|| self.entries[self.position[id as usize] as usize].0)
+    }
+
     pub(crate) fn contains(&self, id: u32) -> bool {
         self.position[id as usize] != NOT_IN
     }

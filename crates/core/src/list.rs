@@ -12,6 +12,11 @@ impl Links {
     pub(crate) fn new(capacity: u32) -> Links {
         Links(vec![(NIL, NIL); capacity as usize])
     }
+
+    /// The member behind `id`, or [`NIL`].
+    pub(crate) fn next(&self, id: u32) -> u32 {
+        self.0[id as usize].1
+    }
 }
 
 /// The two ends of a list.

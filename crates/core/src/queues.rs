@@ -113,6 +113,12 @@ impl Queues {
         self.entries.len() as u32
     }
 
+    /// Most bytes in a batch of more than one request.
+    #[must_use]
+    pub fn batch_bytes_max(&self) -> u64 {
+        self.limits.bytes
+    }
+
     /// Requests that may be dispatched.
     #[must_use]
     pub fn queued(&self) -> u32 {

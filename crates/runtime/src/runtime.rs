@@ -322,8 +322,10 @@ impl<X: Executor> Runtime<X> {
     /// Hands a shard's trace events (`EngineConfig::events` of them are kept) to `each`, oldest first.
     pub fn drain_events(&self, shard: usize, mut each: impl FnMut(Event)) {
         let (shard, completer) = &self.shards[shard];
-        shard.with_owner(completer, |owner| while let Some(event) = owner.engine.poll_event() {
-            each(event);
+        shard.with_owner(completer, |owner| {
+            while let Some(event) = owner.engine.poll_event() {
+                each(event);
+            }
         });
     }
 

@@ -144,7 +144,11 @@ impl Shard {
     pub(crate) fn try_submit(&self, completer: &Completer, request: Request) -> Result<(), SubmitError> {
         self.admit(&request)?;
         self.enqueue(request);
-        if self.by_caller { self.drive_as(completer) } else { self.bell.ring_at(0) }
+        if self.by_caller {
+            self.drive_as(completer)
+        } else {
+            self.bell.ring_at(0)
+        }
         Ok(())
     }
 
@@ -323,7 +327,8 @@ impl Shard {
                 self.executor.start(&owner.batch, self.index, completer);
                 if REPORTED.with_borrow(Vec::len) > base {
                     now = self.clock.now();
-                    while let Some((id, outcome)) = REPORTED.with_borrow_mut(|r| (r.len() > base).then(|| r.pop()).flatten())
+                    while let Some((id, outcome)) =
+                        REPORTED.with_borrow_mut(|r| (r.len() > base).then(|| r.pop()).flatten())
                     {
                         ended += owner.complete(now, id, outcome);
                     }

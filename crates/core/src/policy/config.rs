@@ -157,7 +157,8 @@ impl PolicyConfig {
     pub fn describe(&self) -> Vec<(String, String)> {
         let show = |at: usize, value: u64| show_value(self.info.params[at].kind, value);
         let plain = self.values.iter().enumerate().map(|(at, &v)| (self.info.params[at].key.to_owned(), show(at, v)));
-        let apps = self.per_app.iter().map(|&(at, app, v)| (format!("{}.{}", self.info.params[at].key, app.0), show(at, v)));
+        let apps =
+            self.per_app.iter().map(|&(at, app, v)| (format!("{}.{}", self.info.params[at].key, app.0), show(at, v)));
         plain.chain(apps).collect()
     }
 

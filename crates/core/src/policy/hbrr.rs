@@ -4,7 +4,7 @@
 //! Deviation: IOFSL counts requests of a handle whatever their operation; here reads and writes of a file take turns of
 //! their own, as in the other file-queue algorithms.
 
-use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo};
+use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::files::QueueId;
 use crate::list::{Links, List};
 use crate::queues::{Queues, Slot};
@@ -81,9 +81,9 @@ impl Policy for HandleRoundRobin {
         head.map_or(Pick::Idle, |head| Pick::run(queues.run_while(head, u64::MAX, self.batch, |_| true)))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], picked: bool, queues: &Queues) {
+    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
         let queue = queues.queue(run[0]);
-        self.turn += u64::from(picked);
+        self.turn += u64::from(why == Removal::Picked);
         if queues.count(queue) == 0 {
             if self.ring.front() == Some(queue.0) {
                 self.turn = 0;

@@ -55,6 +55,17 @@ impl Pick {
     }
 }
 
+/// Why requests left the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// Dispatched as the policy's last pick.
+    Picked,
+    /// Dispatched by the engine, because one of them had waited for `max_wait`.
+    Overdue,
+    /// Cancelled; always a single request.
+    Cancelled,
+}
+
 /// An algorithm: decides which dispatchable request goes next. A pure state machine; it never sees a request that
 /// ordering safety still holds back, and everything it sees may be dispatched in any order.
 ///
@@ -74,9 +85,9 @@ pub trait Policy: Send + std::fmt::Debug {
     /// What goes next? Called only while something is queued and the in-flight limit allows a batch.
     fn pick(&mut self, now: Time, queues: &Queues) -> Pick;
 
-    /// These requests, of one file queue and in offset order, have left the engine's orders: dispatched (`picked` by this
-    /// policy, or because they were overdue) or cancelled. Their attributes can still be read.
-    fn removed(&mut self, now: Time, run: &[Slot], picked: bool, queues: &Queues);
+    /// These requests, of one file queue and in offset order, have left the engine's orders. Their attributes can still be
+    /// read.
+    fn removed(&mut self, now: Time, run: &[Slot], why: Removal, queues: &Queues);
 
     /// The queue's file record is about to be used for another file: forget what was remembered about it. The queue is
     /// empty.
@@ -92,8 +103,6 @@ pub struct PolicyContext {
     pub capacity: u32,
     /// Queue numbers are `0..queues`.
     pub queues: u32,
-    /// Largest batch in bytes.
-    pub batch_bytes_max: u64,
 }
 
 /// One row of the table of algorithms.

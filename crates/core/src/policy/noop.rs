@@ -3,7 +3,7 @@
 //! The baseline of every comparison. The in-flight limit does not apply, so that the device's own queue sees everything,
 //! as without a scheduler; ordering safety still does.
 
-use super::{Params, Pick, Policy, PolicyContext, PolicyInfo};
+use super::{Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::queues::{Queues, Slot};
 use crate::request::Time;
 
@@ -29,5 +29,5 @@ impl Policy for Noop {
         queues.oldest().map_or(Pick::Idle, Pick::one)
     }
 
-    fn removed(&mut self, _: Time, _: &[Slot], _: bool, _: &Queues) {}
+    fn removed(&mut self, _: Time, _: &[Slot], _: Removal, _: &Queues) {}
 }

@@ -4,7 +4,7 @@
 //! A heap over the queues replaces the original's walk over all of them: O(log queues). Among queues with equally many
 //! bytes, the one that became non-empty first goes first (the original: the order of its hash table).
 
-use super::{Params, Pick, Policy, PolicyContext, PolicyInfo};
+use super::{Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
 use crate::queues::{Queues, Slot};
@@ -67,7 +67,7 @@ impl Policy for ShortestJobFirst {
         head.map_or(Pick::Idle, |head| Pick::run(queues.run_from(head)))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], _: bool, queues: &Queues) {
+    fn removed(&mut self, _: Time, run: &[Slot], _: Removal, queues: &Queues) {
         self.update(queues.queue(run[0]), queues);
     }
 }

@@ -1,7 +1,7 @@
 //! `to`: time order. One timeline; the oldest request goes next, as fast as the in-flight limit allows
 //! (Boito 2015, section 3.1.4).
 
-use super::{Params, Pick, Policy, PolicyContext, PolicyInfo};
+use super::{Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::queues::{Queues, Slot};
 use crate::request::Time;
 
@@ -27,5 +27,5 @@ impl Policy for TimeOrder {
         queues.oldest().map_or(Pick::Idle, Pick::one)
     }
 
-    fn removed(&mut self, _: Time, _: &[Slot], _: bool, _: &Queues) {}
+    fn removed(&mut self, _: Time, _: &[Slot], _: Removal, _: &Queues) {}
 }

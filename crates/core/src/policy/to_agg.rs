@@ -5,7 +5,7 @@
 //! offset order give the neighbours at once. Deviation: where the bounds on a batch do not allow all of them, those
 //! behind the oldest request are taken before those in front of it.
 
-use super::{Params, Pick, Policy, PolicyContext, PolicyInfo};
+use super::{Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::queues::{Queues, Slot};
 use crate::request::Time;
 
@@ -35,5 +35,5 @@ impl Policy for TimeOrderAggregating {
         queues.oldest().map_or(Pick::Idle, |slot| Pick::run(queues.run_around(slot)))
     }
 
-    fn removed(&mut self, _: Time, _: &[Slot], _: bool, _: &Queues) {}
+    fn removed(&mut self, _: Time, _: &[Slot], _: Removal, _: &Queues) {}
 }

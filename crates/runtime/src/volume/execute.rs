@@ -227,7 +227,8 @@ impl<H: Host> Inner<H> {
             let run = self.gather(&job.parts, from, lender, &mut scratch.parts);
             let request = job.parts[from].request;
             let Scratch { parts, slices, ended, .. } = &mut scratch;
-            let mut io = |slices: &mut [Raw], at| first.take().unwrap_or_else(|| self.call(&run.file, &request, slices, at));
+            let mut io =
+                |slices: &mut [Raw], at| first.take().unwrap_or_else(|| self.call(&run.file, &request, slices, at));
             transfer(parts, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
             for at in from..run.end {
                 // An error may come from the handle that was used.
@@ -247,7 +248,15 @@ impl<H: Host> Inner<H> {
         let run = self.gather(std::slice::from_ref(part), 0, lender, &mut parts);
         let request = part.request;
         let mut io = |slices: &mut [Raw], at| self.call(&run.file, &request, slices, at);
-        transfer(&parts, request.offset, request.op == Op::Write, self.targets == 1, &mut Vec::new(), &mut io, &mut again);
+        transfer(
+            &parts,
+            request.offset,
+            request.op == Op::Write,
+            self.targets == 1,
+            &mut Vec::new(),
+            &mut io,
+            &mut again,
+        );
         *ended = again[0];
     }
 

@@ -39,9 +39,7 @@ use self::ring::Ring;
 use self::transfer::Ended;
 use self::workers::Workers as Threads;
 use crate::clock::ClockKind;
-use crate::runtime::{
-    Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError,
-};
+use crate::runtime::{Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError};
 
 /// Who asked for the I/O.
 pub trait Host: Send + Sync + 'static {
@@ -219,14 +217,17 @@ impl<H: Host> Volume<H> {
         });
         let system = |source| StartError::System { what: "a thread", source };
         inner.workers.start_one(|| inner.spawn()).map_err(system)?;
-        let runtime = Runtime::start(inner.clone(), RuntimeConfig {
-            shards: if shared { 1 } else { targets as usize },
-            engine,
-            policy: config.policy,
-            driving: config.driving,
-            clock: config.clock,
-            name: "sluice".to_owned(),
-        });
+        let runtime = Runtime::start(
+            inner.clone(),
+            RuntimeConfig {
+                shards: if shared { 1 } else { targets as usize },
+                engine,
+                policy: config.policy,
+                driving: config.driving,
+                clock: config.clock,
+                name: "sluice".to_owned(),
+            },
+        );
         let volume = Volume {
             runtime: runtime.inspect_err(|_| inner.workers.stop())?,
             layout,

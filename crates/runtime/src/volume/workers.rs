@@ -108,4 +108,3 @@ impl Workers {
         handles.into_iter().filter(|handle| handle.thread().id() != me).for_each(|handle| _ = handle.join());
     }
 }
-

@@ -1,0 +1,626 @@
+//! The engine: owns the requests, keeps ordering safety and bounds, asks the policy what goes next.
+
+use crate::batch::{Batch, Part};
+use crate::event::{Event, Events, Stage};
+use crate::list::{List, NIL};
+use crate::offset_tree::NODES_MAX;
+use crate::policy::{ConfigError, Pick, Policy, PolicyConfig, PolicyContext, Removal};
+use crate::queues::{BatchLimits, Queues, Slot, State};
+use crate::request::{Outcome, Request, RequestId, Time};
+use crate::stats::{Completion, Stats};
+use std::fmt;
+
+/// Whether requests that overlap keep their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ordering {
+    /// A request that overlaps an earlier one that is not complete, at least one of the two being a write, is dispatched
+    /// after that one completes.
+    #[default]
+    Strict,
+    /// Requests are reordered freely: for hosts that order conflicting requests themselves.
+    None,
+}
+
+/// Settings of an [`Engine`]. Those marked *live* can be changed later with [`Engine::set_limits`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EngineConfig {
+    /// Most requests outstanding (queued or in flight) at a time, 1 to 67,108,862.
+    pub capacity: u32,
+    /// Most files with outstanding requests at a time; at least 1. What is remembered of recent files (where they were
+    /// last read, how well they aggregated) shares these places.
+    pub files_max: u32,
+    /// Whether overlapping requests keep their order.
+    pub ordering: Ordering,
+    /// *Live.* A request that could have been dispatched for this many nanoseconds goes next, whatever the policy
+    /// prefers; 0: never.
+    pub max_wait_ns: u64,
+    /// *Live.* Most bytes in a batch of more than one request; at least 1.
+    pub batch_bytes_max: u64,
+    /// *Live.* Most requests in a batch; at least 1.
+    pub batch_requests_max: u32,
+    /// *Live.* Most batches in flight at a time; 0: no limit. Not applied to policies that bypass the queue.
+    pub in_flight_max: u32,
+    /// Length in nanoseconds of the windows of [`Stats`]; at least 1.
+    pub window_ns: u64,
+    /// Applications counted separately in the statistics.
+    pub apps_max: u32,
+    /// Trace events kept for [`Engine::poll_event`]; 0: none.
+    pub events: u32,
+}
+
+impl Default for EngineConfig {
+    /// 32,768 requests, 4,096 files, strict ordering, `max_wait` 500 ms, batches of at most 1 MiB and 256 requests, no
+    /// limit in flight, statistics by the second for 64 applications, no events.
+    fn default() -> EngineConfig {
+        EngineConfig {
+            capacity: 32_768,
+            files_max: 4_096,
+            ordering: Ordering::Strict,
+            max_wait_ns: 500_000_000,
+            batch_bytes_max: 1 << 20,
+            batch_requests_max: 256,
+            in_flight_max: 0,
+            window_ns: 1_000_000_000,
+            apps_max: 64,
+            events: 0,
+        }
+    }
+}
+
+impl EngineConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = |key: &str, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(ConfigError::BadValue {
+                key: key.to_owned(),
+                value: value.to_string(),
+                expected: format!("a number from {min} to {max}"),
+            })
+        };
+        let any = u64::MAX;
+        range("capacity", self.capacity.into(), 1, (NODES_MAX - 1).into())?;
+        range("files_max", self.files_max.into(), 1, (NODES_MAX - 1).into())?;
+        range("batch_bytes_max", self.batch_bytes_max, 1, any)?;
+        range("batch_requests_max", self.batch_requests_max.into(), 1, u32::MAX.into())?;
+        range("window", self.window_ns, 1, any)
+    }
+
+    fn batch_limits(&self) -> BatchLimits {
+        BatchLimits { bytes: self.batch_bytes_max, requests: self.batch_requests_max }
+    }
+}
+
+/// The handle belongs to no outstanding request: it was completed or cancelled, or never came from this engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stale;
+
+/// Why a request was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubmitError {
+    /// `capacity` requests are outstanding, or requests to `files_max` files. Submit again after a completion.
+    Full,
+    /// `offset + len` is beyond 2^64 - 1.
+    RangeOverflow,
+}
+
+/// Why a completion was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompleteError {
+    /// See [`Stale`].
+    Stale,
+    /// The request was not dispatched yet.
+    NotDispatched,
+}
+
+/// Why a request could not be cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CancelError {
+    /// See [`Stale`].
+    Stale,
+    /// The request is dispatched already; its completion must be reported.
+    InFlight,
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request is not outstanding: it was completed or cancelled before")
+    }
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SubmitError::Full => "the scheduler's queue is full; submit again after a completion",
+            SubmitError::RangeOverflow => "the byte range ends beyond the largest offset",
+        })
+    }
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompleteError::Stale => Stale.fmt(f),
+            CompleteError::NotDispatched => f.write_str("the request was not dispatched yet"),
+        }
+    }
+}
+
+impl fmt::Display for CancelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CancelError::Stale => Stale.fmt(f),
+            CancelError::InFlight => f.write_str("the request is dispatched already"),
+        }
+    }
+}
+
+impl std::error::Error for Stale {}
+impl std::error::Error for SubmitError {}
+impl std::error::Error for CompleteError {}
+impl std::error::Error for CancelError {}
+
+/// A scheduler of file I/O requests. A state machine without I/O, clock, threads or global state.
+///
+/// A host [submits](Engine::submit) requests, [takes](Engine::poll_dispatch) batches until there is none, executes them,
+/// and [reports](Engine::complete) how each request ended. When nothing can be dispatched,
+/// [`poll_timeout`](Engine::poll_timeout) tells when to ask again. Nothing is allocated after [`Engine::new`] except by
+/// [`Engine::set_policy`] and [`Engine::set_limits`]. Times must not go backwards from call to call; where they do, waits
+/// are measured as 0.
+///
+/// # Example
+/// ```
+/// use sluice_core::{AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time};
+///
+/// let policy = PolicyConfig::parse("sjf")?;
+/// let mut engine = Engine::new(EngineConfig::default(), &policy, Time::ZERO)?;
+/// for block in [1, 0] {
+///     let (offset, len) = (block * 4096, 4096);
+///     let (file, app, target) = (FileId(7), AppId(0), TargetId(0));
+///     engine.submit(Time(10), Request { cookie: block, file, app, target, op: Op::Read, offset, len })?;
+/// }
+/// let mut batch = Batch::new();
+/// while engine.poll_dispatch(Time(20), &mut batch) {
+///     assert_eq!((batch.offset(), batch.bytes(), batch.requests()), (0, 8192, 2));
+///     for part in batch.parts() {
+///         engine.complete(Time(30), part.id, Outcome::ok(part.request.len))?;
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    policy_config: PolicyConfig,
+    policy: Box<dyn Policy>,
+    queues: Queues,
+    stats: Stats,
+    events: Events,
+    /// The policy works in offset order: queued requests are in the `queued` trees.
+    in_offset_order: bool,
+    bypasses_queue: bool,
+    /// Of each batch in flight, the parts not complete; of an unused number, the next unused one.
+    batch_parts: Vec<u32>,
+    batch_free: u32,
+    /// The parts of the batch in the making.
+    run: Vec<Slot>,
+    submissions: u64,
+    wake: Option<Time>,
+    /// Where [`Engine::cancel_any`] goes on looking for blocked requests.
+    scan: Slot,
+}
+
+impl Engine {
+    /// An empty engine. Allocates everything it will need.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub fn new(config: EngineConfig, policy: &PolicyConfig, now: Time) -> Result<Engine, ConfigError> {
+        config.check()?;
+        let queues = Queues::new(config.capacity, config.files_max, config.batch_limits());
+        let built = build(policy, &config);
+        Ok(Engine {
+            in_offset_order: built.aggregates(),
+            bypasses_queue: policy.info().bypasses_queue,
+            policy: built,
+            policy_config: policy.clone(),
+            stats: Stats::new(now, config.window_ns, config.apps_max),
+            events: Events::new(config.events),
+            batch_parts: (1..=config.capacity).collect(),
+            batch_free: 0,
+            run: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
+            submissions: 0,
+            wake: None,
+            scan: 0,
+            queues,
+            config,
+        })
+    }
+
+    /// Accepts a request. O(log n), n being the requests outstanding for its file.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; the engine is unchanged then.
+    pub fn submit(&mut self, now: Time, request: Request) -> Result<RequestId, SubmitError> {
+        self.stats.roll(now);
+        if request.offset.checked_add(u64::from(request.len)).is_none() {
+            return Err(SubmitError::RangeOverflow);
+        }
+        let Some((slot, new_file)) = self.queues.allocate(now, &request) else {
+            self.stats.refused();
+            return Err(SubmitError::Full);
+        };
+        if new_file {
+            let file = self.queues.queue(slot).file();
+            for op in [crate::request::Op::Read, crate::request::Op::Write] {
+                self.policy.forget(crate::files::QueueId::new(file, op));
+            }
+        }
+        let id = self.queues.id(slot);
+        self.event(now, id, request.cookie, Stage::Queued);
+        self.stats.submitted(request.op, self.queued());
+        self.submissions += 1;
+        let blocker = self.is_strict().then(|| self.queues.conflict(slot, self.submissions)).flatten();
+        match blocker {
+            Some(blocker) => {
+                self.queues.block(slot, blocker, self.submissions);
+                self.stats.blocked();
+            }
+            None => self.make_eligible(now, slot),
+        }
+        Ok(id)
+    }
+
+    /// Fills `batch` with what goes next and returns true; false if nothing may be dispatched now.
+    ///
+    /// Call it until it returns false, after every submission and completion and at [`Engine::poll_timeout`].
+    /// O(log n + parts), amortised.
+    pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
+        self.wake = None;
+        let Some(oldest) = self.queues.oldest() else { return false };
+        if !self.bypasses_queue && self.at_in_flight_limit() {
+            return false;
+        }
+        let deadline = match self.config.max_wait_ns {
+            0 => Time(u64::MAX),
+            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
+        };
+        let (first, parts, overdue) = if deadline <= now {
+            let (first, parts) = match self.in_offset_order {
+                true => {
+                    let run = self.queues.run_around(oldest);
+                    (run.first, run.parts)
+                }
+                false => (oldest, 1),
+            };
+            (first, parts, true)
+        } else {
+            match self.policy.pick(now, &self.queues) {
+                Pick::Dispatch { first, parts } => (first, parts, false),
+                Pick::WaitUntil(at) => {
+                    self.wake = Some(at.min(deadline));
+                    return false;
+                }
+                Pick::Idle => {
+                    self.wake = (deadline.0 != u64::MAX).then_some(deadline);
+                    return false;
+                }
+            }
+        };
+        self.dispatch(now, first, parts, overdue, batch);
+        true
+    }
+
+    /// When to call [`Engine::poll_dispatch`] again although nothing was submitted or completed: what the last call of
+    /// it, having returned false, found out. `None`: not needed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.wake
+    }
+
+    /// Reports how a dispatched request ended. O(log n), plus O(log n) for each request that waited for it.
+    ///
+    /// # Errors
+    /// See [`CompleteError`]; the engine is unchanged then.
+    pub fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> Result<(), CompleteError> {
+        let slot = self.queues.resolve(id).ok_or(CompleteError::Stale)?;
+        let entry = self.queues.entries[slot as usize];
+        if entry.state != State::InFlight {
+            return Err(CompleteError::NotDispatched);
+        }
+        self.stats.roll(now);
+        let done = Completion {
+            op: entry.queue.op(),
+            app: entry.app,
+            bytes: outcome.bytes.min(self.queues.len(slot)),
+            error: outcome.error != 0,
+            service_ns: now.since(entry.since),
+            latency_ns: now.since(entry.arrived),
+        };
+        self.stats.completed(now, &done);
+        self.event(now, id, entry.cookie, Stage::Completed);
+        if self.is_strict() {
+            self.queues.tree_remove(slot, |q| &mut q.busy);
+        }
+        self.queues.in_flight -= 1;
+        let parts = &mut self.batch_parts[entry.link as usize];
+        *parts -= 1;
+        if *parts == 0 {
+            *parts = std::mem::replace(&mut self.batch_free, entry.link);
+            self.queues.batches_in_flight -= 1;
+        }
+        if entry.waiters != NIL {
+            self.release_waiters(now, slot);
+        }
+        self.queues.free(slot);
+        Ok(())
+    }
+
+    /// Takes back a request that was not dispatched. O(log n).
+    ///
+    /// # Errors
+    /// See [`CancelError`]; the engine is unchanged then.
+    pub fn cancel(&mut self, now: Time, id: RequestId) -> Result<Request, CancelError> {
+        let slot = self.queues.resolve(id).ok_or(CancelError::Stale)?;
+        self.stats.roll(now);
+        match self.queues.entries[slot as usize].state {
+            State::InFlight | State::Free => return Err(CancelError::InFlight),
+            State::Blocked => self.queues.unblock(slot),
+            State::Queued => {
+                self.leave_orders(slot);
+                if !self.in_offset_order && self.is_strict() {
+                    self.queues.tree_remove(slot, |q| &mut q.busy);
+                }
+                self.policy.removed(now, &[slot], Removal::Cancelled, &self.queues);
+            }
+        }
+        let request = self.queues.request(slot);
+        self.stats.cancelled();
+        self.event(now, id, request.cookie, Stage::Cancelled);
+        if self.queues.entries[slot as usize].waiters != NIL {
+            self.release_waiters(now, slot);
+        }
+        self.queues.free(slot);
+        Ok(request)
+    }
+
+    /// Cancels some request that was not dispatched; `None` if there is none. To empty an engine at its end.
+    pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
+        let slot = match self.queues.oldest() {
+            Some(oldest) => oldest,
+            None if self.queues.blocked == 0 => return None,
+            None => self.next_blocked()?,
+        };
+        let id = self.queues.id(slot);
+        self.cancel(now, id).ok().map(|request| (id, request))
+    }
+
+    /// Changes the algorithm or its parameters, with requests queued and in flight. O(n log n), n being the requests
+    /// queued. What the old policy remembered is forgotten, also if it is the same algorithm.
+    ///
+    /// # Errors
+    /// None at present: a [`PolicyConfig`] is valid by construction.
+    pub fn set_policy(&mut self, now: Time, policy: &PolicyConfig) -> Result<(), ConfigError> {
+        let built = build(policy, &self.config);
+        let first = self.queues.oldest().unwrap_or(NIL);
+        let mut at = first;
+        while at != NIL {
+            let next = self.queues.arrival_links.next(at);
+            self.leave_file_queue(at);
+            if !self.in_offset_order && self.is_strict() {
+                self.queues.tree_remove(at, |q| &mut q.busy);
+            }
+            at = next;
+        }
+        self.queues.arrival = List::new();
+        self.queues.queued = 0;
+        self.in_offset_order = built.aggregates();
+        self.bypasses_queue = policy.info().bypasses_queue;
+        self.policy = built;
+        self.policy_config = policy.clone();
+        let mut at = first;
+        while at != NIL {
+            let next = self.queues.arrival_links.next(at);
+            self.enter_orders(now, at);
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Takes over the *live* settings of `config`.
+    ///
+    /// # Errors
+    /// If one is out of range; nothing changes then.
+    pub fn set_limits(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        let new = EngineConfig {
+            max_wait_ns: config.max_wait_ns,
+            batch_bytes_max: config.batch_bytes_max,
+            batch_requests_max: config.batch_requests_max,
+            in_flight_max: config.in_flight_max,
+            ..self.config.clone()
+        };
+        new.check()?;
+        self.queues.limits = new.batch_limits();
+        self.run.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        self.config = new;
+        Ok(())
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// The algorithm in force.
+    #[must_use]
+    pub fn policy(&self) -> &PolicyConfig {
+        &self.policy_config
+    }
+
+    /// True if the algorithm lets every request through at once, so that a host may execute it where it is submitted.
+    #[must_use]
+    pub fn bypasses_queue(&self) -> bool {
+        self.bypasses_queue
+    }
+
+    /// Requests accepted and not dispatched, including those that wait for an overlapping one.
+    #[must_use]
+    pub fn queued(&self) -> u32 {
+        self.queues.queued + self.queues.blocked
+    }
+
+    /// Requests dispatched and not completed.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.queues.in_flight
+    }
+
+    /// What was seen so far.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The oldest trace event not yet taken.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// Trace events lost because nobody took them.
+    #[must_use]
+    pub fn events_lost(&self) -> u64 {
+        self.events.lost()
+    }
+
+    // ---- inside ----------------------------------------------------------------------------------------------
+
+    fn is_strict(&self) -> bool {
+        self.config.ordering == Ordering::Strict
+    }
+
+    fn at_in_flight_limit(&self) -> bool {
+        self.config.in_flight_max != 0 && self.queues.batches_in_flight >= self.config.in_flight_max
+    }
+
+    fn event(&mut self, at: Time, id: RequestId, cookie: u64, stage: Stage) {
+        if self.events.on() {
+            self.events.push(Event { id, cookie, stage, at });
+        }
+    }
+
+    /// The request may be dispatched from now on.
+    fn make_eligible(&mut self, now: Time, slot: Slot) {
+        let entry = &mut self.queues.entries[slot as usize];
+        entry.state = State::Queued;
+        entry.since = now;
+        self.enter_orders(now, slot);
+    }
+
+    fn enter_orders(&mut self, now: Time, slot: Slot) {
+        if self.in_offset_order {
+            self.queues.tree_insert(slot, |q| &mut q.queued);
+        } else if self.is_strict() {
+            self.queues.tree_insert(slot, |q| &mut q.busy);
+        }
+        let len = u64::from(self.queues.len(slot));
+        let queue = self.queues.queue(slot);
+        let record = self.queues.files.queue_mut(queue);
+        record.queued_count += 1;
+        record.queued_bytes += len;
+        self.queues.arrival.push_back(&mut self.queues.arrival_links, slot);
+        self.queues.queued += 1;
+        self.policy.enqueue(now, slot, &self.queues);
+    }
+
+    /// Out of everything that holds queued requests, except the `busy` tree and the policy.
+    fn leave_orders(&mut self, slot: Slot) {
+        self.leave_file_queue(slot);
+        self.queues.arrival.remove(&mut self.queues.arrival_links, slot);
+        self.queues.queued -= 1;
+    }
+
+    fn leave_file_queue(&mut self, slot: Slot) {
+        let queue = self.queues.queue(slot);
+        let len = u64::from(self.queues.len(slot));
+        if self.in_offset_order {
+            self.queues.tree_remove(slot, |q| &mut q.queued);
+        }
+        let record = self.queues.files.queue_mut(queue);
+        record.queued_count -= 1;
+        record.queued_bytes -= len;
+    }
+
+    fn dispatch(&mut self, now: Time, first: Slot, parts: u32, overdue: bool, batch: &mut Batch) {
+        self.stats.roll(now);
+        self.collect(first, parts);
+        let number = self.batch_free;
+        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
+        self.queues.batches_in_flight += 1;
+        self.queues.in_flight += self.run.len() as u32;
+        let busy_later = self.in_offset_order && self.is_strict();
+        batch.parts.clear();
+        for at in 0..self.run.len() {
+            let slot = self.run[at];
+            self.leave_orders(slot);
+            if busy_later {
+                self.queues.tree_insert(slot, |q| &mut q.busy);
+            }
+            let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
+            batch.parts.push(part);
+            let entry = &mut self.queues.entries[slot as usize];
+            entry.state = State::InFlight;
+            entry.since = now;
+            entry.link = number;
+            self.stats.waited(now.since(entry.arrived));
+            self.event(now, part.id, part.request.cookie, Stage::Dispatched);
+        }
+        self.stats.dispatched(self.run.len() as u32, overdue);
+        let why = if overdue { Removal::Overdue } else { Removal::Picked };
+        self.policy.removed(now, &self.run, why, &self.queues);
+    }
+
+    /// The parts of a run into `self.run`, in offset order.
+    fn collect(&mut self, first: Slot, parts: u32) {
+        self.run.clear();
+        self.run.push(first);
+        let mut last = first;
+        while (self.run.len() as u32) < parts
+            && let Some(next) = self.queues.next(last)
+        {
+            self.run.push(next);
+            last = next;
+        }
+        assert!(
+            self.run.len() as u32 == parts && self.queues.entries[first as usize].state == State::Queued,
+            "policy {} picked what is not queued",
+            self.policy_config.name()
+        );
+    }
+
+    fn release_waiters(&mut self, now: Time, slot: Slot) {
+        let mut at = self.queues.take_waiters(slot);
+        while at != NIL {
+            let next = self.queues.entries[at as usize].link;
+            if self.queues.recheck(at) {
+                self.make_eligible(now, at);
+            }
+            at = next;
+        }
+    }
+
+    fn next_blocked(&mut self) -> Option<Slot> {
+        let capacity = self.queues.capacity();
+        let found = (0..capacity)
+            .map(|ahead| (self.scan + ahead) % capacity)
+            .find(|&slot| self.queues.entries[slot as usize].state == State::Blocked)?;
+        self.scan = found;
+        Some(found)
+    }
+}
+
+fn build(policy: &PolicyConfig, config: &EngineConfig) -> Box<dyn Policy> {
+    let context = PolicyContext { capacity: config.capacity, queues: config.files_max * 2 };
+    (policy.info().build)(&policy.params(), context)
+}

@@ -1,0 +1,33 @@
+//! The Sluicegate request scheduling engine.
+//!
+//! An [`Engine`] takes file I/O requests from a host, reorders and aggregates them by one of the [algorithms](policy),
+//! and gives them back in batches. It is a state machine: it does no I/O, reads no clock, starts no thread, has no
+//! global state, and allocates nothing while it runs. The same code therefore serves in a file server, in a simulator
+//! with virtual time, and in tests.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod engine;
+mod event;
+mod files;
+mod heap;
+mod histogram;
+mod id_map;
+mod list;
+mod offset_tree;
+mod ordering;
+pub mod policy;
+mod queues;
+mod request;
+mod stats;
+
+pub use batch::{Batch, Part};
+pub use engine::{CancelError, CompleteError, Engine, EngineConfig, Ordering, Stale, SubmitError};
+pub use event::{Event, Stage};
+pub use files::QueueId;
+pub use histogram::Histogram;
+pub use policy::{ConfigError, PolicyConfig};
+pub use queues::{Queues, Run, Slot};
+pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};
+pub use stats::{AppCounts, Counters, OpCounts, Stats};
