@@ -1,2 +1,45 @@
 //! The `sluice` command.
-fn main() {}
+
+mod bench;
+mod demo;
+mod mount;
+mod policy;
+mod status;
+mod unmount;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// An adaptive scheduler for file I/O requests.
+#[derive(Parser)]
+#[command(name = "sluice", version, about, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mount(mount::Args),
+    Unmount(unmount::Args),
+    Status(status::Args),
+    Policy(policy::Args),
+    Demo(demo::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Mount(args) => mount::run(args),
+        Command::Unmount(args) => unmount::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Policy(args) => policy::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(command) => bench::run(command),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("sluice: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -296,13 +296,15 @@ impl Nodes {
     }
 
     /// Walks up from `at`, restoring heights, largest ends and balance; ends early where nothing changed any more, but
-    /// not before `must_visit` (if it is not `NIL`, an ancestor of `at` or `at` itself).
+    /// not at or before `must_visit` (if it is not `NIL`, an ancestor of `at` or `at` itself).
     fn rebalance_up(&mut self, tree: &mut Tree, mut at: u32, mut must_visit: u32) {
         while at != NIL {
-            if at == must_visit {
+            // What is above the node to visit knew the one whose place it took: it must be looked at, too.
+            let replaced = at == must_visit;
+            if replaced {
                 must_visit = NIL;
             }
-            let changed = self.update(at);
+            let changed = self.update(at) || replaced;
             let Node { left, right, .. } = self.0[at as usize];
             let (l, r) = (self.height(left), self.height(right));
             let top = if l > r + 1 {

@@ -129,7 +129,7 @@ pub struct PolicyInfo {
     pub build: fn(&Params<'_>, PolicyContext) -> Box<dyn Policy>,
 }
 
-static TABLE: [&PolicyInfo; 10] = [
+static TABLE: &[&PolicyInfo] = &[
     &noop::INFO,
     &to::INFO,
     &to_agg::INFO,
@@ -140,10 +140,12 @@ static TABLE: [&PolicyInfo; 10] = [
     &twins::INFO,
     &hbrr::INFO,
     &wfq::INFO,
+    #[cfg(test)]
+    &template::INFO,
 ];
 
 /// All algorithms.
 #[must_use]
 pub fn table() -> &'static [&'static PolicyInfo] {
-    &TABLE
+    TABLE
 }

@@ -123,7 +123,7 @@ impl<H: Host> Inner<H> {
         self.workers.push(job, || self.spawn());
     }
 
-    fn spawn(&self) -> io::Result<std::thread::JoinHandle<()>> {
+    pub(super) fn spawn(&self) -> io::Result<std::thread::JoinHandle<()>> {
         let me = self.me.clone();
         std::thread::Builder::new().name("sluice-io".to_owned()).spawn(move || {
             if let Some(inner) = me.upgrade() {

@@ -1,0 +1,18 @@
+//! `sluice bench`: the figures of docs/benchmarks.md.
+
+mod engine;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Measures Sluicegate itself.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Engine(engine::Args),
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Engine(args) => engine::run(args),
+    }
+}

@@ -1,0 +1,11 @@
+//! `sluice policy`.
+
+use std::process::ExitCode;
+
+/// Changes the algorithm of a mount.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: Args) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("not built yet")
+}
