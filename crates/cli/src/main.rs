@@ -10,6 +10,9 @@ mod unmount;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: bench::allocations::Counting = bench::allocations::Counting;
+
 /// An adaptive scheduler for file I/O requests.
 #[derive(Parser)]
 #[command(name = "sluice", version, about, max_term_width = 120)]

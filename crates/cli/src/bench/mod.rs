@@ -1,5 +1,6 @@
 //! `sluice bench`: the figures of docs/benchmarks.md.
 
+pub(crate) mod allocations;
 mod engine;
 
 use clap::Subcommand;
