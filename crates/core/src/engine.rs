@@ -341,7 +341,7 @@ impl Engine {
         self.stats.completed(now, &done);
         self.event(now, id, entry.cookie, Stage::Completed);
         if self.is_strict() {
-            self.queues.tree_remove(slot, |q| &mut q.busy);
+            self.queues.leave_busy(slot);
         }
         self.queues.in_flight -= 1;
         let parts = &mut self.batch_parts[entry.link as usize];
@@ -370,7 +370,7 @@ impl Engine {
             State::Queued => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
-                    self.queues.tree_remove(slot, |q| &mut q.busy);
+                    self.queues.leave_busy(slot);
                 }
                 self.policy.removed(now, &[slot], Removal::Cancelled, &self.queues);
             }
@@ -409,7 +409,7 @@ impl Engine {
             let next = self.queues.arrival_links.next(at);
             self.leave_file_queue(at);
             if !self.in_offset_order && self.is_strict() {
-                self.queues.tree_remove(at, |q| &mut q.busy);
+                self.queues.leave_busy(at);
             }
             at = next;
         }
@@ -522,7 +522,7 @@ impl Engine {
         if self.in_offset_order {
             self.queues.tree_insert(slot, |q| &mut q.queued);
         } else if self.is_strict() {
-            self.queues.tree_insert(slot, |q| &mut q.busy);
+            self.queues.enter_busy(slot);
         }
         let len = u64::from(self.queues.len(slot));
         let queue = self.queues.queue(slot);
@@ -534,7 +534,7 @@ impl Engine {
         self.policy.enqueue(now, slot, &self.queues);
     }
 
-    /// Out of everything that holds queued requests, except the `busy` tree and the policy.
+    /// Out of everything that holds queued requests, except the busy ones' and the policy's.
     fn leave_orders(&mut self, slot: Slot) {
         self.leave_file_queue(slot);
         self.queues.arrival.remove(&mut self.queues.arrival_links, slot);
@@ -565,7 +565,7 @@ impl Engine {
             let slot = self.run[at];
             self.leave_orders(slot);
             if busy_later {
-                self.queues.tree_insert(slot, |q| &mut q.busy);
+                self.queues.enter_busy(slot);
             }
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);

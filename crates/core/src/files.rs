@@ -5,7 +5,7 @@
 
 use crate::id_map::IdMap;
 use crate::list::{Links, List, NIL};
-use crate::offset_tree::Tree;
+use crate::offset_tree::{Loose, Tree};
 use crate::request::{FileId, Op};
 
 /// The requests of one file with one operation, named by a small integer: `2 * file slot + operation`.
@@ -32,8 +32,9 @@ pub(crate) struct FileQueue {
     /// Requests that a policy may choose, if the policy works in offset order.
     pub(crate) queued: Tree,
     /// What the ordering check must see besides `queued`: dispatched requests, and queued ones of a policy that does
-    /// not work in offset order.
+    /// not work in offset order. Those that no check has come near yet are in `loose`.
     pub(crate) busy: Tree,
+    pub(crate) loose: Loose,
     /// Requests that wait for an earlier one to complete.
     pub(crate) blocked: Tree,
     pub(crate) queued_bytes: u64,
@@ -41,15 +42,21 @@ pub(crate) struct FileQueue {
 }
 
 impl FileQueue {
-    const EMPTY: FileQueue =
-        FileQueue { queued: Tree::EMPTY, busy: Tree::EMPTY, blocked: Tree::EMPTY, queued_bytes: 0, queued_count: 0 };
+    const EMPTY: FileQueue = FileQueue {
+        queued: Tree::EMPTY,
+        busy: Tree::EMPTY,
+        loose: Loose::EMPTY,
+        blocked: Tree::EMPTY,
+        queued_bytes: 0,
+        queued_count: 0,
+    };
 }
 
 #[derive(Debug)]
 pub(crate) struct File {
     id: FileId,
     outstanding: u32,
-    pub(crate) queues: [FileQueue; 2],
+    queues: [FileQueue; 2],
 }
 
 #[derive(Debug)]
@@ -82,8 +89,9 @@ impl FileTable {
         }
     }
 
-    pub(crate) fn get(&self, file: u32) -> &File {
-        &self.files[file as usize]
+    /// Both queues of the file that `queue` belongs to.
+    pub(crate) fn queues_mut(&mut self, queue: QueueId) -> &mut [FileQueue; 2] {
+        &mut self.files[queue.file() as usize].queues
     }
 
     pub(crate) fn queue(&self, queue: QueueId) -> &FileQueue {

@@ -1,27 +1,40 @@
 //! Requests of one file and operation in offset order: an intrusive AVL tree, threaded (each node knows its neighbours
-//! in order) and augmented with the largest end below each node, so that overlaps are found in O(log n).
+//! in order) and augmented with ends, so that overlaps are found in O(log n).
 //!
 //! Many trees share one array of nodes; a tree is just its [`Tree`] record (root and both ends). A request is in at
 //! most one tree at a time. Equal offsets keep the order of insertion.
+//!
+//! A node keeps the largest end in its *left* subtree and of itself, not of the whole subtree. A search for overlaps
+//! needs no more (it walks down one path and asks this of every node it leaves to the right), and what arrives at the
+//! high end, as sequential streams do, then changes no other node.
 
 use crate::list::NIL;
 
-const HEIGHT_SHIFT: u32 = 26;
-const PARENT_MASK: u32 = (1 << HEIGHT_SHIFT) - 1;
-/// Largest number of nodes that an array can hold: the parent link shares its word with the height.
+/// Largest number of nodes that an array can hold: the parent link shares its word with the balance.
 pub(crate) const NODES_MAX: u32 = PARENT_MASK;
+const PARENT_MASK: u32 = (1 << 30) - 1;
+const BALANCE_SHIFT: u32 = 30;
+/// Both subtrees are equally high; the two others say which is the higher one.
+const EVEN: u32 = 1;
+/// In place of a balance: the node is in a [`Loose`] list.
+const IS_LOOSE: u32 = 3;
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
 
-/// Forty bytes a request.
+/// What a descent looks at: four nodes to a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    offset: u64,
+    child: [u32; 2],
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    offset: u64,
-    /// Largest `offset + len` in this node's subtree.
+    /// Largest end of the ranges in the left subtree and of this node.
     max_end: u64,
     len: u32,
-    left: u32,
-    right: u32,
-    /// Low 26 bits: parent (all ones: none). High 6 bits: height (a leaf has 1); an AVL tree of 2^26 nodes is at most 38 high.
-    parent_height: u32,
+    /// Low 30 bits: parent (all ones: none). High 2 bits: height of the right subtree minus that of the left, plus 1.
+    parent_balance: u32,
     prev: u32,
     next: u32,
 }
@@ -47,318 +60,443 @@ impl Tree {
     }
 }
 
-/// The nodes of all trees.
+/// Ranges that are in no tree yet, because nothing has asked for an order: a list, and the stretch that covers them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loose {
+    head: u32,
+    lo: u64,
+    hi: u64,
+}
+
+impl Loose {
+    pub(crate) const EMPTY: Loose = Loose { head: NIL, lo: u64::MAX, hi: 0 };
+
+    /// Whether one of the ranges may share a byte with `lo..hi`.
+    pub(crate) fn may_overlap(&self, lo: u64, hi: u64) -> bool {
+        lo < self.hi && self.lo < hi
+    }
+}
+
+/// The nodes of all trees, forty bytes each.
 #[derive(Debug)]
-pub(crate) struct Nodes(Vec<Node>);
+pub(crate) struct Nodes {
+    keys: Vec<Key>,
+    nodes: Vec<Node>,
+}
 
 impl Nodes {
     pub(crate) fn new(capacity: u32) -> Nodes {
         debug_assert!(capacity <= NODES_MAX);
-        let blank = Node {
-            offset: 0,
-            max_end: 0,
-            len: 0,
-            left: NIL,
-            right: NIL,
-            parent_height: PARENT_MASK,
-            prev: NIL,
-            next: NIL,
-        };
-        Nodes(vec![blank; capacity as usize])
+        let blank = Node { max_end: 0, len: 0, parent_balance: PARENT_MASK, prev: NIL, next: NIL };
+        Nodes {
+            keys: vec![Key { offset: 0, child: [NIL; 2] }; capacity as usize],
+            nodes: vec![blank; capacity as usize],
+        }
     }
 
     /// Sets the range of a node that is in no tree.
     pub(crate) fn set_range(&mut self, id: u32, offset: u64, len: u32) {
-        let node = &mut self.0[id as usize];
-        node.offset = offset;
-        node.len = len;
+        self.keys[id as usize].offset = offset;
+        self.nodes[id as usize].len = len;
     }
 
     pub(crate) fn offset(&self, id: u32) -> u64 {
-        self.0[id as usize].offset
+        self.keys[id as usize].offset
     }
 
     pub(crate) fn len(&self, id: u32) -> u32 {
-        self.0[id as usize].len
+        self.nodes[id as usize].len
     }
 
     pub(crate) fn end(&self, id: u32) -> u64 {
-        let node = &self.0[id as usize];
-        node.offset + u64::from(node.len)
+        self.offset(id) + u64::from(self.len(id))
     }
 
     /// The neighbour with the next higher place in the order.
     pub(crate) fn next(&self, id: u32) -> Option<u32> {
-        let next = self.0[id as usize].next;
+        let next = self.nodes[id as usize].next;
         (next != NIL).then_some(next)
     }
 
     /// The neighbour with the next lower place in the order.
     pub(crate) fn prev(&self, id: u32) -> Option<u32> {
-        let prev = self.0[id as usize].prev;
+        let prev = self.nodes[id as usize].prev;
         (prev != NIL).then_some(prev)
     }
 
-    /// The first node, in order, whose offset is at least `offset`.
+    /// Adds a node whose range was set to a list. O(1).
+    pub(crate) fn push_loose(&mut self, loose: &mut Loose, id: u32) {
+        if self.len(id) > 0 {
+            loose.lo = loose.lo.min(self.offset(id));
+            loose.hi = loose.hi.max(self.end(id));
+        }
+        let head = std::mem::replace(&mut loose.head, id);
+        if head != NIL {
+            self.nodes[head as usize].prev = id;
+        }
+        let node = &mut self.nodes[id as usize];
+        node.parent_balance = IS_LOOSE << BALANCE_SHIFT;
+        (node.prev, node.next) = (NIL, head);
+    }
+
+    pub(crate) fn is_loose(&self, id: u32) -> bool {
+        self.balance(id) == IS_LOOSE
+    }
+
+    /// Removes a node that is in `loose`. O(1).
+    pub(crate) fn remove_loose(&mut self, loose: &mut Loose, id: u32) {
+        let Node { prev, next, .. } = self.nodes[id as usize];
+        match prev {
+            NIL => loose.head = next,
+            prev => self.nodes[prev as usize].next = next,
+        }
+        if next != NIL {
+            self.nodes[next as usize].prev = prev;
+        }
+        if loose.head == NIL {
+            *loose = Loose::EMPTY;
+        }
+    }
+
+    /// Moves all of a list into a tree. O(log n) for each.
+    pub(crate) fn settle(&mut self, loose: &mut Loose, tree: &mut Tree) {
+        let mut at = loose.head;
+        *loose = Loose::EMPTY;
+        while at != NIL {
+            let next = self.nodes[at as usize].next;
+            self.insert(tree, at);
+            at = next;
+        }
+    }
+
+    /// The first node, in order, whose offset is at least `offset`. O(log n).
     pub(crate) fn lower_bound(&self, tree: &Tree, offset: u64) -> Option<u32> {
         let (mut at, mut best) = (tree.root, NIL);
         while at != NIL {
-            let node = &self.0[at as usize];
-            if node.offset >= offset {
-                best = at;
-                at = node.left;
-            } else {
-                at = node.right;
-            }
+            let key = &self.keys[at as usize];
+            let is_before = key.offset < offset;
+            best = if is_before { best } else { at };
+            at = key.child[usize::from(is_before)];
         }
         (best != NIL).then_some(best)
     }
 
     /// A node whose range shares a byte with `lo..hi` and that `accept` takes; of several, the last in order.
     ///
-    /// O(log n) if the first overlap found is accepted; otherwise O(log n) for each overlap refused.
+    /// O(log n) if nothing overlaps; O(log^2 n) for each overlap looked at.
     pub(crate) fn last_overlap(&self, tree: &Tree, lo: u64, hi: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        if lo >= hi { None } else { self.overlap_below(tree.root, lo, hi, accept) }
+        if lo < hi && self.overlaps(tree, lo, hi) { self.overlap_below(tree.root, lo, hi, accept) } else { None }
     }
 
-    fn overlap_below(&self, at: u32, lo: u64, hi: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
+    /// Whether any range shares a byte with `lo..hi`, or is empty and inside: one path down to the place of `hi`.
+    fn overlaps(&self, tree: &Tree, lo: u64, hi: u64) -> bool {
+        let mut at = tree.root;
+        while at != NIL {
+            let key = &self.keys[at as usize];
+            // Which way to go cannot be predicted, so nothing may branch on it.
+            let to_right = key.offset < hi;
+            if to_right & (self.nodes[at as usize].max_end > lo) {
+                return true;
+            }
+            at = key.child[usize::from(to_right)];
+        }
+        false
+    }
+
+    fn overlap_below(&self, mut at: u32, lo: u64, hi: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
+        while at != NIL && self.offset(at) >= hi {
+            at = self.keys[at as usize].child[LEFT];
+        }
         if at == NIL {
             return None;
         }
-        let node = &self.0[at as usize];
-        if node.max_end <= lo {
-            return None;
+        let [left, right] = self.keys[at as usize].child;
+        let found = self.overlap_below(right, lo, hi, accept);
+        if found.is_some() || self.nodes[at as usize].max_end <= lo {
+            return found;
         }
-        if node.offset < hi {
-            let found = self.overlap_below(node.right, lo, hi, accept);
-            if found.is_some() {
-                return found;
-            }
-            if node.len > 0 && node.offset + u64::from(node.len) > lo && accept(at) {
-                return Some(at);
-            }
+        if self.end(at) > lo && self.len(at) > 0 && accept(at) {
+            return Some(at);
         }
-        self.overlap_below(node.left, lo, hi, accept)
+        self.overlap_below(left, lo, hi, accept)
     }
 
-    /// Inserts a node whose range was set. O(log n); O(1) amortised for the rebalancing.
+    /// Inserts a node whose range was set. O(log n), O(1) behind the last node (amortised).
     pub(crate) fn insert(&mut self, tree: &mut Tree, id: u32) {
         let (offset, end) = (self.offset(id), self.end(id));
-        {
-            let node = &mut self.0[id as usize];
-            (node.max_end, node.left, node.right) = (end, NIL, NIL);
-            node.parent_height = PARENT_MASK | 1 << HEIGHT_SHIFT;
-            (node.prev, node.next) = (NIL, NIL);
-        }
+        self.keys[id as usize].child = [NIL; 2];
+        let node = &mut self.nodes[id as usize];
+        (node.max_end, node.prev, node.next) = (end, NIL, NIL);
+        node.parent_balance = PARENT_MASK | EVEN << BALANCE_SHIFT;
         if tree.root == NIL {
             *tree = Tree { root: id, first: id, last: id };
             return;
         }
         // Appending behind the last node is what sequential streams do: no descent.
-        let (parent, to_left) = if self.offset(tree.last) <= offset {
-            self.raise_max_end(tree.last, end);
-            (tree.last, false)
-        } else {
-            self.descend(tree.root, offset, end)
-        };
+        let (parent, side) =
+            if self.offset(tree.last) <= offset { (tree.last, RIGHT) } else { self.descend(tree.root, offset, end) };
+        self.keys[parent as usize].child[side] = id;
         self.set_parent(id, parent);
-        if to_left {
-            self.0[parent as usize].left = id;
-            let prev = self.0[parent as usize].prev;
-            self.thread(tree, prev, id, parent);
+        if side == LEFT {
+            self.thread(tree, self.nodes[parent as usize].prev, id, parent);
         } else {
-            self.0[parent as usize].right = id;
-            let next = self.0[parent as usize].next;
-            self.thread(tree, parent, id, next);
+            self.thread(tree, parent, id, self.nodes[parent as usize].next);
         }
-        self.rebalance_up(tree, parent, NIL);
-    }
-
-    fn raise_max_end(&mut self, mut at: u32, end: u64) {
-        while at != NIL && self.0[at as usize].max_end < end {
-            self.0[at as usize].max_end = end;
-            at = self.parent(at);
-        }
+        self.grown(tree, id);
     }
 
     /// Where to hang a node, raising `max_end` on the way.
-    fn descend(&mut self, mut at: u32, offset: u64, end: u64) -> (u32, bool) {
+    fn descend(&mut self, mut at: u32, offset: u64, end: u64) -> (u32, usize) {
         loop {
-            let node = &mut self.0[at as usize];
-            node.max_end = node.max_end.max(end);
-            let to_left = offset < node.offset;
-            let child = if to_left { node.left } else { node.right };
+            let key = &self.keys[at as usize];
+            // Which way to go cannot be predicted, so nothing may branch on it alone.
+            let to_right = offset >= key.offset;
+            let side = usize::from(to_right);
+            let child = key.child[side];
+            if !to_right & (end > key.offset) {
+                let node = &mut self.nodes[at as usize];
+                node.max_end = node.max_end.max(end);
+            }
             if child == NIL {
-                return (at, to_left);
+                return (at, side);
             }
             at = child;
         }
     }
 
     fn thread(&mut self, tree: &mut Tree, prev: u32, id: u32, next: u32) {
-        self.0[id as usize].prev = prev;
-        self.0[id as usize].next = next;
-        match prev {
-            NIL => tree.first = id,
-            prev => self.0[prev as usize].next = id,
+        self.nodes[id as usize].prev = prev;
+        self.nodes[id as usize].next = next;
+        self.join(tree, prev, id);
+        self.join(tree, id, next);
+    }
+
+    /// Makes `left` and `right` neighbours; one of them may be `NIL`.
+    fn join(&mut self, tree: &mut Tree, left: u32, right: u32) {
+        match left {
+            NIL => tree.first = right,
+            left => self.nodes[left as usize].next = right,
         }
-        match next {
-            NIL => tree.last = id,
-            next => self.0[next as usize].prev = id,
+        match right {
+            NIL => tree.last = left,
+            right => self.nodes[right as usize].prev = left,
         }
     }
 
-    /// Removes a node that is in `tree`. O(log n).
-    pub(crate) fn remove(&mut self, tree: &mut Tree, id: u32) {
-        let Node { left, right, prev, next, .. } = self.0[id as usize];
-        match prev {
-            NIL => tree.first = next,
-            prev => self.0[prev as usize].next = next,
-        }
-        match next {
-            NIL => tree.last = prev,
-            next => self.0[next as usize].prev = prev,
-        }
-        if left != NIL && right != NIL {
-            // The successor (leftmost of the right subtree) takes this node's place.
-            let successor = next;
-            let from = self.parent(successor);
-            let orphan = self.0[successor as usize].right;
-            let start = if from == id {
-                successor
-            } else {
-                self.replace_child(tree, from, successor, orphan);
-                self.0[successor as usize].right = right;
-                self.set_parent(right, successor);
-                from
-            };
-            self.0[successor as usize].left = left;
-            self.set_parent(left, successor);
-            let parent = self.parent(id);
-            self.replace_child(tree, parent, id, successor);
-            // Whatever changes below, the successor's own record is not yet that of its new place.
-            self.rebalance_up(tree, start, successor);
-        } else {
-            let child = if left != NIL { left } else { right };
-            let parent = self.parent(id);
-            self.replace_child(tree, parent, id, child);
-            self.rebalance_up(tree, parent, NIL);
+    /// Restores the balance after the subtree of `child` grew by one level.
+    fn grown(&mut self, tree: &mut Tree, mut child: u32) {
+        loop {
+            let at = self.parent(child);
+            if at == NIL {
+                return;
+            }
+            let side = self.side(at, child);
+            let heavy = side as u32 * 2;
+            match self.balance(at) {
+                EVEN => self.set_balance(at, heavy),
+                balance if balance == heavy => {
+                    self.rotate_back(tree, at, side);
+                    return;
+                }
+                _ => {
+                    self.set_balance(at, EVEN);
+                    return;
+                }
+            }
+            child = at;
         }
     }
+
+    /// Removes a node that is in `tree`. O(log n); O(1) at the low end (amortised).
+    pub(crate) fn remove(&mut self, tree: &mut Tree, id: u32) {
+        let [left, right] = self.keys[id as usize].child;
+        let Node { prev, next, .. } = self.nodes[id as usize];
+        let end = self.end(id);
+        let parent = self.parent(id);
+        // The lowest node whose subtree lost one level, and on which side.
+        let (at, side) = if left != NIL && right != NIL {
+            self.replace_by_successor(tree, id, next)
+        } else {
+            let side = if parent == NIL { LEFT } else { self.side(parent, id) };
+            self.replace_child(tree, parent, id, if left != NIL { left } else { right });
+            self.lower_ends(parent, side, end);
+            (parent, side)
+        };
+        self.join(tree, prev, next);
+        self.shrunk(tree, at, side);
+    }
+
+    /// The successor (leftmost of the right subtree) takes the place of `id`.
+    fn replace_by_successor(&mut self, tree: &mut Tree, id: u32, successor: u32) -> (u32, usize) {
+        let [left, right] = self.keys[id as usize].child;
+        let (parent, from) = (self.parent(id), self.parent(successor));
+        let (end, moved_end) = (self.end(id), self.end(successor));
+        let balance = self.balance(id);
+        let start = if from == id {
+            (successor, RIGHT)
+        } else {
+            let orphan = self.keys[successor as usize].child[RIGHT];
+            self.replace_child(tree, from, successor, orphan);
+            // Up to the top of the right subtree; `id` itself has the successor on its right.
+            self.lower_ends_below(from, LEFT, moved_end, id);
+            self.keys[successor as usize].child[RIGHT] = right;
+            self.set_parent(right, successor);
+            (from, LEFT)
+        };
+        self.keys[successor as usize].child[LEFT] = left;
+        self.set_parent(left, successor);
+        let side = if parent == NIL { LEFT } else { self.side(parent, id) };
+        self.replace_child(tree, parent, id, successor);
+        self.set_balance(successor, balance);
+        self.nodes[successor as usize].max_end = self.largest_end(left).max(moved_end);
+        self.lower_ends(parent, side, end);
+        start
+    }
+
+    /// Restores the balance after the subtree on `side` of `at` lost one level.
+    fn shrunk(&mut self, tree: &mut Tree, mut at: u32, mut side: usize) {
+        while at != NIL {
+            let heavy = (1 - side as u32) * 2;
+            let mut top = at;
+            match self.balance(at) {
+                EVEN => {
+                    self.set_balance(at, heavy);
+                    return;
+                }
+                balance if balance == heavy => {
+                    let sibling = self.keys[at as usize].child[1 - side];
+                    let keeps_height = self.balance(sibling) == EVEN;
+                    top = self.rotate_back(tree, at, 1 - side);
+                    if keeps_height {
+                        return;
+                    }
+                }
+                _ => self.set_balance(at, EVEN),
+            }
+            at = self.parent(top);
+            if at != NIL {
+                side = self.side(at, top);
+            }
+        }
+    }
+
+    // ---- ends ------------------------------------------------------------------------------------------------
+
+    /// A range with this end has left the subtree on `side` of `at`: corrects `max_end` above.
+    fn lower_ends(&mut self, at: u32, side: usize, end: u64) {
+        self.lower_ends_below(at, side, end, NIL);
+    }
+
+    /// As [`Nodes::lower_ends`], up to but without `stop`.
+    fn lower_ends_below(&mut self, mut at: u32, mut side: usize, end: u64, stop: u32) {
+        while at != stop && at != NIL {
+            if side == LEFT {
+                // What is above counts at least as much.
+                if self.nodes[at as usize].max_end != end {
+                    return;
+                }
+                let left = self.keys[at as usize].child[LEFT];
+                self.nodes[at as usize].max_end = self.largest_end(left).max(self.end(at));
+            }
+            let parent = self.parent(at);
+            if parent != NIL {
+                side = self.side(parent, at);
+            }
+            at = parent;
+        }
+    }
+
+    /// Largest end in a whole subtree. O(its height).
+    fn largest_end(&self, mut at: u32) -> u64 {
+        let mut largest = 0;
+        while at != NIL {
+            largest = largest.max(self.nodes[at as usize].max_end);
+            at = self.keys[at as usize].child[RIGHT];
+        }
+        largest
+    }
+
+    // ---- links -----------------------------------------------------------------------------------------------
 
     fn parent(&self, id: u32) -> u32 {
-        match self.0[id as usize].parent_height & PARENT_MASK {
+        match self.nodes[id as usize].parent_balance & PARENT_MASK {
             PARENT_MASK => NIL,
             parent => parent,
         }
     }
 
     fn set_parent(&mut self, id: u32, parent: u32) {
-        let node = &mut self.0[id as usize];
-        node.parent_height = node.parent_height & !PARENT_MASK | parent & PARENT_MASK;
+        let node = &mut self.nodes[id as usize];
+        node.parent_balance = node.parent_balance & !PARENT_MASK | parent & PARENT_MASK;
     }
 
-    fn height(&self, id: u32) -> u32 {
-        if id == NIL { 0 } else { self.0[id as usize].parent_height >> HEIGHT_SHIFT }
+    fn balance(&self, id: u32) -> u32 {
+        self.nodes[id as usize].parent_balance >> BALANCE_SHIFT
+    }
+
+    fn set_balance(&mut self, id: u32, balance: u32) {
+        let node = &mut self.nodes[id as usize];
+        node.parent_balance = node.parent_balance & PARENT_MASK | balance << BALANCE_SHIFT;
+    }
+
+    fn side(&self, parent: u32, child: u32) -> usize {
+        usize::from(self.keys[parent as usize].child[RIGHT] == child)
     }
 
     fn replace_child(&mut self, tree: &mut Tree, parent: u32, old: u32, new: u32) {
         if parent == NIL {
             tree.root = new;
-        } else if self.0[parent as usize].left == old {
-            self.0[parent as usize].left = new;
         } else {
-            self.0[parent as usize].right = new;
+            let side = self.side(parent, old);
+            self.keys[parent as usize].child[side] = new;
         }
         if new != NIL {
             self.set_parent(new, parent);
         }
     }
 
-    /// Recomputes height and largest end from the children; true if either changed.
-    fn update(&mut self, id: u32) -> bool {
-        let node = &self.0[id as usize];
-        let (left, right) = (node.left, node.right);
-        let mut max_end = node.offset + u64::from(node.len);
-        let mut height = 0;
-        for child in [left, right] {
-            if child != NIL {
-                let child = &self.0[child as usize];
-                max_end = max_end.max(child.max_end);
-                height = height.max(child.parent_height >> HEIGHT_SHIFT);
-            }
+    /// The subtree on `side` of `at` is two levels higher than the other: rotates, and returns the new top.
+    fn rotate_back(&mut self, tree: &mut Tree, at: u32, side: usize) -> u32 {
+        let heavy = side as u32 * 2;
+        let child = self.keys[at as usize].child[side];
+        let child_balance = self.balance(child);
+        if child_balance != 2 - heavy {
+            // Single rotation. An even child (after a removal only) stays higher on this side's opposite.
+            self.rotate(tree, at, side);
+            let even = child_balance == EVEN;
+            self.set_balance(at, if even { heavy } else { EVEN });
+            self.set_balance(child, if even { 2 - heavy } else { EVEN });
+            return child;
         }
-        let node = &mut self.0[id as usize];
-        let packed = (height + 1) << HEIGHT_SHIFT | node.parent_height & PARENT_MASK;
-        let changed = node.max_end != max_end || node.parent_height != packed;
-        (node.max_end, node.parent_height) = (max_end, packed);
-        changed
+        let middle = self.keys[child as usize].child[1 - side];
+        let middle_balance = self.balance(middle);
+        self.rotate(tree, child, 1 - side);
+        self.rotate(tree, at, side);
+        self.set_balance(at, if middle_balance == heavy { 2 - heavy } else { EVEN });
+        self.set_balance(child, if middle_balance == 2 - heavy { heavy } else { EVEN });
+        self.set_balance(middle, EVEN);
+        middle
     }
 
-    /// Walks up from `at`, restoring heights, largest ends and balance; ends early where nothing changed any more, but
-    /// not at or before `must_visit` (if it is not `NIL`, an ancestor of `at` or `at` itself).
-    fn rebalance_up(&mut self, tree: &mut Tree, mut at: u32, mut must_visit: u32) {
-        while at != NIL {
-            // What is above the node to visit knew the one whose place it took: it must be looked at, too.
-            let replaced = at == must_visit;
-            if replaced {
-                must_visit = NIL;
-            }
-            let changed = self.update(at) || replaced;
-            let Node { left, right, .. } = self.0[at as usize];
-            let (l, r) = (self.height(left), self.height(right));
-            let top = if l > r + 1 {
-                let Node { left: ll, right: lr, .. } = self.0[left as usize];
-                if self.height(ll) < self.height(lr) {
-                    self.rotate_left(tree, left);
-                }
-                self.rotate_right(tree, at)
-            } else if r > l + 1 {
-                let Node { left: rl, right: rr, .. } = self.0[right as usize];
-                if self.height(rr) < self.height(rl) {
-                    self.rotate_right(tree, right);
-                }
-                self.rotate_left(tree, at)
-            } else {
-                if !changed && must_visit == NIL {
-                    return;
-                }
-                at
-            };
-            at = self.parent(top);
-        }
-    }
-
-    fn rotate_left(&mut self, tree: &mut Tree, at: u32) -> u32 {
-        let up = self.0[at as usize].right;
-        let middle = self.0[up as usize].left;
+    /// The child on `side` of `at` takes its place and gets it as its child on the other side.
+    fn rotate(&mut self, tree: &mut Tree, at: u32, side: usize) {
+        let up = self.keys[at as usize].child[side];
+        let middle = self.keys[up as usize].child[1 - side];
         let parent = self.parent(at);
         self.replace_child(tree, parent, at, up);
-        self.0[at as usize].right = middle;
+        self.keys[at as usize].child[side] = middle;
         if middle != NIL {
             self.set_parent(middle, at);
         }
-        self.0[up as usize].left = at;
+        self.keys[up as usize].child[1 - side] = at;
         self.set_parent(at, up);
-        self.update(at);
-        self.update(up);
-        up
-    }
-
-    fn rotate_right(&mut self, tree: &mut Tree, at: u32) -> u32 {
-        let up = self.0[at as usize].left;
-        let middle = self.0[up as usize].right;
-        let parent = self.parent(at);
-        self.replace_child(tree, parent, at, up);
-        self.0[at as usize].left = middle;
-        if middle != NIL {
-            self.set_parent(middle, at);
+        if side == RIGHT {
+            let below = self.nodes[at as usize].max_end;
+            let node = &mut self.nodes[up as usize];
+            node.max_end = node.max_end.max(below);
+        } else {
+            self.nodes[at as usize].max_end = self.largest_end(middle).max(self.end(at));
         }
-        self.0[up as usize].right = at;
-        self.set_parent(at, up);
-        self.update(at);
-        self.update(up);
-        up
     }
 }
 
@@ -367,21 +505,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Height, largest end and order of the subtree, checking every invariant on the way.
+    /// Height and largest end of the subtree and its order, checking every invariant on the way.
     fn check(nodes: &Nodes, at: u32, parent: u32, order: &mut Vec<u32>) -> (u32, u64) {
         if at == NIL {
             return (0, 0);
         }
-        let Node { left, right, .. } = nodes.0[at as usize];
+        let [left, right] = nodes.keys[at as usize].child;
         assert_eq!(nodes.parent(at), parent);
-        let (lh, le) = check(nodes, left, at, order);
+        let (left_height, left_end) = check(nodes, left, at, order);
         order.push(at);
-        let (rh, re) = check(nodes, right, at, order);
-        assert!(lh.abs_diff(rh) <= 1, "unbalanced");
-        assert_eq!(nodes.height(at), lh.max(rh) + 1);
-        let end = nodes.end(at).max(le).max(re);
-        assert_eq!(nodes.0[at as usize].max_end, end);
-        (nodes.height(at), end)
+        let (right_height, right_end) = check(nodes, right, at, order);
+        assert_eq!(nodes.balance(at) + left_height, right_height + 1, "balance");
+        let end = nodes.end(at).max(left_end);
+        assert_eq!(nodes.nodes[at as usize].max_end, end, "largest end");
+        (left_height.max(right_height) + 1, end.max(right_end))
     }
 
     proptest! {
@@ -412,7 +549,7 @@ mod tests {
                 while let Some(id) = at {
                     threaded.push(id);
                     at = nodes.next(id);
-                    prop_assert_eq!(at.map_or(tree.last, |n| nodes.0[n as usize].prev), id);
+                    prop_assert_eq!(at.map_or(tree.last, |n| nodes.nodes[n as usize].prev), id);
                 }
                 prop_assert_eq!(&threaded, &model);
                 let (lo, hi) = (query.0, query.0 + query.1);
