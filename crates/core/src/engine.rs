@@ -49,12 +49,12 @@ pub struct EngineConfig {
 }
 
 impl Default for EngineConfig {
-    /// 32,768 requests, 4,096 files, strict ordering, `max_wait` 500 ms, batches of at most 1 MiB and 256 requests, no
+    /// 32,768 requests, 2,048 files, strict ordering, `max_wait` 500 ms, batches of at most 1 MiB and 256 requests, no
     /// limit in flight, statistics by the second for 64 applications, no events.
     fn default() -> EngineConfig {
         EngineConfig {
             capacity: 32_768,
-            files_max: 4_096,
+            files_max: 2_048,
             ordering: Ordering::Strict,
             max_wait_ns: 500_000_000,
             batch_bytes_max: 1 << 20,
@@ -206,6 +206,8 @@ pub struct Engine {
     /// The parts of the batch in the making.
     run: Vec<Slot>,
     submissions: u64,
+    /// Requests that have become eligible so far.
+    arrivals: u64,
     wake: Option<Time>,
     /// Where [`Engine::cancel_any`] goes on looking for blocked requests.
     scan: Slot,
@@ -231,6 +233,7 @@ impl Engine {
             batch_free: 0,
             run: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
             submissions: 0,
+            arrivals: 0,
             wake: None,
             scan: 0,
             queues,
@@ -530,6 +533,8 @@ impl Engine {
         record.queued_count += 1;
         record.queued_bytes += len;
         self.queues.arrival.push_back(&mut self.queues.arrival_links, slot);
+        self.arrivals += 1;
+        self.queues.set_place(slot, self.arrivals);
         self.queues.queued += 1;
         self.policy.enqueue(now, slot, &self.queues);
     }

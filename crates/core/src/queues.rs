@@ -51,8 +51,9 @@ pub(crate) struct Entry {
     /// First of the requests that are blocked by this one.
     pub(crate) waiters: Slot,
     /// Blocked: the next one blocked by the same request. In flight: number of its batch. Free: the next free slot.
+    /// Queued: low half of its place in the order of arrival.
     pub(crate) link: u32,
-    /// Blocked: the request it waits for.
+    /// Blocked: the request it waits for. Queued: high half of its place in the order of arrival.
     pub(crate) blocker: Slot,
     pub(crate) state: State,
 }
@@ -159,6 +160,18 @@ impl Queues {
     #[must_use]
     pub fn arrived(&self, slot: Slot) -> Time {
         self.entries[slot as usize].arrived
+    }
+
+    /// Place of a queued request in the order in which requests became dispatchable; larger is later.
+    #[must_use]
+    pub fn place(&self, slot: Slot) -> u64 {
+        let entry = &self.entries[slot as usize];
+        u64::from(entry.blocker) << 32 | u64::from(entry.link)
+    }
+
+    pub(crate) fn set_place(&mut self, slot: Slot, place: u64) {
+        let entry = &mut self.entries[slot as usize];
+        (entry.blocker, entry.link) = ((place >> 32) as u32, place as u32);
     }
 
     /// Its first byte.

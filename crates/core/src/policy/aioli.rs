@@ -64,10 +64,8 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
             base,
             synchronous: params.flag("synchronous"),
             step: 0,
-            arrivals: 0,
             turn: None,
             step_at_arrival: vec![0; context.capacity as usize],
-            number: vec![0; context.capacity as usize],
             by_arrival: vec![List::new(); context.queues as usize],
             links: Links::new(context.capacity),
             quanta: vec![base; context.queues as usize],
@@ -92,11 +90,9 @@ struct Aioli {
     base: u64,
     synchronous: bool,
     step: u64,
-    arrivals: u64,
     turn: Option<Turn>,
-    step_at_arrival: Vec<u64>,
-    /// Place in the order of arrival.
-    number: Vec<u64>,
+    /// Steps wrap round; a request does not stay for 2^32 of them.
+    step_at_arrival: Vec<u32>,
     /// The requests of each queue in order of arrival.
     by_arrival: Vec<List>,
     links: Links,
@@ -116,8 +112,8 @@ impl Aioli {
         let mut at = Some(run.first);
         for _ in 0..run.parts {
             let Some(slot) = at else { break };
-            let age = self.step - self.step_at_arrival[slot as usize];
-            sum = sum.saturating_add(quantum(self.base, age.min(64) as u32));
+            let age = (self.step as u32).wrapping_sub(self.step_at_arrival[slot as usize]);
+            sum = sum.saturating_add(quantum(self.base, age));
             fresh += u64::from(age == 0);
             if sum >= run.bytes {
                 return self.step;
@@ -132,9 +128,9 @@ impl Aioli {
         step
     }
 
-    fn make_ready(&mut self, queue: QueueId) {
+    fn make_ready(&mut self, queue: QueueId, queues: &Queues) {
         if let Some(oldest) = self.by_arrival[queue.0 as usize].front() {
-            self.ready.set(queue.0, self.number[oldest as usize]);
+            self.ready.set(queue.0, queues.place(oldest));
         }
     }
 
@@ -158,11 +154,10 @@ impl Aioli {
     }
 
     /// Queues covered by now are ready.
-    fn advance(&mut self) {
-        while let Some((step, queue)) = self.growing.peek().filter(|&(step, _)| step <= self.step) {
-            debug_assert!(step <= self.step);
+    fn advance(&mut self, queues: &Queues) {
+        while let Some((_, queue)) = self.growing.peek().filter(|&(step, _)| step <= self.step) {
             self.growing.remove(queue);
-            self.make_ready(QueueId(queue));
+            self.make_ready(QueueId(queue), queues);
         }
     }
 }
@@ -174,16 +169,17 @@ impl Policy for Aioli {
 
     fn enqueue(&mut self, _: Time, slot: Slot, queues: &Queues) {
         let queue = queues.queue(slot);
-        self.arrivals += 1;
-        self.number[slot as usize] = self.arrivals;
-        self.step_at_arrival[slot as usize] = self.step;
+        self.step_at_arrival[slot as usize] = self.step as u32;
         self.by_arrival[queue.0 as usize].push_back(&mut self.links, slot);
         if self.anticipation.is_waiting(queue) && !self.anticipation.arrived(queue, queues) {
             return;
         }
-        // The arrival may have changed the head batch: look at it anew.
-        self.growing.remove(queue.0);
-        self.make_ready(queue);
+        // An arrival is never the oldest of a queue that is ready. Otherwise it may have changed the head batch: the
+        // queue has to be looked at anew.
+        if !self.ready.contains(queue.0) {
+            self.growing.remove(queue.0);
+            self.make_ready(queue, queues);
+        }
     }
 
     fn pick(&mut self, now: Time, queues: &Queues) -> Pick {
@@ -198,11 +194,11 @@ impl Policy for Aioli {
             self.turn = None;
         }
         while let Some(queue) = self.anticipation.expire(now) {
-            self.make_ready(queue);
+            self.make_ready(queue, queues);
         }
         self.step += 1;
         loop {
-            self.advance();
+            self.advance(queues);
             while let Some((_, queue)) = self.ready.peek() {
                 let queue = QueueId(queue);
                 let Some(head) = queues.head(queue) else { break };
@@ -238,12 +234,12 @@ impl Policy for Aioli {
             let used = self.turn.map_or(0, |turn| turn.used);
             self.turn = Some(Turn { queue, end: queues.end(run[run.len() - 1]), used: used + bytes });
         }
-        self.ready.remove(queue.0);
         self.growing.remove(queue.0);
         if queues.count(queue) == 0 {
+            self.ready.remove(queue.0);
             self.anticipation.end_wait(queue);
         } else if !self.anticipation.is_waiting(queue) {
-            self.make_ready(queue);
+            self.make_ready(queue, queues);
         }
     }
 

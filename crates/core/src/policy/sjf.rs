@@ -20,11 +20,7 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
     bypasses_queue: false,
     shared_engine: false,
     build: |_: &Params<'_>, context: PolicyContext| {
-        Box::new(ShortestJobFirst {
-            queues: IndexedHeap::new(context.queues),
-            since: vec![0; context.queues as usize],
-            arrivals: 0,
-        })
+        Box::new(ShortestJobFirst { queues: IndexedHeap::new(context.queues), since: vec![0; context.queues as usize] })
     },
 };
 
@@ -34,7 +30,6 @@ struct ShortestJobFirst {
     queues: IndexedHeap<(u64, u64)>,
     /// For each non-empty queue, its number in the order of becoming non-empty.
     since: Vec<u64>,
-    arrivals: u64,
 }
 
 impl ShortestJobFirst {
@@ -55,8 +50,7 @@ impl Policy for ShortestJobFirst {
     fn enqueue(&mut self, _: Time, slot: Slot, queues: &Queues) {
         let queue = queues.queue(slot);
         if !self.queues.contains(queue.0) {
-            self.arrivals += 1;
-            self.since[queue.0 as usize] = self.arrivals;
+            self.since[queue.0 as usize] = queues.place(slot);
         }
         self.update(queue, queues);
     }

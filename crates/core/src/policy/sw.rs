@@ -27,12 +27,7 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
     bypasses_queue: false,
     shared_engine: false,
     build: |params: &Params<'_>, context: PolicyContext| {
-        Box::new(ServerWindows {
-            window_ns: params.get("window"),
-            base: 0,
-            arrivals: 0,
-            order: IndexedHeap::new(context.capacity),
-        })
+        Box::new(ServerWindows { window_ns: params.get("window"), base: 0, order: IndexedHeap::new(context.capacity) })
     },
 };
 
@@ -42,7 +37,6 @@ struct ServerWindows {
     /// Windows are counted from this one, so that a window and an application share one word of the key. Moves up
     /// whenever nothing is queued; 2^32 windows of at least 1 ms without such a moment are 49 days.
     base: u64,
-    arrivals: u64,
     /// Queued requests by (window, application) and order of arrival.
     order: IndexedHeap<(u64, u64)>,
 }
@@ -54,8 +48,7 @@ impl Policy for ServerWindows {
             self.base = window;
         }
         let window = window.saturating_sub(self.base).min(u32::MAX.into());
-        self.arrivals += 1;
-        self.order.set(slot, (window << 32 | u64::from(queues.app(slot).0), self.arrivals));
+        self.order.set(slot, (window << 32 | u64::from(queues.app(slot).0), queues.place(slot)));
     }
 
     fn pick(&mut self, _: Time, _: &Queues) -> Pick {

@@ -15,20 +15,18 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
     bypasses_queue: false,
     shared_engine: false,
     build: |_: &Params<'_>, context: PolicyContext| {
-        Box::new(SmallestFirst { order: IndexedHeap::new(context.capacity), arrivals: 0 })
+        Box::new(SmallestFirst { order: IndexedHeap::new(context.capacity) })
     },
 };
 
 #[derive(Debug)]
 struct SmallestFirst {
     order: IndexedHeap<(u32, u64)>,
-    arrivals: u64,
 }
 
 impl Policy for SmallestFirst {
     fn enqueue(&mut self, _: Time, slot: Slot, queues: &Queues) {
-        self.arrivals += 1;
-        self.order.set(slot, (queues.len(slot), self.arrivals));
+        self.order.set(slot, (queues.len(slot), queues.place(slot)));
     }
 
     fn pick(&mut self, _: Time, _: &Queues) -> Pick {
