@@ -13,6 +13,7 @@ mod event;
 mod files;
 mod heap;
 mod histogram;
+mod hold;
 mod id_map;
 mod list;
 mod offset_tree;
@@ -27,6 +28,7 @@ pub use engine::{CancelError, CompleteError, Engine, EngineConfig, Ordering, Sta
 pub use event::{Event, Stage};
 pub use files::QueueId;
 pub use histogram::Histogram;
+pub use hold::{Chosen, Expected, Predictor, WaitReport};
 pub use policy::{ConfigError, PolicyConfig};
 pub use queues::{Queues, Run, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};

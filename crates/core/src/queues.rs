@@ -34,6 +34,8 @@ pub(crate) enum State {
     /// Waits until an earlier overlapping request is complete.
     Blocked,
     Queued,
+    /// Picked, but waiting for predicted neighbours.
+    Held,
     InFlight,
 }
 

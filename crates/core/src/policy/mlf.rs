@@ -127,7 +127,7 @@ impl Policy for MultilevelFeedback {
 
     fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
         let queue = queues.queue(run[0]);
-        if why != Removal::Cancelled {
+        if matches!(why, Removal::Picked | Removal::Overdue) {
             self.anticipation.dispatched(queue, run, queues);
         }
         let is_empty = queues.count(queue) == 0;

@@ -64,6 +64,8 @@ pub enum Removal {
     Overdue,
     /// Cancelled; always a single request.
     Cancelled,
+    /// Arrived next to a batch that was picked but held back, and goes with it.
+    Joined,
 }
 
 /// An algorithm: decides which dispatchable request goes next. A pure state machine; it never sees a request that

@@ -1,165 +1,27 @@
 //! The engine: owns the requests, keeps ordering safety and bounds, asks the policy what goes next.
 
+mod config;
+mod error;
+mod prediction;
+
 use crate::batch::{Batch, Part};
 use crate::event::{Event, Events, Stage};
+use crate::hold::{Holds, Predictor};
 use crate::list::{List, NIL};
-use crate::offset_tree::NODES_MAX;
 use crate::policy::{ConfigError, Pick, Policy, PolicyConfig, PolicyContext, Removal};
-use crate::queues::{BatchLimits, Queues, Slot, State};
+use crate::queues::{Queues, Run, Slot, State};
 use crate::request::{Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats};
-use std::fmt;
 
-/// Whether requests that overlap keep their order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ordering {
-    /// A request that overlaps an earlier one that is not complete, at least one of the two being a write, is dispatched
-    /// after that one completes.
-    #[default]
-    Strict,
-    /// Requests are reordered freely: for hosts that order conflicting requests themselves.
-    None,
+pub use config::{EngineConfig, Ordering};
+pub use error::{CancelError, CompleteError, Stale, SubmitError};
+
+/// A predictor, and the batches held because of it.
+#[derive(Debug)]
+struct Prediction {
+    predictor: Box<dyn Predictor>,
+    holds: Holds,
 }
-
-/// Settings of an [`Engine`]. Those marked *live* can be changed later with [`Engine::set_limits`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EngineConfig {
-    /// Most requests outstanding (queued or in flight) at a time, 1 to 67,108,862.
-    pub capacity: u32,
-    /// Most files with outstanding requests at a time; at least 1. What is remembered of recent files (where they were
-    /// last read, how well they aggregated) shares these places.
-    pub files_max: u32,
-    /// Whether overlapping requests keep their order.
-    pub ordering: Ordering,
-    /// *Live.* A request that could have been dispatched for this many nanoseconds goes next, whatever the policy
-    /// prefers; 0: never.
-    pub max_wait_ns: u64,
-    /// *Live.* Most bytes in a batch of more than one request; at least 1.
-    pub batch_bytes_max: u64,
-    /// *Live.* Most requests in a batch; at least 1.
-    pub batch_requests_max: u32,
-    /// *Live.* Most batches in flight at a time; 0: no limit. Not applied to policies that bypass the queue.
-    pub in_flight_max: u32,
-    /// Length in nanoseconds of the windows of [`Stats`]; at least 1.
-    pub window_ns: u64,
-    /// Applications counted separately in the statistics.
-    pub apps_max: u32,
-    /// Trace events kept for [`Engine::poll_event`]; 0: none.
-    pub events: u32,
-}
-
-impl Default for EngineConfig {
-    /// 32,768 requests, 2,048 files, strict ordering, `max_wait` 500 ms, batches of at most 1 MiB and 256 requests, no
-    /// limit in flight, statistics by the second for 64 applications, no events.
-    fn default() -> EngineConfig {
-        EngineConfig {
-            capacity: 32_768,
-            files_max: 2_048,
-            ordering: Ordering::Strict,
-            max_wait_ns: 500_000_000,
-            batch_bytes_max: 1 << 20,
-            batch_requests_max: 256,
-            in_flight_max: 0,
-            window_ns: 1_000_000_000,
-            apps_max: 64,
-            events: 0,
-        }
-    }
-}
-
-impl EngineConfig {
-    fn check(&self) -> Result<(), ConfigError> {
-        let range = |key: &str, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                return Ok(());
-            }
-            Err(ConfigError::BadValue {
-                key: key.to_owned(),
-                value: value.to_string(),
-                expected: format!("a number from {min} to {max}"),
-            })
-        };
-        let any = u64::MAX;
-        range("capacity", self.capacity.into(), 1, (NODES_MAX - 1).into())?;
-        range("files_max", self.files_max.into(), 1, (NODES_MAX - 1).into())?;
-        range("batch_bytes_max", self.batch_bytes_max, 1, any)?;
-        range("batch_requests_max", self.batch_requests_max.into(), 1, u32::MAX.into())?;
-        range("window", self.window_ns, 1, any)
-    }
-
-    fn batch_limits(&self) -> BatchLimits {
-        BatchLimits { bytes: self.batch_bytes_max, requests: self.batch_requests_max }
-    }
-}
-
-/// The handle belongs to no outstanding request: it was completed or cancelled, or never came from this engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stale;
-
-/// Why a request was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SubmitError {
-    /// `capacity` requests are outstanding, or requests to `files_max` files. Submit again after a completion.
-    Full,
-    /// `offset + len` is beyond 2^64 - 1.
-    RangeOverflow,
-}
-
-/// Why a completion was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CompleteError {
-    /// See [`Stale`].
-    Stale,
-    /// The request was not dispatched yet.
-    NotDispatched,
-}
-
-/// Why a request could not be cancelled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CancelError {
-    /// See [`Stale`].
-    Stale,
-    /// The request is dispatched already; its completion must be reported.
-    InFlight,
-}
-
-impl fmt::Display for Stale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request is not outstanding: it was completed or cancelled before")
-    }
-}
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SubmitError::Full => "the scheduler's queue is full; submit again after a completion",
-            SubmitError::RangeOverflow => "the byte range ends beyond the largest offset",
-        })
-    }
-}
-
-impl fmt::Display for CompleteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CompleteError::Stale => Stale.fmt(f),
-            CompleteError::NotDispatched => f.write_str("the request was not dispatched yet"),
-        }
-    }
-}
-
-impl fmt::Display for CancelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CancelError::Stale => Stale.fmt(f),
-            CancelError::InFlight => f.write_str("the request is dispatched already"),
-        }
-    }
-}
-
-impl std::error::Error for Stale {}
-impl std::error::Error for SubmitError {}
-impl std::error::Error for CompleteError {}
-impl std::error::Error for CancelError {}
 
 /// A scheduler of file I/O requests. A state machine without I/O, clock, threads or global state.
 ///
@@ -209,7 +71,8 @@ pub struct Engine {
     /// Requests that have become eligible so far.
     arrivals: u64,
     wake: Option<Time>,
-    /// Where [`Engine::cancel_any`] goes on looking for blocked requests.
+    prediction: Option<Prediction>,
+    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or held.
     scan: Slot,
 }
 
@@ -235,6 +98,7 @@ impl Engine {
             submissions: 0,
             arrivals: 0,
             wake: None,
+            prediction: None,
             scan: 0,
             queues,
             config,
@@ -264,6 +128,9 @@ impl Engine {
         self.event(now, id, request.cookie, Stage::Queued);
         self.stats.submitted(request.op, self.queued());
         self.submissions += 1;
+        if let Some(prediction) = &mut self.prediction {
+            prediction.predictor.submitted(now, &request);
+        }
         let blocker = self.is_strict().then(|| self.queues.conflict(slot, self.submissions)).flatten();
         match blocker {
             Some(blocker) => {
@@ -281,38 +148,41 @@ impl Engine {
     /// O(log n + parts), amortised.
     pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
         self.wake = None;
-        let Some(oldest) = self.queues.oldest() else { return false };
-        if !self.bypasses_queue && self.at_in_flight_limit() {
+        if self.queues.queued + self.held() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
-        let deadline = match self.config.max_wait_ns {
-            0 => Time(u64::MAX),
-            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
-        };
-        let (first, parts, overdue) = if deadline <= now {
-            let (first, parts) = match self.in_offset_order {
-                true => {
-                    let run = self.queues.run_around(oldest);
-                    (run.first, run.parts)
-                }
-                false => (oldest, 1),
-            };
-            (first, parts, true)
-        } else {
+        if self.prediction.is_some() && self.dispatch_held(now, batch) {
+            return true;
+        }
+        while let Some(oldest) = self.queues.oldest() {
+            let deadline = self.deadline(oldest);
+            if deadline <= now {
+                let run = match self.in_offset_order {
+                    true => self.queues.run_around(oldest),
+                    false => Run { first: oldest, parts: 1, bytes: 0, full: true },
+                };
+                self.dispatch(now, run.first, run.parts, Removal::Overdue, batch);
+                return true;
+            }
             match self.policy.pick(now, &self.queues) {
-                Pick::Dispatch { first, parts } => (first, parts, false),
+                Pick::Dispatch { first, parts } => {
+                    if self.prediction.is_none() || !self.hold_back(now, first, parts, deadline) {
+                        self.dispatch(now, first, parts, Removal::Picked, batch);
+                        return true;
+                    }
+                }
                 Pick::WaitUntil(at) => {
                     self.wake = Some(at.min(deadline));
-                    return false;
+                    break;
                 }
                 Pick::Idle => {
                     self.wake = (deadline.0 != u64::MAX).then_some(deadline);
-                    return false;
+                    break;
                 }
             }
-        };
-        self.dispatch(now, first, parts, overdue, batch);
-        true
+        }
+        self.wake_for_held();
+        false
     }
 
     /// When to call [`Engine::poll_dispatch`] again although nothing was submitted or completed: what the last call of
@@ -352,6 +222,9 @@ impl Engine {
         if *parts == 0 {
             *parts = std::mem::replace(&mut self.batch_free, entry.link);
             self.queues.batches_in_flight -= 1;
+            if self.queues.batches_in_flight == 0 {
+                self.device_busy(now, false);
+            }
         }
         if entry.waiters != NIL {
             self.release_waiters(now, slot);
@@ -370,6 +243,7 @@ impl Engine {
         match self.queues.entries[slot as usize].state {
             State::InFlight | State::Free => return Err(CancelError::InFlight),
             State::Blocked => self.queues.unblock(slot),
+            State::Held => self.cancel_held(now, slot),
             State::Queued => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
@@ -392,8 +266,8 @@ impl Engine {
     pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
         let slot = match self.queues.oldest() {
             Some(oldest) => oldest,
-            None if self.queues.blocked == 0 => return None,
-            None => self.next_blocked()?,
+            None if self.queues.blocked + self.held() == 0 => return None,
+            None => self.next_waiting()?,
         };
         let id = self.queues.id(slot);
         self.cancel(now, id).ok().map(|request| (id, request))
@@ -422,6 +296,9 @@ impl Engine {
         self.bypasses_queue = policy.info().bypasses_queue;
         self.policy = built;
         self.policy_config = policy.clone();
+        if let Some(prediction) = &mut self.prediction {
+            prediction.holds.release_all();
+        }
         let mut at = first;
         while at != NIL {
             let next = self.queues.arrival_links.next(at);
@@ -468,10 +345,10 @@ impl Engine {
         self.bypasses_queue
     }
 
-    /// Requests accepted and not dispatched, including those that wait for an overlapping one.
+    /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
     #[must_use]
     pub fn queued(&self) -> u32 {
-        self.queues.queued + self.queues.blocked
+        self.queues.queued + self.queues.blocked + self.held()
     }
 
     /// Requests dispatched and not completed.
@@ -503,6 +380,14 @@ impl Engine {
         self.config.ordering == Ordering::Strict
     }
 
+    /// When a request that has become the oldest queued one is overdue.
+    fn deadline(&self, oldest: Slot) -> Time {
+        match self.config.max_wait_ns {
+            0 => Time(u64::MAX),
+            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
+        }
+    }
+
     fn at_in_flight_limit(&self) -> bool {
         self.config.in_flight_max != 0 && self.queues.batches_in_flight >= self.config.in_flight_max
     }
@@ -518,7 +403,9 @@ impl Engine {
         let entry = &mut self.queues.entries[slot as usize];
         entry.state = State::Queued;
         entry.since = now;
-        self.enter_orders(now, slot);
+        if self.prediction.is_none() || !self.join_held(now, slot) {
+            self.enter_orders(now, slot);
+        }
     }
 
     fn enter_orders(&mut self, now: Time, slot: Slot) {
@@ -557,21 +444,38 @@ impl Engine {
         record.queued_bytes -= len;
     }
 
-    fn dispatch(&mut self, now: Time, first: Slot, parts: u32, overdue: bool, batch: &mut Batch) {
-        self.stats.roll(now);
+    fn dispatch(&mut self, now: Time, first: Slot, parts: u32, why: Removal, batch: &mut Batch) {
         self.collect(first, parts);
-        let number = self.batch_free;
-        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
-        self.queues.batches_in_flight += 1;
-        self.queues.in_flight += self.run.len() as u32;
+        self.leave_queue(now, why);
+        self.start_batch(now, why == Removal::Overdue, batch);
+    }
+
+    /// The requests of `self.run` are not queued any more.
+    fn leave_queue(&mut self, now: Time, why: Removal) {
         let busy_later = self.in_offset_order && self.is_strict();
-        batch.parts.clear();
         for at in 0..self.run.len() {
             let slot = self.run[at];
             self.leave_orders(slot);
             if busy_later {
                 self.queues.enter_busy(slot);
             }
+        }
+        self.policy.removed(now, &self.run, why, &self.queues);
+    }
+
+    /// The requests of `self.run`, which have left the queue, are in flight as a batch.
+    fn start_batch(&mut self, now: Time, overdue: bool, batch: &mut Batch) {
+        self.stats.roll(now);
+        let number = self.batch_free;
+        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
+        self.queues.batches_in_flight += 1;
+        self.queues.in_flight += self.run.len() as u32;
+        if self.queues.batches_in_flight == 1 {
+            self.device_busy(now, true);
+        }
+        batch.parts.clear();
+        for at in 0..self.run.len() {
+            let slot = self.run[at];
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);
             let entry = &mut self.queues.entries[slot as usize];
@@ -582,8 +486,6 @@ impl Engine {
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
         self.stats.dispatched(self.run.len() as u32, overdue);
-        let why = if overdue { Removal::Overdue } else { Removal::Picked };
-        self.policy.removed(now, &self.run, why, &self.queues);
     }
 
     /// The parts of a run into `self.run`, in offset order.
@@ -615,11 +517,12 @@ impl Engine {
         }
     }
 
-    fn next_blocked(&mut self) -> Option<Slot> {
+    /// Some request that is blocked or held.
+    fn next_waiting(&mut self) -> Option<Slot> {
         let capacity = self.queues.capacity();
         let found = (0..capacity)
             .map(|ahead| (self.scan + ahead) % capacity)
-            .find(|&slot| self.queues.entries[slot as usize].state == State::Blocked)?;
+            .find(|&slot| matches!(self.queues.entries[slot as usize].state, State::Blocked | State::Held))?;
         self.scan = found;
         Some(found)
     }

@@ -1,0 +1,205 @@
+//! Holding batches back for predicted neighbours: whatever the predictor says, nothing is lost, doubled, reordered
+//! unsafely or held beyond `max_wait`; and where it is right, requests are aggregated that would not have been.
+//!
+//! A failure prints its input; `PROPTEST_CASES=10000 cargo test -p sluice-core --test prediction` tries harder.
+
+use proptest::prelude::*;
+use sluice_core::{
+    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, Request,
+    RequestId, TargetId, Time, WaitReport, policy::table,
+};
+use std::collections::HashMap;
+
+const MAX_WAIT: u64 = 50_000;
+
+/// Answers from a list, again and again.
+#[derive(Debug)]
+struct Arbitrary {
+    answers: Vec<Option<(u64, u64, u64)>>,
+    next: usize,
+}
+
+impl Predictor for Arbitrary {
+    fn submitted(&mut self, _: Time, _: &Request) {}
+
+    fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+        self.next += 1;
+        let (before, behind, wait) = self.answers[self.next % self.answers.len()]?;
+        let offset = chosen.offset.saturating_sub(before);
+        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait) })
+    }
+
+    fn waited(&mut self, wait: &WaitReport) {
+        assert!(wait.overlapped_ns <= wait.waited_ns, "{wait:?}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit { file: u64, write: bool, block: u64, blocks: u32 },
+    Dispatch,
+    Complete(usize),
+    Cancel(usize),
+    Pass(u64),
+    Policy(usize),
+    Predictor(bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..3_u64, any::<bool>(), 0..12_u64, 0..3_u32)
+            .prop_map(|(file, write, block, blocks)| Step::Submit { file, write, block, blocks }),
+        6 => Just(Step::Dispatch),
+        4 => any::<usize>().prop_map(Step::Complete),
+        1 => any::<usize>().prop_map(Step::Cancel),
+        3 => (0..20_000_u64).prop_map(Step::Pass),
+        1 => (0..table().len()).prop_map(Step::Policy),
+        1 => any::<bool>().prop_map(Step::Predictor),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+struct Driver {
+    engine: Engine,
+    now: Time,
+    batch: Batch,
+    /// By handle: the request, its number in the order of submission, and whether it is in flight.
+    outstanding: HashMap<u64, (Request, u64, bool)>,
+    submitted: u64,
+    answers: Vec<Option<(u64, u64, u64)>>,
+}
+
+impl Driver {
+    fn new(policy: &str, answers: Vec<Option<(u64, u64, u64)>>) -> Driver {
+        let config = EngineConfig { capacity: 64, files_max: 8, max_wait_ns: MAX_WAIT, ..EngineConfig::default() };
+        let policy = PolicyConfig::parse(policy).expect("a name from the table");
+        let engine = Engine::new(config, &policy, Time(1)).expect("a valid configuration");
+        let (now, batch) = (Time(1), Batch::new());
+        let mut driver = Driver { engine, now, batch, outstanding: HashMap::new(), submitted: 0, answers };
+        driver.run(&Step::Predictor(true));
+        driver
+    }
+
+    fn submit(&mut self, request: Request) {
+        if let Ok(id) = self.engine.submit(self.now, request) {
+            self.submitted += 1;
+            self.outstanding.insert(id.to_bits(), (request, self.submitted, false));
+        }
+    }
+
+    fn dispatch(&mut self) -> bool {
+        if !self.engine.poll_dispatch(self.now, &mut self.batch) {
+            if let Some(at) = self.engine.poll_timeout() {
+                assert!(at > self.now, "asks to be called again at once");
+            }
+            return false;
+        }
+        let parts = self.batch.parts().to_vec();
+        for pair in parts.windows(2) {
+            assert_eq!(pair[0].request.end(), pair[1].request.offset, "parts are contiguous");
+        }
+        for part in &parts {
+            let (request, number, in_flight) = self.outstanding[&part.id.to_bits()];
+            assert_eq!((request, in_flight), (part.request, false), "dispatched once, as submitted");
+            for (other, earlier, _) in self.outstanding.values().filter(|(_, n, _)| *n < number) {
+                let overlap = other.offset < request.end() && request.offset < other.end();
+                let conflict = other.file == request.file && (other.op == Op::Write || request.op == Op::Write);
+                assert!(!(overlap && conflict && other.len > 0 && request.len > 0), "{earlier} is not complete");
+            }
+            self.outstanding.insert(part.id.to_bits(), (request, number, true));
+        }
+        true
+    }
+
+    fn pick(&self, at: usize, in_flight: bool) -> Option<RequestId> {
+        let mut ids: Vec<_> = self.outstanding.iter().filter(|(_, r)| r.2 == in_flight).collect();
+        ids.sort_by_key(|(_, r)| r.1);
+        (!ids.is_empty()).then(|| RequestId::from_bits(*ids[at % ids.len()].0))
+    }
+
+    fn complete(&mut self, at: usize) {
+        if let Some(id) = self.pick(at, true) {
+            self.engine.complete(self.now, id, Outcome::ok(0)).expect("it is in flight");
+            self.outstanding.remove(&id.to_bits());
+        }
+    }
+
+    fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Submit { file, write, block, blocks } => self.submit(Request {
+                cookie: self.submitted,
+                file: FileId(file),
+                app: AppId(0),
+                target: TargetId(0),
+                op: if write { Op::Write } else { Op::Read },
+                offset: block * 100,
+                len: blocks * 100,
+            }),
+            Step::Dispatch => {
+                self.dispatch();
+            }
+            Step::Complete(at) => self.complete(at),
+            Step::Cancel(at) => {
+                if let Some(id) = self.pick(at, false) {
+                    let request = self.engine.cancel(self.now, id).expect("it is not dispatched");
+                    assert_eq!(self.outstanding.remove(&id.to_bits()).map(|r| r.0), Some(request));
+                }
+            }
+            Step::Pass(ns) => self.now = self.now.after(ns),
+            Step::Policy(at) => {
+                let policy = PolicyConfig::parse(table()[at].name).expect("a name from the table");
+                self.engine.set_policy(self.now, &policy).expect("defaults are valid");
+            }
+            Step::Predictor(on) => {
+                let arbitrary = Arbitrary { answers: self.answers.clone(), next: 0 };
+                self.engine.set_predictor(on.then(|| Box::new(arbitrary) as Box<dyn Predictor>));
+            }
+        }
+    }
+
+    /// Everything there comes out.
+    fn drain(&mut self) {
+        let mut wakes = 0;
+        while !self.outstanding.is_empty() {
+            while self.dispatch() {}
+            if self.pick(0, true).is_some() {
+                self.complete(0);
+            } else {
+                let wake = self.engine.poll_timeout();
+                self.now = wake.expect("requests are queued and nothing is in flight: a time to wake");
+                wakes += 1;
+            }
+            assert!(wakes < 10_000, "{} requests never come out", self.outstanding.len());
+        }
+        assert_eq!((self.engine.queued(), self.engine.in_flight()), (0, 0));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_predictor_may_say_anything(
+        policy in 0..table().len(),
+        answers in prop::collection::vec(prop::option::of((0..400_u64, 0..800_u64, 0..30_000_u64)), 1..5),
+        steps in steps(),
+    ) {
+        let mut driver = Driver::new(table()[policy].name, answers);
+        steps.iter().for_each(|step| driver.run(step));
+        driver.drain();
+    }
+}
+
+#[test]
+fn what_is_predicted_joins_the_batch_that_waits() {
+    for info in table().iter().filter(|info| info.aggregates) {
+        let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000))]);
+        let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
+        driver.run(&block(0));
+        assert!(!driver.dispatch(), "{}: it waits", info.name);
+        driver.run(&block(2));
+        driver.run(&block(3));
+        driver.now = driver.now.after(1_000);
+        driver.run(&block(1));
+        assert!(driver.dispatch(), "{}: all is there", info.name);
+        assert_eq!(driver.batch.requests(), 4, "{}", info.name);
+    }
+}
