@@ -1,10 +1,13 @@
 //! The `sluice` command.
 
 mod bench;
+mod config;
+mod control;
 mod demo;
 mod mount;
 mod policy;
 mod status;
+mod suggest;
 mod unmount;
 
 use clap::{Parser, Subcommand};

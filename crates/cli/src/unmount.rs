@@ -1,11 +1,46 @@
 //! `sluice unmount`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Ends a mount.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::bail;
+use sluice_fuse::MountState;
 
-pub(crate) fn run(_: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::control::{self, Command};
+
+/// Ends a mount; returns when the process that served it has ended too.
+///
+/// Also clears away the dead mount of a process that was killed.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// Take it out of sight at once even if it is in use; open files work on until they are closed
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+/// Unmounts.
+///
+/// # Errors
+/// If nothing of ours is mounted there, or it is in use.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let path = control::canonical(&args.mountpoint)?;
+    let Args { lazy, .. } = args;
+    match sluice_fuse::state(&path) {
+        MountState::Absent => bail!("{}: no Sluicegate mount", path.display()),
+        MountState::Dead => sluice_fuse::unmount(&path, true)?,
+        MountState::Alive => match control::connect(&path)? {
+            Some(mut client) => {
+                client.request(Command::Unmount { lazy })?;
+                // In sight no more, but perhaps in use for long.
+                if !lazy {
+                    client.wait_for_the_end()?;
+                }
+            }
+            None => sluice_fuse::unmount(&path, lazy)?,
+        },
+    }
+    println!("{} is unmounted", path.display());
+    Ok(ExitCode::SUCCESS)
 }

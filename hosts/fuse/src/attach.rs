@@ -56,13 +56,23 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     Ok(path)
 }
 
+/// Whether the process that served what is mounted at `path` has died.
+pub(crate) fn is_dead(path: &Path) -> bool {
+    fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+fn open_device() -> Result<fs::File, MountError> {
+    OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|source| MountError::NoDevice { source })
+}
+
+/// Says early if this machine cannot mount at all.
+pub(crate) fn expect_device() -> Result<(), MountError> {
+    open_device().map(drop)
+}
+
 /// Mounts at a prepared path and returns the FUSE device.
 pub(crate) fn attach(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .map_err(|source| MountError::NoDevice { source })?;
+    let device = open_device()?;
     let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
     let mode = fs::metadata(path).map_err(io("looking at the mountpoint"))?.permissions().mode();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -143,7 +153,7 @@ pub(crate) struct Mount {
     /// `major:minor`, unique among living mounts.
     pub(crate) device: String,
     /// Made by this program.
-    ours: bool,
+    pub(crate) ours: bool,
 }
 
 /// The mounts at exactly this path, without touching them. They lie on top of each other: paths lead to the last.

@@ -44,7 +44,8 @@ pub enum MountError {
         entry: String,
     },
     /// A living Sluicegate mount is there already.
-    #[error("{}: already a Sluicegate mount; unmount it first (fusermount3 -u)", mountpoint.display())]
+    #[error("{}: already a Sluicegate mount; unmount it first (sluice unmount {})", mountpoint.display(),
+        mountpoint.display())]
     AlreadyMounted {
         /// Where.
         mountpoint: PathBuf,

@@ -36,4 +36,4 @@ mod session;
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
 pub use options::{CacheMode, MountOptions};
-pub use session::{MountHandle, mount};
+pub use session::{MountHandle, MountState, check_mountpoint, mount, state, unmount};

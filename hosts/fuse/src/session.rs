@@ -48,6 +48,49 @@ pub fn mount(
     Ok(MountHandle { mounted, volume, apps, inodes })
 }
 
+/// Checks that a storage on the directories `sources` could be mounted at `mountpoint`, and returns its canonical path.
+/// [`mount`] checks the same; this is for callers that would otherwise prepare a storage in vain. A dead mount that a
+/// killed daemon left there is removed.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn check_mountpoint(mountpoint: &Path, sources: &[PathBuf]) -> Result<PathBuf, MountError> {
+    attach::expect_device()?;
+    attach::prepare(mountpoint, sources)
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountState {
+    /// No mount of this program.
+    Absent,
+    /// A mount whose process serves it.
+    Alive,
+    /// A mount whose process has died.
+    Dead,
+}
+
+/// Looks at a canonical path; whoever made the mount there.
+#[must_use]
+pub fn state(path: &Path) -> MountState {
+    match attach::mounts_at(path).last() {
+        Some(mount) if mount.ours && attach::is_dead(path) => MountState::Dead,
+        Some(mount) if mount.ours => MountState::Alive,
+        _ => MountState::Absent,
+    }
+}
+
+/// Unmounts whatever mount of this program is at a canonical path, without its process's help.
+///
+/// # Errors
+/// [`MountError::Busy`] if somebody uses it and it is not to be done lazily, and what the system says.
+pub fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
+    attach::detach(path, lazy).map_err(|source| match source.raw_os_error() {
+        Some(libc::EBUSY) => MountError::Busy { mountpoint: path.to_owned() },
+        _ => MountError::Io { mountpoint: path.to_owned(), what: "unmounting", source },
+    })
+}
+
 /// A mount. Dropping it unmounts lazily and does not wait.
 pub struct MountHandle {
     mounted: Mounted,

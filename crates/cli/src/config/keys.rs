@@ -1,0 +1,114 @@
+//! The table of keys: one row for each thing that the configuration file can set. `sluice.example.toml` explains them.
+
+use super::value::{Expected, Given};
+use super::{DeviceKind, Settings};
+use sluice_core::Ordering;
+use sluice_fuse::CacheMode;
+use sluice_runtime::{Engines, Workers};
+use tracing::Level;
+
+/// One row.
+pub(super) struct Key {
+    pub(super) section: &'static str,
+    pub(super) name: &'static str,
+    /// Takes the value over, or says what it expected.
+    pub(super) set: fn(&mut Settings, &Given<'_>) -> Result<(), Expected>,
+}
+
+/// The section whose keys are the parameters of the algorithm.
+pub(super) const PARAMS: &str = "scheduler.params";
+
+macro_rules! keys {
+    ($($section:literal { $($name:literal => |$s:ident, $v:ident| $set:expr;)* })*) => {
+        pub(super) static KEYS: &[Key] = &[$($(Key {
+            section: $section,
+            name: $name,
+            set: |$s, $v| { $set; Ok(()) },
+        },)*)*];
+    };
+}
+
+const U32: u64 = u32::MAX as u64;
+
+keys! {
+    "mount" {
+        "source" => |s, v| s.source = Some(v.path()?);
+        "mountpoint" => |s, v| s.mountpoint = Some(v.path()?);
+        "name" => |s, v| s.mount.name = v.text()?.to_owned();
+        "read_only" => |s, v| s.mount.read_only = v.flag()?;
+        "allow_other" => |s, v| s.mount.allow_other = v.flag()?;
+        "cache" => |s, v| s.mount.cache = v.choice(&[
+            ("none", CacheMode::None), ("auto", CacheMode::Auto), ("writeback", CacheMode::Writeback),
+        ])?;
+        "attr_timeout" => |s, v| s.mount.attr_timeout = v.duration()?;
+        "entry_timeout" => |s, v| s.mount.entry_timeout = v.duration()?;
+        "threads" => |s, v| s.mount.threads = match v.count(0, 1024)? {
+            0 => sluice_fuse::MountOptions::default().threads,
+            n => n as usize,
+        };
+        "max_write" => |s, v| s.mount.max_write = v.bytes(4 << 10, 16 << 20)? as u32;
+        "max_readahead" => |s, v| s.mount.max_readahead = v.bytes(0, 1 << 30)? as u32;
+        "max_background" => |s, v| s.mount.max_background = v.count(1, u16::MAX.into())? as u16;
+        "job_variables" => |s, v| s.mount.job_variables = v.names()?;
+    }
+    "volume" {
+        "targets" => |s, v| s.targets = v.paths()?;
+        "stripe" => |s, v| s.stripe = v.bytes(1, 1 << 40)?;
+        "direct" => |s, v| s.direct = v.flag()?;
+    }
+    "device" {
+        "emulate" => |s, v| s.emulate = Some(v.text()?.to_owned());
+        "seed" => |s, v| s.seed = v.count(0, u64::MAX)?;
+        "kind" => |s, v| s.device = v.choice(&[
+            ("auto", DeviceKind::Auto), ("disk", DeviceKind::Disk), ("flash", DeviceKind::Flash),
+        ])?;
+    }
+    "scheduler" {
+        "policy" => |s, v| s.policy = v.text()?.to_owned();
+        "in_flight" => |s, v| s.in_flight = match v.text() {
+            Ok("auto") => None,
+            _ => Some(v.count(0, U32).map_err(|expected| format!("auto, or {expected}"))? as u32),
+        };
+        "max_wait" => |s, v| s.volume.engine.max_wait_ns = v.duration()?.as_nanos() as u64;
+        "ordering" => |s, v| s.volume.engine.ordering = v.choice(&[
+            ("strict", Ordering::Strict), ("none", Ordering::None),
+        ])?;
+        "batch_bytes_max" => |s, v| s.volume.engine.batch_bytes_max = v.bytes(1, 1 << 40)?;
+        "batch_requests_max" => |s, v| s.volume.engine.batch_requests_max = v.count(1, U32)? as u32;
+        "request_bytes_max" => |s, v| s.volume.request_bytes_max = v.bytes(1, 1 << 30)? as u32;
+        "capacity" => |s, v| s.volume.engine.capacity = v.count(1, 1 << 24)? as u32;
+        "files_max" => |s, v| s.volume.engine.files_max = v.count(1, 1 << 24)? as u32;
+        "buffer_bytes_max" => |s, v| s.volume.buffer_bytes_max = v.bytes(1 << 20, 1 << 40)?;
+        "engines" => |s, v| s.volume.engines = v.choice(&[
+            ("auto", Engines::Auto), ("per-target", Engines::PerTarget), ("shared", Engines::Shared),
+        ])?;
+        "workers" => |s, v| s.volume.workers = v.choice(&[
+            ("auto", Workers::Auto), ("threads", Workers::Threads), ("io_uring", Workers::Ring),
+        ])?;
+        "workers_max" => |s, v| s.volume.threads_max = v.count(1, 1024)? as u32;
+        "window" => |s, v| s.volume.engine.window_ns = match v.duration()?.as_nanos() as u64 {
+            0 => return Err("a duration above 0".to_owned()),
+            ns => ns,
+        };
+        "apps_max" => |s, v| s.volume.engine.apps_max = v.count(1, 65_536)? as u32;
+    }
+    "log" {
+        "file" => |s, v| s.log = Some(v.path()?);
+        "level" => |s, v| s.log_level = v.choice(&[
+            ("auto", None), ("error", Some(Level::ERROR)), ("warn", Some(Level::WARN)), ("info", Some(Level::INFO)),
+            ("debug", Some(Level::DEBUG)), ("trace", Some(Level::TRACE)),
+        ])?;
+    }
+}
+
+pub(super) fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.section == section && key.name == name)
+}
+
+/// All sections, each once.
+pub(super) fn sections() -> Vec<&'static str> {
+    let mut all: Vec<&'static str> = KEYS.iter().map(|key| key.section).collect();
+    all.dedup();
+    all.push(PARAMS);
+    all
+}

@@ -1,0 +1,192 @@
+//! What a mount is to be: the defaults, then the configuration file, then the command line.
+
+mod file;
+mod keys;
+mod value;
+
+use std::path::{Path, PathBuf};
+
+use sluice_core::PolicyConfig;
+use sluice_fuse::MountOptions;
+use sluice_runtime::VolumeConfig;
+
+pub(crate) use file::read;
+pub(crate) use value::{parse_bytes, show_bytes};
+
+use crate::suggest;
+
+/// The algorithm of a mount that names none: the best all-rounder of those measured.
+pub(crate) const DEFAULT_POLICY: &str = "to-agg";
+/// Stripe size of new volumes in bytes.
+const DEFAULT_STRIPE: u64 = 64 << 10;
+/// Batches in flight for each hard disk: one being served, and one for the disk to choose while the first ends. More would
+/// be ordered by the disk, not by the algorithm.
+const DISK_IN_FLIGHT: u32 = 2;
+
+/// What the storage's devices are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DeviceKind {
+    /// As the emulated model or the system says.
+    #[default]
+    Auto,
+    /// Hard disks.
+    Disk,
+    /// Anything without an arm that moves.
+    Flash,
+}
+
+/// Everything that can be set about a mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) source: Option<PathBuf>,
+    pub(crate) mountpoint: Option<PathBuf>,
+    pub(crate) mount: MountOptions,
+    /// Directories of a striped volume; empty for a plain directory.
+    pub(crate) targets: Vec<PathBuf>,
+    pub(crate) stripe: u64,
+    pub(crate) direct: bool,
+    /// Model of the emulated devices.
+    pub(crate) emulate: Option<String>,
+    pub(crate) seed: u64,
+    pub(crate) device: DeviceKind,
+    pub(crate) policy: String,
+    pub(crate) params: Vec<(String, String)>,
+    /// Batches in flight for each target; `None`: by the kind of device.
+    pub(crate) in_flight: Option<u32>,
+    /// Everything else about the scheduler; its algorithm and limit in flight are the fields above.
+    pub(crate) volume: VolumeConfig,
+    pub(crate) log: Option<PathBuf>,
+    /// `None`: warnings at a terminal, else `info`.
+    pub(crate) log_level: Option<tracing::Level>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            source: None,
+            mountpoint: None,
+            mount: MountOptions::default(),
+            targets: Vec::new(),
+            stripe: DEFAULT_STRIPE,
+            direct: false,
+            emulate: None,
+            seed: 1,
+            device: DeviceKind::default(),
+            policy: DEFAULT_POLICY.to_owned(),
+            params: Vec::new(),
+            in_flight: None,
+            volume: VolumeConfig::default(),
+            log: None,
+            log_level: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Sets one key by the text given to a command-line option.
+    ///
+    /// # Errors
+    /// If the value cannot be used.
+    pub(crate) fn set(&mut self, section: &str, key: &str, texts: &[String], option: &str) -> anyhow::Result<()> {
+        let given = value::Given { texts: texts.to_vec(), base: Path::new("") };
+        let key = keys::find(section, key).expect("options name keys of the table");
+        (key.set)(self, &given)
+            .map_err(|expected| anyhow::anyhow!("{option} {}: cannot be used; expected {expected}", texts.join(" ")))
+    }
+
+    /// The algorithm with its parameters.
+    ///
+    /// # Errors
+    /// If there is no such algorithm, or it has no such parameter.
+    pub(crate) fn policy(&self) -> anyhow::Result<PolicyConfig> {
+        policy(&self.policy, &self.params)
+    }
+
+    /// The scheduler's configuration, for a storage with so many targets on such devices.
+    ///
+    /// # Errors
+    /// As [`Settings::policy`].
+    pub(crate) fn volume_config(&self, targets: u32, disks: bool) -> anyhow::Result<VolumeConfig> {
+        let policy = policy_for(&self.policy, &self.params, targets)?;
+        let shared = match self.volume.engines {
+            sluice_runtime::Engines::Auto => policy.info().shared_engine,
+            sluice_runtime::Engines::PerTarget => false,
+            sluice_runtime::Engines::Shared => true,
+        };
+        let each = self.in_flight.unwrap_or(if disks { DISK_IN_FLIGHT } else { 0 });
+        let mut config = VolumeConfig { policy, ..self.volume.clone() };
+        config.engine.in_flight_max = if shared { each.saturating_mul(targets) } else { each };
+        Ok(config)
+    }
+}
+
+/// An algorithm by name, with parameters; unknown names are answered with the nearest.
+///
+/// # Errors
+/// If there is no such algorithm or parameter, or a value cannot be used.
+pub(crate) fn policy(name: &str, params: &[(String, String)]) -> anyhow::Result<PolicyConfig> {
+    let mut config =
+        PolicyConfig::parse(name).map_err(|error| anyhow::anyhow!("{error}{}", suggest::hint(name, error.known())))?;
+    for (key, value) in params {
+        config = config.with(key, value).map_err(|error| {
+            let base = key.split('.').next().unwrap_or(key);
+            anyhow::anyhow!("{error}{}", suggest::hint(base, error.known()))
+        })?;
+    }
+    Ok(config)
+}
+
+/// As [`policy`], for a volume with so many targets: an algorithm that coordinates servers is told their number, unless the
+/// user did.
+///
+/// # Errors
+/// As [`policy`].
+pub(crate) fn policy_for(name: &str, params: &[(String, String)], targets: u32) -> anyhow::Result<PolicyConfig> {
+    const SERVERS: &str = "servers";
+    let config = policy(name, params)?;
+    let open = config.info().params.iter().any(|param| param.key == SERVERS) && !params.iter().any(|p| p.0 == SERVERS);
+    // With more targets than the algorithm can tell apart its own default stays.
+    let told = open.then(|| config.clone().with(SERVERS, &targets.to_string()).ok()).flatten();
+    Ok(told.unwrap_or(config))
+}
+
+/// `KEY=VALUE` from the command line.
+///
+/// # Errors
+/// If there is no `=`.
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("{text:?} is not KEY=VALUE, like wait_time=900us")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_algorithm_exists() {
+        Settings::default().policy().unwrap();
+    }
+
+    #[test]
+    fn unknown_algorithms_and_parameters_are_answered_with_the_nearest() {
+        let error = policy("toagg", &[]).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"to-agg\"?"), "{error}");
+        let params = [("wait_tine".to_owned(), "1ms".to_owned())];
+        let error = policy("mlf", &params).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"wait_time\"?"), "{error}");
+    }
+
+    #[test]
+    fn hard_disks_get_few_batches_at_a_time() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.volume_config(4, false).unwrap().engine.in_flight_max, 0);
+        assert_eq!(settings.volume_config(4, true).unwrap().engine.in_flight_max, DISK_IN_FLIGHT);
+        settings.volume.engines = sluice_runtime::Engines::Shared;
+        assert_eq!(settings.volume_config(4, true).unwrap().engine.in_flight_max, 4 * DISK_IN_FLIGHT);
+        settings.in_flight = Some(0);
+        assert_eq!(settings.volume_config(4, true).unwrap().engine.in_flight_max, 0);
+    }
+}

@@ -1,0 +1,87 @@
+//! The asking side.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+
+use super::protocol::{Command, Question, Reply, Status, VERSION};
+use super::{directories, key};
+
+/// Longest wait for an answer: a drained engine answers in microseconds, an unmount after it has written back.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection to the process that serves a mount.
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// Connects to whoever serves the mount at this canonical path; `None` if nobody listens.
+///
+/// # Errors
+/// If somebody listens but does not let us in.
+pub(crate) fn connect(mountpoint: &Path) -> anyhow::Result<Option<Client>> {
+    for socket in sockets(mountpoint) {
+        match UnixStream::connect(&socket) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(Some(Client { stream: BufReader::new(stream) }));
+            }
+            // Not there, or left behind by a process that was killed.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
+            Err(error) => return Err(error).with_context(|| format!("the control socket {}", socket.display())),
+        }
+    }
+    Ok(None)
+}
+
+fn sockets(mountpoint: &Path) -> Vec<PathBuf> {
+    directories().into_iter().map(|dir| dir.join(key(mountpoint)).with_extension("sock")).collect()
+}
+
+impl Client {
+    /// The mount's state.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub(crate) fn status(&mut self) -> anyhow::Result<Status> {
+        let reply = self.ask(Command::Status)?;
+        reply.status.map(|status| *status).ok_or_else(|| anyhow!("the mount's answer has no status"))
+    }
+
+    /// Asks for something without an answer but success.
+    ///
+    /// # Errors
+    /// What the server says, or why it does not.
+    pub(crate) fn request(&mut self, command: Command) -> anyhow::Result<()> {
+        self.ask(command).map(drop)
+    }
+
+    /// Waits until the server is gone.
+    ///
+    /// # Errors
+    /// If it stays.
+    pub(crate) fn wait_for_the_end(mut self) -> anyhow::Result<()> {
+        match self.stream.read(&mut [0; 64]) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(error).context("unmounted, but the process that served the mount does not end"),
+        }
+    }
+
+    fn ask(&mut self, command: Command) -> anyhow::Result<Reply> {
+        let mut line = serde_json::to_string(&Question { version: VERSION, command })?;
+        line.push('\n');
+        let silent = "the mount does not answer on its control socket";
+        self.stream.get_mut().write_all(line.as_bytes()).context(silent)?;
+        let mut answer = String::new();
+        if self.stream.read_line(&mut answer).context(silent)? == 0 {
+            bail!("the mount ended before it answered");
+        }
+        let reply: Reply = serde_json::from_str(&answer).context("the mount's answer is not understood")?;
+        if reply.ok { Ok(reply) } else { bail!(reply.error.unwrap_or_else(|| "refused without a reason".to_owned())) }
+    }
+}

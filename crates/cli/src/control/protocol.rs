@@ -1,0 +1,223 @@
+//! The lines that go over the control socket.
+
+use serde::{Deserialize, Serialize};
+use sluice_core::{AppCounts, Counters, Histogram, Op};
+
+/// Version of the protocol; both sides must speak the same.
+pub(super) const VERSION: u32 = 1;
+/// Longest line that a server reads, in bytes.
+pub(super) const LINE_MAX: u64 = 64 << 10;
+
+/// A client's line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Question {
+    pub(super) version: u32,
+    #[serde(flatten)]
+    pub(super) command: Command,
+}
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub(crate) enum Command {
+    /// The state of the mount.
+    Status,
+    /// Another algorithm.
+    SetPolicy {
+        /// Its name.
+        name: String,
+        /// Its parameters, as users write them.
+        #[serde(default)]
+        params: Vec<(String, String)>,
+    },
+    /// The end.
+    Unmount {
+        /// Out of sight at once, even if in use.
+        #[serde(default)]
+        lazy: bool,
+    },
+}
+
+/// The server's line.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Reply {
+    pub(super) version: u32,
+    pub(super) ok: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<Box<Status>>,
+}
+
+impl Reply {
+    pub(super) fn done() -> Reply {
+        Reply { version: VERSION, ok: true, error: None, status: None }
+    }
+
+    pub(super) fn status(status: Status) -> Reply {
+        Reply { status: Some(Box::new(status)), ..Reply::done() }
+    }
+
+    pub(super) fn refused(error: impl Into<String>) -> Reply {
+        Reply { ok: false, error: Some(error.into()), ..Reply::done() }
+    }
+}
+
+/// An algorithm with all its parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    pub(crate) params: Vec<(String, String)>,
+}
+
+/// A mount at one moment: what `sluice status --json` prints.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) program_version: String,
+    pub(crate) pid: u32,
+    pub(crate) mountpoint: String,
+    pub(crate) uptime_s: f64,
+    pub(crate) policy: Policy,
+    pub(crate) storage: String,
+    /// Service times are emulated: the figures are those of a device that is not there.
+    pub(crate) emulated: bool,
+    pub(crate) cache: String,
+    pub(crate) read_only: bool,
+    pub(crate) targets: u32,
+    pub(crate) engines: usize,
+    /// Batches that may be in flight in each engine; 0: as many as there are workers.
+    pub(crate) in_flight_max: u32,
+    pub(crate) workers: String,
+    pub(crate) queued: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) known_objects: usize,
+    /// The last full window (a second, unless set otherwise); empty if nothing happened.
+    pub(crate) recent: Flow,
+    /// Since the mount began.
+    pub(crate) total: Flow,
+    pub(crate) apps: Vec<App>,
+    /// What a user should know.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What passed in some stretch of time. A request is a piece here: what a call of an application was split into for one
+/// target.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Flow {
+    pub(crate) seconds: f64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) read_mb_s: f64,
+    pub(crate) write_mb_s: f64,
+    pub(crate) requests_per_s: f64,
+    pub(crate) errors: u64,
+    pub(crate) batches: u64,
+    pub(crate) mean_aggregation: f64,
+    pub(crate) batch_requests_max: u32,
+    pub(crate) mean_depth: f64,
+    pub(crate) depth_max: u32,
+    pub(crate) expired: u64,
+    pub(crate) blocked: u64,
+    pub(crate) wait: Latency,
+    pub(crate) service: Latency,
+}
+
+/// A distribution, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) mean_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p95_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) max_us: f64,
+}
+
+/// One application since the mount began.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct App {
+    /// Its number, for parameters like `weight.NUMBER`; absent where several are counted together.
+    pub(crate) number: Option<u32>,
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    /// In the last full window.
+    pub(crate) recent_mb_s: f64,
+    /// From arrival to completion.
+    pub(crate) latency: Latency,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram) -> Latency {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Latency {
+            mean_us: us(histogram.mean_ns()),
+            p50_us: us(histogram.percentile_ns(50.0)),
+            p95_us: us(histogram.percentile_ns(95.0)),
+            p99_us: us(histogram.percentile_ns(99.0)),
+            max_us: us(histogram.max_ns()),
+        }
+    }
+}
+
+impl Flow {
+    /// The counters of `seconds`.
+    pub(super) fn of(counters: &Counters, seconds: f64) -> Flow {
+        let [read, write] = [Op::Read, Op::Write].map(|op| counters.ops[op.index()]);
+        let per_s = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
+        Flow {
+            seconds,
+            reads: read.completed,
+            writes: write.completed,
+            read_bytes: read.bytes,
+            write_bytes: write.bytes,
+            read_mb_s: per_s(read.bytes as f64 / 1e6),
+            write_mb_s: per_s(write.bytes as f64 / 1e6),
+            requests_per_s: per_s(counters.completed() as f64),
+            errors: read.errors + write.errors,
+            batches: counters.batches,
+            mean_aggregation: counters.mean_aggregation(),
+            batch_requests_max: counters.batch_requests_max,
+            mean_depth: counters.mean_depth(),
+            depth_max: counters.depth_max,
+            expired: counters.expired,
+            blocked: counters.blocked,
+            wait: Latency::of(&counters.wait),
+            service: Latency::of(&counters.service),
+        }
+    }
+}
+
+impl App {
+    /// An application's counters, with those of the last window if it was active there.
+    pub(super) fn of(total: &AppCounts, recent: Option<&AppCounts>, recent_s: f64, name: String) -> App {
+        let recent_bytes = recent.map_or(0, |recent| recent.bytes);
+        App {
+            number: total.app.map(|app| app.0),
+            name,
+            requests: total.completed,
+            bytes: total.bytes,
+            recent_mb_s: if recent_s > 0.0 { recent_bytes as f64 / 1e6 / recent_s } else { 0.0 },
+            latency: Latency::of(&total.latency),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_what_the_documentation_says() {
+        let line = r#"{"version":1,"command":"set_policy","name":"mlf","params":[["wait_time","1ms"]]}"#;
+        let question: Question = serde_json::from_str(line).unwrap();
+        assert_eq!(question.version, 1);
+        let params = vec![("wait_time".to_owned(), "1ms".to_owned())];
+        assert_eq!(question.command, Command::SetPolicy { name: "mlf".into(), params });
+        assert_eq!(serde_json::to_string(&question).unwrap(), line);
+        let short: Question = serde_json::from_str(r#"{"version":1,"command":"unmount"}"#).unwrap();
+        assert_eq!(short.command, Command::Unmount { lazy: false });
+        assert_eq!(serde_json::to_string(&Reply::done()).unwrap(), r#"{"version":1,"ok":true}"#);
+    }
+}

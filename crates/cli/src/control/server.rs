@@ -1,0 +1,277 @@
+//! The answering side: a thread that accepts, and one for each client, of which there are few.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use parking_lot::RwLock;
+use sluice_core::{AppCounts, AppId, Counters, Stats, Time};
+use sluice_fuse::MountHandle;
+use sluice_runtime::{ShardSnapshot, VolumeSnapshot};
+
+use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Question, Reply, Status, VERSION};
+use super::{key, make_directory};
+use crate::config;
+
+/// Most clients at a time.
+const CLIENTS_MAX: usize = 16;
+/// A client that says nothing for so long is sent away.
+const IDLE: Duration = Duration::from_secs(300);
+/// A client that does not take its answer for so long is given up.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// A mount as its control socket shows it.
+pub(crate) struct Served {
+    pub(crate) handle: Arc<MountHandle>,
+    pub(crate) started: Instant,
+    pub(crate) cache: String,
+    pub(crate) read_only: bool,
+    pub(crate) targets: u32,
+    pub(crate) in_flight_max: u32,
+    pub(crate) window_ns: u64,
+}
+
+/// A control socket. Dropping it removes it, once all answers are out.
+pub(crate) struct Server {
+    path: PathBuf,
+    /// Tells our socket from one that another process made at the same path since.
+    inode: u64,
+    /// Held for reading while a question is answered.
+    answering: Arc<RwLock<()>>,
+}
+
+impl Server {
+    /// Listens for questions about `served`.
+    ///
+    /// # Errors
+    /// If there is no place for the socket.
+    pub(crate) fn start(served: Served) -> anyhow::Result<Server> {
+        let path = make_directory()?.join(key(served.handle.mountpoint())).with_extension("sock");
+        // Nothing was mounted there, so whatever has this name is a remainder.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("removing the old socket {}", path.display()));
+            }
+            _ => {}
+        }
+        let failed = || format!("the control socket {}", path.display());
+        let listener = UnixListener::bind(&path).with_context(failed)?;
+        // The directory is closed to others anyway.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).with_context(failed)?;
+        let inode = fs::symlink_metadata(&path).with_context(failed)?.ino();
+        let answering = Arc::new(RwLock::new(()));
+        let lock = answering.clone();
+        std::thread::Builder::new()
+            .name("sluice-control".into())
+            .spawn(move || accept(&listener, &Arc::new(served), &lock))
+            .with_context(failed)?;
+        Ok(Server { path, inode, answering })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+        // Whoever asked for the end is to hear that it came.
+        let _ = self.answering.try_write_for(SLOW);
+    }
+}
+
+fn accept(listener: &UnixListener, served: &Arc<Served>, answering: &Arc<RwLock<()>>) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: do not turn that into a busy loop.
+                tracing::warn!(%error, "the control socket cannot accept");
+                std::thread::park_timeout(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let (served, answering, clients) = (served.clone(), answering.clone(), clients.clone());
+        if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+            clients.fetch_sub(1, Ordering::Relaxed);
+            let _ = stream.set_write_timeout(Some(SLOW));
+            let _ = send(&stream, &Reply::refused(format!("{CLIENTS_MAX} others ask already; try again later")));
+            continue;
+        }
+        let counted = clients.clone();
+        let serve = move || {
+            if let Err(error) = converse(&stream, &served, &answering) {
+                tracing::debug!(%error, "a control client left");
+            }
+            counted.fetch_sub(1, Ordering::Relaxed);
+        };
+        if let Err(error) = std::thread::Builder::new().name("sluice-client".into()).spawn(serve) {
+            clients.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!(%error, "no thread for a control client");
+        }
+    }
+}
+
+fn converse(stream: &UnixStream, served: &Served, answering: &RwLock<()>) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    stream.set_write_timeout(Some(SLOW))?;
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+        return send(stream, &Reply::refused("only the user who mounted, and root, may ask"));
+    }
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        if (&mut lines).take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let _answering = answering.read();
+        match understand(&line) {
+            Ok(command) => send(stream, &answer(served, command))?,
+            // What follows cannot be trusted to begin a line.
+            Err(refusal) => return send(stream, &Reply::refused(refusal)),
+        }
+    }
+}
+
+fn understand(line: &[u8]) -> Result<Command, String> {
+    if line.last() != Some(&b'\n') {
+        return Err(format!("a question is one line of at most {LINE_MAX} bytes"));
+    }
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let unclear = |error| format!("not a question: {error}");
+    let version: Version = serde_json::from_slice(line).map_err(unclear)?;
+    if version.version != VERSION {
+        return Err(format!(
+            "the mount speaks version {VERSION} of the control protocol, not {}: use the sluice command that made the mount",
+            version.version
+        ));
+    }
+    serde_json::from_slice::<Question>(line).map(|question| question.command).map_err(unclear)
+}
+
+fn send(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn answer(served: &Served, command: Command) -> Reply {
+    match command {
+        Command::Status => Reply::status(status(served)),
+        Command::SetPolicy { name, params } => {
+            let policy = config::policy_for(&name, &params, served.targets);
+            match policy.and_then(|policy| Ok((served.handle.volume().set_policy(&policy)?, policy).1)) {
+                Ok(policy) => {
+                    tracing::info!(?policy, "the algorithm was changed");
+                    Reply::done()
+                }
+                Err(error) => Reply::refused(format!("{error:#}")),
+            }
+        }
+        Command::Unmount { lazy } => {
+            let result = if lazy { served.handle.unmount_lazily() } else { served.handle.unmount() };
+            result.map_or_else(|error| Reply::refused(error.to_string()), |()| Reply::done())
+        }
+    }
+}
+
+fn status(served: &Served) -> Status {
+    let handle = &served.handle;
+    let snapshot = handle.volume().snapshot();
+    let at = snapshot.runtime.at;
+    let recent = recent(&snapshot.runtime.shards, at, served.window_ns);
+    let total = snapshot.runtime.total.total();
+    let window_s = served.window_ns as f64 / 1e9;
+    let name = |app: Option<AppId>| app.map_or_else(|| "others".to_owned(), |app| handle.app_name(app));
+    let of_app = |app: &AppCounts| {
+        let now = recent.apps.iter().find(|recent| recent.app == app.app);
+        App::of(app, now, window_s, name(app.app))
+    };
+    let mut apps: Vec<App> = total.apps.iter().filter(|app| app.completed > 0).map(of_app).collect();
+    apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
+    let policy = &snapshot.runtime.policy;
+    Status {
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        mountpoint: handle.mountpoint().display().to_string(),
+        uptime_s: served.started.elapsed().as_secs_f64(),
+        policy: Policy { name: policy.name().to_owned(), params: policy.describe() },
+        storage: snapshot.storage.clone(),
+        emulated: snapshot.emulated,
+        cache: served.cache.clone(),
+        read_only: served.read_only,
+        targets: served.targets,
+        engines: snapshot.runtime.shards.len(),
+        in_flight_max: served.in_flight_max,
+        workers: snapshot.workers.clone(),
+        queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),
+        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum(),
+        known_objects: handle.known_objects(),
+        recent: Flow::of(&recent, window_s),
+        total: Flow::of(&total, served.started.elapsed().as_secs_f64()),
+        apps,
+        notes: notes(&snapshot),
+    }
+}
+
+fn notes(snapshot: &VolumeSnapshot) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (policy, engines) = (&snapshot.runtime.policy, snapshot.runtime.shards.len());
+    if policy.info().shared_engine && engines > 1 {
+        notes.push(format!(
+            "{} coordinates targets, but here each of the {engines} targets has an engine of its own; \
+             mount with --engines shared for one engine over all",
+            policy.name()
+        ));
+    }
+    notes
+}
+
+/// The counters of the last window that has ended, over all engines. Engines look at the clock only when something
+/// happens, so one that is idle still holds what is long past.
+fn recent(shards: &[ShardSnapshot], at: Time, window_ns: u64) -> Counters {
+    let mut sum = Counters::default();
+    shards.iter().filter_map(|shard| last_window(&shard.stats, at, window_ns)).for_each(|window| sum.merge(window));
+    sum
+}
+
+fn last_window(stats: &Stats, at: Time, window_ns: u64) -> Option<&Counters> {
+    let (current, last) = (stats.current_window(), stats.last_window());
+    match at.since(current.start) / window_ns {
+        0 => (last.start.after(window_ns) == current.start).then_some(last),
+        1 => Some(current),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_is_told_from_questions() {
+        assert_eq!(understand(b"{\"version\":1,\"command\":\"status\"}\n"), Ok(Command::Status));
+        for line in
+            [&b"\n"[..], b"\xff\xfe\n", b"[]\n", b"{}\n", b"{\"version\":1}\n", b"{\"version\":1,\"command\":\"x\"}\n"]
+        {
+            assert!(understand(line).unwrap_err().contains("not a question"), "{line:?}");
+        }
+        assert!(understand(b"{\"version\":1,\"comm").unwrap_err().contains("one line"));
+        assert!(understand(b"{\"version\":2,\"new\":1}\n").unwrap_err().contains("version 1"));
+    }
+}

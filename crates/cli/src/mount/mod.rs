@@ -1,0 +1,201 @@
+//! `sluice mount`.
+
+mod daemon;
+mod serve;
+mod signals;
+mod storage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::config::{self, Settings};
+
+/// Puts the scheduler in front of a directory, or of several as one striped volume.
+///
+/// Stays in the foreground until it is unmounted: with Ctrl-C, or from elsewhere with `sluice unmount MOUNTPOINT`. What
+/// the configuration file says (sluice.example.toml explains all of it), options here override.
+#[derive(clap::Args)]
+#[command(override_usage = "sluice mount [OPTIONS] SOURCE MOUNTPOINT\n       \
+    sluice mount [OPTIONS] --target DIR --target DIR... MOUNTPOINT\n       \
+    sluice mount [OPTIONS] --config FILE")]
+pub(crate) struct Args {
+    /// The directory to mount, and where. With --target only where; with both in the configuration file neither
+    #[arg(value_names = ["SOURCE", "MOUNTPOINT"], num_args = 0..=2)]
+    paths: Vec<PathBuf>,
+    /// Configuration file in TOML
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Return when the mount is usable, and serve it in the background
+    #[arg(short, long)]
+    daemon: bool,
+    /// The process behind --daemon: reports on its standard output, which is a pipe
+    #[arg(long, hide = true)]
+    daemon_child: bool,
+
+    /// Scheduling algorithm; `sluice policy --list` shows them all
+    #[arg(short, long, value_name = "NAME", help_heading = "Scheduling")]
+    policy: Option<String>,
+    /// Parameter of the algorithm; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
+    param: Vec<(String, String)>,
+    /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (few on hard disks)
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    in_flight: Option<String>,
+    /// A request that waited so long goes next whatever the algorithm prefers; 0 for never [default: 500ms]
+    #[arg(long, value_name = "DURATION", help_heading = "Scheduling")]
+    max_wait: Option<String>,
+    /// Whether overlapping requests keep their order: strict, none [default: strict]
+    #[arg(long, value_name = "HOW", help_heading = "Scheduling")]
+    ordering: Option<String>,
+    /// Most bytes in a batch of several requests, like 1M
+    #[arg(long, value_name = "BYTES", help_heading = "Scheduling")]
+    batch_bytes_max: Option<String>,
+    /// Most requests in a batch
+    #[arg(long, value_name = "N", help_heading = "Scheduling")]
+    batch_requests_max: Option<String>,
+    /// Engines over the targets: auto, per-target, shared
+    #[arg(long, value_name = "HOW", help_heading = "Scheduling")]
+    engines: Option<String>,
+    /// Who executes requests: auto, threads, io_uring
+    #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
+    workers: Option<String>,
+
+    /// Directory of a striped volume; give all of them, in their order. Empty directories become a new volume
+    #[arg(short, long, value_name = "DIR", help_heading = "Storage")]
+    target: Vec<PathBuf>,
+    /// Stripe size of the volume, fixed when it is made [default: 64K]
+    #[arg(long, value_name = "BYTES", help_heading = "Storage")]
+    stripe: Option<String>,
+    /// Bypass the page cache below the mount (O_DIRECT)
+    #[arg(long, help_heading = "Storage")]
+    direct: bool,
+    /// Emulate a device of this model (hdd-7200, or a file) below each target: real bytes, computed times
+    #[arg(long, value_name = "MODEL", help_heading = "Storage")]
+    emulate: Option<String>,
+
+    /// What the kernel may keep of files: none, auto (reads), writeback (writes too) [default: auto]
+    #[arg(long, value_name = "MODE", help_heading = "Mount")]
+    cache: Option<String>,
+    /// Let other users in (the default for root)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Mount")]
+    allow_other: Option<String>,
+    /// Refuse changes
+    #[arg(long, help_heading = "Mount")]
+    read_only: bool,
+    /// Threads that serve the kernel
+    #[arg(long, value_name = "N", help_heading = "Mount")]
+    threads: Option<String>,
+    /// Environment variable with a batch job's id, by which applications are told apart; may be given several times
+    #[arg(long, value_name = "NAME", help_heading = "Mount")]
+    job_variable: Vec<String>,
+
+    /// Log file [default: standard error; with --daemon a file of its own]
+    #[arg(long, value_name = "FILE", help_heading = "Log")]
+    log: Option<PathBuf>,
+    /// error, warn, info, debug, trace [default: warn at a terminal, info in a file]
+    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    log_level: Option<String>,
+}
+
+/// Mounts, and serves until the end.
+///
+/// # Errors
+/// Whatever keeps it from mounting.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.daemon_child {
+        return Ok(daemon::child(|| settings(&args)));
+    }
+    let settings = settings(&args)?;
+    if args.daemon { daemon::start(&settings) } else { serve::in_foreground(&settings) }
+}
+
+/// Defaults, file, command line; nothing is opened yet.
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let mut settings = Settings::default();
+    if let Some(file) = &args.config {
+        config::read(file, &mut settings)?;
+    }
+    apply(args, &mut settings)?;
+    settings.policy()?;
+    check_paths(&settings)?;
+    Ok(settings)
+}
+
+fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
+    apply_paths(args, settings)?;
+    let options: [(&str, &str, &str, &Option<String>); 14] = [
+        ("--in-flight", "scheduler", "in_flight", &args.in_flight),
+        ("--max-wait", "scheduler", "max_wait", &args.max_wait),
+        ("--ordering", "scheduler", "ordering", &args.ordering),
+        ("--batch-bytes-max", "scheduler", "batch_bytes_max", &args.batch_bytes_max),
+        ("--batch-requests-max", "scheduler", "batch_requests_max", &args.batch_requests_max),
+        ("--engines", "scheduler", "engines", &args.engines),
+        ("--workers", "scheduler", "workers", &args.workers),
+        ("--stripe", "volume", "stripe", &args.stripe),
+        ("--emulate", "device", "emulate", &args.emulate),
+        ("--cache", "mount", "cache", &args.cache),
+        ("--allow-other", "mount", "allow_other", &args.allow_other),
+        ("--threads", "mount", "threads", &args.threads),
+        ("--log-level", "log", "level", &args.log_level),
+        ("--policy", "scheduler", "policy", &args.policy),
+    ];
+    let of_file = settings.policy.clone();
+    for (option, section, key, value) in options {
+        if let Some(value) = value {
+            settings.set(section, key, std::slice::from_ref(value), option)?;
+        }
+    }
+    if settings.policy != of_file {
+        // The file's parameters are for the file's algorithm.
+        settings.params.clear();
+    }
+    settings.params.retain(|(key, _)| args.param.iter().all(|(given, _)| given != key));
+    settings.params.extend(args.param.iter().cloned());
+    if !args.job_variable.is_empty() {
+        settings.set("mount", "job_variables", &args.job_variable, "--job-variable")?;
+    }
+    settings.direct |= args.direct;
+    settings.mount.read_only |= args.read_only;
+    settings.log = args.log.clone().or(settings.log.take());
+    Ok(())
+}
+
+fn apply_paths(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
+    if !args.target.is_empty() {
+        settings.targets.clone_from(&args.target);
+        settings.source = None;
+    }
+    match args.paths.as_slice() {
+        [] => {}
+        [mountpoint] => settings.mountpoint = Some(mountpoint.clone()),
+        [source, mountpoint, ..] => {
+            if !args.target.is_empty() {
+                bail!(
+                    "the targets are what is mounted, so there is no SOURCE {}; \
+                     give only the mountpoint: sluice mount --target DIR --target DIR... {}",
+                    source.display(),
+                    mountpoint.display()
+                );
+            }
+            settings.source = Some(source.clone());
+            settings.targets.clear();
+            settings.mountpoint = Some(mountpoint.clone());
+        }
+    }
+    Ok(())
+}
+
+fn check_paths(settings: &Settings) -> anyhow::Result<()> {
+    const USAGE: &str = "sluice mount SOURCE MOUNTPOINT, or sluice mount --target DIR --target DIR... MOUNTPOINT";
+    match (&settings.source, settings.targets.is_empty(), &settings.mountpoint) {
+        (Some(_), false, _) => bail!("the configuration file has both mount.source and volume.targets; keep one"),
+        (_, _, None) => bail!("what to mount, and where? {USAGE}"),
+        (None, true, Some(path)) => {
+            bail!("one path was given ({}), but a source and a mountpoint are needed: {USAGE}", path.display())
+        }
+        _ => Ok(()),
+    }
+}

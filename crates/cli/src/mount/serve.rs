@@ -1,0 +1,149 @@
+//! Makes a mount and stays with it until it ends.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use sluice_fuse::MountHandle;
+use sluice_runtime::Shutdown;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::{signals, storage};
+use crate::config::{Settings, show_bytes};
+use crate::control;
+
+/// Longest wait at the end for requests that were accepted.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// A mount that is served.
+pub(super) struct Mounted {
+    pub(super) handle: Arc<MountHandle>,
+    server: Option<control::Server>,
+    /// One line for people.
+    pub(super) summary: String,
+}
+
+/// Mounts, says so, and returns when the mount has ended.
+///
+/// # Errors
+/// Whatever keeps it from mounting.
+pub(super) fn in_foreground(settings: &Settings) -> anyhow::Result<ExitCode> {
+    start_log(settings, Readers::People)?;
+    let mounted = mount(settings)?;
+    println!("{}", mounted.summary);
+    println!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display());
+    until_the_end(mounted)
+}
+
+/// Mounts and listens on the control socket.
+///
+/// # Errors
+/// Whatever keeps it from mounting; nothing stays behind then.
+pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
+    let started = Instant::now();
+    let mountpoint = settings.mountpoint.as_deref().context("no mountpoint")?;
+    let mut dirs = storage::directories(settings)?;
+    // Before anything is opened: a volume must not be made for a mount that cannot be.
+    let mountpoint = sluice_fuse::check_mountpoint(mountpoint, &dirs)?;
+    if let Some(log) = &settings.log {
+        check_log(log, &mountpoint)?;
+    }
+    let disks = storage::on_disks(settings, &dirs);
+    let opened = storage::open(settings, &dirs)?;
+    let (targets, description) = (opened.layout().targets(), opened.describe());
+    let config = settings.volume_config(targets, disks)?;
+    let mut options = settings.mount.clone();
+    options.sources.append(&mut dirs);
+    let served = |handle| control::Served {
+        handle,
+        started,
+        cache: format!("{:?}", options.cache).to_lowercase(),
+        read_only: options.read_only,
+        targets,
+        in_flight_max: config.engine.in_flight_max,
+        window_ns: config.engine.window_ns,
+    };
+    let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
+    // The mount serves applications, with or without somebody to talk to.
+    let server = control::Server::start(served(handle.clone()))
+        .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
+        .ok();
+    let limit = match config.engine.in_flight_max {
+        0 => String::new(),
+        n => format!(", {n} in flight"),
+    };
+    let summary = format!("{} is mounted: {description}; algorithm {:?}{limit}", mountpoint.display(), config.policy);
+    tracing::info!(
+        socket = server.as_ref().map(|server| server.path().display().to_string()),
+        max_write = show_bytes(options.max_write.into()),
+        "{summary}"
+    );
+    Ok(Mounted { handle, server, summary })
+}
+
+/// Waits for the end, whoever brings it: a signal, `sluice unmount`, `umount`, or a failure.
+///
+/// # Errors
+/// If serving the mount failed.
+pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
+    let Mounted { handle, server, .. } = mounted;
+    signals::unmount_on(&handle)?;
+    let result = handle.wait();
+    let report = handle.volume().shutdown(Shutdown::Drain { timeout: DRAIN });
+    if report.failed > 0 {
+        tracing::warn!(failed = report.failed, "requests were still queued at the end and failed");
+    }
+    tracing::info!("{} is unmounted", handle.mountpoint().display());
+    drop(server);
+    result.with_context(|| format!("{}: serving the mount failed", handle.mountpoint().display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who reads what is logged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// People at a terminal, unless there is a log file: they are told what they must know.
+    People,
+    /// A log file, which standard error is.
+    File,
+}
+
+/// Starts logging.
+///
+/// # Errors
+/// If the log file cannot be written.
+pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result<()> {
+    let file = settings.log.as_ref().filter(|_| readers == Readers::People);
+    let quiet = readers == Readers::People && file.is_none();
+    let default = if quiet { LevelFilter::WARN } else { LevelFilter::INFO };
+    let level = settings.log_level.map_or(default, LevelFilter::from_level);
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    match file {
+        Some(path) => builder.with_ansi(false).with_writer(open_log(path)?).init(),
+        None => builder.with_ansi(quiet && io::stderr().is_terminal()).with_writer(io::stderr).init(),
+    }
+    Ok(())
+}
+
+/// Opens a log file to append to.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn open_log(path: &Path) -> anyhow::Result<std::fs::File> {
+    let open = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    open.with_context(|| format!("the log file {} cannot be written", path.display()))
+}
+
+/// A log inside the mount would wait for itself.
+fn check_log(log: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    let dir =
+        log.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_path_buf);
+    let dir = dir.canonicalize().with_context(|| format!("the log file {}", log.display()))?;
+    if dir.starts_with(mountpoint) {
+        bail!("the log file {} lies inside the mountpoint; choose another place", log.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What signals do to a mount: the first asks it to end, the second takes it out of sight, the third gives up on it.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use sluice_fuse::{MountError, MountHandle};
+
+/// How often a mount in use is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Unmounts on SIGINT and SIGTERM, and on SIGHUP unless the caller (nohup) had it ignored.
+///
+/// # Errors
+/// If the system refuses.
+pub(super) fn unmount_on(handle: &Arc<MountHandle>) -> anyhow::Result<()> {
+    let mut wanted = vec![SIGINT, SIGTERM];
+    if !ignored(SIGHUP) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = Signals::new(wanted).context("handling signals")?;
+    let (sender, received) = channel();
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    thread("sluice-signals")
+        .spawn(move || signals.forever().map(|signal| sender.send(signal)).find(Result::is_err))
+        .context("starting a thread")?;
+    let handle = Arc::downgrade(handle);
+    let unmount = move || {
+        let Ok(signal) = received.recv() else { return };
+        let next = |wait| received.recv_timeout(wait);
+        end(&handle, signal, next);
+    };
+    thread("sluice-unmount").spawn(unmount).context("starting a thread")?;
+    Ok(())
+}
+
+/// Tries until the mount is over. `next` waits for another signal.
+fn end(handle: &Weak<MountHandle>, first: i32, next: impl Fn(Duration) -> Result<i32, RecvTimeoutError>) {
+    let (mut signals, mut told) = (1, false);
+    tracing::info!(signal = first, "unmounting");
+    loop {
+        let Some(handle) = handle.upgrade().filter(|handle| !handle.is_over()) else { return };
+        let at = handle.mountpoint().display();
+        let result = if signals == 1 { handle.unmount() } else { handle.unmount_lazily() };
+        match result {
+            Err(MountError::Busy { .. }) if signals == 1 => {
+                if !told {
+                    eprintln!(
+                        "sluice: {at} is in use; it ends when it is free. Signal again to take it out of sight now"
+                    );
+                    told = true;
+                }
+            }
+            Err(error) => eprintln!("sluice: {error}"),
+            Ok(()) if signals > 1 => {
+                eprintln!("sluice: {at} is out of sight; open files work on. Signal again to break them off");
+                told = true;
+            }
+            Ok(()) => {}
+        }
+        drop(handle);
+        // After a clean unmount only another signal matters; a mount in use is tried again.
+        let wait = if signals == 1 { RETRY } else { Duration::MAX };
+        match next(wait) {
+            Ok(signal) if signals >= 2 => std::process::exit(128 + signal),
+            Ok(_) => signals += 1,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Whether this process was started with the signal ignored.
+fn ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
