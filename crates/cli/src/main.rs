@@ -1,6 +1,7 @@
 //! The `sluice` command.
 
 mod bench;
+mod check;
 mod config;
 mod control;
 mod demo;
@@ -26,10 +27,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Mount(mount::Args),
+    Mount(Box<mount::Args>),
     Unmount(unmount::Args),
     Status(status::Args),
     Policy(policy::Args),
+    Check(check::Args),
     Demo(demo::Args),
     #[command(subcommand)]
     Bench(bench::Command),
@@ -37,10 +39,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Mount(args) => mount::run(args),
+        Command::Mount(args) => mount::run(&args),
         Command::Unmount(args) => unmount::run(args),
         Command::Status(args) => status::run(args),
         Command::Policy(args) => policy::run(args),
+        Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Bench(command) => bench::run(command),
     };

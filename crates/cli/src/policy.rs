@@ -1,11 +1,128 @@
 //! `sluice policy`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Changes the algorithm of a mount.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+use anyhow::bail;
+use serde_json::json;
+use sluice_core::policy::{Kind, ParamInfo, PolicyInfo, table};
 
-pub(crate) fn run(_: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::config;
+use crate::control::{Client, Command};
+use crate::status;
+
+/// Changes the algorithm of a mount while it is in use, or explains the algorithms.
+///
+/// Without arguments: the table of algorithms. With a mountpoint: its algorithm. With a name too: the algorithm from now
+/// on, for waiting requests as well; parameters that are not given get their defaults.
+#[derive(clap::Args)]
+#[command(override_usage = "sluice policy [--list]\n       sluice policy MOUNTPOINT [NAME [KEY=VALUE]...]")]
+pub(crate) struct Args {
+    /// Where it is mounted
+    mountpoint: Option<PathBuf>,
+    /// The algorithm to change to
+    name: Option<String>,
+    /// Its parameters
+    #[arg(value_name = "KEY=VALUE", value_parser = config::key_value)]
+    params: Vec<(String, String)>,
+    /// Explain the algorithms and their parameters
+    #[arg(short, long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists algorithms, shows a mount's, or changes it.
+///
+/// # Errors
+/// If nobody serves the mount, or the algorithm or a parameter is refused.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Some(mountpoint) = args.mountpoint.as_ref().filter(|_| !args.list) else {
+        if args.name.is_some() {
+            bail!("--list explains all algorithms; to change one leave it out");
+        }
+        print!("{}", if args.json { list_json() } else { list() });
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut client = status::open(mountpoint)?;
+    if let Some(name) = args.name {
+        client.request(Command::SetPolicy { name, params: args.params })?;
+    }
+    show(&mut client, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(client: &mut Client, json: bool) -> anyhow::Result<()> {
+    let status = client.status()?;
+    if json {
+        println!("{}", serde_json::to_string(&status.policy)?);
+        return Ok(());
+    }
+    let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    println!("{}: {}{params}", status.mountpoint, status.policy.name);
+    for note in &status.notes {
+        println!("Note: {note}");
+    }
+    Ok(())
+}
+
+fn list() -> String {
+    let mut text =
+        String::from("Algorithms (sluice mount --policy NAME, sluice policy MOUNTPOINT NAME KEY=VALUE...)\n");
+    for info in table() {
+        text += &format!("\n{:<7} {}\n        ", info.name, info.summary);
+        text += &traits(info).join(", ");
+        text += &format!("; {}\n", info.source);
+        for param in info.params {
+            let (least, most) = param.range();
+            text += &format!("        {:<16} {}\n", format!("{}={}", param.key, param.show_default()), param.help);
+            text += &format!("        {:<16} {}, {least} to {most}\n", "", kind(param));
+        }
+    }
+    text += &format!("\nMounts that name none get {}.\n", config::DEFAULT_POLICY);
+    text
+}
+
+fn traits(info: &PolicyInfo) -> Vec<&'static str> {
+    let mut traits = vec![if info.aggregates { "aggregates contiguous requests" } else { "does not aggregate" }];
+    for (has, text) in [
+        (info.waits, "may wait for better requests"),
+        (info.bypasses_queue, "keeps no queue"),
+        (info.shared_engine, "coordinates targets"),
+    ] {
+        if has {
+            traits.push(text);
+        }
+    }
+    traits
+}
+
+fn kind(param: &ParamInfo) -> &'static str {
+    match param.kind {
+        Kind::Bytes => "bytes",
+        Kind::Duration => "duration",
+        Kind::Bool => "switch",
+        Kind::Count => "number",
+        Kind::PerApp => "number for all applications, or with KEY.NUMBER for one",
+    }
+}
+
+fn list_json() -> String {
+    let param = |param: &ParamInfo| {
+        let (min, max) = param.range();
+        json!({
+            "key": param.key, "kind": kind(param), "default": param.show_default(), "min": min, "max": max,
+            "help": param.help,
+        })
+    };
+    let row = |info: &&PolicyInfo| {
+        json!({
+            "name": info.name, "summary": info.summary, "source": info.source, "aggregates": info.aggregates,
+            "waits": info.waits, "bypasses_queue": info.bypasses_queue, "shared_engine": info.shared_engine,
+            "params": info.params.iter().map(param).collect::<Vec<_>>(),
+        })
+    };
+    let rows: Vec<_> = table().iter().map(row).collect();
+    format!("{:#}\n", json!({ "default": config::DEFAULT_POLICY, "algorithms": rows }))
 }

@@ -1,11 +1,203 @@
 //! `sluice status`.
 
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
-/// Shows what a mount's scheduler does.
+use anyhow::{Context, bail};
+use sluice_fuse::MountState;
+
+use crate::control::{self, App, Client, Flow, Latency, Status};
+
+/// Shows what a mount does: algorithm, queues, throughput, latency, applications.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// Print JSON: one object, with --watch one a line
+    #[arg(long)]
+    json: bool,
+    /// Go on every second until the mount ends, or Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+}
 
-pub(crate) fn run(_: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+/// Prints the state of a mount.
+///
+/// # Errors
+/// If nobody serves the mount.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut client = open(&args.mountpoint)?;
+    let mut status = client.status()?;
+    if !args.watch {
+        show(&status, args.json, false)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let clear = !args.json && std::io::stdout().is_terminal();
+    // A channel on which nothing ever comes is a timer that needs no signal handling.
+    let (_never, pause) = channel::<()>();
+    loop {
+        // Whoever reads may have had enough.
+        if show(&status, args.json, clear).is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if pause.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        match client.status() {
+            Ok(next) => status = next,
+            Err(_) => {
+                eprintln!("{} is not served any more", status.mountpoint);
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+}
+
+/// A connection to whoever serves the mount at this path.
+///
+/// # Errors
+/// If nobody does; says what is there instead.
+pub(crate) fn open(mountpoint: &Path) -> anyhow::Result<Client> {
+    let path = control::canonical(mountpoint)?;
+    if let Some(client) = control::connect(&path)? {
+        return Ok(client);
+    }
+    let at = path.display();
+    match sluice_fuse::state(&path) {
+        MountState::Absent => bail!("{at}: no Sluicegate mount; make one with: sluice mount SOURCE {at}"),
+        MountState::Dead => bail!(
+            "{at}: the process that served this mount has died; mount it again, or clear it away with: sluice unmount {at}"
+        ),
+        MountState::Alive => bail!(
+            "{at}: is mounted, but its control socket is not found; ask as the user who mounted it, with the same \
+             XDG_RUNTIME_DIR and SLUICE_RUNTIME_DIR"
+        ),
+    }
+}
+
+fn show(status: &Status, json: bool, clear: bool) -> anyhow::Result<()> {
+    let text = if json { serde_json::to_string(status).context("writing JSON")? + "\n" } else { describe(status) };
+    let clear = if clear { "\x1b[H\x1b[2J" } else { "" };
+    let mut out = std::io::stdout().lock();
+    write!(out, "{clear}{text}")?;
+    Ok(out.flush()?)
+}
+
+fn describe(status: &Status) -> String {
+    let mut text = String::new();
+    let _ = write_head(&mut text, status);
+    let _ = write_flows(&mut text, &status.recent, &status.total);
+    let _ = write_apps(&mut text, &status.apps);
+    for note in &status.notes {
+        let _ = writeln!(text, "\nNote: {note}");
+    }
+    text
+}
+
+fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
+    let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    writeln!(text, "{}  (process {}, up {})", status.mountpoint, status.pid, duration_us(status.uptime_s * 1e6))?;
+    writeln!(text, "algorithm  {}{params}", status.policy.name)?;
+    writeln!(text, "storage    {}", status.storage)?;
+    if status.emulated {
+        writeln!(text, "           times below are those of emulated devices")?;
+    }
+    let limit = match status.in_flight_max {
+        0 => "as many as there are workers".to_owned(),
+        n => n.to_string(),
+    };
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let read_only = if status.read_only { ", read-only" } else { "" };
+    writeln!(
+        text,
+        "setup      {}, {}, workers: {}, in flight at most {limit} an engine, cache {}{read_only}",
+        plural(status.targets as usize, "target"),
+        plural(status.engines, "engine"),
+        status.workers,
+        status.cache
+    )?;
+    writeln!(text, "now        {} queued, {} in flight", status.queued, status.in_flight)
+}
+
+fn write_flows(text: &mut String, recent: &Flow, total: &Flow) -> std::fmt::Result {
+    writeln!(text)?;
+    let window = format!("last {}", duration_us(recent.seconds * 1e6));
+    writeln!(text, "{:<26}{window:>24}{:>24}", "", "since the mount")?;
+    let mut row = |name: &str, show: &dyn Fn(&Flow) -> String| {
+        writeln!(text, "{name:<26}{:>24}{:>24}", show(recent), show(total))
+    };
+    row("requests/s", &|f| format!("{:.1}", f.requests_per_s))?;
+    row("read, written MB/s", &|f| format!("{:.1}, {:.1}", f.read_mb_s, f.write_mb_s))?;
+    row("reads, writes", &|f| format!("{}, {}", f.reads, f.writes))?;
+    row("requests a batch", &|f| format!("{:.2}, max {}", f.mean_aggregation, f.batch_requests_max))?;
+    row("queue depth at arrival", &|f| format!("{:.1}, max {}", f.mean_depth, f.depth_max))?;
+    row("wait p50 / p95 / p99", &|f| percentiles(&f.wait))?;
+    row("service p50 / p95 / p99", &|f| percentiles(&f.service))?;
+    row("overdue, blocked, errors", &|f| format!("{}, {}, {}", f.expired, f.blocked, f.errors))
+}
+
+fn percentiles(latency: &Latency) -> String {
+    let Latency { p50_us, p95_us, p99_us, .. } = *latency;
+    format!("{} / {} / {}", duration_us(p50_us), duration_us(p95_us), duration_us(p99_us))
+}
+
+fn write_apps(text: &mut String, apps: &[App]) -> std::fmt::Result {
+    if apps.is_empty() {
+        return Ok(());
+    }
+    let headings = ["no", "application", "requests", "MB", "MB/s now", "p50", "p99"];
+    let [no, name, requests, mb, now, p50, p99] = headings;
+    writeln!(text, "\n{no:>5}  {name:<28}{requests:>10}{mb:>10}{now:>10}{p50:>9}{p99:>9}")?;
+    for app in apps {
+        let number = app.number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        writeln!(
+            text,
+            "{number:>5}  {:<28}{:>10}{:>10.1}{:>10.1}{:>9}{:>9}",
+            app.name,
+            app.requests,
+            app.bytes as f64 / 1e6,
+            app.recent_mb_s,
+            duration_us(app.latency.p50_us),
+            duration_us(app.latency.p99_us)
+        )?;
+    }
+    Ok(())
+}
+
+/// Three digits and a unit, for people.
+fn duration_us(us: f64) -> String {
+    let (value, unit) = match us {
+        us if us < 999.5 => (us, "us"),
+        us if us < 999_500.0 => (us / 1e3, "ms"),
+        us if us < 120e6 => (us / 1e6, "s"),
+        us if us < 7_200e6 => (us / 60e6, "min"),
+        us => (us / 3_600e6, "h"),
+    };
+    let digits = if value >= 99.5 || value == value.trunc() { 0 } else { 1 };
+    format!("{value:.digits$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        let cases = [(0.0, "0us"), (12.34, "12.3us"), (999.9, "1.0ms"), (1e6, "1s"), (90e6, "90s"), (7.2e9, "2h")];
+        for (us, text) in cases {
+            assert_eq!(duration_us(us), text);
+        }
+    }
+
+    #[test]
+    fn figures_of_emulated_devices_say_so() {
+        let mut status = Status { storage: "emulated hdd over x".into(), emulated: true, ..Status::default() };
+        assert!(describe(&status).contains("times below are those of emulated devices"));
+        status.apps.push(App { name: "uid=0".into(), number: Some(3), ..App::default() });
+        assert!(describe(&status).lines().any(|line| line.trim_start().starts_with("3  uid=0 ")));
+    }
 }

@@ -1,8 +1,9 @@
 //! Measures what the scheduler costs: this file system and the plain [`passthrough`] side by side
 //! on one directory, under the same `fio` loads.
 //!
-//! The two are measured in turn (A B, B A, A B...), so whatever slows the machine down for a while slows both; a ratio
-//! is formed for each pair of neighbours, and the median of the ratios is the result.
+//! The two are measured in pairs, one right after the other, so whatever slows the machine down for a while slows both;
+//! which of the two goes first is drawn anew for each pair, so nothing that comes at regular times favours one side. A
+//! ratio is formed for each pair, and the median of the ratios is the result.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct BenchOptions {
     pub blocks: Vec<u32>,
     /// Buffered (`false`) and direct (`true`) I/O of the application.
     pub direct: Vec<bool>,
+    /// Decides who goes first in each pair.
+    pub seed: u64,
 }
 
 impl BenchOptions {
@@ -46,6 +49,7 @@ impl BenchOptions {
             file_mb: 512,
             blocks: vec![4 << 10, 1 << 20],
             direct: vec![false, true],
+            seed: 1,
         }
     }
 }
@@ -121,11 +125,11 @@ pub fn run(
     let sluice = mount(storage, &at("sluice"), with_source, config)?;
     let plain = passthrough::mount(&at("source"), &at("plain"), &options.mount)?;
 
-    let mut cells = Vec::new();
+    let (mut cells, mut coin) = (Vec::new(), Coin(options.seed));
     for &direct in &options.direct {
         for &block in &options.blocks {
             for load in ["read", "randread", "write", "randwrite"] {
-                let cell = measure(&room.0, load, block, direct, options)?;
+                let cell = measure(&room.0, load, block, direct, options, &mut coin)?;
                 progress(&cell);
                 cells.push(cell);
             }
@@ -139,7 +143,27 @@ pub fn run(
     Ok(FuseBench { storage: describe, setup, cells })
 }
 
-fn measure(room: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<Cell, BenchError> {
+/// A coin to toss: SplitMix64 (Steele, Lea, Flood 2014).
+struct Coin(u64);
+
+impl Coin {
+    fn toss(&mut self) -> bool {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) & 1 == 1
+    }
+}
+
+fn measure(
+    room: &Path,
+    load: &str,
+    block: u32,
+    direct: bool,
+    options: &BenchOptions,
+    coin: &mut Coin,
+) -> Result<Cell, BenchError> {
     let (sluice, plain) = (room.join("sluice"), room.join("plain"));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     // Lays out the files and warms both up.
@@ -147,8 +171,8 @@ fn measure(room: &Path, load: &str, block: u32, direct: bool, options: &BenchOpt
     for dir in [&sluice, &plain] {
         fio(dir, load, block, direct, &warm)?;
     }
-    for turn in 0..options.repetitions.max(1) {
-        if turn % 2 == 0 {
+    for _ in 0..options.repetitions.max(1) {
+        if coin.toss() {
             ours.push(fio(&sluice, load, block, direct, options)?);
             theirs.push(fio(&plain, load, block, direct, options)?);
         } else {
@@ -227,5 +251,32 @@ impl Drop for Room {
             let _ = std::fs::remove_dir(self.0.join(name));
         }
         let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_drawn_evenly_and_the_same_for_the_same_seed() {
+        let tosses = |seed| -> Vec<bool> {
+            std::iter::repeat_with({
+                let mut coin = Coin(seed);
+                move || coin.toss()
+            })
+            .take(1000)
+            .collect()
+        };
+        let heads = tosses(1).into_iter().filter(|&head| head).count();
+        assert!((400..600).contains(&heads), "{heads}");
+        assert_eq!(tosses(7), tosses(7));
+        assert_ne!(tosses(7), tosses(8));
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
     }
 }

@@ -1,13 +1,13 @@
-//! Mounting, unmounting, and what is left when a daemon dies.
+//! Mounting and unmounting. What is left when a daemon dies, and mounting without root, is tested with the real program in
+//! `crates/cli/tests`.
 
 mod common;
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use common::{Mount, bounded, fuse_works, mount_at, options, place, unmount};
@@ -15,108 +15,6 @@ use sluice_fuse::{CacheMode, MountError};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::{Attr, DirEntries, FileRef, Layout, NodeRef, SetAttr, StatFs, Storage};
-
-const CHILD_DIR: &str = "SLUICE_TEST_CHILD_DIR";
-
-/// Not a test: the daemon that other tests start and kill. Ends when its input does.
-#[test]
-#[ignore = "a child process of other tests"]
-fn child_daemon() {
-    let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
-    let dir = Path::new(&dir);
-    let handle = mount_at(dir, options(CacheMode::Auto, dir)).unwrap_or_else(|error| panic!("{error}"));
-    println!("mounted");
-    let _ = io::stdin().read(&mut [0]);
-    unmount(&handle);
-    handle.wait().unwrap();
-}
-
-fn start_child(dir: &Path, user: &[&str]) -> Child {
-    let program = std::env::current_exe().unwrap();
-    let mut command = match user {
-        [] => Command::new(program),
-        [setpriv, rest @ ..] => {
-            let mut command = Command::new(setpriv);
-            command.args(rest).arg(program);
-            command
-        }
-    };
-    let mut child = command
-        .args(["--exact", "child_daemon", "--ignored", "--nocapture"])
-        .env(CHILD_DIR, dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mounted = bounded(move || {
-        let mounted = output.by_ref().lines().any(|line| line.unwrap().contains("mounted"));
-        // What else it says must go somewhere, or it fails.
-        std::thread::spawn(move || io::copy(&mut output, &mut io::sink()));
-        mounted
-    });
-    assert!(mounted, "the child mounts");
-    child
-}
-
-#[test]
-fn a_killed_daemons_mount_is_replaced() {
-    if !fuse_works() {
-        return;
-    }
-    let dir = place();
-    let at = dir.path().join("mnt");
-    let mut child = start_child(dir.path(), &[]);
-    fs::write(at.join("kept"), b"before the crash").unwrap();
-    let open = File::open(at.join("kept")).unwrap();
-    child.kill().unwrap(); // SIGKILL
-    child.wait().unwrap();
-    assert_eq!(fs::metadata(&at).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
-
-    let handle = mount_at(dir.path(), options(CacheMode::Auto, dir.path())).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(fs::read(at.join("kept")).unwrap(), b"before the crash");
-    assert!(open.metadata().is_err(), "files of the dead mount stay dead");
-    drop(open);
-    unmount(&handle);
-    bounded(move || handle.wait()).unwrap();
-    assert!(fs::read_dir(&at).unwrap().next().is_none());
-}
-
-#[test]
-fn ordinary_users_mount_through_fusermount() {
-    if !fuse_works() || !common::is_root() {
-        return eprintln!("SKIP: not root, cannot become another user");
-    }
-    if Command::new("fusermount3").arg("-V").output().is_err() {
-        return eprintln!("SKIP: no fusermount3");
-    }
-    if !common::as_nobody("exec 3<>/dev/fuse").status.success() {
-        return eprintln!("SKIP: /dev/fuse is closed to ordinary users");
-    }
-    let dir = place();
-    for name in ["source", "mnt"] {
-        std::os::unix::fs::chown(dir.path().join(name), Some(65534), Some(65534)).unwrap();
-    }
-    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    if !Command::new(user[0])
-        .args(&user[1..])
-        .arg(std::env::current_exe().unwrap())
-        .arg("--list")
-        .output()
-        .is_ok_and(|output| output.status.success())
-    {
-        return eprintln!("SKIP: the test program is not readable for other users");
-    }
-    let mut child = start_child(dir.path(), &user);
-    let at = dir.path().join("mnt");
-    let output = common::as_nobody(&format!("cd {} && echo hi > f && cat f && umask 0777 && : > g", at.display()));
-    assert_eq!(output.stdout, b"hi\n", "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(fs::read_dir(&at).is_err(), "nobody else, not even root, without allow_other");
-    drop(child.stdin.take());
-    assert!(bounded(move || child.wait()).unwrap().success());
-    assert_eq!(fs::read(dir.path().join("source/f")).unwrap(), b"hi\n");
-    assert!(fs::read_dir(&at).unwrap().next().is_none());
-}
 
 #[test]
 fn mistakes_are_explained() {

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocations;
 mod engine;
+mod fuse;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -10,10 +11,12 @@ use std::process::ExitCode;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Engine(engine::Args),
+    Fuse(fuse::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Engine(args) => engine::run(args),
+        Command::Fuse(args) => fuse::run(args),
     }
 }

@@ -11,7 +11,7 @@ use sluice_fuse::MountOptions;
 use sluice_runtime::VolumeConfig;
 
 pub(crate) use file::read;
-pub(crate) use value::{parse_bytes, show_bytes};
+pub(crate) use value::show_bytes;
 
 use crate::suggest;
 

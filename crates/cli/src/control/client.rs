@@ -1,11 +1,14 @@
 //! The asking side.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::protocol::{Command, Question, Reply, Status, VERSION};
 use super::{directories, key};
@@ -16,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A connection to the process that serves a mount.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
+    /// The process, if it can be seen from here.
+    process: Option<OwnedFd>,
 }
 
 /// Connects to whoever serves the mount at this canonical path; `None` if nobody listens.
@@ -28,7 +33,8 @@ pub(crate) fn connect(mountpoint: &Path) -> anyhow::Result<Option<Client>> {
             Ok(stream) => {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                return Ok(Some(Client { stream: BufReader::new(stream) }));
+                let process = peer(&stream);
+                return Ok(Some(Client { stream: BufReader::new(stream), process }));
             }
             // Not there, or left behind by a process that was killed.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
@@ -36,6 +42,12 @@ pub(crate) fn connect(mountpoint: &Path) -> anyhow::Result<Option<Client>> {
         }
     }
     Ok(None)
+}
+
+/// The process at the other end; not from inside another container.
+fn peer(stream: &UnixStream) -> Option<OwnedFd> {
+    let pid = rustix::net::sockopt::socket_peercred(stream).ok()?.pid;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 fn sockets(mountpoint: &Path) -> Vec<PathBuf> {
@@ -60,15 +72,21 @@ impl Client {
         self.ask(command).map(drop)
     }
 
-    /// Waits until the server is gone.
+    /// Waits until the server's process has ended, and with it its hold on the storage.
     ///
     /// # Errors
     /// If it stays.
     pub(crate) fn wait_for_the_end(mut self) -> anyhow::Result<()> {
+        let stays = "unmounted, but the process that served the mount does not end";
+        if let Some(process) = &self.process {
+            // Readable once the process has ended. The connection ends a moment earlier.
+            let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PATIENCE.try_into()?)).context(stays)?;
+            return if ended == 1 { Ok(()) } else { bail!(stays) };
+        }
         match self.stream.read(&mut [0; 64]) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-            Err(error) => Err(error).context("unmounted, but the process that served the mount does not end"),
+            Err(error) => Err(error).context(stays),
         }
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub(crate) use client::{Client, connect};
-pub(crate) use protocol::{App, Command, Flow, Latency, Policy, Status};
+pub(crate) use protocol::{App, Command, Flow, Latency, Status};
 pub(crate) use server::{Served, Server};
 
 /// Overrides where sockets are.

@@ -5,12 +5,13 @@ mod serve;
 mod signals;
 mod storage;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
 
 use crate::config::{self, Settings};
+use crate::control;
 
 /// Puts the scheduler in front of a directory, or of several as one striped volume.
 ///
@@ -104,11 +105,11 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// Whatever keeps it from mounting.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.daemon_child {
-        return Ok(daemon::child(|| settings(&args)));
+        return Ok(daemon::child(|| settings(args)));
     }
-    let settings = settings(&args)?;
+    let settings = settings(args)?;
     if args.daemon { daemon::start(&settings) } else { serve::in_foreground(&settings) }
 }
 
@@ -196,6 +197,18 @@ fn check_paths(settings: &Settings) -> anyhow::Result<()> {
         (None, true, Some(path)) => {
             bail!("one path was given ({}), but a source and a mountpoint are needed: {USAGE}", path.display())
         }
-        _ => Ok(()),
+        (_, _, Some(mountpoint)) => check_log(settings.log.as_deref(), mountpoint),
     }
+}
+
+/// A log inside the mount would wait for itself.
+fn check_log(log: Option<&Path>, mountpoint: &Path) -> anyhow::Result<()> {
+    let Some(log) = log else { return Ok(()) };
+    let dir = std::path::absolute(log)?.parent().map(Path::to_path_buf).unwrap_or_default();
+    // Where either is missing, opening it says so.
+    let inside = dir.canonicalize().is_ok_and(|dir| control::canonical(mountpoint).is_ok_and(|at| dir.starts_with(at)));
+    if inside {
+        bail!("the log file {} lies inside the mountpoint; choose another place", log.display());
+    }
+    Ok(())
 }

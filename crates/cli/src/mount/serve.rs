@@ -1,12 +1,12 @@
 //! Makes a mount and stays with it until it ends.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use sluice_fuse::MountHandle;
 use sluice_runtime::Shutdown;
 use tracing_subscriber::filter::LevelFilter;
@@ -22,6 +22,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 pub(super) struct Mounted {
     pub(super) handle: Arc<MountHandle>,
     server: Option<control::Server>,
+    signals: signals::Caught,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -48,9 +49,6 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let mut dirs = storage::directories(settings)?;
     // Before anything is opened: a volume must not be made for a mount that cannot be.
     let mountpoint = sluice_fuse::check_mountpoint(mountpoint, &dirs)?;
-    if let Some(log) = &settings.log {
-        check_log(log, &mountpoint)?;
-    }
     let disks = storage::on_disks(settings, &dirs);
     let opened = storage::open(settings, &dirs)?;
     let (targets, description) = (opened.layout().targets(), opened.describe());
@@ -66,6 +64,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         in_flight_max: config.engine.in_flight_max,
         window_ns: config.engine.window_ns,
     };
+    let signals = signals::catch()?;
     let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
     // The mount serves applications, with or without somebody to talk to.
     let server = control::Server::start(served(handle.clone()))
@@ -81,7 +80,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         max_write = show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, summary })
+    Ok(Mounted { handle, server, signals, summary })
 }
 
 /// Waits for the end, whoever brings it: a signal, `sluice unmount`, `umount`, or a failure.
@@ -89,8 +88,8 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, .. } = mounted;
-    signals::unmount_on(&handle)?;
+    let Mounted { handle, server, signals, .. } = mounted;
+    signals.unmount(&handle)?;
     let result = handle.wait();
     let report = handle.volume().shutdown(Shutdown::Drain { timeout: DRAIN });
     if report.failed > 0 {
@@ -135,15 +134,4 @@ pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result
 pub(super) fn open_log(path: &Path) -> anyhow::Result<std::fs::File> {
     let open = std::fs::OpenOptions::new().create(true).append(true).open(path);
     open.with_context(|| format!("the log file {} cannot be written", path.display()))
-}
-
-/// A log inside the mount would wait for itself.
-fn check_log(log: &Path, mountpoint: &Path) -> anyhow::Result<()> {
-    let dir =
-        log.parent().filter(|dir| !dir.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_path_buf);
-    let dir = dir.canonicalize().with_context(|| format!("the log file {}", log.display()))?;
-    if dir.starts_with(mountpoint) {
-        bail!("the log file {} lies inside the mountpoint; choose another place", log.display());
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! What signals do to a mount: the first asks it to end, the second takes it out of sight, the third gives up on it.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,33 +12,48 @@ use sluice_fuse::{MountError, MountHandle};
 /// How often a mount in use is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Unmounts on SIGINT and SIGTERM, and on SIGHUP unless the caller (nohup) had it ignored.
+/// Signals that have come and were not acted on yet.
+pub(super) struct Caught(Receiver<i32>);
+
+/// From now on keeps SIGINT and SIGTERM, and SIGHUP unless the caller (nohup) had it ignored, for [`Caught::unmount`].
+/// Called before mounting: a signal must not end a process that has just mounted.
 ///
 /// # Errors
 /// If the system refuses.
-pub(super) fn unmount_on(handle: &Arc<MountHandle>) -> anyhow::Result<()> {
+pub(super) fn catch() -> anyhow::Result<Caught> {
     let mut wanted = vec![SIGINT, SIGTERM];
     if !ignored(SIGHUP) {
         wanted.push(SIGHUP);
     }
     let mut signals = Signals::new(wanted).context("handling signals")?;
     let (sender, received) = channel();
-    let thread = |name: &str| std::thread::Builder::new().name(name.into());
-    thread("sluice-signals")
-        .spawn(move || signals.forever().map(|signal| sender.send(signal)).find(Result::is_err))
-        .context("starting a thread")?;
-    let handle = Arc::downgrade(handle);
-    let unmount = move || {
-        let Ok(signal) = received.recv() else { return };
-        let next = |wait| received.recv_timeout(wait);
-        end(&handle, signal, next);
-    };
-    thread("sluice-unmount").spawn(unmount).context("starting a thread")?;
-    Ok(())
+    thread("sluice-signals", move || {
+        signals.forever().map(|signal| sender.send(signal)).find(Result::is_err);
+    })?;
+    Ok(Caught(received))
 }
 
-/// Tries until the mount is over. `next` waits for another signal.
-fn end(handle: &Weak<MountHandle>, first: i32, next: impl Fn(Duration) -> Result<i32, RecvTimeoutError>) {
+impl Caught {
+    /// Acts on signals from now on, and on those that came before.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub(super) fn unmount(self, handle: &Arc<MountHandle>) -> anyhow::Result<()> {
+        let handle = Arc::downgrade(handle);
+        thread("sluice-unmount", move || {
+            if let Ok(first) = self.0.recv() {
+                end(&handle, first, &self.0);
+            }
+        })
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop).context("starting a thread")
+}
+
+/// Tries until the mount is over.
+fn end(handle: &Weak<MountHandle>, first: i32, more: &Receiver<i32>) {
     let (mut signals, mut told) = (1, false);
     tracing::info!(signal = first, "unmounting");
     loop {
@@ -64,7 +79,7 @@ fn end(handle: &Weak<MountHandle>, first: i32, next: impl Fn(Duration) -> Result
         drop(handle);
         // After a clean unmount only another signal matters; a mount in use is tried again.
         let wait = if signals == 1 { RETRY } else { Duration::MAX };
-        match next(wait) {
+        match more.recv_timeout(wait) {
             Ok(signal) if signals >= 2 => std::process::exit(128 + signal),
             Ok(_) => signals += 1,
             Err(RecvTimeoutError::Timeout) => {}

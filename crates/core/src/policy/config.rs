@@ -36,6 +36,20 @@ pub struct ParamInfo {
     pub help: &'static str,
 }
 
+impl ParamInfo {
+    /// The default, as users write it.
+    #[must_use]
+    pub fn show_default(&self) -> String {
+        show_value(self.kind, self.default)
+    }
+
+    /// The least and the largest allowed value, as users write them.
+    #[must_use]
+    pub fn range(&self) -> (String, String) {
+        (show_value(self.kind, self.min), show_value(self.kind, self.max))
+    }
+}
+
 /// An algorithm and its parameters, all of them valid.
 #[derive(Clone)]
 pub struct PolicyConfig {

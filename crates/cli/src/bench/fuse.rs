@@ -1,0 +1,130 @@
+//! `sluice bench fuse`: what the scheduler costs a mount, next to the plainest pass-through.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+use sluice_fuse::CacheMode;
+use sluice_fuse::bench::{BenchOptions, Cell, FuseBench};
+use sluice_runtime::VolumeConfig;
+use sluice_storage::Storage;
+use sluice_storage::posix::{PosixOptions, PosixStorage};
+
+/// Least throughput of the mount over the pass-through's.
+const BAR: f64 = 0.95;
+
+/// Compares a mount whose algorithm passes everything through with a FUSE pass-through without a scheduler.
+///
+/// Runs fio with 4 KB and 1 MB blocks, sequentially and at random, reading and writing, in pairs of short runs on the same
+/// files, in random order within each pair. Some ten minutes; --quick one and a half.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to work; the files are removed in the end [default: the directory for temporary files]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Buffered I/O only, and few pairs
+    #[arg(long)]
+    quick: bool,
+    /// Kernel cache of both mounts: none, auto, writeback
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = cache_mode)]
+    cache: CacheMode,
+    /// Pairs of runs for each cell
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+    /// Most seconds for a run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
+    /// Megabytes of each of the two files
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    file_mb: Option<u32>,
+    /// Start of the random numbers that order the pairs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+fn cache_mode(text: &str) -> Result<CacheMode, String> {
+    match text {
+        "none" => Ok(CacheMode::None),
+        "auto" => Ok(CacheMode::Auto),
+        "writeback" => Ok(CacheMode::Writeback),
+        _ => Err("expected none, auto or writeback".to_owned()),
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If there is no fio, or no mount.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let options = options(&args);
+    let storage = |dir: &Path| {
+        PosixStorage::open(dir, PosixOptions::default()).map(|storage| Arc::new(storage) as Arc<dyn Storage>)
+    };
+    if !args.json {
+        println!(
+            "{:<10}{:>6} {:<9}{:>12}{:>12}  ratio (lowest to highest pair)",
+            "load", "block", "I/O", "sluice MB/s", "plain MB/s"
+        );
+    }
+    let show = |cell: &Cell| {
+        if !args.json {
+            println!("{}", row(cell));
+        }
+    };
+    let result = sluice_fuse::bench::run(&options, storage, VolumeConfig::default(), show)?;
+    if args.json {
+        println!("{:#}", as_json(&result, &options));
+    } else {
+        println!("{}", verdict(&result));
+        println!(
+            "{}; {}; {} pairs for each cell, seed {}",
+            result.storage, result.setup, options.repetitions, options.seed
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &Args) -> BenchOptions {
+    let mut options = BenchOptions::new(args.dir.clone().unwrap_or_else(std::env::temp_dir));
+    if args.quick {
+        options.direct = vec![false];
+        options.repetitions = 5;
+        options.file_mb = 256;
+    }
+    options.mount.cache = args.cache;
+    options.repetitions = args.repetitions.unwrap_or(options.repetitions);
+    options.seconds = args.seconds.unwrap_or(options.seconds);
+    options.file_mb = args.file_mb.unwrap_or(options.file_mb);
+    options.seed = args.seed;
+    options
+}
+
+fn row(cell: &Cell) -> String {
+    let block = if cell.block < 1 << 20 { format!("{}K", cell.block >> 10) } else { format!("{}M", cell.block >> 20) };
+    let how = if cell.direct { "direct" } else { "buffered" };
+    let missed = if cell.ratio < BAR { "  below the bar" } else { "" };
+    format!(
+        "{:<10}{block:>6} {how:<9}{:>12.1}{:>12.1}  {:.3} ({:.3} to {:.3}){missed}",
+        cell.load, cell.sluice_mb_s, cell.plain_mb_s, cell.ratio, cell.ratio_min, cell.ratio_max
+    )
+}
+
+fn verdict(result: &FuseBench) -> String {
+    let missed = result.cells.iter().filter(|cell| cell.ratio < BAR).count();
+    match missed {
+        0 => format!("All {} cells reach the bar of {BAR}.", result.cells.len()),
+        n => format!("{n} of {} cells miss the bar of {BAR}.", result.cells.len()),
+    }
+}
+
+fn as_json(result: &FuseBench, options: &BenchOptions) -> serde_json::Value {
+    let lowest = result.cells.iter().map(|cell| cell.ratio).fold(f64::INFINITY, f64::min);
+    json!({
+        "storage": result.storage, "setup": result.setup, "cells": result.cells, "repetitions": options.repetitions,
+        "seed": options.seed, "bar": BAR, "lowest_ratio": lowest, "reached": lowest >= BAR,
+    })
+}

@@ -1,0 +1,93 @@
+//! `sluice check`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use sluice_storage::striped::{self, Finding, Report};
+
+/// Looks for what does not fit between the targets of a striped volume that is not mounted.
+///
+/// Ends with 0 if all is well or was repaired, with 1 if something is left.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Directory of the volume; give all of them, in their order
+    #[arg(short, long, value_name = "DIR", required = true)]
+    target: Vec<PathBuf>,
+    /// Remove what a killed process left behind, and make anew what can be
+    #[arg(long)]
+    repair: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks a volume.
+///
+/// # Errors
+/// If the targets are not one volume, or it is in use.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let report = striped::check(&args.target, args.repair)?;
+    if args.json {
+        println!("{:#}", as_json(&report, &args.target));
+    } else {
+        print!("{}", describe(&report, &args.target));
+    }
+    Ok(if report.clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn describe(report: &Report, targets: &[PathBuf]) -> String {
+    let mut text = format!("{} objects on {} targets\n", report.objects, targets.len());
+    let kinds: [(&[Finding], &str, &str, &str); 3] = [
+        (&report.orphans, "left behind by a killed process", "removed", "it only takes space: --repair removes it"),
+        (
+            &report.missing,
+            "missing",
+            "made anew",
+            "a file's bytes are lost: restore its part or remove the file; others are made anew with --repair",
+        ),
+        (
+            &report.mismatched,
+            "of another kind than on the first target",
+            "",
+            "somebody changed the target itself: put right which of the two is wrong",
+        ),
+    ];
+    for (findings, what, mended, advice) in kinds {
+        for finding in findings {
+            let (target, path) = (targets[finding.target].display(), finding.path.display());
+            let fate = if finding.repaired { mended } else { advice };
+            text += &format!("{target}: {path}: {what}; {fate}\n");
+        }
+    }
+    text += if report.clean() { "All is well.\n" } else { "Something is left to do.\n" };
+    text
+}
+
+fn as_json(report: &Report, targets: &[PathBuf]) -> serde_json::Value {
+    let findings = |findings: &[Finding]| -> Vec<_> {
+        let row = |f: &Finding| json!({ "target": targets[f.target], "path": f.path, "repaired": f.repaired });
+        findings.iter().map(row).collect()
+    };
+    json!({
+        "clean": report.clean(), "objects": report.objects, "orphans": findings(&report.orphans),
+        "missing": findings(&report.missing), "mismatched": findings(&report.mismatched),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_says_where_and_what_to_do() {
+        let finding = |repaired| vec![Finding { target: 1, path: "a/b".into(), repaired }];
+        let report = Report { objects: 7, orphans: finding(true), missing: finding(false), mismatched: vec![] };
+        let targets = ["/t0".into(), "/t1".into()];
+        let text = describe(&report, &targets);
+        assert!(text.contains("/t1: a/b: left behind by a killed process; removed\n"), "{text}");
+        assert!(text.contains("/t1: a/b: missing; a file's bytes are lost"), "{text}");
+        assert!(text.ends_with("Something is left to do.\n"), "{text}");
+        assert_eq!(as_json(&report, &targets)["missing"][0]["target"], "/t1");
+    }
+}

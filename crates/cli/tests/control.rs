@@ -1,0 +1,234 @@
+//! Watching and changing a mount that is in use.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{LIMIT, Place, fuse_works, run, unmount};
+
+fn algorithms(place: &Place) -> Vec<String> {
+    let list: serde_json::Value = serde_json::from_str(&place.good(&["policy", "--list", "--json"])).unwrap();
+    list["algorithms"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_table_of_algorithms_explains_every_parameter() {
+    let place = Place::new();
+    let (plain, listed) = (place.good(&["policy"]), place.good(&["policy", "--list"]));
+    assert_eq!(plain, listed);
+    assert_eq!(algorithms(&place).len(), sluice_core::policy::table().len());
+    for info in sluice_core::policy::table() {
+        assert!(listed.contains(info.summary), "{}", info.name);
+        for param in info.params {
+            assert!(listed.contains(&format!("{}={}", param.key, param.show_default())), "{}", param.key);
+            assert!(listed.contains(param.help), "{}", param.key);
+        }
+    }
+}
+
+/// Writes and reads back blocks of a file of its own until `end`, in a fixed pseudo-random order.
+fn load(path: PathBuf, end: &AtomicBool) -> u64 {
+    const BLOCKS: u64 = 256;
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    let (mut turn, mut state) = (0u64, [0u8; BLOCKS as usize]);
+    while !end.load(Ordering::Relaxed) || turn < 2 * BLOCKS {
+        let block = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let mut buffer = [0; 4096];
+        if turn % 3 == 2 && state[block as usize] != 0 {
+            file.read_exact_at(&mut buffer, block * 4096).unwrap();
+            assert!(buffer.iter().all(|&b| b == state[block as usize]), "block {block} in turn {turn}");
+        } else {
+            state[block as usize] = (turn % 255) as u8 + 1;
+            buffer.fill(state[block as usize]);
+            file.write_all_at(&buffer, block * 4096).unwrap();
+        }
+        turn += 1;
+    }
+    turn
+}
+
+#[test]
+fn the_algorithm_changes_under_load_to_every_other() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--cache", "none", "--policy", "noop", "--in-flight", "1"]);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..4)
+            .map(|i| {
+                let (path, end) = (place.path(&format!("mnt/f{i}")), &end);
+                scope.spawn(move || load(path, end))
+            })
+            .collect();
+        for name in algorithms(&place).iter().chain(algorithms(&place).iter().rev()) {
+            let said = place.good(&["policy", "@mnt", name]);
+            assert!(said.contains(&format!(": {name}")), "{said}");
+            assert_eq!(place.status()["policy"]["name"], **name);
+        }
+        end.store(true, Ordering::Relaxed);
+        for load in loads {
+            load.join().unwrap();
+        }
+    });
+    let total = &place.status()["total"];
+    assert!(total["reads"].as_u64().unwrap() > 0 && total["writes"].as_u64().unwrap() > 0, "{total}");
+    assert_eq!(total["errors"], 0);
+    daemon.unmount();
+}
+
+#[test]
+fn parameters_change_live_and_wrong_ones_change_nothing() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--policy", "mlf", "--param", "wait_time=2ms"]);
+    assert!(place.good(&["policy", "@mnt"]).contains("mlf quantum=8K wait_time=2ms"));
+    assert!(
+        place.good(&["policy", "@mnt", "mlf", "wait_time=1ms", "quantum=16K"]).contains("quantum=16K wait_time=1ms")
+    );
+    for (args, wanted) in [
+        (&["policy", "@mnt", "mlff"][..], "did you mean \"mlf\"?"),
+        (&["policy", "@mnt", "mlf", "wait=1ms"], "did you mean \"wait_time\"?"),
+        (&["policy", "@mnt", "mlf", "wait_time=-1"], "expected a duration"),
+    ] {
+        let error = place.bad(args);
+        assert!(error.contains(wanted), "{error}");
+    }
+    assert_eq!(place.status()["policy"]["params"][1][1], "1ms");
+    daemon.unmount();
+}
+
+#[test]
+fn the_file_sets_and_the_command_line_overrides() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let text = "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[log]\nfile = \"log\"\n\
+        [scheduler]\npolicy = \"mlf\"\nin_flight = 3\n[scheduler.params]\nwait_time = \"2ms\"\n";
+    fs::write(place.path("c.toml"), text).unwrap();
+    place.good(&["mount", "--daemon", "--config", "c.toml"]);
+    let status = place.status();
+    assert_eq!(status["policy"]["params"][1][1], "2ms");
+    assert_eq!((status["in_flight_max"].as_u64(), status["cache"].as_str()), (Some(3), Some("none")));
+    unmount(&place);
+    place.good(&["mount", "--daemon", "--config", "c.toml", "--param", "wait_time=3ms", "--cache", "auto"]);
+    let status = place.status();
+    assert_eq!((status["policy"]["params"][1][1].as_str(), status["cache"].as_str()), (Some("3ms"), Some("auto")));
+    unmount(&place);
+    place.good(&["mount", "--daemon", "--config", "c.toml", "--policy", "sjf", "--in-flight", "0"]);
+    let status = place.status();
+    assert_eq!(
+        (status["policy"]["name"].as_str(), status["policy"]["params"].as_array().unwrap().len()),
+        (Some("sjf"), 0)
+    );
+    assert_eq!(status["in_flight_max"], 0);
+    unmount(&place);
+}
+
+#[test]
+fn applications_are_told_apart_by_their_batch_job() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--job-variable", "MY_JOB", "--cache", "none"]);
+    for job in ["17", "18"] {
+        let script = format!("echo data > {}/{job}", place.text("mnt"));
+        assert!(run(Command::new("sh").args(["-c", &script]).env("MY_JOB", job)).status.success());
+    }
+    let status = place.status();
+    let names: Vec<&str> = status["apps"].as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"MY_JOB=17") && names.contains(&"MY_JOB=18"), "{names:?}");
+    let shown = place.good(&["status", "@mnt"]);
+    for wanted in ["algorithm  to-agg", "buffered I/O", "MY_JOB=17", "wait p50", "service p50", "requests a batch"] {
+        assert!(shown.contains(wanted), "{shown}");
+    }
+    assert!(!shown.contains("emulated"), "{shown}");
+    daemon.unmount();
+}
+
+#[test]
+fn watching_ends_with_the_mount() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut watch = place.sluice(&["status", "--watch", "--json", "@mnt"]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["policy"]["name"], "to-agg");
+    }
+    daemon.unmount();
+    assert!(watch.wait().unwrap().success());
+}
+
+fn socket(place: &Place) -> PathBuf {
+    fs::read_dir(place.path("run")).unwrap().next().unwrap().unwrap().path()
+}
+
+fn connect(place: &Place) -> UnixStream {
+    let stream = UnixStream::connect(socket(place)).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Sends bytes and returns the answer's line.
+fn ask(place: &Place, bytes: &[u8]) -> String {
+    let mut stream = connect(place);
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_control_socket_survives_its_clients() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    assert_eq!(fs::metadata(socket(&place)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(place.path("run")).unwrap().permissions().mode() & 0o777, 0o700);
+
+    let question = b"{\"version\":1,\"command\":\"status\"}\n";
+    assert!(ask(&place, question).starts_with("{\"version\":1,\"ok\":true,\"status\":{"));
+    assert!(
+        ask(&place, b"{\"version\":9,\"command\":\"status\"}\n").contains("version 1 of the control protocol, not 9")
+    );
+    for garbage in [&b"\n"[..], b"garbage\n", b"\xff\x00\xfe\n", b"{\"version\":1,\"command\":\"explode\"}\n", b"{}\n"]
+    {
+        let answer = ask(&place, garbage);
+        assert!(answer.contains("\"ok\":false") && answer.contains("not a question"), "{answer}");
+    }
+    assert!(ask(&place, b"{\"version\":1").contains("one line"));
+
+    // Gone without waiting for the answer, in the middle of a line, and with more than a line may have.
+    for bytes in [&question[..], b"{\"vers", &[b'x'; 200_000]] {
+        let mut stream = connect(&place);
+        let _ = stream.write_all(bytes);
+    }
+    // More at a time than are let in: those beyond are told so, and places become free again.
+    let crowd: Vec<UnixStream> = (0..40).map(|_| connect(&place)).collect();
+    let mut refused = String::new();
+    (&crowd[39]).read_to_string(&mut refused).unwrap();
+    assert!(refused.contains("try again later"), "{refused}");
+    drop(crowd);
+    common::eventually("a free place", || ask(&place, question).contains("\"ok\":true"));
+    assert_eq!(place.status()["policy"]["name"], "to-agg");
+    daemon.unmount();
+}

@@ -1,0 +1,105 @@
+//! What the program says to mistakes: what, where, and what to do.
+
+mod common;
+
+use std::fs;
+
+use common::{Place, fuse_works};
+
+#[test]
+fn wrong_paths_are_explained() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path("file"), b"").unwrap();
+    fs::create_dir_all(place.path("full/inner")).unwrap();
+    fs::create_dir(place.path("source/inner")).unwrap();
+    place.make("t0");
+    let cases: &[(&[&str], &str)] = &[
+        (&["mount"], "what to mount, and where?"),
+        (&["mount", "source"], "a source and a mountpoint are needed"),
+        (&["mount", "nowhere", "mnt"], "the source nowhere does not exist; create it first (mkdir -p)"),
+        (&["mount", "file", "mnt"], "the source file is not a directory"),
+        (&["mount", "source", "file"], "the mountpoint is not a directory"),
+        (&["mount", "source", "nowhere"], "the mountpoint does not exist; create the directory first"),
+        (&["mount", "source", "full"], "is not empty (it holds \"inner\")"),
+        (&["mount", "source", "source"], "lie inside one another; choose a mountpoint outside"),
+        (&["mount", "source", "source/inner"], "lie inside one another"),
+        (&["mount", "full/inner", "full"], "lie inside one another"),
+        (&["mount", "--target", "t0", "source", "mnt"], "give only the mountpoint: sluice mount --target DIR"),
+        (&["mount", "--target", "t0", "--target", "t0", "mnt"], "is given twice"),
+        (&["mount", "--target", "t9", "mnt"], "the target t9 does not exist"),
+        (&["mount", "--target", "full", "mnt"], "is not empty and not part of a striped volume"),
+        (&["mount", "--log", "mnt/log", "source", "mnt"], "lies inside the mountpoint"),
+        (&["mount", "--config", "no.toml", "source", "mnt"], "the configuration file no.toml cannot be read"),
+    ];
+    for (args, wanted) in cases {
+        let error = place.bad(args);
+        assert!(error.contains(wanted), "sluice {args:?} says {error}");
+        assert!(!place.is_mounted());
+    }
+    assert!(fs::read_dir(place.path("t0")).unwrap().next().is_none(), "no volume is made for a mount that fails");
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    let place = Place::new();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--policy", "toagg"], "did you mean \"to-agg\"?"),
+        (&["--policy", "mlf", "--param", "wait_tine=1ms"], "did you mean \"wait_time\"?"),
+        (&["--policy", "mlf", "--param", "wait_time=long"], "expected a duration from 0 to 10s"),
+        (&["--policy", "mlf", "--param", "wait_time"], "is not KEY=VALUE"),
+        (&["--in-flight", "many"], "--in-flight many: cannot be used; expected auto, or a number"),
+        (&["--max-wait", "500"], "expected a duration like 500ms"),
+        (&["--ordering", "loose"], "expected one of strict, none"),
+        (&["--cache", "all"], "expected one of none, auto, writeback"),
+        (&["--stripe", "64Q"], "expected bytes from 1 to 1T, like 65536, 64K or 1M"),
+        (&["--engines", "two"], "expected one of auto, per-target, shared"),
+        (&["--workers", "none"], "expected one of auto, threads, io_uring"),
+        (&["--log-level", "loud"], "expected one of auto, error, warn"),
+        (&["--chache", "none"], "--cache"),
+    ];
+    for (args, wanted) in cases {
+        let error = place.bad(&[&["mount"][..], args, &["source", "mnt"]].concat());
+        assert!(error.contains(wanted), "sluice mount {args:?} says {error}");
+    }
+}
+
+#[test]
+fn device_models_are_looked_for_before_anything_is_mounted() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let error = place.bad(&["mount", "--emulate", "hdd-9000", "source", "mnt"]);
+    assert!(error.contains("no device model or file named 'hdd-9000'; models: hdd-7200"), "{error}");
+}
+
+#[test]
+fn mistakes_in_the_configuration_file_have_a_line() {
+    let place = Place::new();
+    let cases = [
+        ("[mount]\nchache = \"none\"\n", "c.toml, line 2: [mount] has no key chache; did you mean \"cache\"?"),
+        ("[mount]\n\ncache = \"all\"\n", "c.toml, line 3: mount.cache = \"all\" cannot be used; expected one of none"),
+        ("[mout]\n", "c.toml, line 1: unknown section [mout]; did you mean \"mount\"?"),
+        ("[mount\n", "c.toml, line 1:"),
+        ("[scheduler]\nin_flight = -1\n", "c.toml, line 2: scheduler.in_flight = -1 cannot be used"),
+        ("[mount]\nsource = \"/a\"\n[volume]\ntargets = [\"/b\"]\n", "has both mount.source and volume.targets"),
+    ];
+    for (text, wanted) in cases {
+        fs::write(place.path("c.toml"), text).unwrap();
+        let error = place.bad(&["mount", "--config", "c.toml", "--daemon"]);
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn other_commands_explain_themselves() {
+    let place = Place::new();
+    assert!(place.bad(&["status", "mnt"]).contains("no Sluicegate mount; make one with: sluice mount"));
+    assert!(place.bad(&["policy", "mnt", "to"]).contains("no Sluicegate mount"));
+    assert!(place.bad(&["policy", "--list", "mnt", "to"]).contains("--list explains all algorithms"));
+    assert!(place.bad(&["check"]).contains("--target"));
+    assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
+}

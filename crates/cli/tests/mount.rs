@@ -1,0 +1,252 @@
+//! Mounting and unmounting with the real program.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::chown;
+use std::process::Command;
+
+use common::{Foreground, Place, eventually, fuse_works, is_root, run, stderr, unmount};
+use rustix::process::{Signal, kill_process};
+
+#[test]
+fn a_mount_in_the_foreground_says_how_to_end_it_and_ends_on_a_signal() {
+    if !fuse_works() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let place = Place::new();
+        let mut mount = Foreground::start(place.sluice(&["mount", "source", "mnt"]));
+        assert!(mount.line().contains(&format!("Ctrl-C here, or: sluice unmount {}", place.text("mnt"))));
+        fs::write(place.path("mnt/a"), b"through the mount").unwrap();
+        assert_eq!(fs::read(place.path("source/a")).unwrap(), b"through the mount");
+        mount.signal(signal);
+        assert!(mount.end().success());
+        assert!(!place.is_mounted());
+        assert!(fs::read_dir(place.path("run")).unwrap().next().is_none(), "no socket is left");
+    }
+}
+
+#[test]
+fn a_mount_in_use_waits_on_the_first_signal_leaves_on_the_second_and_breaks_off_on_the_third() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Foreground::start(place.sluice(&["mount", "source", "mnt"]));
+    let mut file = File::create(place.path("mnt/a")).unwrap();
+    mount.signal(Signal::INT);
+    mount.hears("is in use");
+    assert!(place.is_mounted());
+    mount.signal(Signal::INT);
+    mount.hears("out of sight");
+    assert!(!place.is_mounted());
+    file.write_all(b"still works").unwrap();
+    assert_eq!(fs::read(place.path("source/a")).unwrap(), b"still works");
+    mount.signal(Signal::INT);
+    assert_eq!(mount.end().code(), Some(130));
+    assert!(file.write_all(b"x").is_err());
+}
+
+#[test]
+fn a_mount_in_use_ends_by_itself_when_it_is_free() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let mount = Foreground::start(place.sluice(&["mount", "source", "mnt"]));
+    let file = File::create(place.path("mnt/a")).unwrap();
+    mount.signal(Signal::TERM);
+    mount.hears("is in use");
+    drop(file);
+    assert!(mount.end().success());
+}
+
+#[test]
+fn a_daemon_is_usable_when_its_parent_returns_and_gone_when_unmount_returns() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    fs::write(place.path("mnt/a"), b"at once").unwrap();
+    let pid = daemon.pid();
+    let parent = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    assert_ne!(parent.split(' ').nth(3).unwrap(), std::process::id().to_string(), "detached");
+    daemon.unmount();
+    assert!(rustix::process::test_kill_process(pid).is_err() || is_zombie(pid), "the process has ended");
+    let log = fs::read_to_string(place.path("log")).unwrap();
+    assert!(log.contains("is mounted") && log.contains("is unmounted"), "{log}");
+    assert!(!log.contains('\x1b'), "no colours in a file: {log}");
+}
+
+/// Ended, but nobody has asked for its result (a container without an init).
+fn is_zombie(pid: rustix::process::Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn a_daemons_errors_reach_its_parent() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let error = place.bad(&["mount", "--daemon", "--log", "@log", "source", "nowhere"]);
+    assert!(error.contains("nowhere: the mountpoint does not exist; create the directory first"), "{error}");
+    let error = place.bad(&["mount", "--daemon", "--log", "no/where/log", "source", "mnt"]);
+    assert!(error.contains("the log file no/where/log cannot be written"), "{error}");
+}
+
+#[test]
+fn signals_end_a_daemon_too() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    kill_process(daemon.pid(), Signal::TERM).unwrap();
+    eventually("unmounted", || !place.is_mounted());
+}
+
+#[test]
+fn a_killed_daemons_mount_is_recovered() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    fs::write(place.path("mnt/kept"), b"before the crash").unwrap();
+    let open = File::open(place.path("mnt/kept")).unwrap();
+    kill_process(daemon.pid(), Signal::KILL).unwrap();
+    let dead = || fs::metadata(place.path("mnt")).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+    eventually("the mount is dead", dead);
+    assert!(place.bad(&["status", "@mnt"]).contains("has died"));
+
+    let daemon = place.daemon(&[]);
+    assert_eq!(fs::read(place.path("mnt/kept")).unwrap(), b"before the crash");
+    assert!(open.metadata().is_err(), "files of the dead mount stay dead");
+    drop(open);
+
+    kill_process(daemon.pid(), Signal::KILL).unwrap();
+    eventually("the mount is dead", dead);
+    place.good(&["unmount", "@mnt"]);
+    assert!(!place.is_mounted());
+}
+
+#[test]
+fn unmount_says_who_is_in_the_way_and_can_be_lazy() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    assert!(place.bad(&["unmount", "@mnt"]).contains("no Sluicegate mount"));
+    assert!(place.bad(&["unmount", "@mnt/no/where"]).contains("cannot be resolved"));
+    let _daemon = place.daemon(&[]);
+    let mut file = File::create(place.path("mnt/a")).unwrap();
+    assert!(place.bad(&["unmount", "@mnt"]).contains("in use"));
+    place.good(&["unmount", "--lazy", "@mnt"]);
+    assert!(!place.is_mounted());
+    file.write_all(b"works on").unwrap();
+    drop(file);
+    assert_eq!(fs::read(place.path("source/a")).unwrap(), b"works on");
+}
+
+#[test]
+fn unmount_finds_a_mount_without_its_control_socket() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    fs::remove_dir_all(place.path("run")).unwrap();
+    assert!(place.bad(&["status", "@mnt"]).contains("control socket is not found"));
+    daemon.unmount();
+}
+
+#[test]
+fn a_striped_volume_over_emulated_disks_says_so() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    for name in ["t0", "t1", "t2"] {
+        place.make(name);
+    }
+    let volume = ["--target", "@t0", "--target", "@t1", "--target", "@t2", "--stripe", "4K"];
+    let base = ["mount", "--daemon", "--log", "@log"];
+    let said = place.good(&[&base[..], &["--emulate", "hdd-7200"], &volume, &["@mnt"]].concat());
+    assert!(said.contains("emulated hdd-7200 over striped volume") && said.contains("2 in flight"), "{said}");
+    let data: Vec<u8> = (0..50_000u32).map(|i| (i % 251) as u8).collect();
+    fs::write(place.path("mnt/data"), &data).unwrap();
+    assert_eq!(fs::read(place.path("mnt/data")).unwrap(), data);
+    let status = place.status();
+    assert_eq!((status["targets"].as_u64(), status["emulated"].as_bool()), (Some(3), Some(true)));
+    assert!(place.good(&["status", "@mnt"]).contains("emulated devices"));
+    let check = place.bad(&["check", "--target", "@t0", "--target", "@t1", "--target", "@t2"]);
+    assert!(check.contains("in use by another process"), "{check}");
+    unmount(&place);
+    let sizes: Vec<u64> = ["t0", "t1", "t2"].map(|t| fs::metadata(place.path(t).join("data")).unwrap().len()).into();
+    assert_eq!(sizes.iter().sum::<u64>(), 50_000);
+
+    // Once more without emulation, and with the targets in another order.
+    let error =
+        place.bad(&["mount", "--target", "@t1", "--target", "@t0", "--target", "@t2", "--stripe", "4K", "@mnt"]);
+    assert!(error.contains("give the targets in their order"), "{error}");
+    place.good(&[&base[..], &volume, &["@mnt"]].concat());
+    assert_eq!(fs::read(place.path("mnt/data")).unwrap(), data);
+    unmount(&place);
+
+    let all = ["check", "--target", "@t0", "--target", "@t1", "--target", "@t2"];
+    assert!(place.good(&all).contains("All is well"));
+    fs::write(place.path("t1/orphan"), b"").unwrap();
+    let left = run(&mut place.sluice(&all));
+    assert_eq!(left.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&left.stdout).contains("orphan: left behind"), "{left:?}");
+    let json = place.good(&[&all[..], &["--repair", "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((json["clean"].as_bool(), json["orphans"][0]["repaired"].as_bool()), (Some(true), Some(true)));
+    assert!(place.good(&all).contains("All is well"));
+}
+
+#[test]
+fn ordinary_users_mount_through_fusermount() {
+    if !fuse_works() || !is_root() {
+        return eprintln!("SKIP: not root, cannot become another user: this test did NOT run");
+    }
+    let nobody = |program: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]);
+        command
+    };
+    let may = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    if !may(Command::new("fusermount3").arg("-V")) || !may(nobody("sh").args(["-c", "exec 3<>/dev/fuse"])) {
+        return eprintln!("SKIP: no fusermount3, or /dev/fuse is closed to ordinary users: this test did NOT run");
+    }
+    if !may(nobody(env!("CARGO_BIN_EXE_sluice")).arg("--version")) {
+        return eprintln!("SKIP: other users cannot run the program where it lies: this test did NOT run");
+    }
+    let place = Place::new();
+    for name in ["source", "mnt"] {
+        chown(place.path(name), Some(65534), Some(65534)).unwrap();
+    }
+    // Where the socket of an ordinary user is by default belongs to the test machine.
+    chown(place.make("run"), Some(65534), Some(65534)).unwrap();
+    let as_nobody = |args: &[&str]| {
+        let mut command = nobody(env!("CARGO_BIN_EXE_sluice"));
+        command.args(place.sluice(args).get_args()).env("SLUICE_RUNTIME_DIR", place.path("run")).current_dir("/");
+        command
+    };
+    let mount = Foreground::start(as_nobody(&["mount", "@source", "@mnt"]));
+    let at = place.text("mnt");
+    let script = format!("cd {at} && echo hi > f && cat f && umask 0777 && : > g");
+    let output = run(nobody("sh").args(["-c", &script]));
+    assert_eq!(output.stdout, b"hi\n", "{}", stderr(&output));
+    assert!(fs::read_dir(place.path("mnt")).is_err(), "nobody else, not even root, without allow_other");
+    assert!(run(&mut as_nobody(&["status", "@mnt"])).status.success());
+    assert!(place.good(&["status", "@mnt"]).contains("uid=65534"), "root may ask");
+    mount.signal(Signal::INT);
+    assert!(mount.end().success());
+    assert_eq!(fs::read(place.path("source/f")).unwrap(), b"hi\n");
+}
