@@ -33,6 +33,8 @@ enum Command {
     Policy(policy::Args),
     Check(check::Args),
     Demo(demo::Args),
+    #[command(hide = true)]
+    DemoWorker(demo::worker::Args),
     #[command(subcommand)]
     Bench(bench::Command),
 }
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::DemoWorker(args) => demo::worker::run(args),
         Command::Bench(command) => bench::run(command),
     };
     result.unwrap_or_else(|error| {

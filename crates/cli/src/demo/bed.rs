@@ -1,0 +1,217 @@
+//! The volume that the demo works on: striped over directories, behind emulated disks, mounted if possible.
+
+use super::pattern::{PROCESSES, Pattern, fill, mismatch};
+use super::worker::{self, Process, Task};
+use anyhow::{Context, bail};
+use sluice_core::{AppId, EngineConfig, PolicyConfig};
+use sluice_fuse::{CacheMode, MountHandle, MountOptions};
+use sluice_runtime::{Done, Host, Volume, VolumeConfig, VolumeSnapshot};
+use sluice_storage::striped::{StripedOptions, StripedStorage};
+use sluice_storage::{FileRef, Storage, emulated::Emulated};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+/// Emulated disks.
+pub(super) const DISKS: u32 = 4;
+/// Their model.
+pub(super) const MODEL: &str = "hdd-7200";
+/// Stripe size in bytes.
+pub(super) const STRIPE: u64 = 64 << 10;
+/// Bytes prepared and checked at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Nobody waits for a ticket: all calls are blocking ones.
+pub(super) struct Blocking;
+
+impl Host for Blocking {
+    type Ticket = ();
+    fn complete(&self, (): (), _: io::Result<Done<'_>>) {}
+}
+
+enum Front {
+    /// Mounted, used by processes.
+    Mounted(MountHandle, Vec<Process>),
+    /// Used by threads of this process.
+    Direct(Volume<Blocking>),
+}
+
+/// Directories, disks, volume and processes; all gone when dropped.
+pub(super) struct Bed {
+    // In the order in which they go.
+    front: Front,
+    /// The same files without the disks, for preparing and checking.
+    plain: Volume<Blocking>,
+    storage: Arc<dyn Storage>,
+    _dir: tempfile::TempDir,
+}
+
+/// What a run took.
+pub(super) struct Outcome {
+    pub(super) makespan_s: f64,
+    pub(super) latencies_ns: Vec<u64>,
+    pub(super) batches: u64,
+    pub(super) requests: u64,
+}
+
+impl Bed {
+    /// Makes everything. `mounted`: through FUSE, else directly.
+    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64) -> anyhow::Result<Bed> {
+        let dir =
+            tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
+        let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
+        disks.iter().try_for_each(std::fs::create_dir)?;
+        let options = StripedOptions { stripe: STRIPE, direct: false };
+        let plain: Arc<dyn Storage> = Arc::new(StripedStorage::create_or_open(&disks, options)?);
+        let storage: Arc<dyn Storage> = Arc::new(Emulated::new(plain.clone(), MODEL, seed)?);
+        let mut config = VolumeConfig::default();
+        config.engine = EngineConfig { in_flight_max: in_flight, ..config.engine };
+        let front = if mounted {
+            let mountpoint = dir.path().join("mnt");
+            std::fs::create_dir(&mountpoint)?;
+            let options = MountOptions { cache: CacheMode::None, sources: disks, ..MountOptions::default() };
+            let mount = sluice_fuse::mount(storage.clone(), &mountpoint, options, config)?;
+            let processes = (0..PROCESSES).map(|p| Process::start(p, &mountpoint)).collect::<anyhow::Result<_>>()?;
+            Front::Mounted(mount, processes)
+        } else {
+            Front::Direct(Volume::start(storage.clone(), Arc::new(Blocking), config)?)
+        };
+        let plain = Volume::start(plain, Arc::new(Blocking), VolumeConfig::default())?;
+        Ok(Bed { front, plain, storage, _dir: dir })
+    }
+
+    pub(super) fn set_policy(&self, policy: &PolicyConfig) -> anyhow::Result<()> {
+        match &self.front {
+            Front::Mounted(mount, _) => mount.volume().set_policy(policy)?,
+            Front::Direct(volume) => volume.set_policy(policy)?,
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> VolumeSnapshot {
+        match &self.front {
+            Front::Mounted(mount, _) => mount.volume().snapshot(),
+            Front::Direct(volume) => volume.snapshot(),
+        }
+    }
+
+    /// Makes the files of a pattern, at the speed of the real directories.
+    pub(super) fn prepare(&self, pattern: Pattern, scale: u64) -> anyhow::Result<()> {
+        let plain = self.plain.storage();
+        let mut buffer = vec![0; CHUNK];
+        for (name, size) in pattern.files(scale) {
+            let name_os = OsStr::new(&name);
+            let file = match plain.lookup(&plain.root(), name_os) {
+                Ok(node) => plain.open(&node, libc::O_RDWR)?,
+                Err(_) => plain.create(&plain.root(), name_os, 0o666, libc::O_RDWR, (0, 0))?.1,
+            };
+            for (offset, len) in chunks(size) {
+                fill(&mut buffer[..len], &name, offset, 0);
+                self.plain.write_at(&file, AppId(0), offset, &buffer[..len])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all processes do the task, and checks what they have written.
+    pub(super) fn run(&mut self, task: Task) -> anyhow::Result<Outcome> {
+        let before = self.snapshot().runtime.total.total();
+        let (makespan_s, latencies_ns) = match &mut self.front {
+            Front::Mounted(_, processes) => run_processes(processes, task)?,
+            Front::Direct(volume) => run_directly(volume, &self.storage, task)?,
+        };
+        let after = self.snapshot().runtime.total.total();
+        self.check(task)?;
+        Ok(Outcome {
+            makespan_s,
+            latencies_ns,
+            batches: after.batches - before.batches,
+            requests: after.batched_requests - before.batched_requests,
+        })
+    }
+
+    fn check(&self, task: Task) -> anyhow::Result<()> {
+        let mut buffer = vec![0; CHUNK];
+        for process in (0..PROCESSES).filter(|&p| task.pattern.writes(p)) {
+            let mut names: Vec<_> = (0..super::pattern::THREADS).map(|t| task.pattern.file(process, t)).collect();
+            names.dedup();
+            for (name, size) in task.pattern.files(task.scale).into_iter().filter(|(name, _)| names.contains(name)) {
+                let file = open(self.plain.storage(), &name, libc::O_RDONLY)?;
+                for (offset, len) in chunks(size) {
+                    let read = self.plain.read_at(&file, AppId(0), offset, &mut buffer[..len])?;
+                    let wrong = mismatch(&buffer[..len], &name, offset, task.writing);
+                    if read != len || wrong.is_some() {
+                        bail!("{name}: not what was written, at byte {}", wrong.unwrap_or(offset + read as u64));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn chunks(size: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..size).step_by(CHUNK).map(move |at| (at, (size - at).min(CHUNK as u64) as usize))
+}
+
+fn open(storage: &Arc<dyn Storage>, name: &str, flags: i32) -> anyhow::Result<FileRef> {
+    let node = storage.lookup(&storage.root(), OsStr::new(name)).with_context(|| format!("looking up {name}"))?;
+    storage.open(&node, flags).with_context(|| format!("opening {name}"))
+}
+
+fn run_processes(processes: &mut [Process], task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
+    processes.iter_mut().try_for_each(|process| process.prepare(task))?;
+    let start = Instant::now();
+    processes.iter_mut().try_for_each(Process::go)?;
+    let mut latencies = Vec::new();
+    for process in processes {
+        latencies.extend(process.report()?);
+    }
+    Ok((start.elapsed().as_secs_f64(), latencies))
+}
+
+/// The volume's files for threads of this process.
+struct Files<'a> {
+    volume: &'a Volume<Blocking>,
+    files: HashMap<String, FileRef>,
+}
+
+impl worker::Access for Files<'_> {
+    fn read(&self, file: &str, process: u32, offset: u64, buffer: &mut [u8]) -> anyhow::Result<()> {
+        let read = self.volume.read_at(&self.files[file], AppId(process), offset, buffer)?;
+        if read == buffer.len() { Ok(()) } else { bail!("{file}: ends at byte {}", offset + read as u64) }
+    }
+
+    fn write(&self, file: &str, process: u32, offset: u64, data: &[u8]) -> anyhow::Result<()> {
+        let written = self.volume.write_at(&self.files[file], AppId(process), offset, data)?;
+        if written == data.len() { Ok(()) } else { bail!("{file}: short write at byte {offset}") }
+    }
+}
+
+fn run_directly(volume: &Volume<Blocking>, storage: &Arc<dyn Storage>, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
+    let names = task.pattern.files(task.scale).into_iter().map(|(name, _)| name);
+    let files = names.map(|name| Ok((name.clone(), open(storage, &name, libc::O_RDWR)?)));
+    let files = Files { volume, files: files.collect::<anyhow::Result<_>>()? };
+    let together = Barrier::new(PROCESSES as usize + 1);
+    std::thread::scope(|scope| {
+        let groups: Vec<_> = (0..PROCESSES)
+            .map(|process| {
+                let (files, together) = (&files, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    worker::run_threads(files, process, task)
+                })
+            })
+            .collect();
+        together.wait();
+        let start = Instant::now();
+        let mut latencies = Vec::new();
+        for group in groups {
+            latencies.extend(group.join().expect("a worker does not panic")?);
+        }
+        Ok((start.elapsed().as_secs_f64(), latencies))
+    })
+}

@@ -1,0 +1,139 @@
+//! What the demo found, as a table and as JSON.
+
+use super::bed::{DISKS, MODEL, Outcome, STRIPE};
+use super::pattern::{PATTERNS, PROCESSES, Pattern, THREADS};
+use serde::Serialize;
+use sluice_core::PolicyConfig;
+
+/// One run.
+pub(super) struct Sample {
+    pub(super) policy: &'static str,
+    pub(super) pattern: Pattern,
+    pub(super) repetition: usize,
+    pub(super) bytes: u64,
+    pub(super) outcome: Outcome,
+}
+
+/// One algorithm under one pattern; medians over the repetitions.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) policy: &'static str,
+    pub(super) pattern: &'static str,
+    pub(super) makespan_s: f64,
+    pub(super) throughput_mb_s: f64,
+    /// Makespan divided by that of noop in the same repetition: below 1 is faster.
+    pub(super) ratio_to_noop: f64,
+    /// Smallest and largest over the repetitions.
+    pub(super) ratio_range: [f64; 2],
+    /// Requests (of at most a stripe) in a batch.
+    pub(super) mean_aggregation: f64,
+    /// Of an application's calls.
+    pub(super) p99_ms: f64,
+}
+
+/// Everything.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) rows: Vec<Row>,
+    pub(super) repetitions: usize,
+    /// Every byte read and written was compared; a difference ends the demo with an error.
+    data_verified: bool,
+    emulated: bool,
+    device: String,
+    fuse: bool,
+}
+
+impl Report {
+    pub(super) fn new(policies: &[PolicyConfig], samples: &[Sample], fuse: bool) -> Report {
+        let mut rows = Vec::new();
+        for pattern in PATTERNS {
+            for policy in policies {
+                rows.extend(row(policy.name(), policies[0].name(), pattern, samples));
+            }
+        }
+        let repetitions = samples.iter().map(|sample| sample.repetition + 1).max().unwrap_or(0);
+        let device = format!("{DISKS} emulated disks ({MODEL}), striped by {} KiB", STRIPE >> 10);
+        Report { rows, repetitions, data_verified: !samples.is_empty(), emulated: true, device, fuse }
+    }
+
+    pub(super) fn print(&self, in_flight: u32) {
+        let how = if self.fuse { "through a FUSE mount" } else { "driven directly, without FUSE" };
+        println!("{PROCESSES} processes x {THREADS} threads on {}, {how}", self.device);
+        println!(
+            "medians of {} repetitions; time / noop's: makespan relative to noop in the same repetition\n",
+            self.repetitions
+        );
+        let head = ["pattern", "policy", "makespan", "MB/s", "aggregation", "p99", "time / noop's"];
+        println!(
+            "{:<17} {:<7} {:>9} {:>7} {:>12} {:>9}   {}",
+            head[0], head[1], head[2], head[3], head[4], head[5], head[6]
+        );
+        let mut last = "";
+        for row in &self.rows {
+            if row.pattern != last && !last.is_empty() {
+                println!();
+            }
+            last = row.pattern;
+            println!(
+                "{:<17} {:<7} {:>7.2} s {:>7.1} {:>12.2} {:>6.0} ms   {:>5.2} ({:.2}..{:.2}) {}",
+                row.pattern,
+                row.policy,
+                row.makespan_s,
+                row.throughput_mb_s,
+                row.mean_aggregation,
+                row.p99_ms,
+                row.ratio_to_noop,
+                row.ratio_range[0],
+                row.ratio_range[1],
+                row.verdict()
+            );
+        }
+        println!(
+            "\nall data read and written was checked; aggregation: requests in a batch; p99: of the applications' calls"
+        );
+        println!(
+            "the disks are emulated: real files, computed times. Under noop up to 16 requests wait at each disk, which"
+        );
+        println!(
+            "orders them itself (command queueing); under the others the scheduler orders them, {in_flight} batches at a disk"
+        );
+    }
+}
+
+impl Row {
+    fn verdict(&self) -> &'static str {
+        match self.ratio_range {
+            [_, most] if most < 0.95 => "faster",
+            [least, _] if least > 1.05 => "SLOWER",
+            _ => "",
+        }
+    }
+}
+
+fn row(policy: &'static str, baseline: &str, pattern: Pattern, samples: &[Sample]) -> Option<Row> {
+    let runs: Vec<&Sample> = samples.iter().filter(|s| s.policy == policy && s.pattern == pattern).collect();
+    let mut ratios = Vec::new();
+    for run in &runs {
+        let base =
+            samples.iter().find(|s| s.policy == baseline && s.pattern == pattern && s.repetition == run.repetition)?;
+        ratios.push(run.outcome.makespan_s / base.outcome.makespan_s);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let mut makespans: Vec<f64> = runs.iter().map(|run| run.outcome.makespan_s).collect();
+    makespans.sort_by(f64::total_cmp);
+    let mut latencies: Vec<u64> = runs.iter().flat_map(|run| &run.outcome.latencies_ns).copied().collect();
+    latencies.sort_unstable();
+    let (batches, requests) =
+        runs.iter().fold((0, 0), |sum, run| (sum.0 + run.outcome.batches, sum.1 + run.outcome.requests));
+    let makespan_s = *makespans.get(makespans.len() / 2)?;
+    Some(Row {
+        policy,
+        pattern: pattern.name(),
+        makespan_s,
+        throughput_mb_s: runs[0].bytes as f64 / 1e6 / makespan_s,
+        ratio_to_noop: ratios[ratios.len() / 2],
+        ratio_range: [ratios[0], ratios[ratios.len() - 1]],
+        mean_aggregation: requests as f64 / batches.max(1) as f64,
+        p99_ms: *latencies.get((latencies.len() * 99).div_ceil(100).saturating_sub(1))? as f64 / 1e6,
+    })
+}
