@@ -159,8 +159,8 @@ impl Shard {
             return self.try_submit(completer, request);
         }
         self.admit(&request)?;
-        self.enqueue(request);
-        self.with_owner(completer, |_| ());
+        // Behind what others left, but only once the engine is ours: its owner until then would dispatch it on its thread.
+        self.with_owner(completer, |_| self.enqueue(request));
         Ok(())
     }
 
