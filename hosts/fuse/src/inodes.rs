@@ -211,7 +211,8 @@ fn time((seconds, nanos): (i64, u32)) -> SystemTime {
 pub(crate) fn sent_time(time: SystemTime) -> (i64, u32) {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
-        Err(before) => (-(before.duration().as_secs() as i64), before.duration().subsec_nanos()),
+        // The earliest time is its own negative.
+        Err(before) => ((before.duration().as_secs() as i64).wrapping_neg(), before.duration().subsec_nanos()),
     }
 }
 
@@ -225,6 +226,7 @@ mod tests {
         assert_eq!(UNIX_EPOCH.duration_since(minus_1_2).unwrap(), Duration::from_millis(1200));
         assert_eq!(sent_time(UNIX_EPOCH - Duration::from_millis(2800)), (-2, 800_000_000));
         assert_eq!(sent_time(time((5, 7))), (5, 7));
-        assert!(time((i64::MIN, 0)) < UNIX_EPOCH);
+        assert_eq!(sent_time(time((i64::MIN, 0))), (i64::MIN, 0));
+        assert_eq!(sent_time(time((i64::MAX, 0))), (i64::MAX, 0));
     }
 }

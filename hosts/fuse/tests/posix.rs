@@ -123,6 +123,20 @@ each_mode! {
         assert_eq!(fs::metadata(m.path("f")).unwrap().mode(), libc::S_IFIFO | 0o640);
     }
 
+    fn times_at_the_ends_of_time(m) {
+        fs::write(m.path("a"), b"").unwrap();
+        for seconds in [i64::MIN, i64::MIN + 1, -1, i64::MAX] {
+            let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 5 };
+            let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+            rustix::fs::utimensat(rustix::fs::CWD, m.path("a"), &times, rustix::fs::AtFlags::empty()).unwrap();
+            // The directory's file system may not reach so far; with a write-back cache the kernel believes itself.
+            let (here, there) = (fs::metadata(m.path("a")).unwrap(), fs::metadata(m.source("a")).unwrap());
+            if m.mode != CacheMode::Writeback {
+                assert_eq!((here.mtime(), here.mtime_nsec()), (there.mtime(), there.mtime_nsec()), "{seconds}");
+            }
+        }
+    }
+
     fn attributes_and_times(m) {
         fs::write(m.path("a"), b"x").unwrap();
         let times = |s, ns| rustix::fs::Timestamps {
