@@ -9,7 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
@@ -78,7 +80,11 @@ pub struct Cell {
     pub sluice_mb_s: f64,
     /// MB/s through the pass-through, median.
     pub plain_mb_s: f64,
-    /// Sluicegate over pass-through: median over the pairs.
+    /// Processor time that this program spent on an I/O of the application through Sluicegate, in microseconds, median.
+    pub sluice_cpu_us: f64,
+    /// The same through the pass-through.
+    pub plain_cpu_us: f64,
+    /// Throughput of Sluicegate over that of the pass-through: median over the pairs.
     pub ratio: f64,
     /// Lowest ratio of a pair.
     pub ratio_min: f64,
@@ -180,13 +186,16 @@ fn measure(
             ours.push(fio(&sluice, load, block, direct, options)?);
         }
     }
-    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+    let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours.mb_s / theirs.mb_s).collect();
+    let middle = |runs: &[Run], of: fn(&Run) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
     Ok(Cell {
         load: load.into(),
         block,
         direct,
-        sluice_mb_s: median(&ours),
-        plain_mb_s: median(&theirs),
+        sluice_mb_s: middle(&ours, |run| run.mb_s),
+        plain_mb_s: middle(&theirs, |run| run.mb_s),
+        sluice_cpu_us: middle(&ours, |run| run.cpu_us),
+        plain_cpu_us: middle(&theirs, |run| run.cpu_us),
         ratio: median(&ratios),
         ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         ratio_max: ratios.iter().copied().fold(0.0, f64::max),
@@ -200,8 +209,15 @@ fn median(values: &[f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// One run; MB/s.
-fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<f64, BenchError> {
+/// What came out of one run.
+struct Run {
+    mb_s: f64,
+    cpu_us: f64,
+}
+
+fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<Run, BenchError> {
+    let cpu = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
+    let before = cpu();
     // Both mounts use the same files: where a file happens to lie in memory or on the disk is worth some percent.
     // Each mount has its own page cache, which fio empties first.
     let output = Command::new("fio")
@@ -217,6 +233,7 @@ fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions)
         .arg(format!("--direct={}", u8::from(direct)))
         .output()
         .map_err(|error| BenchError::Fio(error.to_string()))?;
+    let spent = cpu().saturating_sub(before);
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = || BenchError::Fio(format!("{} {}", text.trim(), String::from_utf8_lossy(&output.stderr).trim()));
     if !output.status.success() {
@@ -226,7 +243,9 @@ fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions)
     let json: serde_json::Value =
         text.find('{').and_then(|start| serde_json::from_str(&text[start..]).ok()).ok_or_else(failed)?;
     let side = if load.ends_with("read") { "read" } else { "write" };
-    json["jobs"][0][side]["bw_bytes"].as_f64().map(|bytes| bytes / 1e6).ok_or_else(failed)
+    let result = &json["jobs"][0][side];
+    let (bytes_s, ios) = result["bw_bytes"].as_f64().zip(result["total_ios"].as_f64()).ok_or_else(failed)?;
+    Ok(Run { mb_s: bytes_s / 1e6, cpu_us: spent.as_secs_f64() * 1e6 / ios.max(1.0) })
 }
 
 /// A directory that goes away again; never below a mount, for that was taken down before.

@@ -108,8 +108,15 @@ fn row(cell: &Cell) -> String {
     let how = if cell.direct { "direct" } else { "buffered" };
     let missed = if cell.ratio < BAR { "  below the bar" } else { "" };
     format!(
-        "{:<10}{block:>6} {how:<9}{:>12.1}{:>12.1}  {:.3} ({:.3} to {:.3}){missed}",
-        cell.load, cell.sluice_mb_s, cell.plain_mb_s, cell.ratio, cell.ratio_min, cell.ratio_max
+        "{:<10}{block:>6} {how:<9}{:>12.1}{:>12.1}{:>10.2}{:>10.2}  {:.3} ({:.3} to {:.3}){missed}",
+        cell.load,
+        cell.sluice_mb_s,
+        cell.plain_mb_s,
+        cell.sluice_cpu_us,
+        cell.plain_cpu_us,
+        cell.ratio,
+        cell.ratio_min,
+        cell.ratio_max
     )
 }
 
