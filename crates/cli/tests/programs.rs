@@ -84,8 +84,10 @@ fn fio(dir: &Path) {
     );
 }
 
-const PROGRAMS: [(&str, fn(&Path)); 5] =
-    [("git", git), ("tar", tar), ("sqlite", sqlite), ("make", make), ("fio", fio)];
+/// Works in a directory of its own, and panics if something is wrong.
+type Program = fn(&Path);
+
+const PROGRAMS: [(&str, Program); 5] = [("git", git), ("tar", tar), ("sqlite", sqlite), ("make", make), ("fio", fio)];
 
 /// All programs under all algorithms on one mount.
 fn all_programs(place: &Place) {

@@ -28,7 +28,7 @@ impl Clock {
     pub fn new(kind: ClockKind) -> Clock {
         let offset_ns = match kind {
             ClockKind::Start => 0,
-            ClockKind::Realtime => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| nanos(since)),
+            ClockKind::Realtime => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos),
         };
         Clock { start: Instant::now(), offset_ns }
     }

@@ -157,7 +157,6 @@ pub struct Runtime<X: Executor> {
     servers: Vec<Server>,
     clock: Clock,
     policy: Mutex<PolicyConfig>,
-    limits: Mutex<EngineConfig>,
 }
 
 impl<X: Executor> Runtime<X> {
@@ -189,14 +188,7 @@ impl<X: Executor> Runtime<X> {
             }
         }
         let shards = shards.into_iter().map(|shard| (shard.clone(), Completer::new(shard))).collect();
-        Ok(Runtime {
-            executor,
-            shards,
-            servers,
-            clock,
-            policy: Mutex::new(config.policy),
-            limits: Mutex::new(config.engine),
-        })
+        Ok(Runtime { executor, shards, servers, clock, policy: Mutex::new(config.policy) })
     }
 
     /// The executor.
@@ -288,6 +280,25 @@ impl<X: Executor> Runtime<X> {
         }
         *current = policy.clone();
         Ok(())
+    }
+
+    /// Takes over the *live* settings of `limits` ([`Engine::set_limits`]) on all shards. Not from inside
+    /// [`Executor::start`].
+    ///
+    /// # Errors
+    /// If one is out of range; nothing changes then.
+    pub fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
+        for (shard, completer) in &self.shards {
+            shard.with_owner(completer, |owner| owner.engine.set_limits(limits))?;
+        }
+        Ok(())
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn limits(&self) -> EngineConfig {
+        let (shard, completer) = &self.shards[0];
+        shard.with_owner(completer, |owner| owner.engine.config().clone())
     }
 
     /// The algorithm.

@@ -91,7 +91,6 @@ impl Completer {
 }
 
 impl Shard {
-    #[expect(clippy::too_many_arguments)]
     pub(crate) fn new(
         index: usize,
         clock: Clock,
@@ -235,7 +234,8 @@ impl Shard {
     }
 
     pub(crate) fn needs_server(&self, now: u64) -> bool {
-        self.deadline() <= now || (!self.by_caller && !(self.inbox.is_empty() && self.finished.is_empty()))
+        let has_work = !self.inbox.is_empty() || !self.finished.is_empty();
+        self.deadline() <= now || (has_work && !self.by_caller)
     }
 
     /// Drives the engine if nobody else does.

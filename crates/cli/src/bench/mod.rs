@@ -1,8 +1,10 @@
 //! `sluice bench`: the figures of docs/benchmarks.md.
 
 pub(crate) mod allocations;
+mod emulation;
 mod engine;
 mod fuse;
+mod runtime;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -11,12 +13,16 @@ use std::process::ExitCode;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Engine(engine::Args),
+    Runtime(runtime::Args),
     Fuse(fuse::Args),
+    Emulation(emulation::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Engine(args) => engine::run(args),
+        Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),
+        Command::Emulation(args) => emulation::run(args),
     }
 }

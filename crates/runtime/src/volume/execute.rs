@@ -230,11 +230,10 @@ impl<H: Host> Inner<H> {
             let mut io =
                 |slices: &mut [Raw], at| first.take().unwrap_or_else(|| self.call(&run.file, &request, slices, at));
             transfer(parts, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
-            for at in from..run.end {
-                // An error may come from the handle that was used.
-                if run.mixed && ended[at].errno != 0 {
-                    self.redo(&job.parts[at], lender, &mut ended[at]);
-                }
+            // An error may come from the handle that was used.
+            let failed = job.parts[from..run.end].iter().zip(&mut ended[from..run.end]).filter(|(_, e)| e.errno != 0);
+            if run.mixed {
+                failed.for_each(|(part, ended)| self.redo(part, lender, ended));
             }
             from = run.end;
         }

@@ -28,11 +28,6 @@ struct Scope {
     jobs: RefCell<VecDeque<Job>>,
 }
 
-/// True if this thread collects the jobs of `volume`.
-pub(super) fn is_inside(volume: usize) -> bool {
-    SCOPE.with(|scope| scope.volume.get() == volume)
-}
-
 /// Leaves the job to this thread if it collects the jobs of `volume`, or gives it back.
 pub(super) fn collect(volume: usize, job: Job) -> Option<Job> {
     SCOPE.with(|scope| {

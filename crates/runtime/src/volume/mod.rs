@@ -13,7 +13,7 @@
 //! has ended, the thread that ended it puts the result together and tells the host.
 //!
 //! # io_uring or threads?
-//! [`Workers::Auto`] takes threads, see `benches` in the crate's documentation for the figures.
+//! [`Workers::Auto`] takes threads: with them a completed job goes on with the next one on the same thread.
 
 use std::io;
 use std::sync::Arc;
@@ -172,6 +172,7 @@ pub struct Volume<H: Host> {
     layout: Layout,
     shared: bool,
     piece_max: u64,
+    in_flight_default: u32,
     workers: String,
 }
 
@@ -190,8 +191,9 @@ impl<H: Host> Volume<H> {
         } || targets == 1;
         let threads_max = config.threads_max.max(1);
         let mut engine = config.engine.clone();
+        let in_flight_default = if shared { threads_max.saturating_mul(targets) } else { threads_max };
         if engine.in_flight_max == 0 {
-            engine.in_flight_max = if shared { threads_max * targets } else { threads_max };
+            engine.in_flight_max = in_flight_default;
         }
         let (ring, workers) = match config.workers {
             Workers::Auto | Workers::Threads => (None, "threads".to_owned()),
@@ -233,6 +235,7 @@ impl<H: Host> Volume<H> {
             layout,
             shared,
             piece_max: u64::from(config.request_bytes_max.max(1)),
+            in_flight_default,
             workers,
             inner,
         };
@@ -292,6 +295,22 @@ impl<H: Host> Volume<H> {
     /// If the configuration cannot be used; nothing changes then.
     pub fn set_policy(&self, policy: &PolicyConfig) -> Result<(), ConfigError> {
         self.settled(|| self.runtime.set_policy(policy))
+    }
+
+    /// Takes over the *live* settings of `limits`: `max_wait_ns`, the bounds of a batch, and `in_flight_max` (0: as many
+    /// as there can be workers).
+    ///
+    /// # Errors
+    /// If one is out of range; nothing changes then.
+    pub fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
+        let in_flight_max = if limits.in_flight_max == 0 { self.in_flight_default } else { limits.in_flight_max };
+        self.settled(|| self.runtime.set_limits(&EngineConfig { in_flight_max, ..limits.clone() }))
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn limits(&self) -> EngineConfig {
+        self.settled(|| self.runtime.limits())
     }
 
     /// The algorithm.

@@ -83,26 +83,3 @@ fn a_request_across_extents_is_one_command_if_they_are_neighbours() {
     storage.write(&file, 0, 0, &[]).unwrap();
     assert_eq!(storage.device_stats()[0].requests, 4, "no bytes, no command");
 }
-
-/// Not a test of right and wrong: prints how exact the timer is on this machine. Run with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn timer_error() {
-    let storage = Emulated::new(Arc::new(NullStorage::new(Layout::single(), 1 << 40)), "hdd-7200", 1).unwrap();
-    let node = storage.lookup(&storage.root(), "1".as_ref()).unwrap();
-    let file = storage.open(&node, libc::O_RDWR).unwrap();
-    for threads in [1, 8, 64] {
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let (storage, file) = (&storage, &file);
-                scope.spawn(move || {
-                    for i in 0..400 / threads {
-                        let offset = (thread * 7919 + i * 104_729) % 100_000 * 8192;
-                        storage.read(file, 0, offset, &mut [IoSliceMut::new(&mut [0; 8192])]).unwrap();
-                    }
-                });
-            }
-        });
-        println!("{threads} threads: {:?}", storage.device_stats()[0]);
-    }
-}

@@ -1,0 +1,457 @@
+//! `sluice bench runtime`: what the driver around the engine costs, next to a hand-over through one lock.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, policy::table};
+use sluice_runtime::{
+    Completer, Done, Executor, Host, Runtime, RuntimeConfig, Shutdown, SubmitError, Volume, VolumeConfig,
+};
+use sluice_storage::{Layout, Storage, null::NullStorage};
+use std::collections::VecDeque;
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+const THREADS: [usize; 3] = [1, 2, 4];
+const BLOCK: u32 = 4_096;
+const FILES: u64 = 64;
+/// Requests of the baseline waiting at most, as many as the engine's default.
+const CAPACITY: usize = 32_768;
+const BAR_PER_S: f64 = 1e6;
+const BAR_RATIO: f64 = 5.0;
+const BAR_LATENCY_US: f64 = 20.0;
+
+/// Measures the runtime: requests a second from several submitting threads, and the latency it adds.
+///
+/// Callbacks: the host completes each request inside the call that starts it. Volume: 4 KiB reads of a null storage, with
+/// tickets. Baseline: requests are handed through one mutex and condition variable to a scheduling thread, as AGIOS does.
+/// All in one run, in turns.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Shorter runs.
+    #[arg(long)]
+    quick: bool,
+    /// Only these algorithms.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// Repetitions; medians count.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=101))]
+    repetitions: u32,
+}
+
+/// One way of handing over, with a number of submitting threads.
+#[derive(Serialize)]
+struct Cell {
+    what: &'static str,
+    policy: &'static str,
+    threads: usize,
+    requests_per_s: f64,
+    requests_per_s_range: [f64; 2],
+    /// To the baseline with as many threads, in the same repetition; median, and smallest and largest.
+    ratio_to_baseline: f64,
+    ratio_range: [f64; 2],
+}
+
+#[derive(Serialize)]
+struct Latency {
+    policy: &'static str,
+    /// Submitting one read with a ticket at a time, until the host is told: median, less that of calling the storage.
+    added_us: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    cells: Vec<Cell>,
+    latency: Vec<Latency>,
+    misses: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let names: Vec<&str> = match args.policy.is_empty() {
+        true => table().iter().map(|info| info.name).collect(),
+        false => args.policy.iter().map(String::as_str).collect(),
+    };
+    let policies = names.into_iter().map(PolicyConfig::parse).collect::<Result<Vec<_>, _>>()?;
+    let run_for = Duration::from_millis(if args.quick { 40 } else { 150 });
+    let cells = throughput(&policies, args.repetitions, run_for)?;
+    let direct = direct_latency_us()?;
+    let latency = policies
+        .iter()
+        .map(|policy| Ok(Latency { policy: policy.name(), added_us: latency_us(policy)? - direct }))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let misses = misses(&cells, &latency);
+    let report = Report { cells, latency, misses };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print(&report, args.repetitions);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A way of handing requests over, with its threads running.
+trait Path: Sync {
+    /// Hands a request over; its end is counted.
+    fn submit(&self, number: u64);
+    /// Ends seen so far.
+    fn ended(&self) -> u64;
+}
+
+/// The ways compared.
+const WAYS: [&str; 3] = ["baseline", "callbacks", "volume"];
+
+fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) -> anyhow::Result<Vec<Cell>> {
+    let runs = repetitions as usize * THREADS.len() * (policies.len() * 2 + 1);
+    let progress = ProgressBar::new(runs as u64);
+    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+    let mut rates: Vec<(&str, &'static str, usize, Vec<f64>)> = Vec::new();
+    for _ in 0..repetitions {
+        for threads in THREADS {
+            for way in WAYS {
+                let of_way = if way == WAYS[0] { &policies[..1] } else { policies };
+                for policy in of_way {
+                    let name = if way == WAYS[0] { "fifo" } else { policy.name() };
+                    progress.set_message(format!("{way} {name}"));
+                    let rate = match way {
+                        "baseline" => rate(&Baseline::start(), threads, run_for),
+                        "callbacks" => rate(&OverCallbacks::start(policy)?, threads, run_for),
+                        _ => rate(&OverVolume::start(policy)?, threads, run_for),
+                    };
+                    match rates.iter_mut().find(|(w, n, t, _)| (*w, *n, *t) == (way, name, threads)) {
+                        Some((.., list)) => list.push(rate),
+                        None => rates.push((way, name, threads, vec![rate])),
+                    }
+                    progress.inc(1);
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    Ok(cells(&rates))
+}
+
+fn cells(rates: &[(&'static str, &'static str, usize, Vec<f64>)]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (way, policy, threads, list) in rates {
+        let base = rates.iter().find(|(w, _, t, _)| (*w, t) == (WAYS[0], threads)).map_or(list, |(.., base)| base);
+        let mut ratios: Vec<f64> = list.iter().zip(base).map(|(rate, base)| rate / base).collect();
+        let mut list = list.clone();
+        let (ratio, ratio_range) = median(&mut ratios);
+        let (rate, range) = median(&mut list);
+        cells.push(Cell {
+            what: way,
+            policy,
+            threads: *threads,
+            requests_per_s: rate,
+            requests_per_s_range: range,
+            ratio_to_baseline: ratio,
+            ratio_range,
+        });
+    }
+    cells
+}
+
+fn median(values: &mut [f64]) -> (f64, [f64; 2]) {
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], [values[0], values[values.len() - 1]])
+}
+
+/// Requests a second that `threads` submit and see ended.
+fn rate(path: &impl Path, threads: usize, run_for: Duration) -> f64 {
+    let together = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        let submitters: Vec<_> = (0..threads)
+            .map(|thread| {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    let until = Instant::now() + run_for;
+                    let mut number = thread as u64;
+                    while Instant::now() < until {
+                        for _ in 0..64 {
+                            path.submit(number);
+                            number += threads as u64;
+                        }
+                    }
+                    number / threads as u64
+                })
+            })
+            .collect();
+        together.wait();
+        let start = Instant::now();
+        let submitted: u64 = submitters.into_iter().map(|s| s.join().expect("a submitter does not panic")).sum();
+        while path.ended() < submitted {
+            std::thread::yield_now();
+        }
+        submitted as f64 / start.elapsed().as_secs_f64()
+    })
+}
+
+fn request(number: u64) -> Request {
+    Request {
+        cookie: number,
+        file: FileId(number % FILES),
+        app: AppId((number % 4) as u32),
+        target: TargetId(0),
+        op: Op::Read,
+        offset: number / FILES * u64::from(BLOCK),
+        len: BLOCK,
+    }
+}
+
+/// Counts, a line of cache away from everything else.
+#[derive(Default)]
+#[repr(align(128))]
+struct Ended(AtomicU64);
+
+// ---- the three ways -----------------------------------------------------------------------------------------
+
+/// One mutex, one condition variable, one scheduling thread; first come, first served.
+struct Baseline {
+    shared: Arc<(Mutex<Waiting>, Condvar, Ended)>,
+    scheduler: Option<std::thread::JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    dispatched: u64,
+    stop: bool,
+}
+
+impl Baseline {
+    fn start() -> Baseline {
+        let shared: Arc<(Mutex<Waiting>, Condvar, Ended)> = Arc::default();
+        let scheduler = std::thread::spawn({
+            let shared = shared.clone();
+            move || {
+                let (lock, wake, ended) = &*shared;
+                let mut waiting = lock.lock().expect("no submitter panics");
+                loop {
+                    match waiting.requests.pop_front() {
+                        Some(request) => {
+                            waiting.dispatched += 1;
+                            drop(waiting);
+                            // The callback; its release takes the lock again.
+                            std::hint::black_box(request);
+                            waiting = lock.lock().expect("no submitter panics");
+                            waiting.dispatched -= 1;
+                            ended.0.fetch_add(1, Ordering::Relaxed);
+                            if waiting.requests.len() + 1 == CAPACITY {
+                                wake.notify_all();
+                            }
+                        }
+                        None if waiting.stop => return,
+                        None => waiting = wake.wait(waiting).expect("no submitter panics"),
+                    }
+                }
+            }
+        });
+        Baseline { shared, scheduler: Some(scheduler) }
+    }
+}
+
+impl Path for Baseline {
+    fn submit(&self, number: u64) {
+        let (lock, wake, _) = &*self.shared;
+        let mut waiting = lock.lock().expect("the scheduler does not panic");
+        while waiting.requests.len() >= CAPACITY {
+            waiting = wake.wait(waiting).expect("the scheduler does not panic");
+        }
+        waiting.requests.push_back(request(number));
+        drop(waiting);
+        wake.notify_one();
+    }
+
+    fn ended(&self) -> u64 {
+        self.shared.2.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Baseline {
+    fn drop(&mut self) {
+        if let Ok(mut waiting) = self.shared.0.lock() {
+            waiting.stop = true;
+        }
+        self.shared.1.notify_all();
+        if let Some(scheduler) = self.scheduler.take() {
+            let _ = scheduler.join();
+        }
+    }
+}
+
+/// Completes inside the call.
+#[derive(Default)]
+struct AtOnce(Ended);
+
+impl Executor for AtOnce {
+    fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
+        for part in batch.parts() {
+            completer.complete(part.id, Outcome::ok(part.request.len));
+        }
+        self.0.0.fetch_add(batch.requests() as u64, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self, _: &Request, _: usize, _: i32) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct OverCallbacks(Runtime<AtOnce>);
+
+impl OverCallbacks {
+    fn start(policy: &PolicyConfig) -> anyhow::Result<OverCallbacks> {
+        Ok(OverCallbacks(Runtime::start(Arc::default(), RuntimeConfig::new(policy.clone()))?))
+    }
+}
+
+impl Path for OverCallbacks {
+    fn submit(&self, number: u64) {
+        while let Err(SubmitError::Full(_)) = self.0.submit(0, request(number)) {}
+    }
+
+    fn ended(&self) -> u64 {
+        self.0.executor().0.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts what it is told.
+#[derive(Default)]
+struct Counting(Ended);
+
+impl Host for Counting {
+    type Ticket = ();
+    fn complete(&self, (): (), _: io::Result<Done<'_>>) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct OverVolume {
+    volume: Volume<Counting>,
+    host: Arc<Counting>,
+    files: Vec<sluice_storage::FileRef>,
+}
+
+impl OverVolume {
+    fn start(policy: &PolicyConfig) -> anyhow::Result<OverVolume> {
+        let storage: Arc<dyn Storage> = Arc::new(NullStorage::new(Layout::single(), 1 << 50));
+        let open = |n: u64| storage.open(&storage.lookup(&storage.root(), n.to_string().as_ref())?, libc::O_RDWR);
+        let files = (0..FILES).map(open).collect::<io::Result<_>>()?;
+        let host: Arc<Counting> = Arc::default();
+        let volume = Volume::start(storage.clone(), host.clone(), VolumeConfig::new(policy.clone()))?;
+        Ok(OverVolume { volume, host, files })
+    }
+}
+
+impl Path for OverVolume {
+    fn submit(&self, number: u64) {
+        let Request { offset, app, .. } = request(number);
+        self.volume.read(&self.files[(number % FILES) as usize], app, offset, BLOCK, ());
+    }
+
+    fn ended(&self) -> u64 {
+        self.host.0.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for OverVolume {
+    fn drop(&mut self) {
+        self.volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+    }
+}
+
+// ---- latency ------------------------------------------------------------------------------------------------
+
+const LATENCY_READS: u64 = 2_000;
+
+fn latency_us(policy: &PolicyConfig) -> anyhow::Result<f64> {
+    let path = OverVolume::start(policy)?;
+    let mut times: Vec<f64> = (0..LATENCY_READS)
+        .map(|number| {
+            let start = Instant::now();
+            path.submit(number);
+            while path.ended() <= number {
+                std::hint::spin_loop();
+            }
+            start.elapsed().as_nanos() as f64 / 1e3
+        })
+        .collect();
+    Ok(median(&mut times).0)
+}
+
+fn direct_latency_us() -> anyhow::Result<f64> {
+    let storage = NullStorage::new(Layout::single(), 1 << 50);
+    let file = storage.open(&storage.lookup(&storage.root(), "1".as_ref())?, libc::O_RDWR)?;
+    let mut memory = vec![0; BLOCK as usize];
+    let mut times = Vec::new();
+    for number in 0..LATENCY_READS {
+        let start = Instant::now();
+        storage.read(&file, 0, number * u64::from(BLOCK), &mut [io::IoSliceMut::new(&mut memory)])?;
+        times.push(start.elapsed().as_nanos() as f64 / 1e3);
+    }
+    Ok(median(&mut times).0)
+}
+
+// ---- the report ---------------------------------------------------------------------------------------------
+
+/// The bars are about two submitting threads and algorithms that do not wait.
+fn misses(cells: &[Cell], latency: &[Latency]) -> Vec<String> {
+    let waits = |policy: &str| table().iter().any(|info| info.name == policy && info.waits);
+    let mut misses = Vec::new();
+    for cell in cells.iter().filter(|cell| cell.threads == 2 && cell.what != WAYS[0] && !waits(cell.policy)) {
+        let place = format!("{}, {}, 2 threads", cell.what, cell.policy);
+        if cell.requests_per_s < BAR_PER_S {
+            misses.push(format!("{place}: {:.0} k requests/s, bar 1,000 k", cell.requests_per_s / 1e3));
+        }
+        if cell.ratio_to_baseline < BAR_RATIO {
+            misses.push(format!("{place}: {:.1} times the baseline, bar {BAR_RATIO}", cell.ratio_to_baseline));
+        }
+    }
+    for row in latency.iter().filter(|row| row.added_us >= BAR_LATENCY_US && !waits(row.policy)) {
+        misses.push(format!("{}: {:.1} us added at depth 1, bar {BAR_LATENCY_US}", row.policy, row.added_us));
+    }
+    misses
+}
+
+fn print(report: &Report, repetitions: u32) {
+    println!(
+        "thousand requests a second, and times the baseline with as many threads (median, smallest..largest of {repetitions})\n"
+    );
+    println!("{:<10} {:<7} {:>7} {:>9} {:>17} {:>9}", "what", "policy", "threads", "k/s", "range", "ratio");
+    let mut cells: Vec<&Cell> = report.cells.iter().collect();
+    let policy_at = |name: &str| table().iter().position(|info| info.name == name);
+    cells.sort_by_key(|c| (WAYS.iter().position(|w| *w == c.what), policy_at(c.policy), c.threads));
+    for cell in cells {
+        let [low, high] = cell.requests_per_s_range;
+        println!(
+            "{:<10} {:<7} {:>7} {:>9.0} {:>17} {:>9.1} ({:.1}..{:.1})",
+            cell.what,
+            cell.policy,
+            cell.threads,
+            cell.requests_per_s / 1e3,
+            format!("{:.0}..{:.0}", low / 1e3, high / 1e3),
+            cell.ratio_to_baseline,
+            cell.ratio_range[0],
+            cell.ratio_range[1],
+        );
+    }
+    println!("\nlatency added at depth 1, median, us:");
+    for row in &report.latency {
+        println!("  {:<7} {:>6.1}", row.policy, row.added_us);
+    }
+    println!(
+        "\nbars, for algorithms that do not wait, with 2 threads: 1,000 k requests/s, {BAR_RATIO} times the baseline, less than"
+    );
+    println!("{BAR_LATENCY_US} us added at depth 1");
+    if report.misses.is_empty() {
+        println!("all met");
+    } else {
+        println!("missed:");
+        report.misses.iter().for_each(|miss| println!("  {miss}"));
+    }
+}
