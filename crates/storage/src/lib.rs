@@ -47,6 +47,10 @@ pub trait OpenFile: Send + Sync + std::any::Any {
     /// The descriptor on which the target's bytes can be read and written with plain system calls (`preadv`, `pwritev`,
     /// io_uring) at the offsets given to [`Storage::read`] with the same effect, or `None` if the storage must do it.
     fn raw_fd(&self, target: usize) -> Option<RawFd>;
+    /// Reads and writes of this file never wait for a device, so that any thread may do them at any time.
+    fn never_waits(&self) -> bool {
+        false
+    }
 }
 
 /// Shared reference to a [`Node`].

@@ -40,6 +40,9 @@ impl OpenFile for Object {
     fn raw_fd(&self, _target: usize) -> Option<RawFd> {
         None
     }
+    fn never_waits(&self) -> bool {
+        true
+    }
 }
 
 impl NullStorage {

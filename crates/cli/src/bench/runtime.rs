@@ -11,23 +11,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const THREADS: [usize; 3] = [1, 2, 4];
 const BLOCK: u32 = 4_096;
-const FILES: u64 = 64;
-/// Requests of the baseline waiting at most, as many as the engine's default.
-const CAPACITY: usize = 32_768;
+const FILES_EACH: u64 = 16;
+/// Requests that a thread has outstanding at most: 1 for a server's thread that waits for its request, 64 for one that
+/// does not.
+const WINDOWS: [u64; 2] = [1, 64];
 const BAR_PER_S: f64 = 1e6;
 const BAR_RATIO: f64 = 5.0;
 const BAR_LATENCY_US: f64 = 20.0;
 
 /// Measures the runtime: requests a second from several submitting threads, and the latency it adds.
 ///
-/// Callbacks: the host completes each request inside the call that starts it. Volume: 4 KiB reads of a null storage, with
-/// tickets. Baseline: requests are handed through one mutex and condition variable to a scheduling thread, as AGIOS does.
-/// All in one run, in turns.
+/// Each thread has at most 1 or 64 requests outstanding (window). Callbacks: the host completes each request inside the call that starts
+/// it. Volume: 4 KiB reads of a null storage, with tickets. Baseline: requests are handed through one mutex and condition
+/// variable to a scheduling thread, as AGIOS does. All in one run, in turns.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON.
@@ -50,9 +52,10 @@ struct Cell {
     what: &'static str,
     policy: &'static str,
     threads: usize,
+    window: u64,
     requests_per_s: f64,
     requests_per_s_range: [f64; 2],
-    /// To the baseline with as many threads, in the same repetition; median, and smallest and largest.
+    /// To the baseline with as many threads and the same window, in the same repetition; median, smallest and largest.
     ratio_to_baseline: f64,
     ratio_range: [f64; 2],
 }
@@ -77,7 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => args.policy.iter().map(String::as_str).collect(),
     };
     let policies = names.into_iter().map(PolicyConfig::parse).collect::<Result<Vec<_>, _>>()?;
-    let run_for = Duration::from_millis(if args.quick { 40 } else { 150 });
+    let run_for = Duration::from_millis(if args.quick { 25 } else { 80 });
     let cells = throughput(&policies, args.repetitions, run_for)?;
     let direct = direct_latency_us()?;
     let latency = policies
@@ -96,35 +99,35 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// A way of handing requests over, with its threads running.
 trait Path: Sync {
-    /// Hands a request over; its end is counted.
-    fn submit(&self, number: u64);
-    /// Ends seen so far.
-    fn ended(&self) -> u64;
+    /// Hands over request `number` of a thread; its end is counted.
+    fn submit(&self, thread: usize, number: u64);
+    fn ended(&self) -> &Ended;
 }
 
 /// The ways compared.
 const WAYS: [&str; 3] = ["baseline", "callbacks", "volume"];
 
 fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) -> anyhow::Result<Vec<Cell>> {
-    let runs = repetitions as usize * THREADS.len() * (policies.len() * 2 + 1);
+    let runs = repetitions as usize * THREADS.len() * WINDOWS.len() * (policies.len() * 2 + 1);
     let progress = ProgressBar::new(runs as u64);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
-    let mut rates: Vec<(&str, &'static str, usize, Vec<f64>)> = Vec::new();
+    let mut rates: Vec<Rates> = Vec::new();
     for _ in 0..repetitions {
-        for threads in THREADS {
+        for (threads, window) in THREADS.into_iter().flat_map(|threads| WINDOWS.map(|window| (threads, window))) {
             for way in WAYS {
                 let of_way = if way == WAYS[0] { &policies[..1] } else { policies };
                 for policy in of_way {
                     let name = if way == WAYS[0] { "fifo" } else { policy.name() };
                     progress.set_message(format!("{way} {name}"));
                     let rate = match way {
-                        "baseline" => rate(&Baseline::start(), threads, run_for),
-                        "callbacks" => rate(&OverCallbacks::start(policy)?, threads, run_for),
-                        _ => rate(&OverVolume::start(policy)?, threads, run_for),
+                        "baseline" => rate(&Baseline::start(), threads, window, run_for),
+                        "callbacks" => rate(&OverCallbacks::start(policy)?, threads, window, run_for),
+                        _ => rate(&OverVolume::start(policy)?, threads, window, run_for),
                     };
-                    match rates.iter_mut().find(|(w, n, t, _)| (*w, *n, *t) == (way, name, threads)) {
-                        Some((.., list)) => list.push(rate),
-                        None => rates.push((way, name, threads, vec![rate])),
+                    let key = (way, name, threads, window);
+                    match rates.iter_mut().find(|r| r.key == key) {
+                        Some(rates) => rates.per_s.push(rate),
+                        None => rates.push(Rates { key, per_s: vec![rate] }),
                     }
                     progress.inc(1);
                 }
@@ -135,21 +138,30 @@ fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) ->
     Ok(cells(&rates))
 }
 
-fn cells(rates: &[(&'static str, &'static str, usize, Vec<f64>)]) -> Vec<Cell> {
+/// What was measured for one cell, repetition by repetition.
+struct Rates {
+    /// Way, policy, threads, window.
+    key: (&'static str, &'static str, usize, u64),
+    per_s: Vec<f64>,
+}
+
+fn cells(rates: &[Rates]) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (way, policy, threads, list) in rates {
-        let base = rates.iter().find(|(w, _, t, _)| (*w, t) == (WAYS[0], threads)).map_or(list, |(.., base)| base);
-        let mut ratios: Vec<f64> = list.iter().zip(base).map(|(rate, base)| rate / base).collect();
-        let mut list = list.clone();
-        let (ratio, ratio_range) = median(&mut ratios);
-        let (rate, range) = median(&mut list);
+    for Rates { key, per_s } in rates {
+        let (what, policy, threads, window) = *key;
+        let base = rates.iter().find(|r| (r.key.0, r.key.2, r.key.3) == (WAYS[0], threads, window));
+        let base = base.map_or(per_s, |base| &base.per_s);
+        let mut ratios: Vec<f64> = per_s.iter().zip(base).map(|(rate, base)| rate / base).collect();
+        let (ratio_to_baseline, ratio_range) = median(&mut ratios);
+        let (requests_per_s, requests_per_s_range) = median(&mut per_s.clone());
         cells.push(Cell {
-            what: way,
+            what,
             policy,
-            threads: *threads,
-            requests_per_s: rate,
-            requests_per_s_range: range,
-            ratio_to_baseline: ratio,
+            threads,
+            window,
+            requests_per_s,
+            requests_per_s_range,
+            ratio_to_baseline,
             ratio_range,
         });
     }
@@ -162,7 +174,7 @@ fn median(values: &mut [f64]) -> (f64, [f64; 2]) {
 }
 
 /// Requests a second that `threads` submit and see ended.
-fn rate(path: &impl Path, threads: usize, run_for: Duration) -> f64 {
+fn rate(path: &impl Path, threads: usize, window: u64, run_for: Duration) -> f64 {
     let together = Barrier::new(threads + 1);
     std::thread::scope(|scope| {
         let submitters: Vec<_> = (0..threads)
@@ -171,43 +183,91 @@ fn rate(path: &impl Path, threads: usize, run_for: Duration) -> f64 {
                 scope.spawn(move || {
                     together.wait();
                     let until = Instant::now() + run_for;
-                    let mut number = thread as u64;
+                    let mut number = 0_u64;
                     while Instant::now() < until {
                         for _ in 0..64 {
-                            path.submit(number);
-                            number += threads as u64;
+                            path.ended().wait_for(thread, (number + 1).saturating_sub(window));
+                            path.submit(thread, number);
+                            number += 1;
                         }
                     }
-                    number / threads as u64
+                    path.ended().wait_for(thread, number);
+                    number
                 })
             })
             .collect();
         together.wait();
         let start = Instant::now();
         let submitted: u64 = submitters.into_iter().map(|s| s.join().expect("a submitter does not panic")).sum();
-        while path.ended() < submitted {
-            std::thread::yield_now();
-        }
         submitted as f64 / start.elapsed().as_secs_f64()
     })
 }
 
-fn request(number: u64) -> Request {
+/// Threads have files of their own, which they read sequentially.
+fn request(thread: usize, number: u64) -> Request {
     Request {
-        cookie: number,
-        file: FileId(number % FILES),
-        app: AppId((number % 4) as u32),
+        cookie: cookie(thread, number),
+        file: FileId(file(thread, number)),
+        app: AppId(thread as u32),
         target: TargetId(0),
         op: Op::Read,
-        offset: number / FILES * u64::from(BLOCK),
+        offset: number / FILES_EACH * u64::from(BLOCK),
         len: BLOCK,
     }
 }
 
-/// Counts, a line of cache away from everything else.
+fn file(thread: usize, number: u64) -> u64 {
+    thread as u64 * FILES_EACH + number % FILES_EACH
+}
+
+fn cookie(thread: usize, number: u64) -> u64 {
+    (thread as u64) << 56 | number
+}
+
+/// Requests ended, by submitting thread, each count on a cache line of its own. A thread that waits sleeps, as a
+/// server's threads do.
+#[derive(Default)]
+struct Ended([Count; 4]);
+
 #[derive(Default)]
 #[repr(align(128))]
-struct Ended(AtomicU64);
+struct Count {
+    ended: AtomicU64,
+    /// What the thread waits for; 0 if it does not.
+    wanted: AtomicU64,
+    thread: OnceLock<Thread>,
+}
+
+impl Ended {
+    fn of(&self, thread: usize) -> u64 {
+        self.0[thread].ended.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until `wanted` requests of this thread have ended. Always called by the same thread.
+    fn wait_for(&self, thread: usize, wanted: u64) {
+        let count = &self.0[thread];
+        while self.of(thread) < wanted {
+            count.thread.get_or_init(std::thread::current);
+            count.wanted.store(wanted, Ordering::SeqCst);
+            if self.of(thread) < wanted {
+                std::thread::park();
+            }
+            count.wanted.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn count(&self, cookie: u64) {
+        let count = &self.0[(cookie >> 56) as usize];
+        let ended = count.ended.fetch_add(1, Ordering::SeqCst) + 1;
+        let wanted = count.wanted.load(Ordering::SeqCst);
+        if wanted != 0
+            && ended >= wanted
+            && let Some(thread) = count.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
 
 // ---- the three ways -----------------------------------------------------------------------------------------
 
@@ -241,10 +301,7 @@ impl Baseline {
                             std::hint::black_box(request);
                             waiting = lock.lock().expect("no submitter panics");
                             waiting.dispatched -= 1;
-                            ended.0.fetch_add(1, Ordering::Relaxed);
-                            if waiting.requests.len() + 1 == CAPACITY {
-                                wake.notify_all();
-                            }
+                            ended.count(request.cookie);
                         }
                         None if waiting.stop => return,
                         None => waiting = wake.wait(waiting).expect("no submitter panics"),
@@ -257,19 +314,14 @@ impl Baseline {
 }
 
 impl Path for Baseline {
-    fn submit(&self, number: u64) {
+    fn submit(&self, thread: usize, number: u64) {
         let (lock, wake, _) = &*self.shared;
-        let mut waiting = lock.lock().expect("the scheduler does not panic");
-        while waiting.requests.len() >= CAPACITY {
-            waiting = wake.wait(waiting).expect("the scheduler does not panic");
-        }
-        waiting.requests.push_back(request(number));
-        drop(waiting);
+        lock.lock().expect("the scheduler does not panic").requests.push_back(request(thread, number));
         wake.notify_one();
     }
 
-    fn ended(&self) -> u64 {
-        self.shared.2.0.load(Ordering::Relaxed)
+    fn ended(&self) -> &Ended {
+        &self.shared.2
     }
 }
 
@@ -293,12 +345,12 @@ impl Executor for AtOnce {
     fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
         for part in batch.parts() {
             completer.complete(part.id, Outcome::ok(part.request.len));
+            self.0.count(part.request.cookie);
         }
-        self.0.0.fetch_add(batch.requests() as u64, Ordering::Relaxed);
     }
 
-    fn cancelled(&self, _: &Request, _: usize, _: i32) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+    fn cancelled(&self, request: &Request, _: usize, _: i32) {
+        self.0.count(request.cookie);
     }
 }
 
@@ -311,12 +363,12 @@ impl OverCallbacks {
 }
 
 impl Path for OverCallbacks {
-    fn submit(&self, number: u64) {
-        while let Err(SubmitError::Full(_)) = self.0.submit(0, request(number)) {}
+    fn submit(&self, thread: usize, number: u64) {
+        while let Err(SubmitError::Full(_)) = self.0.submit(0, request(thread, number)) {}
     }
 
-    fn ended(&self) -> u64 {
-        self.0.executor().0.0.load(Ordering::Relaxed)
+    fn ended(&self) -> &Ended {
+        &self.0.executor().0
     }
 }
 
@@ -325,9 +377,9 @@ impl Path for OverCallbacks {
 struct Counting(Ended);
 
 impl Host for Counting {
-    type Ticket = ();
-    fn complete(&self, (): (), _: io::Result<Done<'_>>) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+    type Ticket = u64;
+    fn complete(&self, cookie: u64, _: io::Result<Done<'_>>) {
+        self.0.count(cookie);
     }
 }
 
@@ -341,7 +393,7 @@ impl OverVolume {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverVolume> {
         let storage: Arc<dyn Storage> = Arc::new(NullStorage::new(Layout::single(), 1 << 50));
         let open = |n: u64| storage.open(&storage.lookup(&storage.root(), n.to_string().as_ref())?, libc::O_RDWR);
-        let files = (0..FILES).map(open).collect::<io::Result<_>>()?;
+        let files = (0..4 * FILES_EACH).map(open).collect::<io::Result<_>>()?;
         let host: Arc<Counting> = Arc::default();
         let volume = Volume::start(storage.clone(), host.clone(), VolumeConfig::new(policy.clone()))?;
         Ok(OverVolume { volume, host, files })
@@ -349,13 +401,13 @@ impl OverVolume {
 }
 
 impl Path for OverVolume {
-    fn submit(&self, number: u64) {
-        let Request { offset, app, .. } = request(number);
-        self.volume.read(&self.files[(number % FILES) as usize], app, offset, BLOCK, ());
+    fn submit(&self, thread: usize, number: u64) {
+        let Request { offset, app, cookie, .. } = request(thread, number);
+        self.volume.read(&self.files[file(thread, number) as usize], app, offset, BLOCK, cookie);
     }
 
-    fn ended(&self) -> u64 {
-        self.host.0.0.load(Ordering::Relaxed)
+    fn ended(&self) -> &Ended {
+        &self.host.0
     }
 }
 
@@ -374,8 +426,8 @@ fn latency_us(policy: &PolicyConfig) -> anyhow::Result<f64> {
     let mut times: Vec<f64> = (0..LATENCY_READS)
         .map(|number| {
             let start = Instant::now();
-            path.submit(number);
-            while path.ended() <= number {
+            path.submit(0, number);
+            while path.ended().of(0) <= number {
                 std::hint::spin_loop();
             }
             start.elapsed().as_nanos() as f64 / 1e3
@@ -399,16 +451,18 @@ fn direct_latency_us() -> anyhow::Result<f64> {
 
 // ---- the report ---------------------------------------------------------------------------------------------
 
-/// The bars are about two submitting threads and algorithms that do not wait.
+/// The bars are about two submitting threads and algorithms that do not wait: the rate about threads that send on; the
+/// ratio about threads that wait for their request, so that the hand-over is what they wait for, and about callbacks, which
+/// do as little with a request as the baseline does.
 fn misses(cells: &[Cell], latency: &[Latency]) -> Vec<String> {
     let waits = |policy: &str| table().iter().any(|info| info.name == policy && info.waits);
     let mut misses = Vec::new();
     for cell in cells.iter().filter(|cell| cell.threads == 2 && cell.what != WAYS[0] && !waits(cell.policy)) {
-        let place = format!("{}, {}, 2 threads", cell.what, cell.policy);
-        if cell.requests_per_s < BAR_PER_S {
+        let place = format!("{}, {}, 2 threads, window {}", cell.what, cell.policy, cell.window);
+        if cell.window == WINDOWS[1] && cell.requests_per_s < BAR_PER_S {
             misses.push(format!("{place}: {:.0} k requests/s, bar 1,000 k", cell.requests_per_s / 1e3));
         }
-        if cell.ratio_to_baseline < BAR_RATIO {
+        if cell.window == WINDOWS[0] && cell.what == WAYS[1] && cell.ratio_to_baseline < BAR_RATIO {
             misses.push(format!("{place}: {:.1} times the baseline, bar {BAR_RATIO}", cell.ratio_to_baseline));
         }
     }
@@ -422,17 +476,22 @@ fn print(report: &Report, repetitions: u32) {
     println!(
         "thousand requests a second, and times the baseline with as many threads (median, smallest..largest of {repetitions})\n"
     );
-    println!("{:<10} {:<7} {:>7} {:>9} {:>17} {:>9}", "what", "policy", "threads", "k/s", "range", "ratio");
+    let head = ["what", "policy", "threads", "window", "k/s", "range", "ratio"];
+    println!(
+        "{:<10} {:<7} {:>7} {:>6} {:>9} {:>17} {:>9}",
+        head[0], head[1], head[2], head[3], head[4], head[5], head[6]
+    );
     let mut cells: Vec<&Cell> = report.cells.iter().collect();
     let policy_at = |name: &str| table().iter().position(|info| info.name == name);
-    cells.sort_by_key(|c| (WAYS.iter().position(|w| *w == c.what), policy_at(c.policy), c.threads));
+    cells.sort_by_key(|c| (WAYS.iter().position(|w| *w == c.what), policy_at(c.policy), c.window, c.threads));
     for cell in cells {
         let [low, high] = cell.requests_per_s_range;
         println!(
-            "{:<10} {:<7} {:>7} {:>9.0} {:>17} {:>9.1} ({:.1}..{:.1})",
+            "{:<10} {:<7} {:>7} {:>6} {:>9.0} {:>17} {:>9.1} ({:.1}..{:.1})",
             cell.what,
             cell.policy,
             cell.threads,
+            cell.window,
             cell.requests_per_s / 1e3,
             format!("{:.0}..{:.0}", low / 1e3, high / 1e3),
             cell.ratio_to_baseline,

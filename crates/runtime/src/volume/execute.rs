@@ -154,6 +154,10 @@ impl<H: Host> Inner<H> {
                     self.counts.caller.fetch_add(1, Ordering::Relaxed);
                     self.execute(job, true);
                 }
+                Caller::Submitter { .. } if self.inline && self.never_waits(&job.parts[0]) => {
+                    self.counts.caller.fetch_add(1, Ordering::Relaxed);
+                    self.execute(job, true);
+                }
                 Caller::Submitter { .. } if self.inline => {
                     if let Some(job) = self.try_cached(job) {
                         self.hand_over(job);
@@ -169,6 +173,11 @@ impl<H: Host> Inner<H> {
         // Where there is more than one job, the others should not wait for this one.
         let own = self.inline && !more && job.parts.iter().all(|part| of_cookie(part.request.cookie).0 == slot);
         own && (waits || (bypass && self.raw_fd(&job.parts[0]).is_some()))
+    }
+
+    fn never_waits(&self, part: &Part) -> bool {
+        let state = self.ops.slot(of_cookie(part.request.cookie).0).state.lock();
+        state.file.as_ref().is_some_and(|file| file.never_waits())
     }
 
     fn raw_fd(&self, part: &Part) -> Option<std::os::fd::RawFd> {

@@ -5,7 +5,8 @@
 //! and by `request_bytes_max`. Each piece is a request to the engine of its target. A dispatched batch becomes a *job* of
 //! the thread that drove the engine, which after giving the engine up (never while it holds it) decides:
 //!
-//! 1. *here*: the policy passes everything through, or the caller waits anyway, and the job is the caller's own request;
+//! 1. *here*: the storage never waits; or the policy passes everything through, or the caller waits anyway, and the job
+//!    is the caller's own request;
 //! 2. *here, if it is in the page cache*: `preadv2(RWF_NOWAIT)`;
 //! 3. the ring (io_uring), or a worker thread.
 //!
@@ -412,7 +413,7 @@ impl<H: Host> Volume<H> {
                 offset,
                 len,
             };
-            self.submit(request);
+            self.submit(request, what.file.never_waits());
         }
         let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
         if outermost {
@@ -457,10 +458,11 @@ impl<H: Host> Volume<H> {
         slot.expect("waited for it")
     }
 
-    fn submit(&self, request: Request) {
+    /// `anywhere`: it does not matter which thread executes the request.
+    fn submit(&self, request: Request, anywhere: bool) {
         let shard = if self.shared { 0 } else { request.target.0 as usize };
         loop {
-            let submitted = match self.runtime.bypasses_queue(shard) {
+            let submitted = match self.runtime.bypasses_queue(shard) && !anywhere {
                 true => self.runtime.try_submit_here(shard, request),
                 false => self.runtime.try_submit(shard, request),
             };
