@@ -33,3 +33,10 @@ pub use policy::{ConfigError, PolicyConfig};
 pub use queues::{Queues, Run, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};
 pub use stats::{AppCounts, Counters, OpCounts, Stats};
+
+// The conformance suite again, from inside the crate, where the table has the template for new policies, too.
+#[cfg(test)]
+extern crate self as sluice_core;
+#[cfg(test)]
+#[path = "../tests/conformance.rs"]
+mod conformance;

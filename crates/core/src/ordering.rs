@@ -72,10 +72,20 @@ impl Queues {
         self.attach(slot, blocker);
     }
 
+    /// Keeps the list of those behind `blocker` in order of submission, the latest in front: a new request goes in front
+    /// at once; only one that was attached to another before may have to pass some.
     fn attach(&mut self, slot: Slot, blocker: Slot) {
-        let first = std::mem::replace(&mut self.entries[blocker as usize].waiters, slot);
+        let number = self.entries[slot as usize].since;
+        let (mut before, mut at) = (NIL, self.entries[blocker as usize].waiters);
+        while at != NIL && self.entries[at as usize].since > number {
+            (before, at) = (at, self.entries[at as usize].link);
+        }
         let entry = &mut self.entries[slot as usize];
-        (entry.link, entry.blocker) = (first, blocker);
+        (entry.link, entry.blocker) = (at, blocker);
+        match before {
+            NIL => self.entries[blocker as usize].waiters = slot,
+            before => self.entries[before as usize].link = slot,
+        }
     }
 
     /// Takes a blocked request out; it is then in no tree. O(requests attached to the same one).
@@ -102,7 +112,7 @@ impl Queues {
 
     /// Takes the requests attached to `slot` off it and returns the first in order of submission; follow `link`.
     pub(crate) fn take_waiters(&mut self, slot: Slot) -> Slot {
-        // Attached in front, so the list has to be turned round.
+        // The latest is in front, so the list has to be turned round.
         let mut at = std::mem::replace(&mut self.entries[slot as usize].waiters, NIL);
         let mut turned = NIL;
         while at != NIL {

@@ -34,8 +34,9 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
 #[derive(Debug)]
 struct ServerWindows {
     window_ns: u64,
-    /// Windows are counted from this one, so that a window and an application share one word of the key. Moves up
-    /// whenever nothing is queued; 2^32 windows of at least 1 ms without such a moment are 49 days.
+    /// Windows are counted from this one, so that a window and an application share one word of the key. Set whenever
+    /// nothing is queued, 2^31 windows back (of at least 1 ms: 24 days), as requests that were held back for ordering
+    /// safety come late.
     base: u64,
     /// Queued requests by (window, application) and order of arrival.
     order: IndexedHeap<(u64, u64)>,
@@ -45,7 +46,7 @@ impl Policy for ServerWindows {
     fn enqueue(&mut self, _: Time, slot: Slot, queues: &Queues) {
         let window = queues.arrived(slot).0 / self.window_ns;
         if self.order.peek().is_none() {
-            self.base = window;
+            self.base = window.saturating_sub(1 << 31);
         }
         let window = window.saturating_sub(self.base).min(u32::MAX.into());
         self.order.set(slot, (window << 32 | u64::from(queues.app(slot).0), queues.place(slot)));
