@@ -188,3 +188,52 @@ fn what_was_synced_is_there_after_a_kill() {
     }
     again.unmount();
 }
+
+/// Kills the server of a striped volume while a program creates, writes, renames and removes files, at moments that
+/// depend on how far it got. Afterwards the volume mounts, what was synced is there, and a check finds nothing wrong.
+#[test]
+fn a_striped_volume_survives_kills() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let targets = ["t0", "t1", "t2"].map(|name| place.make(name).to_str().unwrap().to_owned());
+    let with_targets = |first: &[&str], last: &[&str]| -> Vec<String> {
+        let targets = targets.iter().flat_map(|target| ["--target".to_owned(), target.clone()]);
+        let own = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
+        own(first).into_iter().chain(targets).chain(own(last)).collect()
+    };
+    let run_with = |args: Vec<String>| place.good(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let synced = place.path("synced");
+    fs::write(&synced, "").unwrap();
+    for (round, after) in [3_usize, 8, 15].into_iter().enumerate() {
+        run_with(with_targets(&["mount", "--daemon", "--log", "@log", "--stripe", "4K"], &["@mnt"]));
+        let script = format!(
+            "n=0; while :; do n=$((n + 1)); f=r{round}-$n
+             head -c $((n * 3000)) /dev/zero | tr '\\0' x > $f.new && sync $f.new && mv $f.new $f && sync . && echo $f $((n * 3000)) >> {} || exit 1
+             mkdir d$n && touch d$n/a && rm -r d$n || exit 1; done",
+            synced.display()
+        );
+        let mut program = Command::new("bash")
+            .args(["-ec", &script])
+            .current_dir(place.path("mnt"))
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = place.status()["pid"].as_i64().unwrap();
+        let goal = common::lines(&synced).len() + after;
+        eventually("some files are synced", || common::lines(&synced).len() >= goal);
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        assert!(!program.wait().unwrap().success(), "the mount is gone");
+    }
+    run_with(with_targets(&["mount", "--daemon", "--log", "@log"], &["@mnt"]));
+    for line in common::lines(&synced) {
+        let (name, size) = line.split_once(' ').unwrap();
+        let data = fs::read(place.path("mnt").join(name)).unwrap();
+        assert_eq!(data.len().to_string(), size, "{name}");
+        assert!(data.iter().all(|byte| *byte == b'x'), "{name}");
+    }
+    unmount(&place);
+    run_with(with_targets(&["check"], &[]));
+}

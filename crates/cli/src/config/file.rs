@@ -191,6 +191,8 @@ mod tests {
         assert_eq!(settings.source.take().unwrap(), Path::new("/scratch"));
         assert!(settings.mountpoint.take().is_some() && settings.log.take().is_some());
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
+        // Not given, it is that of the volume.
+        assert_eq!(settings.stripe.take(), Some(sluice_storage::striped::DEFAULT_STRIPE));
         // These depend on who mounts.
         settings.mount.allow_other = default.mount.allow_other;
         settings.targets = Vec::new();

@@ -53,7 +53,7 @@ keys! {
     }
     "volume" {
         "targets" => |s, v| s.targets = v.paths()?;
-        "stripe" => |s, v| s.stripe = v.bytes(1, 1 << 40)?;
+        "stripe" => |s, v| s.stripe = Some(v.bytes(1, 1 << 40)?);
         "direct" => |s, v| s.direct = v.flag()?;
     }
     "device" {

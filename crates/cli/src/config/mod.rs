@@ -15,13 +15,13 @@ pub(crate) use value::show_bytes;
 
 use crate::suggest;
 
-/// The algorithm of a mount that names none: the best all-rounder of those measured.
-pub(crate) const DEFAULT_POLICY: &str = "to-agg";
-/// Stripe size of new volumes in bytes.
-const DEFAULT_STRIPE: u64 = 64 << 10;
-/// Batches in flight for each hard disk: one being served, and one for the disk to choose while the first ends. More would
-/// be ordered by the disk, not by the algorithm.
-const DISK_IN_FLIGHT: u32 = 2;
+/// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
+pub(crate) const DEFAULT_POLICY: &str = "hbrr";
+/// Batches in flight for each hard disk. A disk orders what it has by the position of its arm better than anybody else
+/// can, so it gets some to choose from; what waits behind these is aggregated and ordered by the algorithm. With 2,
+/// `sluice demo --in-flight 2` shows algorithms that do not aggregate far behind the disk's own queue; from 8 to 16 little
+/// is left to aggregate.
+const DISK_IN_FLIGHT: u32 = 8;
 
 /// What the storage's devices are like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     pub(crate) mount: MountOptions,
     /// Directories of a striped volume; empty for a plain directory.
     pub(crate) targets: Vec<PathBuf>,
-    pub(crate) stripe: u64,
+    pub(crate) stripe: Option<u64>,
     pub(crate) direct: bool,
     /// Model of the emulated devices.
     pub(crate) emulate: Option<String>,
@@ -67,7 +67,7 @@ impl Default for Settings {
             mountpoint: None,
             mount: MountOptions::default(),
             targets: Vec::new(),
-            stripe: DEFAULT_STRIPE,
+            stripe: None,
             direct: false,
             emulate: None,
             seed: 1,

@@ -64,7 +64,7 @@ impl Bed {
             tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
         disks.iter().try_for_each(std::fs::create_dir)?;
-        let options = StripedOptions { stripe: STRIPE, direct: false };
+        let options = StripedOptions { stripe: Some(STRIPE), direct: false };
         let plain: Arc<dyn Storage> = Arc::new(StripedStorage::create_or_open(&disks, options)?);
         let storage: Arc<dyn Storage> = Arc::new(Emulated::new(plain.clone(), MODEL, seed)?);
         let mut config = VolumeConfig::default();

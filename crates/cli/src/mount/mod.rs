@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// Directory of a striped volume; give all of them, in their order. Empty directories become a new volume
     #[arg(short, long, value_name = "DIR", help_heading = "Storage")]
     target: Vec<PathBuf>,
-    /// Stripe size of the volume, fixed when it is made [default: 64K]
+    /// Stripe size of a new volume, 64K if not given; one that is there has its own
     #[arg(long, value_name = "BYTES", help_heading = "Storage")]
     stripe: Option<String>,
     /// Bypass the page cache below the mount (O_DIRECT)

@@ -48,7 +48,7 @@ impl Report {
 /// # Errors
 /// As [`StripedStorage::create_or_open`], and errors reading the directories.
 pub fn check(dirs: &[PathBuf], repair: bool) -> Result<Report, StripedError> {
-    let storage = StripedStorage::assemble(dirs, None, false)?;
+    let storage = StripedStorage::assemble(dirs, false, None, false)?;
     let mut report = Report::default();
     walk(&storage, &storage.root(), Path::new(""), repair, &mut report).map_err(volume::at(&dirs[0]))?;
     Ok(report)

@@ -47,11 +47,14 @@ pub use check::{Finding, Report, check};
 use journal::{Intent, Journal};
 pub use volume::StripedError;
 
+/// Stripe size of new volumes, in bytes.
+pub const DEFAULT_STRIPE: u64 = 64 << 10;
+
 /// How a volume is striped, fixed when it is made, and how its I/O is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripedOptions {
-    /// Stripe size in bytes.
-    pub stripe: u64,
+    /// Stripe size in bytes. `None`: the volume's own; [`DEFAULT_STRIPE`] for a new one.
+    pub stripe: Option<u64>,
     /// As [`PosixOptions::direct`]. Stripes should then be a multiple of 4096 bytes.
     pub direct: bool,
 }
@@ -128,11 +131,16 @@ impl StripedStorage {
     /// # Errors
     /// Anything that does not fit together. Nothing is changed then.
     pub fn create_or_open(dirs: &[PathBuf], options: StripedOptions) -> Result<StripedStorage, StripedError> {
-        StripedStorage::assemble(dirs, Some(options.stripe), options.direct)
+        StripedStorage::assemble(dirs, true, options.stripe, options.direct)
     }
 
-    fn assemble(dirs: &[PathBuf], stripe: Option<u64>, direct: bool) -> Result<StripedStorage, StripedError> {
-        let (volume, locks) = volume::claim(dirs, stripe)?;
+    fn assemble(
+        dirs: &[PathBuf],
+        create: bool,
+        stripe: Option<u64>,
+        direct: bool,
+    ) -> Result<StripedStorage, StripedError> {
+        let (volume, locks) = volume::claim(dirs, create, stripe)?;
         let open = |dir: &PathBuf| PosixStorage::open(dir, PosixOptions { direct }).map_err(volume::at(dir));
         let targets = dirs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let pieces = targets.iter().map(|target| Some(target.root())).collect();

@@ -20,7 +20,7 @@ impl Volume {
     }
 
     fn open(&self, stripe: u64) -> Result<StripedStorage, StripedError> {
-        StripedStorage::create_or_open(&self.dirs, StripedOptions { stripe, direct: false })
+        StripedStorage::create_or_open(&self.dirs, StripedOptions { stripe: Some(stripe), direct: false })
     }
 }
 
@@ -250,7 +250,9 @@ fn wrong_targets_are_refused() {
     drop(other.open(4096).unwrap());
     let open = |dirs: &[&PathBuf], stripe| {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| (*dir).clone()).collect();
-        StripedStorage::create_or_open(&dirs, StripedOptions { stripe, direct: false }).err().expect("refused")
+        StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(stripe), direct: false })
+            .err()
+            .expect("refused")
     };
     let [a, b, c] = &volume.dirs[..] else { unreachable!() };
     assert!(matches!(open(&[], 4096), StripedError::NoTargets));

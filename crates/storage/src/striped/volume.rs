@@ -186,7 +186,7 @@ impl Volume {
 
 /// Checks that the directories are the targets of one volume, in order, making the volume if they are all empty.
 /// Returns the volume and the locks that keep it from being opened twice. Without a `stripe` only opens.
-pub(super) fn claim(dirs: &[PathBuf], stripe: Option<u64>) -> Result<(Volume, Vec<File>), StripedError> {
+pub(super) fn claim(dirs: &[PathBuf], create: bool, stripe: Option<u64>) -> Result<(Volume, Vec<File>), StripedError> {
     if dirs.is_empty() {
         return Err(StripedError::NoTargets);
     }
@@ -219,7 +219,10 @@ pub(super) fn claim(dirs: &[PathBuf], stripe: Option<u64>) -> Result<(Volume, Ve
                 });
             }
         }
-        let Some(stripe) = stripe else { return Err(StripedError::Missing { dir: dirs[0].clone() }) };
+        if !create {
+            return Err(StripedError::Missing { dir: dirs[0].clone() });
+        }
+        let stripe = stripe.unwrap_or(super::DEFAULT_STRIPE);
         let random = Path::new("/proc/sys/kernel/random/uuid");
         let id = fs::read_to_string(random).map_err(at(random))?.trim().to_owned();
         for (index, dir) in dirs.iter().enumerate().rev() {
