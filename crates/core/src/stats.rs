@@ -1,7 +1,8 @@
 //! What the engine saw: totals since the start, and the same for windows of fixed length.
 
+use crate::engine::EngineConfig;
 use crate::histogram::Histogram;
-use crate::request::{AppId, Op, Time};
+use crate::request::{AppId, Op, Outcome, Request, Time};
 
 /// Requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,8 +235,34 @@ impl Stats {
         self.recent_app = (AppId(0), usize::MAX);
     }
 
-    /// Ends the window if it is over. The engine calls it at every event; O(`apps_max`) when a window ends, else O(1).
-    pub(crate) fn roll(&mut self, now: Time) {
+    /// Empty statistics for requests that a driver executes without the engine that has these settings
+    /// ([`Engine::lets_pass`](crate::Engine::lets_pass)). `start`: that of the engine's own, so that windows agree.
+    #[must_use]
+    pub fn beside(config: &EngineConfig, start: Time) -> Stats {
+        Stats::new(start, config.window_ns, config.apps_max)
+    }
+
+    /// Counts a request that was executed without an engine, from `start` to `end`.
+    pub fn count_passed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
+        self.roll(end);
+        self.submitted(request.op, 0);
+        self.waited(0);
+        self.dispatched(1, false);
+        let took_ns = end.since(start);
+        let done = Completion {
+            op: request.op,
+            app: request.app,
+            bytes: outcome.bytes.min(request.len),
+            error: outcome.error != 0,
+            service_ns: took_ns,
+            latency_ns: took_ns,
+        };
+        self.completed(end, &done);
+    }
+
+    /// Ends the windows that are over at `now`. The engine does so at every event; in a copy of its statistics, a window
+    /// may have ended since. O(`apps_max`) when a window ends, else O(1).
+    pub fn roll(&mut self, now: Time) {
         let elapsed = now.since(self.window.start);
         if elapsed < self.window_ns {
             return;

@@ -313,6 +313,11 @@ impl<X: Executor> Runtime<X> {
         self.shards[shard].0.bypass.load(Ordering::Relaxed)
     }
 
+    /// See [`Engine::lets_pass`].
+    pub(crate) fn lets_pass(&self, shard: usize) -> bool {
+        self.shards[shard].0.lets_pass.load(Ordering::Relaxed)
+    }
+
     /// Copies the state of all shards.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {

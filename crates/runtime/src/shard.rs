@@ -54,6 +54,7 @@ pub(crate) struct Shard {
     deadline: AtomicU64,
     /// The policy passes every request through at once.
     pub(crate) bypass: AtomicBool,
+    pub(crate) lets_pass: AtomicBool,
     by_caller: bool,
     pub(crate) bell: Arc<Bell>,
     gate: Gate,
@@ -101,6 +102,7 @@ impl Shard {
         bell: Arc<Bell>,
     ) -> Shard {
         let bypass = AtomicBool::new(engine.bypasses_queue());
+        let lets_pass = AtomicBool::new(engine.lets_pass());
         let owner = Owner { engine, batch: Batch::new(), held: None, failing: None, stale: 0 };
         Shard {
             index,
@@ -114,6 +116,7 @@ impl Shard {
             closed: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             bypass,
+            lets_pass,
             by_caller,
             bell,
             gate: Gate::default(),
@@ -261,6 +264,7 @@ impl Shard {
         let mut owner = self.owner.lock();
         let result = action(&mut owner);
         self.bypass.store(owner.engine.bypasses_queue(), Ordering::Relaxed);
+        self.lets_pass.store(owner.engine.lets_pass(), Ordering::Relaxed);
         let idle = self.turn(&mut owner, completer, &mut budget);
         drop(owner);
         if !self.is_settled(idle) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use parking_lot::RwLock;
-use sluice_core::{AppCounts, AppId, Counters, Stats, Time};
+use sluice_core::{AppCounts, AppId, Counters, Time};
 use sluice_fuse::MountHandle;
 use sluice_runtime::{ShardSnapshot, VolumeSnapshot};
 
@@ -193,8 +193,7 @@ fn answer(served: &Served, command: Command) -> Reply {
 fn status(served: &Served) -> Status {
     let handle = &served.handle;
     let snapshot = handle.volume().snapshot();
-    let at = snapshot.runtime.at;
-    let recent = recent(&snapshot.runtime.shards, at, served.window_ns);
+    let recent = recent(&snapshot.runtime.shards, snapshot.runtime.at);
     let total = snapshot.runtime.total.total();
     let window_s = served.window_ns as f64 / 1e9;
     let name = |app: Option<AppId>| app.map_or_else(|| "others".to_owned(), |app| handle.app_name(app));
@@ -220,7 +219,7 @@ fn status(served: &Served) -> Status {
         in_flight_max: served.in_flight_max,
         workers: snapshot.workers.clone(),
         queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),
-        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum(),
+        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.passing,
         known_objects: handle.known_objects(),
         recent: Flow::of(&recent, window_s),
         total: Flow::of(&total, served.started.elapsed().as_secs_f64()),
@@ -243,20 +242,15 @@ fn notes(snapshot: &VolumeSnapshot) -> Vec<String> {
 }
 
 /// The counters of the last window that has ended, over all engines. Engines look at the clock only when something
-/// happens, so one that is idle still holds what is long past.
-fn recent(shards: &[ShardSnapshot], at: Time, window_ns: u64) -> Counters {
+/// happens, so one that is idle may still hold what is long past.
+fn recent(shards: &[ShardSnapshot], at: Time) -> Counters {
     let mut sum = Counters::default();
-    shards.iter().filter_map(|shard| last_window(&shard.stats, at, window_ns)).for_each(|window| sum.merge(window));
-    sum
-}
-
-fn last_window(stats: &Stats, at: Time, window_ns: u64) -> Option<&Counters> {
-    let (current, last) = (stats.current_window(), stats.last_window());
-    match at.since(current.start) / window_ns {
-        0 => (last.start.after(window_ns) == current.start).then_some(last),
-        1 => Some(current),
-        _ => None,
+    for shard in shards {
+        let mut stats = shard.stats.clone();
+        stats.roll(at);
+        sum.merge(stats.last_window());
     }
+    sum
 }
 
 #[cfg(test)]

@@ -345,6 +345,14 @@ impl Engine {
         self.bypasses_queue
     }
 
+    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::beside`]),
+    /// provided that no request is outstanding which it could overlap: the algorithm lets every request through at once,
+    /// and nobody wants to hear of each one.
+    #[must_use]
+    pub fn lets_pass(&self) -> bool {
+        self.bypasses_queue && self.prediction.is_none() && !self.events.on()
+    }
+
     /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
     #[must_use]
     pub fn queued(&self) -> u32 {

@@ -280,6 +280,28 @@ impl<H: Host> Inner<H> {
         })
     }
 
+    /// Executes a request that is a whole operation, on this thread.
+    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Raw) -> io::Result<usize> {
+        let mut done = 0;
+        loop {
+            let mut rest = [memory.part(done, memory.len() - done)];
+            match self.call(file, request, &mut rest, request.offset + done as u64) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What was moved before an error counts; the error comes with the next request.
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+                // Neither progress nor an error: do not try for ever.
+                Ok(0) if request.op == Op::Write => return if done > 0 { Ok(done) } else { Err(Errno::IO.into()) },
+                // A storage that claims more is wrong, but must not harm its neighbours.
+                Ok(moved) => done = memory.len().min(done + moved),
+            }
+            // A short read is the end of the file.
+            if request.op == Op::Read || done == memory.len() {
+                return Ok(done);
+            }
+        }
+    }
+
     /// Memory of the parts from `from` on that one call can do.
     pub(super) fn gather(&self, job: &[Part], from: usize, lender: bool, parts: &mut Vec<Raw>) -> Run {
         parts.clear();

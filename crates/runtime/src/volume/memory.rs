@@ -38,6 +38,10 @@ impl Buffer {
         Layout::from_size_align(size, PAGE).expect("a request's size, rounded up to pages")
     }
 
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// The first `len` bytes.
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.size);

@@ -10,6 +10,8 @@
 //! 2. *here, if it is in the page cache*: `preadv2(RWF_NOWAIT)`;
 //! 3. the ring (io_uring), or a worker thread.
 //!
+//! Where the policy passes everything through and there is one target, a request may even go by the engine; see `lane`.
+//!
 //! A worker that completed a job drives the engine and goes on with what became dispatchable by it. When the last piece
 //! has ended, the thread that ended it puts the result together and tells the host.
 //!
@@ -26,6 +28,7 @@ use sluice_storage::{FileRef, Layout, Storage};
 
 mod execute;
 mod job;
+mod lane;
 mod memory;
 mod ops;
 mod ring;
@@ -34,6 +37,7 @@ mod workers;
 
 use self::execute::{Caller, Counts, Inner};
 use self::job::{Inside, thread_token};
+use self::lane::Lane;
 use self::memory::{Buffers, Raw};
 use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
 use self::ring::Ring;
@@ -162,6 +166,8 @@ pub struct VolumeSnapshot {
     pub by_ring: u64,
     /// Logical requests outstanding.
     pub outstanding: usize,
+    /// Of these, the ones that callers execute without any engine.
+    pub passing: u32,
     /// Bytes of memory set aside for them.
     pub buffer_bytes: u64,
 }
@@ -175,6 +181,9 @@ pub struct Volume<H: Host> {
     piece_max: u64,
     in_flight_default: u32,
     workers: String,
+    /// `None` where requests cannot go by the engine.
+    lane: Option<Lane>,
+    strict: bool,
 }
 
 impl<H: Host> Volume<H> {
@@ -203,6 +212,8 @@ impl<H: Host> Volume<H> {
                 Err(error) => (None, format!("threads (io_uring: {error})")),
             },
         };
+        let has_lane = targets == 1 && config.inline && config.driving == Driving::Caller;
+        let engine_config = engine.clone();
         let inner = Arc::new_cyclic(|me| Inner {
             storage,
             host,
@@ -231,13 +242,17 @@ impl<H: Host> Volume<H> {
                 name: "sluice".to_owned(),
             },
         );
+        let runtime = runtime.inspect_err(|_| inner.workers.stop())?;
+        let lane = has_lane.then(|| Lane::new(&engine_config, runtime.snapshot().total.total().start));
         let volume = Volume {
-            runtime: runtime.inspect_err(|_| inner.workers.stop())?,
+            runtime,
             layout,
             shared,
             piece_max: u64::from(config.request_bytes_max.max(1)),
             in_flight_default,
             workers,
+            lane,
+            strict: engine_config.ordering == sluice_core::Ordering::Strict,
             inner,
         };
         if let Some(ring) = &volume.inner.ring {
@@ -250,6 +265,9 @@ impl<H: Host> Volume<H> {
     /// full.
     pub fn read(&self, file: &FileRef, app: AppId, offset: u64, len: u32, ticket: H::Ticket) {
         let what = What { file, app, op: Op::Read, offset, len: len as usize };
+        if let Some(passing) = self.passing(&what) {
+            return self.pass_read(&what, passing, ticket);
+        }
         self.run(&what, None, Waiter::Ticket(ticket));
     }
 
@@ -257,6 +275,11 @@ impl<H: Host> Volume<H> {
     /// The data is copied only if the request cannot be executed within the call.
     pub fn write(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8], ticket: H::Ticket) {
         let what = What { file, app, op: Op::Write, offset, len: data.len() };
+        if let Some(passing) = self.passing(&what) {
+            let result = self.pass(&what, Raw::of(data), &passing);
+            self.passed(passing, ticket, result.map(Done::Written));
+            return;
+        }
         self.run(&what, Some(Raw::of(data)), Waiter::Ticket(ticket));
     }
 
@@ -266,6 +289,9 @@ impl<H: Host> Volume<H> {
     /// The storage's, if nothing was read before it.
     pub fn read_at(&self, file: &FileRef, app: AppId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let what = What { file, app, op: Op::Read, offset, len: buffer.len() };
+        if let Some(passing) = self.passing(&what) {
+            return self.pass(&what, Raw::of_mut(buffer), &passing);
+        }
         self.run(&what, Some(Raw::of_mut(buffer)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
     }
 
@@ -275,12 +301,20 @@ impl<H: Host> Volume<H> {
     /// The storage's, if nothing was written before it.
     pub fn write_at(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8]) -> io::Result<usize> {
         let what = What { file, app, op: Op::Write, offset, len: data.len() };
+        if let Some(passing) = self.passing(&what) {
+            return self.pass(&what, Raw::of(data), &passing);
+        }
         self.run(&what, Some(Raw::of(data)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
     }
 
     /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
     /// Not from inside [`Host::complete`].
     pub fn wait_idle(&self, file: &FileRef) {
+        if let Some(lane) = &self.lane {
+            lane.close();
+            lane.wait_empty();
+            lane.open();
+        }
         self.inner.ops.wait_idle(Some(file.id()));
     }
 
@@ -324,16 +358,24 @@ impl<H: Host> Volume<H> {
     #[must_use]
     pub fn snapshot(&self) -> VolumeSnapshot {
         let inner = &self.inner;
+        let passing = self.lane.as_ref().map_or(0, Lane::inside);
+        let mut runtime = self.settled(|| self.runtime.snapshot());
+        if let Some(lane) = &self.lane {
+            // There is one shard: it is the total.
+            lane.add_to(runtime.at, &mut runtime.total);
+            runtime.shards[0].stats = runtime.total.clone();
+        }
         VolumeSnapshot {
-            runtime: self.settled(|| self.runtime.snapshot()),
+            runtime,
             storage: inner.storage.describe(),
             emulated: inner.storage.emulated(),
             workers: self.workers.clone(),
             threads: inner.workers.threads(),
-            by_caller: inner.counts.caller.load(Ordering::Relaxed),
+            by_caller: inner.counts.caller.load(Ordering::Relaxed) + self.lane.as_ref().map_or(0, Lane::passed),
             by_threads: inner.counts.threads.load(Ordering::Relaxed),
             by_ring: inner.counts.ring.load(Ordering::Relaxed),
-            outstanding: inner.ops.outstanding(),
+            outstanding: inner.ops.outstanding() + passing as usize,
+            passing,
             buffer_bytes: inner.ops.bytes(),
         }
     }
@@ -347,6 +389,11 @@ impl<H: Host> Volume<H> {
     /// Ends the volume: what was accepted is executed or failed, and every host was told when this returns. Requests after
     /// it fail with `ESHUTDOWN`. Not from inside [`Host::complete`].
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
+        if let Some(lane) = &self.lane {
+            // For good: from now on the runtime answers.
+            lane.close();
+            lane.wait_empty();
+        }
         let mut report = self.settled(|| self.runtime.shutdown(how));
         // The storage returns from every call, so what is in flight ends.
         self.inner.ops.wait_idle(None);
@@ -375,8 +422,7 @@ impl<H: Host> Volume<H> {
     fn run(&self, what: &What<'_>, memory: Option<Raw>, waiter: Waiter<H::Ticket>) -> Option<io::Result<usize>> {
         let inner = &*self.inner;
         let waits = matches!(waiter, Waiter::Thread(_));
-        let end = what.offset.checked_add(what.len as u64);
-        if what.len == 0 || end.is_none_or(|end| i64::try_from(end).is_err()) {
+        if what.len == 0 || what.end().is_none() {
             let result = if what.len == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
             if let Waiter::Ticket(ticket) = waiter {
                 let done = if what.op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
@@ -403,17 +449,12 @@ impl<H: Host> Volume<H> {
             state.pieces.len()
         };
         inner.ops.open(slot, what.file.id(), pieces as u32 + 1);
+        // The slot is taken, so nobody new enters the lane.
+        if let Some(lane) = self.lane.as_ref().filter(|lane| self.strict && !lane.is_empty()) {
+            self.blocking(|| lane.wait_empty());
+        }
         for (at, (_, target, offset, len)) in self.pieces(what).enumerate() {
-            let request = Request {
-                cookie: cookie(slot, at),
-                file: FileId(what.file.id().wrapping_mul(u64::from(inner.targets)).wrapping_add(u64::from(target))),
-                app: what.app,
-                target: TargetId(target),
-                op: what.op,
-                offset,
-                len,
-            };
-            self.submit(request, what.file.never_waits());
+            self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits());
         }
         let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
         if outermost {
@@ -430,6 +471,20 @@ impl<H: Host> Volume<H> {
             inner.run_collected(Caller::Passer);
         }
         waits.then(|| self.wait_for(slot, outermost))
+    }
+
+    /// The request for a piece: target, offset in the target's file, length.
+    fn request(&self, what: &What<'_>, cookie: u64, (target, offset, len): (u32, u64, u32)) -> Request {
+        let targets = u64::from(self.inner.targets);
+        Request {
+            cookie,
+            file: FileId(what.file.id().wrapping_mul(targets).wrapping_add(u64::from(target))),
+            app: what.app,
+            target: TargetId(target),
+            op: what.op,
+            offset,
+            len,
+        }
     }
 
     /// Start in the operation, target, offset in the target's file and length of each piece.
@@ -511,6 +566,13 @@ struct What<'a> {
     op: Op,
     offset: u64,
     len: usize,
+}
+
+impl What<'_> {
+    /// Where it ends; `None` beyond what files can have.
+    fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.len as u64).filter(|&end| i64::try_from(end).is_ok())
+    }
 }
 
 impl<H: Host> Drop for Volume<H> {
