@@ -177,7 +177,7 @@ fn a_striped_volume_over_emulated_disks_says_so() {
     let volume = ["--target", "@t0", "--target", "@t1", "--target", "@t2", "--stripe", "4K"];
     let base = ["mount", "--daemon", "--log", "@log"];
     let said = place.good(&[&base[..], &["--emulate", "hdd-7200"], &volume, &["@mnt"]].concat());
-    assert!(said.contains("emulated hdd-7800 over striped volume") && said.contains("2 in flight"), "{said}");
+    assert!(said.contains("emulated hdd-7200 over striped volume") && said.contains("8 in flight"), "{said}");
     let data: Vec<u8> = (0..50_000u32).map(|i| (i % 251) as u8).collect();
     fs::write(place.path("mnt/data"), &data).unwrap();
     assert_eq!(fs::read(place.path("mnt/data")).unwrap(), data);
