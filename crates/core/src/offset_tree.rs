@@ -348,7 +348,13 @@ impl Nodes {
         let side = if parent == NIL { LEFT } else { self.side(parent, id) };
         self.replace_child(tree, parent, id, successor);
         self.set_balance(successor, balance);
-        self.nodes[successor as usize].max_end = self.largest_end(left).max(moved_end);
+        // Where ranges do not overlap, the first case is the rule.
+        let before = self.nodes[id as usize].max_end;
+        self.nodes[successor as usize].max_end = match before {
+            before if moved_end >= before => moved_end,
+            before if before > end => before,
+            _ => self.largest_end(left).max(moved_end),
+        };
         self.lower_ends(parent, side, end);
         start
     }
@@ -495,7 +501,10 @@ impl Nodes {
             let node = &mut self.nodes[up as usize];
             node.max_end = node.max_end.max(below);
         } else {
-            self.nodes[at as usize].max_end = self.largest_end(middle).max(self.end(at));
+            let own = self.end(at);
+            if self.nodes[at as usize].max_end > own {
+                self.nodes[at as usize].max_end = self.largest_end(middle).max(own);
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ const DEPTHS: [u32; 4] = [1, 64, 4_096, 65_536];
 const PATTERNS: [&str; 3] = ["sequential", "random", "mixed"];
 const BLOCK: u32 = 4_096;
 /// Passes over each cell; the median counts.
-const PASSES: usize = 3;
+const PASSES: usize = 5;
 const BAR_NS: f64 = 250.0;
 const BAR_NS_ANYWHERE: f64 = 1_000.0;
 const BAR_GROWTH: f64 = 3.0;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = DEPTHS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     depth: Vec<u32>,
     /// Requests measured in each pass over a cell.
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     requests: u32,
 }
 
@@ -290,7 +290,9 @@ fn print(report: &Report, args: &Args) {
     }
     let allocs = report.cells.iter().map(|c| c.allocs_per_request).fold(0.0, f64::max);
     println!("\nallocations a request, largest of all cells: {allocs}");
-    println!("bytes a queued request (capacity 65,536, a file for every 8 requests):");
+    let default = EngineConfig::default();
+    let each = default.capacity / default.files_max;
+    println!("bytes a queued request (capacity 65,536, a file for every {each} requests):");
     for m in &report.memory {
         println!("  {:<8} {:>6.0}", m.policy, m.bytes_per_queued_request);
     }
