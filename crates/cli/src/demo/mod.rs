@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Less data: takes less than 25 seconds, and shows less.
     #[arg(long)]
     quick: bool,
+    /// About how long to take [default: 80; with --quick 20].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: Option<u64>,
     /// Only these algorithms (noop is always there).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
@@ -59,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policy)?;
     let stop = stop_on_signals()?;
     let (mut bed, fuse) = make_bed(&args)?;
-    let budget = Duration::from_secs(if args.quick { 20 } else { 80 });
+    let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 80 }));
     let mut demo = Demo { bed: &mut bed, stop: &stop, writing: 0, started: Instant::now() };
     let samples = demo.measure(&policies, budget, args.seed)?;
     drop(bed);

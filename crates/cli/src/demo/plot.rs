@@ -21,7 +21,7 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
                 policies.push(row.policy);
             }
         }
-        let top = report.rows.iter().map(|row| row.ratio_range[1]).fold(1.2, f64::max) * 1.08;
+        let top = report.rows.iter().map(|row| row.ratio_range[1]).fold(1.2, f64::max) * 1.15;
         let title = "Makespan relative to no scheduling, emulated disks (lower is better; lines: smallest to largest)";
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 18))
