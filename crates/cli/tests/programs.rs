@@ -14,7 +14,11 @@ use sluice_core::policy::table;
 
 /// Runs a shell script in `dir`; it must succeed. What it says.
 fn shell(dir: &Path, script: &str) -> String {
-    let output = run(Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(dir).env("LC_ALL", "C"));
+    let mut bash = Command::new("bash");
+    bash.args(["-euo", "pipefail", "-c", script]).current_dir(dir).env("LC_ALL", "C");
+    // These tests may run under a make of their own.
+    ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"].iter().for_each(|name| _ = bash.env_remove(name));
+    let output = run(&mut bash);
     assert!(output.status.success(), "{script}\n{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
     String::from_utf8(output.stdout).unwrap()
 }
