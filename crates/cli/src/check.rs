@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 use sluice_storage::striped::{self, Finding, Report};
 
+use crate::output;
+
 /// Looks for what does not fit between the targets of a striped volume that is not mounted.
 ///
 /// Ends with 0 if all is well or was repaired, with 1 if something is left.
@@ -29,9 +31,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = striped::check(&args.target, args.repair)?;
     if args.json {
-        println!("{:#}", as_json(&report, &args.target));
+        output::line(format_args!("{:#}", as_json(&report, &args.target)));
     } else {
-        print!("{}", describe(&report, &args.target));
+        output::text(&describe(&report, &args.target));
     }
     Ok(if report.clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

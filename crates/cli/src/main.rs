@@ -6,6 +6,7 @@ mod config;
 mod control;
 mod demo;
 mod mount;
+mod output;
 mod policy;
 mod status;
 mod suggest;

@@ -9,7 +9,7 @@ use sluice_core::policy::{Kind, ParamInfo, PolicyInfo, table};
 
 use crate::config;
 use crate::control::{Client, Command};
-use crate::status;
+use crate::{output, status};
 
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.name.is_some() {
             bail!("--list explains all algorithms; to change one leave it out");
         }
-        print!("{}", if args.json { list_json() } else { list() });
+        output::text(&if args.json { list_json() } else { list() });
         return Ok(ExitCode::SUCCESS);
     };
     let mut client = status::open(mountpoint)?;
@@ -56,13 +56,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn show(client: &mut Client, json: bool) -> anyhow::Result<()> {
     let status = client.status()?;
     if json {
-        println!("{}", serde_json::to_string(&status.policy)?);
+        output::line(serde_json::to_string(&status.policy)?);
         return Ok(());
     }
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-    println!("{}: {}{params}", status.mountpoint, status.policy.name);
+    output::line(format_args!("{}: {}{params}", status.mountpoint, status.policy.name));
     for note in &status.notes {
-        println!("Note: {note}");
+        output::line(format_args!("Note: {note}"));
     }
     Ok(())
 }

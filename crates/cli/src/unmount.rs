@@ -7,6 +7,7 @@ use anyhow::bail;
 use sluice_fuse::MountState;
 
 use crate::control::{self, Command};
+use crate::output;
 
 /// Ends a mount; returns when the process that served it has ended too.
 ///
@@ -41,6 +42,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => sluice_fuse::unmount(&path, lazy)?,
         },
     }
-    println!("{} is unmounted", path.display());
+    output::line(format_args!("{} is unmounted", path.display()));
     Ok(ExitCode::SUCCESS)
 }

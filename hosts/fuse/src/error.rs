@@ -74,7 +74,8 @@ pub enum MountError {
     },
     /// The mount is in use.
     #[error(
-        "{}: in use; close the files and leave the directories below it (fuser -vm shows who), or unmount lazily",
+        "{}: in use; close the files and leave the directories below it (fuser -vm shows who), or take it out of sight \
+         now and let them finish (sluice unmount --lazy)",
         mountpoint.display()
     )]
     Busy {

@@ -11,6 +11,8 @@ use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 
+use crate::output;
+
 /// Least throughput of the mount over the pass-through's.
 const BAR: f64 = 0.95;
 
@@ -65,25 +67,25 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         PosixStorage::open(dir, PosixOptions::default()).map(|storage| Arc::new(storage) as Arc<dyn Storage>)
     };
     if !args.json {
-        println!(
+        output::line(format_args!(
             "{:<10}{:>6} {:<9}{:>12}{:>12}  ratio (lowest to highest pair)",
             "load", "block", "I/O", "sluice MB/s", "plain MB/s"
-        );
+        ));
     }
     let show = |cell: &Cell| {
         if !args.json {
-            println!("{}", row(cell));
+            output::line(row(cell));
         }
     };
     let result = sluice_fuse::bench::run(&options, storage, VolumeConfig::default(), show)?;
     if args.json {
-        println!("{:#}", as_json(&result, &options));
+        output::line(format_args!("{:#}", as_json(&result, &options)));
     } else {
-        println!("{}", verdict(&result));
-        println!(
+        output::line(verdict(&result));
+        output::line(format_args!(
             "{}; {}; {} pairs for each cell, seed {}",
             result.storage, result.setup, options.repetitions, options.seed
-        );
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 //! The child's standard output is a pipe to the parent, for one line of JSON: the mount is usable, or why not. Its standard
 //! error is the log file.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::serve;
 use crate::config::Settings;
-use crate::control;
+use crate::{control, output};
 
 /// The child's only word.
 #[derive(Serialize, Deserialize)]
@@ -43,8 +43,8 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ExitCode> {
     BufReader::new(output).read_line(&mut line).context("listening to the daemon")?;
     match serde_json::from_str(&line) {
         Ok(Word::Mounted(summary)) => {
-            println!("{summary}");
-            println!("Log: {}. To end: sluice unmount {}", log.display(), shown_mountpoint(settings));
+            output::line(&summary);
+            output::line(format_args!("Log: {}. To end: sluice unmount {}", log.display(), shown_mountpoint(settings)));
             Ok(ExitCode::SUCCESS)
         }
         Ok(Word::Failed(error)) => bail!(error),
@@ -93,8 +93,7 @@ fn mount(settings: &Settings) -> anyhow::Result<serve::Mounted> {
 
 fn say(word: &Word) {
     let line = serde_json::to_string(word).expect("a text");
-    // Nobody may be listening any more.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    output::line(line);
 }
 
 /// Lets the pipe go, for whoever waits for its end.

@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
 use crate::config::{Settings, show_bytes};
-use crate::control;
+use crate::{control, output};
 
 /// Longest wait at the end for requests that were accepted.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -34,8 +34,8 @@ pub(super) struct Mounted {
 pub(super) fn in_foreground(settings: &Settings) -> anyhow::Result<ExitCode> {
     start_log(settings, Readers::People)?;
     let mounted = mount(settings)?;
-    println!("{}", mounted.summary);
-    println!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display());
+    output::line(&mounted.summary);
+    output::line(format_args!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display()));
     until_the_end(mounted)
 }
 

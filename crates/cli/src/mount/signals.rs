@@ -9,6 +9,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluice_fuse::{MountError, MountHandle};
 
+use crate::output;
+
 /// How often a mount in use is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -63,15 +65,15 @@ fn end(handle: &Weak<MountHandle>, first: i32, more: &Receiver<i32>) {
         match result {
             Err(MountError::Busy { .. }) if signals == 1 => {
                 if !told {
-                    eprintln!(
-                        "sluice: {at} is in use; it ends when it is free. Signal again to take it out of sight now"
-                    );
+                    output::tell(format_args!(
+                        "{at} is in use; it ends when it is free. Signal again to take it out of sight now"
+                    ));
                     told = true;
                 }
             }
-            Err(error) => eprintln!("sluice: {error}"),
+            Err(error) => output::tell(format_args!("{error}")),
             Ok(()) if signals > 1 => {
-                eprintln!("sluice: {at} is out of sight; open files work on. Signal again to break them off");
+                output::tell(format_args!("{at} is out of sight; open files work on. Signal again to break them off"));
                 told = true;
             }
             Ok(()) => {}
