@@ -4,49 +4,56 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
+# Where Cargo puts what it builds.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
+AS_TESTS := --locked --workspace --profile test
 
-# What the programs under test and the mount need. libfuse is not linked; fuse3 brings fusermount3.
-APT_PACKAGES := gcc pkg-config make git tar ca-certificates curl fuse3 fio sqlite3 attr python3 util-linux
-
-.PHONY: help setup run test build fmt lint doc check bench install clean
+.PHONY: help setup setup-tests run build test e2e fmt lint doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## Install what is missing (as root), or say what to install
-	@scripts/setup.sh $(APT_PACKAGES)
+setup: ## Install what building and mounting need (as root), or say what to install
+	@scripts/setup.sh
+
+setup-tests: ## The same, and the programs that the tests run
+	@scripts/setup.sh tests
 
 build: setup ## Build the sluice command, optimised
 	$(CARGO) build --release --locked -p sluice-cli
 
 run: build ## Set up, build, run the demo: algorithms against each other on a mounted volume of emulated disks
-	target/release/sluice demo
+	$(TARGET)/release/sluice demo
 
-test: setup ## Set up, run all tests: unit, property, conformance, mounted, end to end
+test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
+
+e2e: setup-tests ## Run only the end-to-end tests: programs on mounts of the real command
+	$(CARGO) test --locked -p sluice-cli --test e2e
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all
 
 lint: ## What CI demands of the sources beside the tests
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets --profile test -- -D warnings
+	$(CARGO) clippy $(AS_TESTS) --all-targets -- -D warnings
 	scripts/check-sources.sh
 
 doc: ## Build the documentation; warnings are errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(AS_TESTS) --no-deps
 
 check: lint doc test ## Everything that CI runs
 
 bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
-	target/release/sluice bench engine
-	target/release/sluice bench runtime
-	target/release/sluice bench fuse
+	$(TARGET)/release/sluice bench engine
+	$(TARGET)/release/sluice bench runtime
+	$(TARGET)/release/sluice bench fuse
 
 PREFIX ?= /usr/local
 install: build ## Install the sluice command below PREFIX
-	install -D -m 755 target/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 755 $(TARGET)/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
 	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluice/sluice.example.toml
 
 clean: ## Remove what was built

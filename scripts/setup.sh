@@ -1,44 +1,96 @@
 #!/usr/bin/env bash
-# Installs the packages given as arguments and a Rust toolchain where they are missing. Without root it says what to
-# install instead.
+# Installs what is missing: a C compiler, fuse3 and Rust, and with `tests` as argument also the programs that the tests
+# run on a mount. Without root, or on a system without apt, it says what to install instead.
 set -euo pipefail
-
-# The oldest compiler that the workspace builds with.
-need=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
-
-has_rust() {
-    command -v cargo >/dev/null || return 1
-    have=$(cargo --version | sed -E 's/^cargo ([0-9]+\.[0-9]+).*/\1/')
-    [ "$(printf '%s\n%s\n' "$need" "$have" | sort -V | head -1)" = "$need" ]
-}
+root=$(cd "$(dirname "$0")/.." && pwd)
 
 missing=()
-for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-done
+
+# A command, and the package that has it.
+need() {
+    command -v "$1" > /dev/null || missing+=("$2")
+}
+
+# gcc alone cannot link: headers and start-up files come with the C library's development package.
+can_compile() {
+    echo 'int main(void) { return 0; }' | gcc -x c -o /dev/null - 2> /dev/null
+}
+
+# The oldest compiler that the workspace builds with.
+rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+
+has_rust() {
+    command -v cargo > /dev/null || return 1
+    rust_found=$(cargo --version 2> /dev/null | sed -nE 's/^cargo ([0-9]+\.[0-9]+).*/\1/p')
+    [ -n "$rust_found" ] && [ "$(printf '%s\n%s\n' "$rust_wanted" "$rust_found" | sort -V | head -n 1)" = "$rust_wanted" ]
+}
+
+may_install() {
+    [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null
+}
+
+install_packages() {
+    echo "installing: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+}
+
+install_rust() {
+    if command -v rustup > /dev/null; then
+        rustup toolchain install stable --profile minimal -c clippy -c rustfmt && rustup default stable && return
+    fi
+    local installer
+    installer=$(mktemp)
+    if curl -sSf --max-time 300 https://sh.rustup.rs -o "$installer" 2> /dev/null; then
+        sh "$installer" -y -q --profile minimal -c clippy -c rustfmt
+    else
+        curl -sSf --max-time 300 -o "$installer" \
+            "https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init"
+        chmod +x "$installer"
+        "$installer" -y -q --profile minimal -c clippy -c rustfmt
+    fi
+    rm -f "$installer"
+}
+
+need gcc gcc
+command -v gcc > /dev/null && can_compile || missing+=(libc6-dev)
+need fusermount3 fuse3
+if [ "${1:-}" = tests ]; then
+    need git git
+    need tar tar
+    need fio fio
+    need sqlite3 sqlite3
+    need python3 python3
+    need setpriv util-linux
+    need cmp diffutils
+fi
+if ! has_rust && may_install; then
+    need curl curl
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-        echo "installing: ${missing[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    else
+    if ! may_install; then
         echo "these packages are missing (names as in Debian): ${missing[*]}" >&2
         echo "install them, for example: sudo apt-get install ${missing[*]}" >&2
         exit 1
     fi
+    install_packages
 fi
 
 if ! has_rust; then
-    if [ "$(id -u)" -eq 0 ]; then
-        echo "installing Rust (rustup, into ~/.cargo)"
-        curl -sSf https://sh.rustup.rs | sh -s -- -y -q --profile minimal -c clippy -c rustfmt || {
-            echo "rustup could not be downloaded; install Rust $need or later (cargo, clippy, rustfmt) and try again" >&2
-            exit 1
-        }
-    else
-        echo "Rust $need or later is missing; install it from https://rustup.rs and try again" >&2
+    if ! may_install; then
+        echo "Rust $rust_wanted or later is missing; install it from https://rustup.rs and try again" >&2
         exit 1
     fi
+    echo "installing Rust (with rustup, into ${CARGO_HOME:-$HOME/.cargo})"
+    install_rust && hash -r && has_rust || {
+        echo "Rust $rust_wanted or later could not be installed; do it by hand (https://rustup.rs) and try again" >&2
+        exit 1
+    }
+fi
+
+if [ ! -w /dev/fuse ]; then
+    echo "NOTE: /dev/fuse is missing or closed to you: nothing can be mounted, and tests of the mount are skipped." >&2
 fi
