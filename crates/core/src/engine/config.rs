@@ -15,7 +15,7 @@ pub enum Ordering {
     None,
 }
 
-/// Settings of an [`Engine`]. Those marked *live* can be changed later with [`Engine::set_limits`].
+/// Settings of an [`Engine`](crate::Engine). Those marked *live* can be changed later with [`Engine::set_limits`](crate::Engine::set_limits).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EngineConfig {
     /// Most requests outstanding (queued or in flight) at a time, 1 to 67,108,862.
@@ -34,11 +34,11 @@ pub struct EngineConfig {
     pub batch_requests_max: u32,
     /// *Live.* Most batches in flight at a time; 0: no limit. Not applied to policies that bypass the queue.
     pub in_flight_max: u32,
-    /// Length in nanoseconds of the windows of [`Stats`]; at least 1.
+    /// Length in nanoseconds of the windows of [`Stats`](crate::Stats); at least 1.
     pub window_ns: u64,
     /// Applications counted separately in the statistics.
     pub apps_max: u32,
-    /// Trace events kept for [`Engine::poll_event`]; 0: none.
+    /// Trace events kept for [`Engine::poll_event`](crate::Engine::poll_event); 0: none.
     pub events: u32,
 }
 
