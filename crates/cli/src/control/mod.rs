@@ -2,6 +2,19 @@
 //!
 //! One Unix socket for each mount, in a directory that only its owner enters, named after the mountpoint. Both sides send
 //! one JSON object a line; every line carries the version of the protocol.
+//!
+//! ```text
+//! > {"version":1,"command":"status"}
+//! < {"version":1,"ok":true,"status":{"policy":{"name":"mlf","params":[["quantum","8K"],["wait_time","900us"]]},...}}
+//! > {"version":1,"command":"set_policy","name":"mlf","params":[["wait_time","1ms"]]}
+//! < {"version":1,"ok":true}
+//! > {"version":1,"command":"unmount","lazy":false}
+//! < {"version":1,"ok":false,"error":"/mnt/x: in use; ..."}
+//! ```
+//!
+//! The socket is `/run/sluice/NAME.sock` for root, and `$XDG_RUNTIME_DIR/sluice/NAME.sock` (or, without that variable,
+//! `/tmp/sluice-UID/NAME.sock`) for others; `SLUICE_RUNTIME_DIR` overrides the directory. Only the user who mounted, and
+//! root, may ask. After a line that is not understood the server says so and hangs up.
 
 mod client;
 mod protocol;
