@@ -40,17 +40,18 @@ install_rust() {
     if command -v rustup > /dev/null; then
         rustup toolchain install stable --profile minimal -c clippy -c rustfmt && rustup default stable && return
     fi
-    local installer
-    installer=$(mktemp)
-    if curl -sSf --max-time 300 https://sh.rustup.rs -o "$installer" 2> /dev/null; then
-        sh "$installer" -y -q --profile minimal -c clippy -c rustfmt
+    local dir options=(-y -q --profile minimal -c clippy -c rustfmt)
+    dir=$(mktemp -d)
+    if curl -sSf --max-time 300 https://sh.rustup.rs -o "$dir/rustup.sh" 2> /dev/null; then
+        sh "$dir/rustup.sh" "${options[@]}"
     else
-        curl -sSf --max-time 300 -o "$installer" \
+        # What the script would get; the program goes by its name.
+        curl -sSf --max-time 300 -o "$dir/rustup-init" \
             "https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init"
-        chmod +x "$installer"
-        "$installer" -y -q --profile minimal -c clippy -c rustfmt
+        chmod +x "$dir/rustup-init"
+        "$dir/rustup-init" "${options[@]}"
     fi
-    rm -f "$installer"
+    rm -rf "$dir"
 }
 
 need gcc gcc
