@@ -1,0 +1,238 @@
+//! Traces of several runs become predicted requests.
+//!
+//! All entries lie in one array and are sorted by file, operation, offset, length and time, so that the occurrences of a
+//! request are neighbours. Those of different runs whose times agree become one, in place. 32 bytes an entry, 24 more for
+//! each predicted request while they are copied out.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use sluice_core::Op;
+use sluice_trace::{Columns, Paths, Reader};
+
+use super::Settings;
+use super::forecast::{FileForecast, Forecast, Predicted, Totals};
+
+/// Most runs that are combined.
+pub const RUNS_MAX: u32 = 64;
+/// Groups of agreeing occurrences of one request that are open at a time.
+const OPEN_MAX: usize = 16;
+/// Most entries: predictions are numbered with 32 bits.
+const ENTRIES_MAX: usize = u32::MAX as usize / 2;
+
+/// Traces cannot be combined.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CombineError {
+    /// One cannot be read.
+    #[error(transparent)]
+    Trace(#[from] sluice_trace::Error),
+    /// More runs than fit.
+    #[error("at most {RUNS_MAX} runs can be combined: leave the oldest out")]
+    TooManyRuns,
+    /// More entries than fit.
+    #[error("more than 2^31 entries in all: leave some traces out")]
+    TooManyEntries,
+}
+
+/// One entry of one run; once combined, one predicted request.
+#[derive(Clone, Copy)]
+struct Record {
+    offset: u64,
+    time: u64,
+    file: u32,
+    len: u32,
+    /// The run; once combined, the number of runs.
+    run: u16,
+    op: u8,
+}
+
+/// Collects the entries of several runs.
+#[derive(Default)]
+pub struct Combiner {
+    settings: Settings,
+    paths: Paths,
+    records: Vec<Record>,
+    /// Path and target of each file.
+    files: Vec<(u32, u32)>,
+    numbers: HashMap<(u32, u32), u32>,
+    /// Of each file, the sum of its first times, and in how many runs it was.
+    starts: Vec<(u128, u32)>,
+    runs: u32,
+}
+
+impl Combiner {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Combiner {
+        Combiner { settings, ..Combiner::default() }
+    }
+
+    /// Makes room for so many entries more. Without it memory grows by doubling.
+    pub fn reserve(&mut self, entries: usize) {
+        self.records.reserve_exact(entries.min(ENTRIES_MAX));
+    }
+
+    /// Takes all entries of a trace as those of one more run. Of a trace that is cut short, those that are there.
+    ///
+    /// # Errors
+    /// If it cannot be read, or there are too many runs or entries. What was added before is kept.
+    pub fn add<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), CombineError> {
+        let before = self.records.len();
+        let result = self.add_run(reader, before);
+        if result.is_err() {
+            self.records.truncate(before);
+        }
+        result
+    }
+
+    fn add_run<R: Read>(&mut self, reader: &mut Reader<R>, before: usize) -> Result<(), CombineError> {
+        if self.runs == RUNS_MAX {
+            return Err(CombineError::TooManyRuns);
+        }
+        // Of each file of all runs, when this run first asked for it.
+        let mut first: Vec<u64> = vec![u64::MAX; self.files.len()];
+        let mut block = Columns::default();
+        let mut latest = ((u32::MAX, u32::MAX), 0);
+        // The numbers that paths of the trace have here.
+        let mut paths: Vec<u32> = Vec::new();
+        while reader.next_block(&mut block)? {
+            for path in reader.paths().iter().skip(paths.len()) {
+                paths.push(self.paths.insert(path)?);
+            }
+            if self.records.len() + block.len() > ENTRIES_MAX {
+                return Err(CombineError::TooManyEntries);
+            }
+            for entry in block.iter() {
+                let key = (paths[entry.file as usize], entry.target);
+                if latest.0 != key {
+                    latest = (key, self.file(key));
+                    first.resize(self.files.len(), u64::MAX);
+                }
+                let file = latest.1;
+                let earliest = &mut first[file as usize];
+                *earliest = entry.time.min(*earliest);
+                let (run, op) = (self.runs as u16, entry.op.index() as u8);
+                self.records.push(Record { offset: entry.offset, time: entry.time, file, len: entry.len, run, op });
+            }
+        }
+        for record in &mut self.records[before..] {
+            record.time -= first[record.file as usize];
+        }
+        for (start, &first) in self.starts.iter_mut().zip(&first).filter(|(_, first)| **first != u64::MAX) {
+            start.0 += u128::from(first);
+            start.1 += 1;
+        }
+        self.runs += 1;
+        Ok(())
+    }
+
+    fn file(&mut self, key: (u32, u32)) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.files.push(key);
+            self.starts.push((0, 0));
+            self.files.len() as u32 - 1
+        })
+    }
+
+    /// Pairs what was collected. O(n log n), n being the entries.
+    #[must_use]
+    pub fn finish(mut self) -> Forecast {
+        // Files by path and target, so that they are found again by that.
+        let mut order: Vec<u32> = (0..self.files.len() as u32).collect();
+        order.sort_unstable_by_key(|&file| self.files[file as usize]);
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, &file)| place[file as usize] = at as u32);
+        self.records.iter_mut().for_each(|record| record.file = place[record.file as usize]);
+        self.records.sort_unstable_by_key(|r| (r.file, r.op, r.offset, r.len, r.time, r.run));
+        let entries = self.records.len() as u64;
+        let mut totals = Totals { runs: self.runs, entries, ..Totals::default() };
+        pair(&mut self.records, &self.settings, &mut totals);
+        self.records.sort_unstable_by_key(|r| (r.file, r.op, r.offset, r.time, r.len));
+        let requests: Vec<Predicted> = self
+            .records
+            .iter()
+            .map(|r| Predicted { offset: r.offset, time: r.time, len: r.len, runs: r.run.into() })
+            .collect();
+        totals.requests = requests.len() as u64;
+        let mut files = Vec::with_capacity(order.len());
+        let mut at = 0;
+        for (number, &file) in order.iter().enumerate() {
+            let start = at;
+            let of_file = |op: Op| {
+                let last = (number as u32, op.index() as u8);
+                start + self.records[start..].partition_point(|r| (r.file, r.op) <= last)
+            };
+            let (writes, end) = (of_file(Op::Read), of_file(Op::Write));
+            let (path, target) = self.files[file as usize];
+            let (sum, runs) = self.starts[file as usize];
+            files.push(FileForecast {
+                path,
+                target,
+                start: (sum / u128::from(runs.max(1))) as u64,
+                duration: self.records[start..end].iter().map(|r| r.time).max().unwrap_or_default(),
+                reads: start as u32,
+                writes: writes as u32,
+                end: end as u32,
+            });
+            at = end;
+        }
+        Forecast { paths: self.paths, files, requests, totals }
+    }
+}
+
+/// Occurrences of a request that agree about its time.
+#[derive(Clone, Copy)]
+struct Group {
+    sum: u128,
+    runs: u64,
+    count: u32,
+    /// Where its record is.
+    at: usize,
+}
+
+impl Group {
+    fn mean(&self) -> u64 {
+        (self.sum / u128::from(self.count)) as u64
+    }
+}
+
+/// Replaces the occurrences of requests that agree by one record each, with their mean time and their number. An
+/// occurrence joins the oldest group that is near enough and has none of its run.
+fn pair(records: &mut Vec<Record>, settings: &Settings, totals: &mut Totals) {
+    let (mut out, mut open) = (0, Vec::<Group>::with_capacity(OPEN_MAX));
+    let close = |records: &mut [Record], group: Group| {
+        let record = &mut records[group.at];
+        (record.time, record.run) = (group.mean(), group.count as u16);
+    };
+    for at in 0..records.len() {
+        let record = records[at];
+        let same = |a: &Record, b: &Record| (a.file, a.op, a.offset, a.len) == (b.file, b.op, b.offset, b.len);
+        if at > 0 && open.first().is_some_and(|group: &Group| !same(&records[group.at], &record)) {
+            open.drain(..).for_each(|group| close(records, group));
+        }
+        let agrees = |group: &Group| {
+            let mean = group.mean();
+            record.time.abs_diff(mean) <= settings.tolerance(mean)
+        };
+        let bit = 1 << record.run;
+        if let Some(group) = open.iter_mut().find(|group| group.runs & bit == 0 && agrees(group)) {
+            group.sum += u128::from(record.time);
+            group.runs |= bit;
+            group.count += 1;
+            continue;
+        }
+        if open.len() == OPEN_MAX {
+            close(records, open.remove(0));
+        }
+        records[out] = record;
+        open.push(Group { sum: record.time.into(), runs: bit, count: 1, at: out });
+        out += 1;
+    }
+    open.drain(..).for_each(|group| close(records, group));
+    records.truncate(out);
+    totals.paired = records.iter().filter(|record| record.run > 1).count() as u64;
+    let runs_min = settings.runs_min.min(totals.runs) as u16;
+    records.retain(|record| record.run >= runs_min);
+    totals.rare = out as u64 - records.len() as u64;
+}

@@ -1,0 +1,383 @@
+//! Predictions while requests arrive.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitReport};
+
+use super::aggregate::{Aggregations, estimate_alpha};
+use super::forecast::Forecast;
+use super::{Settings, TimeToProcess};
+
+/// The path of a file, if it is known.
+pub type Resolve = Arc<dyn Fn(FileId) -> Option<Arc<[u8]>> + Send + Sync>;
+
+/// Files that are remembered. When there are more, all are asked for anew.
+const FILES_MAX: usize = 65_536;
+/// Arrived requests whose prediction is remembered: a power of two.
+const LINKS: usize = 8_192;
+/// What waits may cost before they have shown what they are good for.
+const CREDIT_NS: f64 = 50e6;
+/// Share of the time that waits in vain may cost.
+const COST_SHARE: f64 = 0.01;
+/// Most credit that successes earn.
+const CREDIT_MAX_NS: f64 = 2e9;
+/// Half as long again as predicted is waited, and at least so much longer: parts come late as often as early, and a wait ends
+/// when all is there.
+const SLACK_MIN_NS: u64 = 1_000_000;
+/// Weight of the estimate among the observations of alpha: that of so much waiting.
+const ESTIMATE_NS: f64 = 200e6;
+/// By how much alpha must have changed for new aggregations.
+const ALPHA_STEP: f64 = 0.1;
+
+/// What predictions did so far.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counters {
+    /// Requests to files that there are predictions for.
+    pub known: u64,
+    /// Of these, the ones that were predicted.
+    pub linked: u64,
+    /// Waits.
+    pub waits: u64,
+    /// Of these, the ones after which all was there.
+    pub complete: u64,
+    /// Bytes that joined batches by waiting.
+    pub gained_bytes: u64,
+    /// Time waited, in nanoseconds.
+    pub waited_ns: u64,
+    /// Of that, time in which the device had other requests.
+    pub overlapped_ns: u64,
+    /// Batches that were not held because waits had cost more than they gained.
+    pub refused: u64,
+    /// Share of overlapped waiting, as known now.
+    pub alpha: f64,
+}
+
+/// What a predictor and whoever looks at it share.
+#[derive(Debug, Default)]
+struct Shared {
+    counters: Mutex<Counters>,
+    alpha_bits: AtomicU64,
+    /// New aggregations wait to be taken over.
+    fresh: AtomicBool,
+    mailbox: Mutex<Option<Aggregations>>,
+}
+
+/// Looks at a predictor that an engine owns, and brings its aggregations up to date.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    forecast: Arc<Forecast>,
+    settings: Settings,
+    ttp: TimeToProcess,
+    built: Arc<Mutex<f64>>,
+}
+
+impl Handle {
+    /// What predictions did so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        *self.shared.counters.lock()
+    }
+
+    /// Computes the aggregations anew if the observed share of overlapped waiting is another one than they were made for.
+    /// Takes some time; the engine goes on meanwhile, and takes the new ones over with the next request. True if there are
+    /// new ones.
+    pub fn refresh(&self) -> bool {
+        let alpha = f64::from_bits(self.shared.alpha_bits.load(Ordering::Relaxed));
+        let mut built = self.built.lock();
+        if (alpha - *built).abs() < ALPHA_STEP {
+            return false;
+        }
+        *built = alpha;
+        let new = Aggregations::new(&self.forecast, &self.settings, &self.ttp, alpha);
+        *self.shared.mailbox.lock() = Some(new);
+        self.shared.fresh.store(true, Ordering::Release);
+        true
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("counters", &self.counters()).finish_non_exhaustive()
+    }
+}
+
+/// Numbers as keys: files are numbered by inode, mostly.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+type Files = HashMap<FileId, Option<Known>, BuildHasherDefault<NumberHasher>>;
+
+/// A file that there are predictions for.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// In the forecast.
+    file: u32,
+    /// Number of its run: different for each run of each file.
+    epoch: u32,
+    /// When the run began with the first request.
+    first: Time,
+    /// By how much requests come later than predicted, in nanoseconds; negative: earlier.
+    skew: i64,
+}
+
+/// An arrived request that was predicted.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    file: FileId,
+    offset: u64,
+    op: Op,
+    epoch: u32,
+    request: u32,
+}
+
+/// Holds batches of an engine back for what a [`Forecast`] says is about to arrive.
+pub struct TracePredictor {
+    forecast: Arc<Forecast>,
+    settings: Settings,
+    ttp: TimeToProcess,
+    resolve: Resolve,
+    aggregations: Aggregations,
+    /// Of each aggregation, the last run in which a batch of it was held.
+    held: Vec<u32>,
+    files: Files,
+    epochs: u32,
+    links: Box<[Option<Link>]>,
+    began: Option<Time>,
+    /// What waits have gained, minus what they have cost, in nanoseconds.
+    credit: f64,
+    counters: Counters,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for TracePredictor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TracePredictor").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+impl TracePredictor {
+    /// A predictor, and a handle to look at it. `resolve` tells the path of a file when its first request arrives.
+    #[must_use]
+    pub fn new(
+        forecast: Arc<Forecast>,
+        settings: Settings,
+        ttp: TimeToProcess,
+        resolve: Resolve,
+    ) -> (TracePredictor, Handle) {
+        let alpha = estimate_alpha(&forecast, &ttp);
+        let aggregations = Aggregations::new(&forecast, &settings, &ttp, alpha);
+        TracePredictor::with_aggregations(forecast, settings, ttp, resolve, aggregations)
+    }
+
+    /// As [`TracePredictor::new`], with aggregations computed before: for several engines with the same forecast.
+    #[must_use]
+    pub fn with_aggregations(
+        forecast: Arc<Forecast>,
+        settings: Settings,
+        ttp: TimeToProcess,
+        resolve: Resolve,
+        aggregations: Aggregations,
+    ) -> (TracePredictor, Handle) {
+        let alpha = aggregations.alpha();
+        let shared = Arc::new(Shared::default());
+        shared.alpha_bits.store(alpha.to_bits(), Ordering::Relaxed);
+        let counters = Counters { alpha, ..Counters::default() };
+        *shared.counters.lock() = counters;
+        let handle = Handle {
+            shared: shared.clone(),
+            forecast: forecast.clone(),
+            settings,
+            ttp: ttp.clone(),
+            built: Arc::new(Mutex::new(alpha)),
+        };
+        let predictor = TracePredictor {
+            held: vec![0; aggregations.list().len()],
+            forecast,
+            settings,
+            ttp,
+            resolve,
+            aggregations,
+            files: Files::default(),
+            epochs: 0,
+            links: vec![None; LINKS].into(),
+            began: None,
+            credit: 0.0,
+            counters,
+            shared,
+        };
+        (predictor, handle)
+    }
+
+    fn take_over(&mut self) {
+        self.shared.fresh.store(false, Ordering::Relaxed);
+        if let Some(new) = self.shared.mailbox.lock().take() {
+            self.held.clear();
+            self.held.resize(new.list().len(), 0);
+            self.aggregations = new;
+        }
+    }
+
+    /// The file of a request, met for the first time perhaps.
+    fn meet(&mut self, now: Time, request: &Request) -> Option<Known> {
+        if let Some(known) = self.files.get(&request.file) {
+            return *known;
+        }
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
+        let path = (self.resolve)(request.file);
+        let file = path.and_then(|path| self.forecast.find(&path, request.target.0));
+        let known = file.map(|file| self.begin(file as u32, now));
+        self.files.insert(request.file, known);
+        known
+    }
+
+    /// A run of a file begins.
+    fn begin(&mut self, file: u32, now: Time) -> Known {
+        // 0 is never held.
+        self.epochs = self.epochs.wrapping_add(1).max(1);
+        Known { file, epoch: self.epochs, first: now, skew: 0 }
+    }
+
+    fn find(&self, known: &Known, now: Time, request: &Request) -> Option<usize> {
+        let range = self.forecast.files[known.file as usize].range(request.op);
+        let time = now.since(known.first).saturating_add_signed(-known.skew);
+        let tolerance = |predicted| self.settings.tolerance(predicted);
+        self.forecast.nearest(range, (request.offset, request.len), time, tolerance)
+    }
+
+    /// Whether this request is one that a run begins with.
+    fn is_first(&self, known: &Known, request: &Request) -> bool {
+        let range = self.forecast.files[known.file as usize].range(request.op);
+        self.forecast.nearest(range, (request.offset, request.len), 0, |_| self.settings.margin_floor_ns).is_some()
+    }
+
+    /// Links a request, in the run of its file or a new one.
+    fn link(&mut self, now: Time, request: &Request, known: Known) -> Option<(Known, usize)> {
+        if let Some(found) = self.find(&known, now, request) {
+            return Some((known, found));
+        }
+        let duration = self.forecast.files[known.file as usize].duration;
+        let over = now.since(known.first) > duration.saturating_add(self.settings.tolerance(duration));
+        if !over && !self.is_first(&known, request) {
+            return None;
+        }
+        let known = self.begin(known.file, now);
+        self.files.insert(request.file, Some(known));
+        self.find(&known, now, request).map(|found| (known, found))
+    }
+
+    fn place(file: FileId, op: Op, offset: u64) -> usize {
+        let mut hasher = NumberHasher::default();
+        hasher.write_u64(file.0);
+        hasher.write_u64(offset << 1 | op.index() as u64);
+        (hasher.finish() >> 7) as usize % LINKS
+    }
+
+    /// What holding back may still cost.
+    fn may_wait(&self, now: Time) -> bool {
+        let elapsed = self.began.map_or(0, |began| now.since(began));
+        self.credit + CREDIT_NS + elapsed as f64 * COST_SHARE > 0.0
+    }
+
+    fn publish(&self) {
+        // Whoever looks at the same moment sees the next ones.
+        if let Some(mut counters) = self.shared.counters.try_lock() {
+            *counters = self.counters;
+        }
+    }
+}
+
+impl Predictor for TracePredictor {
+    fn submitted(&mut self, now: Time, request: &Request) {
+        if self.shared.fresh.load(Ordering::Acquire) {
+            self.take_over();
+        }
+        let Some(known) = self.meet(now, request) else { return };
+        self.began.get_or_insert(now);
+        self.counters.known += 1;
+        let Some((mut known, found)) = self.link(now, request, known) else { return self.publish() };
+        self.counters.linked += 1;
+        self.publish();
+        // Follows slowly: an eighth of what the request is off.
+        let predicted = self.forecast.requests[found].time;
+        let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
+        known.skew += (off - known.skew) / 8;
+        self.files.insert(request.file, Some(known));
+        let link = Link {
+            file: request.file,
+            offset: request.offset,
+            op: request.op,
+            epoch: known.epoch,
+            request: found as u32,
+        };
+        self.links[TracePredictor::place(request.file, request.op, request.offset)] = Some(link);
+    }
+
+    fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+        let link = self.links[TracePredictor::place(chosen.file, chosen.op, chosen.offset)]?;
+        let known = self.files.get(&chosen.file).copied().flatten()?;
+        if (link.file, link.offset, link.op, link.epoch) != (chosen.file, chosen.offset, chosen.op, known.epoch) {
+            return None;
+        }
+        let number = self.aggregations.of(link.request as usize)?;
+        let whole = self.aggregations.list()[number as usize];
+        let (offset, end) = (whole.offset.min(chosen.offset), whole.end.max(chosen.end));
+        let held = &mut self.held[number as usize];
+        if end - offset > self.settings.bytes_max || *held == known.epoch {
+            return None;
+        }
+        let span = whole.last - whole.first;
+        let last = whole.last.saturating_add(self.settings.tolerance(whole.last)).saturating_add_signed(known.skew);
+        let slack = (span / 2).max(SLACK_MIN_NS);
+        let until = chosen.earliest.after(span.saturating_add(slack)).min(known.first.after(last));
+        if (offset, end) == (chosen.offset, chosen.end) || until <= now {
+            return None;
+        }
+        *held = known.epoch;
+        if !self.may_wait(now) {
+            self.counters.refused += 1;
+            return None;
+        }
+        Some(Expected { offset, end, until })
+    }
+
+    fn waited(&mut self, wait: &WaitReport) {
+        let counters = &mut self.counters;
+        counters.waits += 1;
+        counters.complete += u64::from(wait.complete);
+        counters.gained_bytes += wait.gained;
+        counters.waited_ns += wait.waited_ns;
+        counters.overlapped_ns += wait.overlapped_ns;
+        let op = wait.chosen.op;
+        let alone = wait.chosen.end - wait.chosen.offset;
+        let saved = match wait.gained {
+            0 => 0,
+            gained => ((self.ttp)(op, alone) + (self.ttp)(op, gained)).saturating_sub((self.ttp)(op, alone + gained)),
+        };
+        let idle = wait.waited_ns.saturating_sub(wait.overlapped_ns);
+        self.credit = (self.credit + saved as f64 - idle as f64).min(CREDIT_MAX_NS);
+        let estimate = self.aggregations.alpha();
+        let weight = ESTIMATE_NS + counters.waited_ns as f64;
+        counters.alpha = (ESTIMATE_NS * estimate + counters.overlapped_ns as f64) / weight;
+        self.shared.alpha_bits.store(counters.alpha.to_bits(), Ordering::Relaxed);
+        self.publish();
+    }
+}

@@ -1,0 +1,107 @@
+//! Entries, one by one and in columns.
+
+use sluice_core::Op;
+
+/// One recorded request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// When it arrived, in nanoseconds since the trace began.
+    pub time: u64,
+    /// Its file: a number in the trace's dictionary of paths.
+    pub file: u32,
+    /// The application.
+    pub app: u32,
+    /// The data server; 0 where there is only one.
+    pub target: u32,
+    /// Read or write.
+    pub op: Op,
+    /// First byte, in the target's part of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Entry {
+    /// The byte after the last one.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len as u64)
+    }
+}
+
+/// Many entries by columns, all of the same length.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Columns {
+    /// See [`Entry::time`].
+    pub time: Vec<u64>,
+    /// See [`Entry::file`].
+    pub file: Vec<u32>,
+    /// See [`Entry::app`].
+    pub app: Vec<u32>,
+    /// See [`Entry::target`].
+    pub target: Vec<u32>,
+    /// 0 for a read, 1 for a write.
+    pub op: Vec<u8>,
+    /// See [`Entry::offset`].
+    pub offset: Vec<u64>,
+    /// See [`Entry::len`].
+    pub len: Vec<u32>,
+}
+
+impl Columns {
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.time.len()
+    }
+
+    /// True without entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.time.is_empty()
+    }
+
+    /// One entry.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Entry {
+        Entry {
+            time: self.time[at],
+            file: self.file[at],
+            app: self.app[at],
+            target: self.target[at],
+            op: if self.op[at] == 0 { Op::Read } else { Op::Write },
+            offset: self.offset[at],
+            len: self.len[at],
+        }
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    /// Appends an entry.
+    pub fn push(&mut self, entry: Entry) {
+        self.time.push(entry.time);
+        self.file.push(entry.file);
+        self.app.push(entry.app);
+        self.target.push(entry.target);
+        self.op.push(entry.op.index() as u8);
+        self.offset.push(entry.offset);
+        self.len.push(entry.len);
+    }
+
+    /// Removes all entries, keeping the memory.
+    pub fn clear(&mut self) {
+        self.time.clear();
+        self.file.clear();
+        self.app.clear();
+        self.target.clear();
+        self.op.clear();
+        self.offset.clear();
+        self.len.clear();
+    }
+}

@@ -1,0 +1,85 @@
+//! Several traces as one, in the order of time.
+
+use std::io::{Read, Write};
+
+use crate::{Columns, End, Entry, Error, Paths, Reader, Writer};
+
+/// How the times of traces relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Align {
+    /// By the clock on the wall, as each trace says when it began.
+    #[default]
+    Clock,
+    /// All begin together.
+    Start,
+}
+
+struct Source<'a, R> {
+    reader: &'a mut Reader<R>,
+    block: Columns,
+    at: usize,
+    /// Added to its times.
+    shift: u64,
+    /// Of each of its paths, the number in the result.
+    numbers: Vec<u32>,
+}
+
+impl<R: Read> Source<'_, R> {
+    /// The next entry, in the result's terms, if there is one.
+    fn peek(&mut self, paths: &mut dyn FnMut(&[u8]) -> Result<u32, Error>) -> Result<Option<Entry>, Error> {
+        if self.at == self.block.len() {
+            self.at = 0;
+            if !self.reader.next_block(&mut self.block)? {
+                self.block.clear();
+                return Ok(None);
+            }
+            let known: &Paths = self.reader.paths();
+            for path in known.iter().skip(self.numbers.len()) {
+                self.numbers.push(paths(path)?);
+            }
+        }
+        let entry = self.block.get(self.at);
+        let file = self.numbers[entry.file as usize];
+        Ok(Some(Entry { file, time: entry.time.saturating_add(self.shift), ..entry }))
+    }
+}
+
+/// Merges traces into `writer`; returns the entries lost by their recorders. Memory: a block of each.
+///
+/// A trace that was cut short is taken as far as it goes.
+///
+/// # Errors
+/// If one cannot be read, or the result not written.
+pub fn merge<R: Read, W: Write>(readers: &mut [Reader<R>], align: Align, writer: &mut Writer<W>) -> Result<u64, Error> {
+    let first = readers.iter().map(|reader| reader.meta().start_unix_ns).min().unwrap_or_default();
+    let mut sources: Vec<_> = readers
+        .iter_mut()
+        .map(|reader| {
+            let shift = match align {
+                Align::Clock => reader.meta().start_unix_ns - first,
+                Align::Start => 0,
+            };
+            Source { reader, block: Columns::default(), at: 0, shift, numbers: Vec::new() }
+        })
+        .collect();
+    loop {
+        let mut next: Option<(Entry, usize)> = None;
+        for (number, source) in sources.iter_mut().enumerate() {
+            if let Some(entry) = source.peek(&mut |path| writer.file(path))?
+                && next.is_none_or(|(earliest, _)| entry.time < earliest.time)
+            {
+                next = Some((entry, number));
+            }
+        }
+        let Some((entry, number)) = next else { break };
+        sources[number].at += 1;
+        writer.push(entry)?;
+    }
+    Ok(sources
+        .iter()
+        .map(|source| match source.reader.end() {
+            End::Complete { dropped } => dropped,
+            _ => 0,
+        })
+        .sum())
+}

@@ -1,0 +1,185 @@
+//! Writing a trace: buffered and bounded.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::column::Encoder;
+use crate::entry::{Columns, Entry};
+use crate::error::Error;
+use crate::format::{BLOCK_ENTRIES, Header, Kind, Meta, PATH_BLOCK_MAX, file_header};
+use crate::paths::Paths;
+
+/// Fast, and near what higher levels reach on these columns.
+const LEVEL: i32 = 1;
+
+/// Writes a trace. Memory: one block (65,536 entries, 4 MiB) and the paths.
+///
+/// What was pushed is in the file after [`Writer::flush`] or [`Writer::finish`]; dropping a writer loses what was not.
+pub struct Writer<W: Write> {
+    out: W,
+    encoder: Encoder,
+    paths: Paths,
+    /// Paths that are in the file.
+    written: usize,
+    block: Columns,
+    entries: u64,
+    descriptors: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Writer<BufWriter<File>> {
+    /// Starts a trace in a new file, or in the place of an old one.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
+        Writer::new(BufWriter::new(File::create(path)?), meta)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a trace.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn new(out: W, meta: &Meta) -> Result<Writer<W>, Error> {
+        let mut writer = Writer {
+            out,
+            encoder: Encoder::new(LEVEL)?,
+            paths: Paths::default(),
+            written: 0,
+            block: Columns::default(),
+            entries: 0,
+            descriptors: Vec::new(),
+            data: Vec::new(),
+        };
+        writer.out.write_all(&file_header())?;
+        let json = serde_json::to_vec(meta).map_err(std::io::Error::from)?;
+        writer.write_block(Kind::Meta, 0, 0, &[&json])?;
+        writer.out.flush()?;
+        Ok(writer)
+    }
+
+    /// The number of a path, for [`Entry::file`].
+    ///
+    /// # Errors
+    /// If there are too many paths.
+    pub fn file(&mut self, path: &[u8]) -> Result<u32, Error> {
+        self.paths.insert(path)
+    }
+
+    /// Gives the path the next number, for files that are different although they have the same path.
+    ///
+    /// # Errors
+    /// If there are too many paths.
+    pub fn another_file(&mut self, path: &[u8]) -> Result<u32, Error> {
+        self.paths.append(path)
+    }
+
+    /// Entries so far.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Paths so far.
+    #[must_use]
+    pub fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    /// Adds an entry. Times should not go back far: nothing breaks, but it takes more space.
+    ///
+    /// # Errors
+    /// If a full block cannot be written, or the entry names no path or ends beyond 2^64.
+    pub fn push(&mut self, entry: Entry) -> Result<(), Error> {
+        let names_nothing = entry.file as usize >= self.paths.len();
+        if names_nothing || entry.offset.checked_add(entry.len.into()).is_none() {
+            let what = if names_nothing { "names no path" } else { "ends beyond 2^64" };
+            return Err(Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("an entry {what}"))));
+        }
+        self.block.push(entry);
+        self.entries += 1;
+        if self.block.len() >= BLOCK_ENTRIES {
+            self.write_entries()?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything to the file below.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.write_entries()?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Writes what is left and the end. `dropped`: entries that a recorder lost because it could not keep up.
+    ///
+    /// # Errors
+    /// If the file below fails.
+    pub fn finish(mut self, dropped: u64) -> Result<W, Error> {
+        self.write_entries()?;
+        let mut totals = self.entries.to_le_bytes().to_vec();
+        totals.extend_from_slice(&dropped.to_le_bytes());
+        self.write_block(Kind::End, 0, 0, &[&totals])?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn write_entries(&mut self) -> Result<(), Error> {
+        self.write_paths()?;
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let block = std::mem::take(&mut self.block);
+        let (mut descriptors, mut data) = (std::mem::take(&mut self.descriptors), std::mem::take(&mut self.data));
+        descriptors.clear();
+        data.clear();
+        macro_rules! columns {
+            ($($id:literal => $column:ident),*) => {
+                $(self.encoder.encode(
+                    $id, block.$column.iter().map(|&value| u64::from(value)), &mut descriptors, &mut data,
+                )?;)*
+            };
+        }
+        columns!(1 => time, 2 => file, 3 => op, 4 => offset, 5 => len, 6 => app, 7 => target);
+        self.write_block(Kind::Entries, 7, block.len() as u32, &[&descriptors, &data])?;
+        (self.block, self.descriptors, self.data) = (block, descriptors, data);
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Writes the paths that are not in the file yet.
+    fn write_paths(&mut self) -> Result<(), Error> {
+        while self.written < self.paths.len() {
+            let mut raw = Vec::new();
+            let first = self.written;
+            for path in self.paths.iter().skip(first) {
+                if raw.len() + path.len() + 4 > PATH_BLOCK_MAX {
+                    break;
+                }
+                raw.extend_from_slice(&(path.len() as u32).to_le_bytes());
+                raw.extend_from_slice(path);
+                self.written += 1;
+            }
+            let count = (self.written - first) as u32;
+            let packed = zstd::bulk::compress(&raw, LEVEL)?;
+            let stored = if packed.len() < raw.len() { &packed } else { &raw };
+            self.write_block(Kind::Paths, 0, count, &[&(raw.len() as u32).to_le_bytes(), stored])?;
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, kind: Kind, columns: u8, count: u32, parts: &[&[u8]]) -> Result<(), Error> {
+        let mut hasher = crc32fast::Hasher::new();
+        parts.iter().for_each(|part| hasher.update(part));
+        let len = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+        let header = Header { kind: kind as u8, columns, count, len, checksum: hasher.finalize() };
+        self.out.write_all(&header.to_bytes())?;
+        parts.iter().try_for_each(|part| self.out.write_all(part))?;
+        Ok(())
+    }
+}
