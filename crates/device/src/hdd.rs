@@ -1,4 +1,4 @@
-//! A hard disk: moving arm, turning platters, zones.
+//! A hard disk: moving arm, turning platters, zones, caches.
 //!
 //! After C. Ruemmler and J. Wilkes, *An introduction to disk drive modeling*, IEEE Computer 27(3), 1994:
 //!
@@ -10,19 +10,23 @@
 //! * **Transfer**: at the rate of its zone. Zones have equally many cylinders; the rate falls linearly from the outer
 //!   (address 0) to the inner one, and with it the bytes on a track.
 //! * **Overhead**: fixed for each command.
-//!
-//! **Streams.** A command that starts where the one before of the same kind ended needs neither seek nor rotation: the disk
-//! reads ahead and writes behind, also while the host is quiet, as far as its buffer goes. It then takes as long as the
-//! interface needs, or the medium if that has not kept up.
+//! * **Read-ahead**: after a read the disk reads on, also while the host is quiet, as far as a segment of its buffer
+//!   goes. A read that continues so needs neither seek nor rotation, and takes as long as the interface needs, or the
+//!   medium if that has not kept up. Of the last streams, as many as there are segments, what was read stays in the
+//!   buffer; the oldest goes first.
+//! * **Write cache**: writes are kept back, as many as there are entries, if they fit. When there is no room for another,
+//!   the one that the arm reaches first is written, and only then the new one is accepted; a quiet host lets all be
+//!   written. A write that continues a kept one makes the arm go there and write behind the stream.
 //!
 //! **Queue** (native command queueing): of the oldest `queue_depth` commands the one with the shortest positioning time,
 //! unless the oldest has waited too long.
 //!
-//! Deviations: skew between tracks and head switches are part of the sustained rates; there is one stream; the write cache
-//! is not simulated, but lets each write pay only a share of its positioning time.
+//! Deviations: skew between tracks and head switches are part of the sustained rates; reads do not find what is in the
+//! write cache; a write drops the read segments that it overlaps.
 
 use serde::Deserialize;
 
+use crate::parameter::{check, mix};
 use crate::{Command, Device, Op, Pending, Service};
 
 #[derive(Clone, Debug, Deserialize)]
@@ -40,40 +44,116 @@ struct Parameters {
     seek_track_to_track_ms: f64,
     seek_average_ms: f64,
     seek_full_stroke_ms: f64,
-    overhead_us: f64,
-    stream_buffer_kib: u32,
-    write_positioning_share: f64,
-    flush_ms: f64,
+    overhead_read_us: f64,
+    overhead_write_us: f64,
+    read_ahead_kib: u32,
+    read_ahead_segments: u32,
+    write_cache_kib: u32,
+    write_cache_entries: u32,
+    write_back_after_ms: f64,
     queue_depth: u32,
     queue_age_max_ms: f64,
 }
 
 struct Zone {
     start: u64,
-    first_cylinder: u64,
-    track_bytes: u64,
+    end: u64,
+    first_cylinder: f64,
+    cylinder_bytes: f64,
+    track_bytes: f64,
     /// Of the medium, in bytes per nanosecond.
     rate: f64,
+}
+
+/// A place under the arm.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    cylinder: f64,
+    /// Of a revolution, in nanoseconds.
+    angle_ns: f64,
+    rate: f64,
+}
+
+/// A range that the buffer holds, read or to be written.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    start: u64,
+    end: u64,
+    /// Where the host's last read in it ended.
+    asked: u64,
+    at: Place,
+}
+
+/// What the mechanism does by itself between commands.
+#[derive(Clone, Copy, PartialEq)]
+enum Ongoing {
+    Nothing,
+    /// Reads on behind the segment in this place.
+    Reading(usize),
+    /// Writes what the stream has left in the buffer.
+    Writing,
 }
 
 struct Hdd {
     p: Parameters,
     zones: Vec<Zone>,
-    cylinders: u64,
+    seek: Seek,
     revolution_ns: f64,
-    phase_ns: u64,
-    /// Where the last command ended, what it did, and when.
+    phase_ns: f64,
+    /// Where the arm is.
+    arm: f64,
+    /// When the mechanism has done what it began.
+    free_ns: f64,
+    ongoing: Ongoing,
+    /// Up to when the ongoing work is accounted for.
+    since_ns: f64,
+    /// Read segments, and which goes next.
+    segments: Vec<Segment>,
+    next_segment: usize,
+    /// Writes kept back.
+    cache: Vec<Segment>,
+    cached_bytes: u64,
+    /// Of the write stream: where it ends, and how many bytes the medium is behind.
+    stream_end: u64,
+    behind: f64,
+    /// Where and when the last command ended.
     at: u64,
-    last: Op,
-    end_ns: u64,
-    /// Bytes that the medium is ahead of the stream.
-    ahead: u64,
+    end_ns: f64,
+}
+
+/// Times of the arm, in nanoseconds over cylinders.
+struct Seek {
+    constant: f64,
+    root: f64,
+    third: f64,
+    average: f64,
+    slope: f64,
+}
+
+impl Seek {
+    fn new(p: &Parameters, cylinders: f64) -> Seek {
+        let (shortest, average) = (p.seek_track_to_track_ms * 1e6, p.seek_average_ms * 1e6);
+        let third = (cylinders / 3.0).max(2.0);
+        let root = (average - shortest) / (third.sqrt() - 1.0);
+        let slope = (p.seek_full_stroke_ms * 1e6 - average) / (cylinders - third).max(1.0);
+        Seek { constant: shortest - root, root, third, average, slope }
+    }
+
+    fn ns(&self, cylinders: f64) -> f64 {
+        if cylinders == 0.0 {
+            0.0
+        } else if cylinders <= self.third {
+            self.constant + self.root * cylinders.sqrt()
+        } else {
+            self.average + self.slope * (cylinders - self.third)
+        }
+    }
 }
 
 /// The row in the table of kinds.
 pub(crate) fn build(text: &str, seed: u64) -> Result<Box<dyn Device>, String> {
     let p: Parameters = toml::from_str(text).map_err(|error| error.to_string())?;
-    for (name, value, min, max) in [
+    check(&[
         ("capacity_bytes", p.capacity_bytes as f64, 1e9, 1e15),
         ("surfaces", p.surfaces.into(), 1.0, 64.0),
         ("zones", p.zones.into(), 1.0, 1000.0),
@@ -84,16 +164,16 @@ pub(crate) fn build(text: &str, seed: u64) -> Result<Box<dyn Device>, String> {
         ("seek_track_to_track_ms", p.seek_track_to_track_ms, 0.0, p.seek_average_ms),
         ("seek_average_ms", p.seek_average_ms, 0.0, p.seek_full_stroke_ms),
         ("seek_full_stroke_ms", p.seek_full_stroke_ms, 0.0, 1000.0),
-        ("overhead_us", p.overhead_us, 0.0, 1e6),
-        ("write_positioning_share", p.write_positioning_share, 0.0, 1.0),
-        ("flush_ms", p.flush_ms, 0.0, 1e4),
+        ("overhead_read_us", p.overhead_read_us, 0.0, 1e6),
+        ("overhead_write_us", p.overhead_write_us, 0.0, 1e6),
+        ("read_ahead_kib", p.read_ahead_kib.into(), 16.0, 1_048_576.0),
+        ("read_ahead_segments", p.read_ahead_segments.into(), 1.0, 64.0),
+        ("write_cache_kib", p.write_cache_kib.into(), 0.0, 1_048_576.0),
+        ("write_cache_entries", p.write_cache_entries.into(), 0.0, 64.0),
+        ("write_back_after_ms", p.write_back_after_ms, 0.0, 1e6),
         ("queue_depth", p.queue_depth.into(), 1.0, 65_536.0),
         ("queue_age_max_ms", p.queue_age_max_ms, 0.0, 1e6),
-    ] {
-        if !(min..=max).contains(&value) {
-            return Err(format!("{name} is {value}, must be from {min} to {max}"));
-        }
-    }
+    ])?;
     let revolution_ns = 60e9 / p.rotation_rpm;
     let rates: Vec<f64> = (0..p.zones)
         .map(|zone| {
@@ -106,66 +186,331 @@ pub(crate) fn build(text: &str, seed: u64) -> Result<Box<dyn Device>, String> {
     let per_zone = p.capacity_bytes.div_ceil(tracks.iter().sum::<u64>() * surfaces);
     let mut start = 0;
     let mut zones = Vec::new();
-    for (zone, (&track_bytes, &rate)) in (0u64..).zip(tracks.iter().zip(&rates)) {
-        zones.push(Zone { start, first_cylinder: zone * per_zone, track_bytes, rate });
-        start += track_bytes * surfaces * per_zone;
+    for (zone, (&track, &rate)) in (0u64..).zip(tracks.iter().zip(&rates)) {
+        let end = start + track * surfaces * per_zone;
+        let cylinder_bytes = (track * surfaces) as f64;
+        let first_cylinder = (zone * per_zone) as f64;
+        zones.push(Zone { start, end, first_cylinder, cylinder_bytes, track_bytes: track as f64, rate });
+        start = end;
     }
-    // One step of splitmix64 spreads small seeds over the revolution.
-    let mixed = (seed.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let phase_ns = (mixed ^ mixed >> 27) % revolution_ns as u64;
-    let cylinders = per_zone * u64::from(p.zones);
-    Ok(Box::new(Hdd { p, zones, cylinders, revolution_ns, phase_ns, at: 0, last: Op::Flush, end_ns: 0, ahead: 0 }))
+    let seek = Seek::new(&p, (per_zone * u64::from(p.zones)) as f64);
+    let phase_ns = (mix(seed) % revolution_ns as u64) as f64;
+    let segments = vec![Segment::default(); p.read_ahead_segments as usize];
+    Ok(Box::new(Hdd {
+        p,
+        zones,
+        seek,
+        revolution_ns,
+        phase_ns,
+        arm: 0.0,
+        free_ns: 0.0,
+        ongoing: Ongoing::Nothing,
+        since_ns: 0.0,
+        segments,
+        next_segment: 0,
+        cache: Vec::new(),
+        cached_bytes: 0,
+        stream_end: u64::MAX,
+        behind: 0.0,
+        at: 0,
+        end_ns: 0.0,
+    }))
 }
 
 impl Hdd {
     fn zone(&self, address: u64) -> &Zone {
-        &self.zones[self.zones.partition_point(|zone| zone.start <= address) - 1]
-    }
-
-    fn cylinder(&self, address: u64) -> u64 {
-        let zone = self.zone(address);
-        zone.first_cylinder + (address - zone.start) / (zone.track_bytes * u64::from(self.p.surfaces))
-    }
-
-    fn seek_ns(&self, from: u64, to: u64) -> f64 {
-        let distance = self.cylinder(from).abs_diff(self.cylinder(to)) as f64;
-        let (shortest, average, full) =
-            (self.p.seek_track_to_track_ms, self.p.seek_average_ms, self.p.seek_full_stroke_ms);
-        let third = (self.cylinders as f64 / 3.0).max(2.0);
-        let ms = if distance == 0.0 {
-            0.0
-        } else if distance <= third {
-            shortest + (average - shortest) * (distance.sqrt() - 1.0) / (third.sqrt() - 1.0)
-        } else {
-            average + (full - average) * (distance - third) / (self.cylinders as f64 - third).max(1.0)
-        };
-        ms * 1e6
-    }
-
-    fn rotation_ns(&self, at_ns: f64, address: u64) -> f64 {
-        let zone = self.zone(address);
-        let wanted = ((address - zone.start) % zone.track_bytes) as f64 / zone.track_bytes as f64 * self.revolution_ns;
-        (wanted - at_ns - self.phase_ns as f64).rem_euclid(self.revolution_ns)
-    }
-
-    fn continues(&self, command: Command) -> bool {
-        command.op == self.last && command.op != Op::Flush && command.address == self.at
-    }
-
-    /// Seek and rotation of a command that starts at `now_ns`.
-    fn positioning(&self, now_ns: u64, command: Command) -> (f64, f64) {
-        if command.op == Op::Flush || self.continues(command) {
-            return (0.0, 0.0);
+        // Most files lie in one zone; addresses past the end (of a command that wraps) are in the last.
+        let first = &self.zones[0];
+        if address < first.end {
+            return first;
         }
-        let seek = self.seek_ns(self.at, command.address);
-        let rotation = self.rotation_ns(now_ns as f64 + self.p.overhead_us * 1e3 + seek, command.address);
-        let share = if command.op == Op::Write { self.p.write_positioning_share } else { 1.0 };
-        (seek * share, rotation * share)
+        let after = self.zones.partition_point(|zone| zone.start <= address);
+        &self.zones[after - 1]
+    }
+
+    fn place(&self, address: u64) -> Place {
+        let zone = self.zone(address);
+        let inner = (address - zone.start) as f64;
+        let cylinder = zone.first_cylinder + (inner / zone.cylinder_bytes).floor();
+        let turns = inner / zone.track_bytes;
+        Place { cylinder, angle_ns: (turns - turns.floor()) * self.revolution_ns, rate: zone.rate }
+    }
+
+    /// Seek and rotation of an operation at `to` that begins at `at_ns`.
+    fn positioning(&self, at_ns: f64, to: Place) -> (f64, f64) {
+        let seek = self.seek.ns((to.cylinder - self.arm).abs());
+        let turns = (to.angle_ns - at_ns - seek - self.phase_ns) / self.revolution_ns;
+        (seek, (turns - turns.floor()) * self.revolution_ns)
+    }
+
+    /// The arm goes there and moves so many bytes, from when it is free; returns seek and rotation.
+    fn work(&mut self, from_ns: f64, to: Place, bytes: f64) -> (f64, f64) {
+        let begin = from_ns.max(self.free_ns);
+        let (seek, rotation) = self.positioning(begin, to);
+        self.free_ns = begin + seek + rotation + bytes / to.rate;
+        self.arm = to.cylinder;
+        (seek, rotation)
+    }
+
+    /// Brings what the mechanism does by itself up to this time.
+    fn catch_up(&mut self, now_ns: f64) {
+        let quiet = (now_ns - self.since_ns).max(0.0);
+        match self.ongoing {
+            Ongoing::Nothing => {}
+            Ongoing::Reading(place) => {
+                let ahead = u64::from(self.p.read_ahead_kib) << 10;
+                let segment = &mut self.segments[place];
+                let ran = (quiet * segment.at.rate) as u64;
+                let limit = segment.asked.saturating_add(ahead).max(segment.end);
+                segment.end = segment.end.saturating_add(ran).min(limit);
+                // The buffer keeps as much of what was read as it reads ahead.
+                segment.start = segment.start.max(segment.asked.saturating_sub(ahead));
+                self.arm = segment.at.cylinder;
+            }
+            Ongoing::Writing => self.behind = (self.behind - quiet * self.zone(self.stream_end).rate).max(0.0),
+        }
+        self.since_ns = self.since_ns.max(now_ns);
+    }
+
+    /// The mechanism is needed elsewhere: what a write stream has left becomes a kept write.
+    fn interrupt(&mut self) {
+        if self.ongoing == Ongoing::Writing && self.behind >= 1.0 {
+            let bytes = self.behind as u64;
+            let start = self.stream_end.saturating_sub(bytes);
+            self.cache.push(Segment { start, end: self.stream_end, asked: 0, at: self.place(start) });
+            self.cached_bytes += bytes;
+        }
+        self.behind = 0.0;
+        self.stream_end = u64::MAX;
+        self.ongoing = Ongoing::Nothing;
+    }
+
+    /// Writes the kept write that the arm reaches first; returns its seek and rotation.
+    fn write_back(&mut self, from_ns: f64) -> (f64, f64) {
+        let begin = from_ns.max(self.free_ns);
+        let cost = |kept: &Segment| {
+            let (seek, rotation) = self.positioning(begin, kept.at);
+            seek + rotation
+        };
+        let costs = self.cache.iter().map(cost).enumerate();
+        let Some((first, _)) = costs.min_by(|a, b| a.1.total_cmp(&b.1)) else { return (0.0, 0.0) };
+        let kept = self.cache.swap_remove(first);
+        let bytes = kept.end - kept.start;
+        self.cached_bytes -= bytes;
+        self.work(begin, kept.at, bytes as f64)
+    }
+
+    /// While the host was quiet, kept writes have gone to the medium.
+    fn rest(&mut self, now_ns: f64) {
+        let mut at = self.end_ns + self.p.write_back_after_ms * 1e6;
+        if self.cache.is_empty() || at >= now_ns {
+            return;
+        }
+        self.catch_up(at);
+        self.interrupt();
+        while !self.cache.is_empty() && at < now_ns {
+            self.write_back(at);
+            at = self.free_ns;
+        }
+    }
+
+    fn interface_ns(&self, bytes: u64) -> f64 {
+        bytes as f64 / (self.p.interface_rate_mb_s * 1e-3)
+    }
+
+    fn read(&mut self, begin_ns: f64, address: u64, len: u64) -> Timing {
+        self.catch_up(begin_ns);
+        let end = address.saturating_add(len);
+        let interface = self.interface_ns(len);
+        let holds = |segment: &Segment| segment.start <= address && address <= segment.end && segment.end > 0;
+        let Some(place) = self.segments.iter().position(holds) else {
+            return self.read_anew(begin_ns, address, len);
+        };
+        let have = self.segments[place].end;
+        if self.ongoing == Ongoing::Reading(place) {
+            // The medium runs on while this read is under way.
+            let rate = self.segments[place].at.rate;
+            let missing = end.saturating_sub(have) as f64 / rate;
+            let transfer = interface.max(missing);
+            let at = self.place(end);
+            let segment = &mut self.segments[place];
+            (segment.asked, segment.at) = (segment.asked.max(end), at);
+            self.catch_up(begin_ns + transfer);
+            self.segments[place].end = self.segments[place].end.max(end);
+            return Timing { total: transfer, ..Timing::default() };
+        }
+        if end <= have {
+            return Timing { total: interface, ..Timing::default() };
+        }
+        self.interrupt();
+        let at = self.place(have);
+        let timing = self.move_bytes(begin_ns, at, end - have, interface);
+        let segment = &mut self.segments[place];
+        (segment.end, segment.asked, segment.at) = (end, end, at);
+        self.ongoing = Ongoing::Reading(place);
+        timing
+    }
+
+    /// Reads what no segment holds, into the oldest.
+    fn read_anew(&mut self, begin_ns: f64, address: u64, len: u64) -> Timing {
+        self.interrupt();
+        let at = self.place(address);
+        let timing = self.move_bytes(begin_ns, at, len, self.interface_ns(len));
+        let place = self.next_segment;
+        self.next_segment = (place + 1) % self.segments.len();
+        let end = address.saturating_add(len);
+        self.segments[place] = Segment { start: address, end, asked: end, at };
+        self.ongoing = Ongoing::Reading(place);
+        timing
+    }
+
+    /// Moves bytes between the medium and the host, which waits.
+    fn move_bytes(&mut self, begin_ns: f64, at: Place, bytes: u64, interface: f64) -> Timing {
+        let wait = (self.free_ns - begin_ns).max(0.0);
+        let (seek, rotation) = self.work(begin_ns, at, 0.0);
+        let transfer = interface.max(bytes as f64 / at.rate);
+        self.free_ns += transfer;
+        self.since_ns = self.free_ns;
+        Timing { total: wait + seek + rotation + transfer, seek, rotation }
+    }
+
+    fn write(&mut self, begin_ns: f64, address: u64, len: u64) -> Timing {
+        self.catch_up(begin_ns);
+        let end = address.saturating_add(len);
+        for segment in &mut self.segments {
+            if segment.start < end && address < segment.end {
+                *segment = Segment::default();
+            }
+        }
+        if let Ongoing::Reading(place) = self.ongoing
+            && self.segments[place].end == 0
+        {
+            self.ongoing = Ongoing::Nothing;
+        }
+        if self.ongoing == Ongoing::Writing && self.stream_end == address {
+            return self.write_behind(begin_ns, end, len);
+        }
+        if let Some(kept) = self.cache.iter().position(|kept| kept.end == address) {
+            let kept = self.cache.swap_remove(kept);
+            let bytes = kept.end - kept.start;
+            self.cached_bytes -= bytes;
+            self.interrupt();
+            self.work(begin_ns, kept.at, 0.0);
+            (self.ongoing, self.since_ns, self.behind) = (Ongoing::Writing, self.free_ns, bytes as f64);
+            return self.write_behind(begin_ns, end, len);
+        }
+        if self.p.write_cache_entries == 0 || len > u64::from(self.p.write_cache_kib) << 10 {
+            return self.write_through(begin_ns, address, len);
+        }
+        self.keep(begin_ns, address, len)
+    }
+
+    /// The stream goes on: the buffer takes the bytes as far as it has room.
+    fn write_behind(&mut self, begin_ns: f64, end: u64, len: u64) -> Timing {
+        let rate = self.zone(end).rate;
+        let room = (u64::from(self.p.write_cache_kib) << 10) as f64;
+        // Before the arm has arrived nothing gets away.
+        let idle = (self.since_ns - begin_ns).max(0.0);
+        let excess = (self.behind + len as f64 - room).max(0.0) / rate;
+        let transfer = self.interface_ns(len).max(if excess > 0.0 { idle + excess } else { 0.0 });
+        self.behind += len as f64;
+        self.stream_end = end;
+        self.catch_up(begin_ns + transfer);
+        self.arm = self.place(end).cylinder;
+        Timing { total: transfer, ..Timing::default() }
+    }
+
+    /// Keeps a write, once there is room.
+    fn keep(&mut self, begin_ns: f64, address: u64, len: u64) -> Timing {
+        let room = u64::from(self.p.write_cache_kib) << 10;
+        let entries = self.p.write_cache_entries as usize;
+        let full = |disk: &Hdd| disk.cache.len() >= entries || disk.cached_bytes + len > room;
+        let mut timing = Timing::default();
+        if self.ongoing == Ongoing::Writing {
+            self.interrupt();
+        }
+        while full(self) && !self.cache.is_empty() {
+            self.ongoing = Ongoing::Nothing;
+            let (seek, rotation) = self.write_back(begin_ns);
+            timing.seek += seek;
+            timing.rotation += rotation;
+            timing.total = (self.free_ns - begin_ns).max(0.0);
+        }
+        let end = address.saturating_add(len);
+        self.cache.push(Segment { start: address, end, asked: 0, at: self.place(address) });
+        self.cached_bytes += len;
+        timing.total += self.interface_ns(len);
+        timing
+    }
+
+    /// Writes what the cache does not take. What it can hold of it is written behind.
+    fn write_through(&mut self, begin_ns: f64, address: u64, len: u64) -> Timing {
+        self.interrupt();
+        let mut waited = Timing::default();
+        while !self.cache.is_empty() {
+            let (seek, rotation) = self.write_back(begin_ns);
+            (waited.seek, waited.rotation) = (waited.seek + seek, waited.rotation + rotation);
+        }
+        let buffered = if self.p.write_cache_entries == 0 { 0 } else { u64::from(self.p.write_cache_kib) << 10 };
+        let at = self.place(address);
+        let own = self.move_bytes(begin_ns, at, len - buffered.min(len), self.interface_ns(len));
+        let timing = Timing { seek: own.seek + waited.seek, rotation: own.rotation + waited.rotation, ..own };
+        if buffered > 0 {
+            self.ongoing = Ongoing::Writing;
+            self.stream_end = address.saturating_add(len);
+            self.behind = buffered as f64;
+        }
+        timing
+    }
+
+    /// Writes everything that is kept.
+    fn flush(&mut self, begin_ns: f64) -> Timing {
+        self.catch_up(begin_ns);
+        self.interrupt();
+        while !self.cache.is_empty() {
+            self.write_back(begin_ns);
+        }
+        Timing { total: (self.free_ns - begin_ns).max(0.0), ..Timing::default() }
     }
 
     fn wrapped(&self, command: Command) -> Command {
         Command { address: command.address % self.p.capacity_bytes, ..command }
     }
+
+    /// What the elevator goes by: how long until the medium could begin.
+    fn distance_ns(&self, now_ns: f64, command: Command) -> f64 {
+        let command = self.wrapped(command);
+        let follows = match (command.op, self.ongoing) {
+            (Op::Flush, _) => true,
+            (Op::Read, Ongoing::Reading(place)) => {
+                let segment = &self.segments[place];
+                segment.start <= command.address && command.address <= segment.end
+            }
+            (Op::Write, Ongoing::Writing) => self.stream_end == command.address,
+            _ => false,
+        };
+        if follows {
+            return 0.0;
+        }
+        let overhead = self.overhead_ns(command.op);
+        let (seek, rotation) = self.positioning(now_ns.max(self.free_ns) + overhead, self.place(command.address));
+        seek + rotation
+    }
+
+    fn overhead_ns(&self, op: Op) -> f64 {
+        match op {
+            Op::Read => self.p.overhead_read_us * 1e3,
+            Op::Write | Op::Flush => self.p.overhead_write_us * 1e3,
+        }
+    }
+}
+
+/// Where a command's time goes, in nanoseconds.
+#[derive(Clone, Copy, Default)]
+struct Timing {
+    total: f64,
+    seek: f64,
+    rotation: f64,
 }
 
 impl Device for Hdd {
@@ -173,51 +518,40 @@ impl Device for Hdd {
         self.p.capacity_bytes
     }
 
+    fn rotates(&self) -> bool {
+        true
+    }
+
     fn pick(&self, now_ns: u64, pending: &[Pending]) -> usize {
         let age_max_ns = (self.p.queue_age_max_ms * 1e6) as u64;
-        if now_ns.saturating_sub(pending[0].arrived_ns) > age_max_ns {
+        if pending.len() == 1 || now_ns.saturating_sub(pending[0].arrived_ns) > age_max_ns {
             return 0;
         }
-        let cost = |pending: &Pending| {
-            let (seek, rotation) = self.positioning(now_ns, self.wrapped(pending.command));
-            seek + rotation
-        };
+        let cost = |pending: &Pending| self.distance_ns(now_ns as f64, pending.command);
         let seen = pending.iter().take(self.p.queue_depth as usize).map(cost).enumerate();
         seen.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
     }
 
     fn service(&mut self, now_ns: u64, command: Command) -> Service {
         let command = self.wrapped(command);
-        let overhead = self.p.overhead_us * 1e3;
-        if command.op == Op::Flush {
-            return Service { total_ns: (overhead + self.p.flush_ms * 1e6) as u64, ..Service::default() };
-        }
-        let (seek, rotation) = self.positioning(now_ns, command);
-        let rate = self.zone(command.address).rate;
-        let medium = |bytes: u64| bytes as f64 / rate;
-        let interface = command.len as f64 / (self.p.interface_rate_mb_s * 1e-3);
-        let buffer = u64::from(self.p.stream_buffer_kib) << 10;
-        let total = if self.continues(command) {
-            // The medium has run on since the last command's end, and does while this one is under way.
-            let quiet = now_ns.saturating_sub(self.end_ns) as f64 + overhead;
-            let ahead = self.ahead.saturating_add((quiet * rate) as u64).min(buffer);
-            let transfer = interface.max(medium(command.len.saturating_sub(ahead)));
-            let ran = ahead.saturating_add((transfer * rate) as u64);
-            self.ahead = ran.saturating_sub(command.len).min(buffer);
-            overhead + transfer
-        } else {
-            self.ahead = 0;
-            overhead + seek + rotation + interface.max(medium(command.len))
+        let overhead = self.overhead_ns(command.op);
+        let begin = now_ns as f64 + overhead;
+        self.rest(now_ns as f64);
+        let timing = match command.op {
+            Op::Read => self.read(begin, command.address, command.len),
+            Op::Write => self.write(begin, command.address, command.len),
+            Op::Flush => self.flush(begin),
         };
         let service = Service {
-            total_ns: total as u64,
-            seek_ns: seek as u64,
-            rotation_ns: rotation as u64,
-            distance_bytes: self.at.abs_diff(command.address),
+            total_ns: (overhead + timing.total) as u64,
+            seek_ns: timing.seek as u64,
+            rotation_ns: timing.rotation as u64,
+            distance_bytes: if command.op == Op::Flush { 0 } else { self.at.abs_diff(command.address) },
         };
-        self.at = command.address.saturating_add(command.len) % self.p.capacity_bytes;
-        self.last = command.op;
-        self.end_ns = now_ns.saturating_add(service.total_ns);
+        if command.op != Op::Flush {
+            self.at = command.address.saturating_add(command.len) % self.p.capacity_bytes;
+        }
+        self.end_ns = begin + timing.total;
         service
     }
 }

@@ -63,8 +63,10 @@ pub(super) fn on_disks(settings: &Settings, dirs: &[PathBuf]) -> bool {
     match settings.device {
         DeviceKind::Disk => true,
         DeviceKind::Flash => false,
-        // What is emulated so far are hard disks.
-        DeviceKind::Auto => settings.emulate.is_some() || dirs.iter().any(|dir| rotates(dir)),
+        DeviceKind::Auto => match &settings.emulate {
+            Some(name) => sluice_device::model(name, settings.seed).is_ok_and(|device| device.rotates()),
+            None => dirs.iter().any(|dir| rotates(dir)),
+        },
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! Wraps a storage and gives each of its targets one device model ([`sluice_device`]). A read or write does the real I/O
 //! on the inner storage and returns when the *model* says that the device would have finished it (later, if the real I/O
-//! took longer: an *overrun*, counted in the statistics). A device serves one command at a time; the calls that wait for it
-//! are its queue, from which the model picks as the device's firmware would. `fsync` costs a flush on every target.
+//! took longer: an *overrun*, counted in the statistics). A device serves as many commands at a time as the model has
+//! lanes (a disk: one); the calls that wait are its queue, from which the model picks as the device's firmware would.
+//! `fsync` costs a flush on every target.
 //! **The namespace costs nothing**: look-ups, attributes, truncation and so on pass straight through.
 //!
-//! Waiting is absolute: a command starts when the one before was due, not when its thread woke up, so errors of the timer
-//! do not add up while the device is busy.
+//! Waiting is absolute: a command starts when the one before it on its lane was due, not when its thread woke up, so
+//! errors of the timer do not add up while the device is busy.
 //!
 //! # Where a file's bytes are
 //! Each 64 MiB of each piece of a file gets the next free 64 MiB of the device when first touched, so a file is contiguous

@@ -1,6 +1,7 @@
 //! One emulated device with its queue, in real time.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -73,9 +74,11 @@ struct State {
     /// In the order of arrival; `waiting[i]` is who waits for `pending[i]`.
     pending: Vec<Pending>,
     waiting: Vec<Arc<Ticket>>,
-    busy: bool,
-    /// When the last command was due.
-    free_at_ns: u64,
+    /// The device's lanes that are free, by since when.
+    free: BinaryHeap<Reverse<u64>>,
+    /// When the last command began, and up to when the device is at work.
+    begun_ns: u64,
+    busy_until_ns: u64,
     stats: DeviceStats,
     errors: Histogram,
 }
@@ -89,12 +92,14 @@ struct Ticket {
 impl Queue {
     pub(super) fn new(device: Box<dyn Device>) -> Queue {
         let places = Places::new(device.capacity_bytes() / EXTENT);
+        let free = (0..device.lanes().max(1)).map(|_| Reverse(0)).collect();
         let state = State {
             device,
             pending: Vec::new(),
             waiting: Vec::new(),
-            busy: false,
-            free_at_ns: 0,
+            free,
+            begun_ns: 0,
+            busy_until_ns: 0,
             stats: DeviceStats::default(),
             errors: Histogram::default(),
         };
@@ -127,9 +132,7 @@ impl Queue {
             let mut state = self.state.lock();
             state.pending.push(Pending { command, arrived_ns: now_ns() });
             state.waiting.push(ticket.clone());
-            if !state.busy {
-                state.dispatch();
-            }
+            state.dispatch();
         }
         let result = io();
         let mut due = ticket.due_ns.load(Ordering::Acquire);
@@ -144,7 +147,7 @@ impl Queue {
         } else {
             state.stats.overruns += 1;
         }
-        state.busy = false;
+        state.free.push(Reverse(due));
         state.dispatch();
         result
     }
@@ -158,26 +161,34 @@ impl Queue {
 }
 
 impl State {
-    /// Starts the next command, if any.
+    /// Begins what can begin.
     fn dispatch(&mut self) {
-        let Some(oldest) = self.pending.first() else { return };
-        // The device starts when it is free and something is there, whenever the threads get round to say so; it cannot
-        // know what arrives later.
-        let start = self.free_at_ns.max(oldest.arrived_ns);
+        while let (Some(oldest), Some(Reverse(free_ns))) = (self.pending.first(), self.free.peek()) {
+            // A command begins when a lane is free and something is there, whenever the threads get round to say so; the
+            // device cannot know what arrives later.
+            let start = oldest.arrived_ns.max(*free_ns).max(self.begun_ns);
+            self.free.pop();
+            self.begin(start);
+        }
+    }
+
+    /// Begins one of the commands that are there at that time.
+    fn begin(&mut self, start: u64) {
         let here = self.pending.partition_point(|pending| pending.arrived_ns <= start);
         let picked = self.device.pick(start, &self.pending[..here]);
         let command = self.pending.remove(picked).command;
         let ticket = self.waiting.remove(picked);
         let service = self.device.service(start, command);
-        self.busy = true;
-        self.free_at_ns = start + service.total_ns;
+        let due = start + service.total_ns;
+        self.begun_ns = start;
         self.stats.requests += 1;
         self.stats.bytes += command.len;
-        self.stats.busy_ns += service.total_ns;
+        self.stats.busy_ns += due.saturating_sub(start.max(self.busy_until_ns));
+        self.busy_until_ns = self.busy_until_ns.max(due);
         self.stats.seek_ns += service.seek_ns;
         self.stats.rotation_ns += service.rotation_ns;
         self.stats.distance_bytes += service.distance_bytes;
-        ticket.due_ns.store(self.free_at_ns.max(1), Ordering::Release);
+        ticket.due_ns.store(due.max(1), Ordering::Release);
         ticket.thread.unpark();
     }
 }

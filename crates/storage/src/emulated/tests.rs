@@ -12,7 +12,6 @@ fn fast_model() -> tempfile::NamedTempFile {
         ("seek_track_to_track_ms = 1.0", "seek_track_to_track_ms = 0.0"),
         ("seek_average_ms = 8.5", "seek_average_ms = 0.05"),
         ("seek_full_stroke_ms = 18.0", "seek_full_stroke_ms = 0.1"),
-        ("flush_ms = 8.3", "flush_ms = 0.2"),
     ] {
         assert!(text.contains(from));
         text = text.replace(from, to);

@@ -1,0 +1,320 @@
+//! A solid-state drive: flash dies on channels behind one controller. NVMe drives are the same with more of everything.
+//!
+//! After N. Agrawal et al., *Design tradeoffs for SSD performance*, USENIX ATC 2008, and F. Chen et al., *Essential roles
+//! of exploiting internal parallelism of flash memory based solid state drives*, HPCA 2011:
+//!
+//! * **Mapping**: the address space is striped over the dies in units of `stripe_pages` pages; dies are numbered so that
+//!   neighbours are on different channels. Small requests that follow each other meet the same die until the stripe
+//!   ends, random ones rarely do: on some drives small sequential writes so are slower than random ones.
+//! * **Read**: a die takes `read_us` for a page, then its channel moves the bytes. A read that continues the one before
+//!   starts fetching the next `read_ahead_kib`, which later reads then find in the controller's memory.
+//! * **Write**: the channel moves the bytes, the die takes `program_us` for a page. A write is acknowledged once no die
+//!   has more than `die_buffer_pages` of its pages still to program. A write that begins or ends within a page costs the
+//!   whole page, unless it continues the one before (then the controller's buffer has put the page together).
+//! * **Garbage collection** in the mean field: not each page's place is simulated, but how much live data the collected
+//!   blocks hold on average. Under uniform random writes with spare space `p` (of the capacity) each page written costs
+//!   `(1 + p) / 2p` programs (R. Agarwal and M. Marrow, *A closed-form expression for write amplification in NAND flash*,
+//!   GLOBECOM 2010 workshops); writes in runs as long as an erase block (over all dies) leave nothing alive, and in
+//!   between it is linear. What counts is the mixture of the last `collection_window_mib` written. Copies and erasures
+//!   pile up until they are worth `collection_pages` programs; then the die is busy with them.
+//! * **Controller**: one command each `command_us` at most; `overhead_read_us`, `overhead_write_us` are the way through
+//!   host and interface, during which nothing is occupied.
+//!
+//! Deviations: commands take the dies in the order in which they were given; reads do not overtake programs; there is
+//! one read stream and one write run; a flush waits for all dies.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+
+use crate::parameter::check;
+use crate::{Command, Device, Op, Service};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    #[serde(rename = "kind")]
+    _kind: String,
+    capacity_bytes: u64,
+    channels: u32,
+    dies_per_channel: u32,
+    page_kib: u32,
+    stripe_pages: u32,
+    read_us: f64,
+    program_us: f64,
+    erase_us: f64,
+    block_pages: u32,
+    channel_rate_mb_s: f64,
+    interface_rate_mb_s: f64,
+    command_us: f64,
+    overhead_read_us: f64,
+    overhead_write_us: f64,
+    flush_us: f64,
+    read_ahead_kib: u32,
+    die_buffer_pages: f64,
+    over_provisioning: f64,
+    collection_window_mib: f64,
+    collection_pages: f64,
+    queue_depth: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Die {
+    free_ns: u64,
+    /// Copies and erasures that wait, in nanoseconds of the die's time.
+    debt_ns: f64,
+}
+
+struct Ssd {
+    capacity: u64,
+    lanes: u32,
+    page: u64,
+    stripe: u64,
+    read_ns: u64,
+    program_ns: f64,
+    /// Nanoseconds for each byte.
+    channel_ns: f64,
+    interface_ns: f64,
+    command_ns: u64,
+    overhead_read_ns: u64,
+    overhead_write_ns: u64,
+    flush_ns: u64,
+    read_ahead: u64,
+    /// Programs that a die may be behind, in nanoseconds.
+    behind_ns: u64,
+    /// Erasing, in parts of programming, for each page programmed.
+    erase_share: f64,
+    /// What a random write costs beyond itself, in programs, and a copy in programs.
+    extra_max: f64,
+    copy_cost: f64,
+    /// An erase block on every die, in bytes.
+    superblock: f64,
+    window: f64,
+    lump_ns: f64,
+
+    dies: Vec<Die>,
+    channels: Vec<u64>,
+    command_free_ns: u64,
+    interface_free_ns: u64,
+    /// Where the last read ended.
+    read_next: u64,
+    /// Fetched ahead: (end of the part, when it is there), and where the last part ends.
+    ahead: VecDeque<(u64, u64)>,
+    ahead_to: u64,
+    write_next: u64,
+    run_bytes: f64,
+    /// Share of live data in what is collected, relative to uniform random writes: 0 to 1.
+    live: f64,
+    at: u64,
+}
+
+/// The row in the table of kinds.
+pub(crate) fn build(text: &str, _seed: u64) -> Result<Box<dyn Device>, String> {
+    let p: Parameters = toml::from_str(text).map_err(|error| error.to_string())?;
+    check(&[
+        ("capacity_bytes", p.capacity_bytes as f64, 1e8, 1e15),
+        ("channels", p.channels.into(), 1.0, 256.0),
+        ("dies_per_channel", p.dies_per_channel.into(), 1.0, 256.0),
+        ("page_kib", p.page_kib.into(), 1.0, 1024.0),
+        ("stripe_pages", p.stripe_pages.into(), 1.0, 4096.0),
+        ("read_us", p.read_us, 0.0, 1e6),
+        ("program_us", p.program_us, 0.0, 1e6),
+        ("erase_us", p.erase_us, 0.0, 1e6),
+        ("block_pages", p.block_pages.into(), 1.0, 65_536.0),
+        ("channel_rate_mb_s", p.channel_rate_mb_s, 1.0, 1e6),
+        ("interface_rate_mb_s", p.interface_rate_mb_s, 1.0, 1e6),
+        ("command_us", p.command_us, 0.0, 1e6),
+        ("overhead_read_us", p.overhead_read_us, 0.0, 1e6),
+        ("overhead_write_us", p.overhead_write_us, 0.0, 1e6),
+        ("flush_us", p.flush_us, 0.0, 1e7),
+        ("read_ahead_kib", p.read_ahead_kib.into(), 0.0, 65_536.0),
+        ("die_buffer_pages", p.die_buffer_pages, 0.0, 65_536.0),
+        ("over_provisioning", p.over_provisioning, 0.01, 10.0),
+        ("collection_window_mib", p.collection_window_mib, 0.001, 1e6),
+        ("collection_pages", p.collection_pages, 0.0, 65_536.0),
+        ("queue_depth", p.queue_depth.into(), 1.0, 65_536.0),
+    ])?;
+    let page = u64::from(p.page_kib) << 10;
+    let dies = p.channels * p.dies_per_channel;
+    let ns = |us: f64| (us * 1e3) as u64;
+    let program_ns = p.program_us * 1e3;
+    Ok(Box::new(Ssd {
+        capacity: p.capacity_bytes / page * page,
+        lanes: p.queue_depth,
+        page,
+        stripe: page * u64::from(p.stripe_pages),
+        read_ns: ns(p.read_us),
+        program_ns,
+        channel_ns: 1e3 / p.channel_rate_mb_s,
+        interface_ns: 1e3 / p.interface_rate_mb_s,
+        command_ns: ns(p.command_us),
+        overhead_read_ns: ns(p.overhead_read_us),
+        overhead_write_ns: ns(p.overhead_write_us),
+        flush_ns: ns(p.flush_us),
+        read_ahead: u64::from(p.read_ahead_kib) << 10,
+        behind_ns: (p.die_buffer_pages * program_ns) as u64,
+        erase_share: p.erase_us / (p.program_us.max(1e-3) * f64::from(p.block_pages)),
+        extra_max: ((1.0 + p.over_provisioning) / (2.0 * p.over_provisioning) - 1.0).max(0.0),
+        copy_cost: 1.0 + p.read_us / p.program_us.max(1e-3),
+        superblock: f64::from(p.block_pages) * page as f64 * f64::from(dies),
+        window: p.collection_window_mib * f64::from(1 << 20),
+        lump_ns: p.collection_pages * program_ns,
+        dies: vec![Die::default(); dies as usize],
+        channels: vec![0; p.channels as usize],
+        command_free_ns: 0,
+        interface_free_ns: 0,
+        read_next: 0,
+        ahead: VecDeque::new(),
+        ahead_to: 0,
+        write_next: 0,
+        run_bytes: 0.0,
+        live: 0.0,
+        at: 0,
+    }))
+}
+
+impl Ssd {
+    fn die_of(&self, address: u64) -> usize {
+        (address / self.stripe) as usize % self.dies.len()
+    }
+
+    /// The end of the stripe unit that `address` is in, at most `end`.
+    fn unit_end(&self, address: u64, end: u64) -> u64 {
+        (address - address % self.stripe).saturating_add(self.stripe).min(end)
+    }
+
+    /// Pages touched by a range.
+    fn pages(&self, start: u64, end: u64) -> u64 {
+        end.div_ceil(self.page) - start / self.page
+    }
+
+    /// When the controller has understood a command that comes now.
+    fn accept(&mut self, now_ns: u64) -> u64 {
+        self.command_free_ns = self.command_free_ns.max(now_ns).saturating_add(self.command_ns);
+        self.command_free_ns
+    }
+
+    /// When the interface, free from `from_ns` on, has moved the bytes.
+    fn interface(&mut self, from_ns: u64, bytes: u64) -> u64 {
+        let move_ns = (bytes as f64 * self.interface_ns) as u64;
+        self.interface_free_ns = self.interface_free_ns.max(from_ns).saturating_add(move_ns);
+        self.interface_free_ns
+    }
+
+    /// Reads a part of a stripe unit; when the controller has it.
+    fn fetch(&mut self, from_ns: u64, start: u64, end: u64) -> u64 {
+        let place = self.die_of(start);
+        let channel = place % self.channels.len();
+        let begin = from_ns.max(self.dies[place].free_ns);
+        let sensed = begin.saturating_add(self.pages(start, end) * self.read_ns);
+        let move_ns = |bytes: u64| (bytes as f64 * self.channel_ns) as u64;
+        let first = begin.saturating_add(self.read_ns).max(self.channels[channel]);
+        let all = first.saturating_add(move_ns(end - start));
+        let there = all.max(sensed.saturating_add(move_ns((end - start).min(self.page))));
+        self.dies[place].free_ns = sensed;
+        self.channels[channel] = all;
+        there
+    }
+
+    fn read(&mut self, now_ns: u64, address: u64, len: u64) -> u64 {
+        let start = self.accept(now_ns);
+        let end = address.saturating_add(len);
+        let follows = address == self.read_next && self.read_ahead > 0;
+        if !follows {
+            self.ahead.clear();
+            self.ahead_to = address;
+        }
+        let horizon = if follows { end.saturating_add(self.read_ahead).next_multiple_of(self.page) } else { end };
+        while self.ahead_to < horizon {
+            let unit = self.unit_end(self.ahead_to, horizon);
+            let there = self.fetch(start, self.ahead_to, unit);
+            self.ahead.push_back((unit, there));
+            self.ahead_to = unit;
+        }
+        let mut there = start;
+        while let Some((part, ready)) = self.ahead.front().copied() {
+            there = there.max(ready);
+            if part > end {
+                break;
+            }
+            self.ahead.pop_front();
+            if part == end {
+                break;
+            }
+        }
+        self.read_next = end;
+        let last = (len.min(self.page) as f64 * self.interface_ns) as u64;
+        self.interface(start, len).max(there.saturating_add(last)).saturating_add(self.overhead_read_ns)
+    }
+
+    /// Takes note of a write for the garbage collection; copies for each page that it costs, on average.
+    fn amplification(&mut self, follows: bool, len: u64) -> f64 {
+        let bytes = len as f64;
+        self.run_bytes = if follows { self.run_bytes + bytes } else { bytes };
+        let live = (1.0 - self.run_bytes / self.superblock).max(0.0);
+        self.live += (live - self.live) * (bytes / self.window).min(1.0);
+        self.extra_max * self.live
+    }
+
+    fn write(&mut self, now_ns: u64, address: u64, len: u64) -> u64 {
+        let start = self.accept(now_ns);
+        let end = address.saturating_add(len);
+        let follows = address == self.write_next;
+        let copies = self.amplification(follows, len);
+        let per_program = copies * self.copy_cost + (1.0 + copies) * self.erase_share;
+        let mut done = self.interface(start, len);
+        let mut at = address;
+        while at < end {
+            let unit = self.unit_end(at, end);
+            let pages = if follows { (unit - at) as f64 / self.page as f64 } else { self.pages(at, unit) as f64 };
+            let accepted = self.program(start, at, (unit - at, pages * self.program_ns), per_program);
+            done = done.max(accepted);
+            at = unit;
+        }
+        self.write_next = end;
+        done.saturating_add(self.overhead_write_ns)
+    }
+
+    /// Programs a part of a stripe unit, `part` being its bytes and the time they take; when they are accepted.
+    fn program(&mut self, from_ns: u64, address: u64, part: (u64, f64), per_program: f64) -> u64 {
+        let place = self.die_of(address);
+        let channel = place % self.channels.len();
+        let arrive = self.channels[channel].max(from_ns).saturating_add((part.0 as f64 * self.channel_ns) as u64);
+        self.channels[channel] = arrive;
+        let die = &mut self.dies[place];
+        die.debt_ns += part.1 * per_program;
+        let mut busy = part.1;
+        if die.debt_ns > self.lump_ns {
+            busy += die.debt_ns;
+            die.debt_ns = 0.0;
+        }
+        die.free_ns = die.free_ns.max(arrive).saturating_add(busy as u64);
+        arrive.max(die.free_ns.saturating_sub(self.behind_ns))
+    }
+}
+
+impl Device for Ssd {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+
+    fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    fn service(&mut self, now_ns: u64, command: Command) -> Service {
+        let address = command.address % self.capacity;
+        let end = match command.op {
+            Op::Read => self.read(now_ns, address, command.len),
+            Op::Write => self.write(now_ns, address, command.len),
+            Op::Flush => {
+                let start = self.accept(now_ns);
+                let idle = self.dies.iter().map(|die| die.free_ns).max().unwrap_or(0);
+                return Service { total_ns: start.max(idle) - now_ns + self.flush_ns, ..Service::default() };
+            }
+        };
+        let distance_bytes = self.at.abs_diff(address);
+        self.at = address.saturating_add(command.len) % self.capacity;
+        Service { total_ns: end.saturating_sub(now_ns), distance_bytes, ..Service::default() }
+    }
+}
