@@ -18,6 +18,8 @@
 mod callback;
 mod clock;
 mod gate;
+mod names;
+mod record;
 mod runtime;
 mod server;
 mod shard;
@@ -25,6 +27,8 @@ mod volume;
 
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
 pub use clock::{Clock, ClockKind};
+pub use names::FileNames;
+pub use record::{RecordError, Recording};
 pub use runtime::{
     Driving, Executor, Runtime, RuntimeConfig, ShardSnapshot, Shutdown, ShutdownReport, Snapshot, StartError,
     SubmitError,

@@ -1,15 +1,19 @@
 //! Several engines and the threads that drive them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluice_core::{
-    Batch, CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Request, RequestId, Stats, Time,
+    Batch, CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, Request, RequestId, Stats,
+    Time,
 };
+use sluice_trace::Meta;
 
 use crate::clock::{Clock, ClockKind};
+use crate::record::{RecordError, Recording, Tap};
 use crate::server::{Bell, Server};
 use crate::shard::{Completer, Shard};
 
@@ -157,6 +161,7 @@ pub struct Runtime<X: Executor> {
     servers: Vec<Server>,
     clock: Clock,
     policy: Mutex<PolicyConfig>,
+    pub(crate) tap: Arc<Tap>,
 }
 
 impl<X: Executor> Runtime<X> {
@@ -188,7 +193,8 @@ impl<X: Executor> Runtime<X> {
             }
         }
         let shards = shards.into_iter().map(|shard| (shard.clone(), Completer::new(shard))).collect();
-        Ok(Runtime { executor, shards, servers, clock, policy: Mutex::new(config.policy) })
+        let (policy, tap) = (Mutex::new(config.policy), Arc::new(Tap::new()));
+        Ok(Runtime { executor, shards, servers, clock, policy, tap })
     }
 
     /// The executor.
@@ -220,8 +226,21 @@ impl<X: Executor> Runtime<X> {
     /// # Errors
     /// [`SubmitError::Full`] with the request, for back-pressure.
     pub fn try_submit(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
+        self.try_submit_at(shard, request, self.tap.time(&self.clock))
+    }
+
+    /// As [`Runtime::try_submit`]; recorded with the time `at`, if there is one.
+    pub(crate) fn try_submit_at(&self, shard: usize, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
         let (shard, completer) = &self.shards[shard];
-        shard.try_submit(completer, request)
+        shard.try_submit(completer, request)?;
+        self.record(at, &request);
+        Ok(())
+    }
+
+    pub(crate) fn record(&self, at: Option<Time>, request: &Request) {
+        if let Some(at) = at {
+            self.tap.record(at, request);
+        }
     }
 
     /// As [`Runtime::try_submit`], but waits while the shard is full.
@@ -239,9 +258,11 @@ impl<X: Executor> Runtime<X> {
 
     /// As [`Runtime::try_submit`], but waits for the engine if another thread has it, so that what can be dispatched at
     /// once is dispatched on this thread.
-    pub(crate) fn try_submit_here(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
+    pub(crate) fn try_submit_here(&self, shard: usize, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
         let (shard, completer) = &self.shards[shard];
-        shard.try_submit_here(completer, request)
+        shard.try_submit_here(completer, request)?;
+        self.record(at, &request);
+        Ok(())
     }
 
     pub(crate) fn wait_for_room(&self, shard: usize) -> bool {
@@ -255,8 +276,11 @@ impl<X: Executor> Runtime<X> {
     /// # Errors
     /// See [`SubmitError`].
     pub fn submit_with_id(&self, shard: usize, request: Request) -> Result<RequestId, SubmitError> {
+        let at = self.tap.time(&self.clock);
         let (shard, completer) = &self.shards[shard];
-        shard.submit_with_id(completer, request)
+        let id = shard.submit_with_id(completer, request)?;
+        self.record(at, &request);
+        Ok(id)
     }
 
     /// Takes a request back that was not dispatched yet. The executor hears nothing of it. Not from inside
@@ -267,6 +291,37 @@ impl<X: Executor> Runtime<X> {
     pub fn cancel(&self, shard: usize, id: RequestId) -> Result<Request, CancelError> {
         let (shard, completer) = &self.shards[shard];
         shard.cancel(completer, id)
+    }
+
+    /// Records every request submitted from now on in a new trace file. Files are named by their numbers.
+    ///
+    /// # Errors
+    /// If a recording is running, or the file cannot be written.
+    pub fn start_recording(&self, path: &Path, meta: Meta) -> Result<(), RecordError> {
+        let policy = self.policy().name().to_owned();
+        self.tap.start(path, Meta { policy, ..meta }, self.clock, None)
+    }
+
+    /// Ends the recording. All that was submitted before is in the file then.
+    ///
+    /// # Errors
+    /// If there was none, or the file could not be written.
+    pub fn stop_recording(&self) -> Result<Recording, RecordError> {
+        self.tap.stop()
+    }
+
+    /// The recording that is running.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.tap.recording()
+    }
+
+    /// Gives each shard a predictor, or none ([`Engine::set_predictor`]). Not from inside [`Executor::start`].
+    pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
+        for (number, (shard, completer)) in self.shards.iter().enumerate() {
+            let predictor = make(number);
+            shard.with_owner(completer, |owner| owner.engine.set_predictor(predictor));
+        }
     }
 
     /// Changes the algorithm of all shards, with requests queued and in flight. Not from inside [`Executor::start`].
@@ -356,6 +411,9 @@ impl<X: Executor> Runtime<X> {
     /// Not from inside the executor.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         self.shards.iter().for_each(|(shard, _)| shard.close());
+        if let Err(error @ RecordError::Trace { .. }) = self.tap.stop() {
+            tracing::warn!("{error}");
+        }
         let errno = match how {
             Shutdown::Fail(errno) => errno,
             Shutdown::Drain { timeout } => {

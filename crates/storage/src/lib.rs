@@ -169,6 +169,13 @@ pub trait Storage: Send + Sync {
         Vec::new()
     }
 
+    /// A current path of an open file, relative to the top, on the first target; `None` if the storage cannot tell. A file
+    /// without a name keeps its last one. Not fast: for what is asked once a file.
+    fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
+        let _ = file;
+        None
+    }
+
     // ---- namespace -------------------------------------------------------------------------------------------
 
     /// The top directory.

@@ -119,6 +119,7 @@ impl SluiceFs {
     }
 
     fn handle(&self, req: &Request, inode: Arc<Inode>, file: FileRef, flags: i32) -> Handle {
+        self.volume.opened(&file);
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let last = LastCaller::default();
         // Only writes come without a caller, so readers need not be asked after yet.

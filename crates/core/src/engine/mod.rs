@@ -350,7 +350,8 @@ impl Engine {
     /// and nobody wants to hear of each one.
     #[must_use]
     pub fn lets_pass(&self) -> bool {
-        self.bypasses_queue && self.prediction.is_none() && !self.events.on()
+        // A predictor is asked only by policies that aggregate.
+        self.bypasses_queue && !self.events.on()
     }
 
     /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.

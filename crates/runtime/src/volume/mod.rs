@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Request, TargetId};
+use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
 use sluice_storage::{FileRef, Layout, Storage};
+use sluice_trace::Meta;
 
 mod execute;
 mod job;
@@ -44,6 +45,8 @@ use self::ring::Ring;
 use self::transfer::Ended;
 use self::workers::Workers as Threads;
 use crate::clock::ClockKind;
+use crate::names::FileNames;
+use crate::record::{RecordError, Recording};
 use crate::runtime::{Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError};
 
 /// Who asked for the I/O.
@@ -184,6 +187,7 @@ pub struct Volume<H: Host> {
     /// `None` where requests cannot go by the engine.
     lane: Option<Lane>,
     strict: bool,
+    names: Arc<FileNames>,
 }
 
 impl<H: Host> Volume<H> {
@@ -253,6 +257,7 @@ impl<H: Host> Volume<H> {
             workers,
             lane,
             strict: engine_config.ordering == sluice_core::Ordering::Strict,
+            names: Arc::new(FileNames::new(targets)),
             inner,
         };
         if let Some(ring) = &volume.inner.ring {
@@ -354,6 +359,56 @@ impl<H: Host> Volume<H> {
         self.runtime.policy()
     }
 
+    /// A file was opened: its path may be another one than the number's owner had before. Costs nothing while nobody
+    /// records or predicts.
+    pub fn opened(&self, file: &FileRef) {
+        if self.names.on() {
+            self.names.renew(file.id(), || self.inner.storage.file_path(file));
+        }
+    }
+
+    /// The paths of files, while somebody [watches](FileNames::watch) them.
+    #[must_use]
+    pub fn names(&self) -> &Arc<FileNames> {
+        &self.names
+    }
+
+    /// Records every request from now on in a new trace file, piece by piece as the engines see them. `source`: where it
+    /// was recorded, for people.
+    ///
+    /// # Errors
+    /// If a recording is running, or the file cannot be written.
+    pub fn start_recording(&self, path: &std::path::Path, source: &str) -> Result<(), RecordError> {
+        let meta = Meta {
+            targets: self.layout.targets(),
+            stripe: self.layout.stripe().unwrap_or(0),
+            emulated: self.inner.storage.emulated(),
+            source: source.to_owned(),
+            policy: self.policy().name().to_owned(),
+            ..Meta::default()
+        };
+        self.runtime.tap.start(path, meta, self.runtime.clock(), Some(self.names.clone()))
+    }
+
+    /// Ends the recording. All that was submitted before is in the file then.
+    ///
+    /// # Errors
+    /// If there was none, or the file could not be written.
+    pub fn stop_recording(&self) -> Result<Recording, RecordError> {
+        self.runtime.stop_recording()
+    }
+
+    /// The recording that is running.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.runtime.recording()
+    }
+
+    /// Gives each engine a predictor, or none. Whoever predicts by path watches the [names](Volume::names) before.
+    pub fn set_predictors(&self, make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
+        self.settled(|| self.runtime.set_predictors(make));
+    }
+
     /// Copies the state.
     #[must_use]
     pub fn snapshot(&self) -> VolumeSnapshot {
@@ -453,8 +508,10 @@ impl<H: Host> Volume<H> {
         if let Some(lane) = self.lane.as_ref().filter(|lane| self.strict && !lane.is_empty()) {
             self.blocking(|| lane.wait_empty());
         }
+        self.note(what.file);
+        let time = self.runtime.tap.time(&self.runtime.clock());
         for (at, (_, target, offset, len)) in self.pieces(what).enumerate() {
-            self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits());
+            self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits(), time);
         }
         let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
         if outermost {
@@ -513,13 +570,20 @@ impl<H: Host> Volume<H> {
         slot.expect("waited for it")
     }
 
-    /// `anywhere`: it does not matter which thread executes the request.
-    fn submit(&self, request: Request, anywhere: bool) {
+    /// Notes the path of a file that is used, if somebody wants to know.
+    fn note(&self, file: &FileRef) {
+        if self.names.on() {
+            self.names.note(file.id(), || self.inner.storage.file_path(file));
+        }
+    }
+
+    /// `anywhere`: it does not matter which thread executes the request. `time`: when it came, if it is recorded.
+    fn submit(&self, request: Request, anywhere: bool, time: Option<Time>) {
         let shard = if self.shared { 0 } else { request.target.0 as usize };
         loop {
             let submitted = match self.runtime.bypasses_queue(shard) && !anywhere {
-                true => self.runtime.try_submit_here(shard, request),
-                false => self.runtime.try_submit(shard, request),
+                true => self.runtime.try_submit_here(shard, request, time),
+                false => self.runtime.try_submit_at(shard, request, time),
             };
             let errno = match submitted {
                 Ok(()) => return,

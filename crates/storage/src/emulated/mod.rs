@@ -95,6 +95,10 @@ impl Storage for Emulated {
         self.queues.iter().map(Queue::stats).collect()
     }
 
+    fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
+        self.inner.file_path(inner(file))
+    }
+
     fn root(&self) -> NodeRef {
         self.inner.root()
     }

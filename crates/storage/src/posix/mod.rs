@@ -181,6 +181,14 @@ impl Storage for PosixStorage {
         Layout::single()
     }
 
+    fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
+        let path = sys::readlink(link(open(file).data.fd()), Vec::new()).ok()?.into_bytes();
+        let top = sys::readlink(link(&own(&self.root).fd), Vec::new()).ok()?.into_bytes();
+        let inner = path.strip_prefix(&top[..])?;
+        let inner = inner.strip_prefix(b"/").unwrap_or(inner);
+        Some(inner.strip_suffix(b" (deleted)").unwrap_or(inner).to_vec())
+    }
+
     fn describe(&self) -> String {
         let how = if self.options.direct { "direct" } else { "buffered" };
         format!("directory {}, {how} I/O", self.path.display())

@@ -245,6 +245,10 @@ impl Storage for StripedStorage {
         self.layout
     }
 
+    fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
+        self.targets[0].file_path(&open(file).pieces[0])
+    }
+
     fn describe(&self) -> String {
         let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
         match self.layout.stripe() {

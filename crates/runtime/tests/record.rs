@@ -1,0 +1,162 @@
+//! Recording volumes: every request once, with its path, whatever way it takes.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Results, create, storage};
+use sluice_core::{AppId, Op, PolicyConfig, policy::table};
+use sluice_runtime::{RecordError, Volume, VolumeConfig};
+use sluice_storage::{FileRef, Storage};
+use sluice_trace::{Columns, End, Entry, Meta, Reader};
+
+fn volume(storage: &Arc<dyn Storage>, policy: &str) -> Volume<Results> {
+    let config = VolumeConfig::new(PolicyConfig::parse(policy).unwrap());
+    Volume::start(storage.clone(), Arc::new(Results::default()), config).unwrap()
+}
+
+/// The entries with their paths, and what the trace says about itself.
+fn read(path: &Path) -> (Vec<(Entry, String)>, Meta, End) {
+    let (mut reader, mut block, mut all) = (Reader::open(path).unwrap(), Columns::default(), Vec::new());
+    while reader.next_block(&mut block).unwrap() {
+        all.extend(block.iter().map(|entry| (entry, reader.paths().text(entry.file).into_owned())));
+    }
+    (all, reader.meta().clone(), reader.end())
+}
+
+fn write(volume: &Volume<Results>, file: &FileRef, app: u32, offset: u64, len: usize) {
+    assert_eq!(volume.write_at(file, AppId(app), offset, &vec![1; len]).unwrap(), len);
+}
+
+#[test]
+fn each_request_is_recorded_once_with_its_path_under_every_algorithm() {
+    for targets in [1, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = storage(dir.path(), targets);
+        let (a, b) = (create(&storage, "a"), create(&storage, "b"));
+        for info in table() {
+            let volume = volume(&storage, info.name);
+            write(&volume, &a, 1, 0, 4096);
+            let out = dir.path().join("trace");
+            volume.start_recording(&out, "/mnt/x").unwrap();
+            assert!(matches!(volume.start_recording(&out, ""), Err(RecordError::Running(path)) if path == out));
+            for n in 0..50 {
+                write(&volume, &a, 1, n * 4096, 4096);
+                volume.read_at(&b, AppId(2), n * 8192, &mut [0; 8192]).unwrap();
+            }
+            assert_eq!(volume.recording().unwrap().path, out);
+            let recorded = volume.stop_recording().unwrap();
+            write(&volume, &a, 1, 0, 4096);
+            assert!(matches!(volume.stop_recording(), Err(RecordError::None)) && volume.recording().is_none());
+
+            let (all, meta, end) = read(&out);
+            assert_eq!((recorded.entries, recorded.dropped, end), (all.len() as u64, 0, End::Complete { dropped: 0 }));
+            assert_eq!((meta.targets, meta.source.as_str()), (targets as u32, "/mnt/x"));
+            assert_eq!((meta.stripe, meta.policy.as_str()), (if targets == 1 { 0 } else { 4096 }, info.name));
+            let logical: Vec<_> = all
+                .iter()
+                .map(|(entry, path)| {
+                    (path.as_str(), entry.op, meta.logical_offset(entry.target, entry.offset), entry.app)
+                })
+                .collect();
+            let mut expected = Vec::new();
+            for n in 0..50 {
+                expected.push(("a", Op::Write, n * 4096, 1));
+                expected.push(("b", Op::Read, n * 8192, 2));
+                if targets > 1 {
+                    // Two stripes, which are two pieces.
+                    expected.push(("b", Op::Read, n * 8192 + 4096, 2));
+                }
+            }
+            assert_eq!(logical, expected, "{} on {targets}", info.name);
+            assert!(all.windows(2).all(|pair| pair[0].0.time <= pair[1].0.time));
+        }
+    }
+}
+
+#[test]
+fn a_recording_is_switched_on_and_off_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let file = create(&storage, "f");
+    let volume = volume(&storage, VolumeConfig::default().policy.name());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2_u64 {
+            let (volume, file, stop) = (&volume, &file, &stop);
+            scope.spawn(move || {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    write(volume, file, thread as u32, (n * 2 + thread) * 512, 512);
+                    n += 1;
+                }
+            });
+        }
+        for turn in 0..5 {
+            let out = dir.path().join(format!("trace-{turn}"));
+            volume.start_recording(&out, "").unwrap();
+            let before = volume.snapshot().runtime.total.total().submitted();
+            while volume.snapshot().runtime.total.total().submitted() < before + 2_000 {
+                std::thread::yield_now();
+            }
+            let recorded = volume.stop_recording().unwrap();
+            let (all, _, end) = read(&out);
+            assert_eq!(end, End::Complete { dropped: recorded.dropped });
+            assert!(all.len() as u64 + recorded.dropped >= 1_900, "{recorded:?}");
+            for app in 0..2 {
+                let mine: Vec<u64> = all.iter().filter(|(e, _)| e.app == app).map(|(e, _)| e.offset).collect();
+                assert!(
+                    recorded.dropped > 0 || mine.windows(2).all(|pair| pair[1] == pair[0] + 1024),
+                    "none is missing"
+                );
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn files_that_were_renamed_or_made_anew_have_their_new_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let volume = volume(&storage, "to-agg");
+    let root = storage.root();
+    let file = create(&storage, "old");
+    let out = dir.path().join("trace");
+    volume.start_recording(&out, "").unwrap();
+    write(&volume, &file, 0, 0, 10);
+    let (first, recording) = (read_paths(&volume, &file), volume.recording().unwrap());
+    assert_eq!((first.as_deref(), recording.failed), (Some("old"), None));
+    storage.rename(&root, "old".as_ref(), &root, "new".as_ref(), 0).unwrap();
+    let again = storage.open(&storage.lookup(&root, "new".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+    volume.opened(&again);
+    assert_eq!(read_paths(&volume, &again).as_deref(), Some("new"));
+    volume.stop_recording().unwrap();
+    assert_eq!(read_paths(&volume, &again), None, "nobody wants to know any more");
+}
+
+fn read_paths(volume: &Volume<Results>, file: &FileRef) -> Option<String> {
+    let path = volume.names().get(sluice_core::FileId(file.id()))?;
+    Some(String::from_utf8_lossy(&path).into_owned())
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_hurts_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let file = create(&storage, "f");
+    let volume = volume(&storage, "to-agg");
+    let error = volume.start_recording(&dir.path().join("no/where"), "").unwrap_err();
+    assert!(error.to_string().contains("no/where"), "{error}");
+    // A full device.
+    volume.start_recording(Path::new("/dev/full"), "").unwrap_err();
+    write(&volume, &file, 0, 0, 10);
+    volume.start_recording(&dir.path().join("fine"), "").unwrap();
+    // The end of the volume ends the recording properly.
+    write(&volume, &file, 0, 0, 10);
+    drop(volume);
+    let (all, _, end) = read(&dir.path().join("fine"));
+    assert_eq!((all.len(), end), (1, End::Complete { dropped: 0 }));
+}
