@@ -49,6 +49,7 @@ check: lint doc test ## Everything that CI runs
 bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
 	$(TARGET)/release/sluice bench engine
 	$(TARGET)/release/sluice bench runtime
+	$(TARGET)/release/sluice bench emulation
 	$(TARGET)/release/sluice bench fuse
 
 PREFIX ?= /usr/local

@@ -4,7 +4,7 @@
 //! Bounded: when it is full, the file that has been idle longest makes room; when none is idle, the engine is full.
 
 use crate::id_map::IdMap;
-use crate::list::{Links, List, NIL};
+use crate::list::{Links, List};
 use crate::offset_tree::{Loose, Tree};
 use crate::request::{FileId, Op};
 
@@ -62,9 +62,8 @@ pub(crate) struct File {
 #[derive(Debug)]
 pub(crate) struct FileTable {
     files: Vec<File>,
+    files_max: u32,
     index: IdMap,
-    /// Slots from here on were never used.
-    fresh: u32,
     /// Files without requests, the longest idle in front.
     idle: List,
     links: Links,
@@ -82,8 +81,8 @@ impl FileTable {
     pub(crate) fn new(files_max: u32) -> FileTable {
         FileTable {
             files: Vec::with_capacity(files_max as usize),
+            files_max,
             index: IdMap::new(files_max),
-            fresh: 0,
             idle: List::new(),
             links: Links::new(files_max),
         }
@@ -118,10 +117,10 @@ impl FileTable {
             return Some(Acquired::Known(slot));
         }
         let record = File { id, outstanding: 1, queues: [FileQueue::EMPTY; 2] };
-        let slot = if (self.fresh as usize) < self.files.capacity() && self.fresh != NIL {
+        let used = self.files.len() as u32;
+        let slot = if used < self.files_max {
             self.files.push(record);
-            self.fresh += 1;
-            self.fresh - 1
+            used
         } else {
             let slot = self.idle.pop_front(&mut self.links)?;
             let old = self.files[slot as usize].id.0;
@@ -140,6 +139,55 @@ impl FileTable {
         record.outstanding -= 1;
         if record.outstanding == 0 {
             self.idle.push_back(&mut self.links, file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A plain list of (file, outstanding requests), those without requests in the order of becoming so at the end.
+        #[test]
+        fn behaves_like_a_list_that_forgets_the_longest_idle(
+            files_max in 1..5_u32,
+            ops in prop::collection::vec((0..7_u64, any::<bool>()), 0..200),
+        ) {
+            let mut table = FileTable::new(files_max);
+            let mut model: Vec<(u64, u32)> = Vec::new();
+            for (file, submit) in ops {
+                let known = model.iter().position(|(id, _)| *id == file);
+                if submit {
+                    let expected = match known {
+                        Some(_) => Some(false),
+                        None if model.len() < files_max as usize => Some(true),
+                        None => model.iter().position(|(_, n)| *n == 0).map(|idle| { model.remove(idle); true }),
+                    };
+                    let got = table.acquire(FileId(file));
+                    match (&got, expected) {
+                        (Some(Acquired::Known(_)), Some(false)) | (Some(Acquired::New(_)), Some(true)) | (None, None) => {}
+                        _ => prop_assert!(false, "expected {expected:?} for {file} with {model:?}"),
+                    }
+                    if let Some(Acquired::Known(slot) | Acquired::New(slot)) = got {
+                        prop_assert_eq!(table.id(slot), FileId(file));
+                        match known {
+                            Some(at) => model[at].1 += 1,
+                            None => model.push((file, 1)),
+                        }
+                    }
+                } else if let Some(at) = known.filter(|at| model[*at].1 > 0) {
+                    let files = &table.files;
+                    let slot = table.index.find(file, |s| files[s as usize].id.0).expect("it is known");
+                    table.release(slot);
+                    model[at].1 -= 1;
+                    if model[at].1 == 0 {
+                        let idle = model.remove(at);
+                        model.push(idle);
+                    }
+                }
+            }
         }
     }
 }

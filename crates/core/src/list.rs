@@ -17,6 +17,10 @@ impl Links {
     pub(crate) fn next(&self, id: u32) -> u32 {
         self.0[id as usize].1
     }
+
+    fn prev(&self, id: u32) -> u32 {
+        self.0[id as usize].0
+    }
 }
 
 /// The two ends of a list.
@@ -53,6 +57,24 @@ impl List {
         self.head = id;
     }
 
+    /// Inserts `id` behind the last member that `is_before` it, looking from the back.
+    pub(crate) fn insert_from_back(&mut self, links: &mut Links, id: u32, is_before: impl Fn(u32) -> bool) {
+        let mut prev = self.tail;
+        while prev != NIL && !is_before(prev) {
+            prev = links.prev(prev);
+        }
+        let next = if prev == NIL { self.head } else { links.next(prev) };
+        links.0[id as usize] = (prev, next);
+        match prev {
+            NIL => self.head = id,
+            prev => links.0[prev as usize].1 = id,
+        }
+        match next {
+            NIL => self.tail = id,
+            next => links.0[next as usize].0 = id,
+        }
+    }
+
     /// Removes `id`, which must be in this list.
     pub(crate) fn remove(&mut self, links: &mut Links, id: u32) {
         let (prev, next) = links.0[id as usize];
@@ -81,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_deque(ops in prop::collection::vec((0u32..16, 0u8..4), 0..200)) {
+        fn behaves_like_a_deque(ops in prop::collection::vec((0u32..16, 0u8..5), 0..200)) {
             let (mut links, mut list, mut model) = (Links::new(16), List::new(), VecDeque::new());
             for (id, what) in ops {
                 let there = model.iter().position(|&m| m == id);
@@ -89,10 +111,19 @@ mod tests {
                     (0, None) => { list.push_back(&mut links, id); model.push_back(id); }
                     (1, None) => { list.push_front(&mut links, id); model.push_front(id); }
                     (2, Some(at)) => { list.remove(&mut links, id); model.remove(at); }
+                    (4, None) => {
+                        list.insert_from_back(&mut links, id, |other| other < id);
+                        let at = model.iter().rposition(|&other| other < id).map_or(0, |at| at + 1);
+                        model.insert(at, id);
+                    }
                     (3, _) => prop_assert_eq!(list.pop_front(&mut links), model.pop_front()),
                     _ => {}
                 }
-                prop_assert_eq!(list.front(), model.front().copied());
+                let forwards = std::iter::successors(list.front(), |&id| Some(links.next(id)).filter(|&id| id != NIL));
+                prop_assert_eq!(forwards.collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
+                let last = Some(list.tail).filter(|&id| id != NIL);
+                let backwards = std::iter::successors(last, |&id| Some(links.prev(id)).filter(|&id| id != NIL));
+                prop_assert_eq!(backwards.collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
             }
         }
     }

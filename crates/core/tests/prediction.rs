@@ -203,3 +203,24 @@ fn what_is_predicted_joins_the_batch_that_waits() {
         assert_eq!(driver.batch.requests(), 4, "{}", info.name);
     }
 }
+
+/// A hold that ends because one of its parts is cancelled must not cost the others the time they have waited already.
+#[test]
+fn the_others_of_a_cancelled_hold_keep_their_age() {
+    for info in table().iter().filter(|info| info.aggregates) {
+        let mut driver = Driver::new(info.name, vec![Some((0, 300, MAX_WAIT))]);
+        let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
+        driver.run(&block(1, 0));
+        let first = driver.now;
+        assert!(!driver.dispatch(), "{}: it waits", info.name);
+        driver.run(&block(1, 1)); // joins
+        driver.run(&Step::Predictor(false));
+        driver.now = driver.now.after(10);
+        driver.run(&block(2, 7));
+        driver.run(&Step::Cancel(1));
+        let oldest = driver.pick(0, false).expect("one is left of the hold");
+        driver.now = first.after(MAX_WAIT);
+        assert!(driver.dispatch(), "{}: overdue", info.name);
+        assert_eq!(driver.batch.parts()[0].id, oldest, "{}: the one that is overdue goes", info.name);
+    }
+}

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -37,6 +38,8 @@ pub struct BenchOptions {
     pub direct: Vec<bool>,
     /// Decides who goes first in each pair.
     pub seed: u64,
+    /// Set from elsewhere, ends the benchmark after the run in hand, everything cleared away.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl BenchOptions {
@@ -52,6 +55,7 @@ impl BenchOptions {
             blocks: vec![4 << 10, 1 << 20],
             direct: vec![false, true],
             seed: 1,
+            stop: Arc::default(),
         }
     }
 }
@@ -101,6 +105,9 @@ pub enum BenchError {
     /// fio is missing or failed.
     #[error("fio: {0}; install it with: apt install fio")]
     Fio(String),
+    /// It was told to stop.
+    #[error("interrupted")]
+    Stopped,
     /// Preparing the directories failed.
     #[error("{}: {source}", dir.display())]
     Io {
@@ -216,6 +223,9 @@ struct Run {
 }
 
 fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions) -> Result<Run, BenchError> {
+    if options.stop.load(Ordering::Relaxed) {
+        return Err(BenchError::Stopped);
+    }
     let cpu = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
     let before = cpu();
     // Both mounts use the same files: where a file happens to lie in memory or on the disk is worth some percent.
@@ -236,6 +246,10 @@ fn fio(dir: &Path, load: &str, block: u32, direct: bool, options: &BenchOptions)
     let spent = cpu().saturating_sub(before);
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = || BenchError::Fio(format!("{} {}", text.trim(), String::from_utf8_lossy(&output.stderr).trim()));
+    if options.stop.load(Ordering::Relaxed) {
+        // A signal from the terminal goes to fio too.
+        return Err(BenchError::Stopped);
+    }
     if !output.status.success() {
         return Err(failed());
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sluice_fuse::CacheMode;
 use sluice_fuse::bench::{BenchOptions, Cell, FuseBench};
 use sluice_runtime::VolumeConfig;
@@ -63,6 +64,11 @@ fn cache_mode(text: &str) -> Result<CacheMode, String> {
 /// If there is no fio, or no mount.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = options(&args);
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The second signal ends the program whatever becomes of its mounts.
+        signal_hook::flag::register_conditional_default(signal, options.stop.clone())?;
+        signal_hook::flag::register(signal, options.stop.clone())?;
+    }
     let storage = |dir: &Path| {
         PosixStorage::open(dir, PosixOptions::default()).map(|storage| Arc::new(storage) as Arc<dyn Storage>)
     };

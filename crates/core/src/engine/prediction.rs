@@ -4,7 +4,7 @@ use super::{Engine, Prediction};
 use crate::batch::Batch;
 use crate::hold::{Chosen, Holds, Predictor};
 use crate::policy::Removal;
-use crate::queues::{Slot, State};
+use crate::queues::{Queues, Slot, State};
 use crate::request::Time;
 
 impl Engine {
@@ -131,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Takes a request out of its held batch. The others are queued again.
+    /// Takes a request out of its held batch. The others are queued again, by their age.
     pub(super) fn cancel_held(&mut self, now: Time, slot: Slot) {
         let queue = self.queues.queue(slot);
         let Some(prediction) = &mut self.prediction else { return };
@@ -145,8 +145,18 @@ impl Engine {
             if other != slot {
                 self.queues.entries[other as usize].state = State::Queued;
                 self.enter_orders(now, other);
+                self.move_by_age(other);
             }
         }
+    }
+
+    /// Moves a request that was queued just now to where its age belongs: the front of the order of arrival tells when
+    /// somebody is overdue. O(requests that became eligible since this one did).
+    fn move_by_age(&mut self, slot: Slot) {
+        let Queues { arrival, arrival_links, entries, .. } = &mut self.queues;
+        let since = |slot: Slot| entries[slot as usize].since;
+        arrival.remove(arrival_links, slot);
+        arrival.insert_from_back(arrival_links, slot, |other| since(other) <= since(slot));
     }
 }
 
