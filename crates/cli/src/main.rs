@@ -8,6 +8,8 @@ mod demo;
 mod mount;
 mod output;
 mod policy;
+mod report;
+mod simulate;
 mod status;
 mod suggest;
 mod unmount;
@@ -34,6 +36,8 @@ enum Command {
     Policy(policy::Args),
     Check(check::Args),
     Demo(demo::Args),
+    Simulate(simulate::Args),
+    Report(report::Args),
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
     #[command(subcommand)]
@@ -48,6 +52,8 @@ fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Report(args) => report::run(args),
         Command::DemoWorker(args) => demo::worker::run(args),
         Command::Bench(command) => bench::run(command),
     };

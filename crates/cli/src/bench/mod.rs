@@ -5,6 +5,7 @@ mod emulation;
 mod engine;
 mod fuse;
 mod runtime;
+mod sim;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ pub(crate) enum Command {
     Runtime(runtime::Args),
     Fuse(fuse::Args),
     Emulation(emulation::Args),
+    Sim(sim::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -24,5 +26,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),
         Command::Emulation(args) => emulation::run(args),
+        Command::Sim(args) => sim::run(args),
     }
 }

@@ -1,0 +1,54 @@
+//! `sluice simulate --chaos`.
+
+use crate::output;
+use indicatif::{ProgressBar, ProgressStyle};
+use sluice_sim::{Failure, chaos_many};
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+pub(super) fn run(
+    first: u64,
+    count: u64,
+    jobs: Option<NonZeroUsize>,
+    json: bool,
+    stop: &AtomicBool,
+) -> anyhow::Result<ExitCode> {
+    let progress = ProgressBar::new(count);
+    progress.set_style(ProgressStyle::with_template("chaos {bar:40} {pos}/{len} experiments, {eta} left")?);
+    let report = chaos_many(first, count, jobs, stop, || progress.inc(1));
+    progress.finish_and_clear();
+    match report {
+        Ok(report) if json => output::line(serde_json::to_string_pretty(&report)?),
+        Ok(report) => {
+            let faults = &report.faults;
+            output::line(format!(
+                "{} experiments, {} requests, {:.1} MB: every read found the last write, nothing was lost or done twice, no \
+                 request waited too long",
+                report.experiments,
+                report.calls,
+                report.bytes as f64 * 1e-6
+            ));
+            output::line(format!(
+                "survived {} lost and {} doubled messages, {} crashes, {} errors of devices; {} requests sent again, {} \
+                 recognised, {} refused after a crash",
+                faults.lost,
+                faults.doubled,
+                faults.crashes,
+                faults.failed,
+                faults.repeated,
+                faults.recognised,
+                faults.refused
+            ));
+            output::line(format!("digest {:016x}", report.digest));
+        }
+        Err(failure) if failure.failure == Failure::Interrupted => return Ok(ExitCode::from(130)),
+        Err(failure) => {
+            output::line(&failure.scenario);
+            output::tell(format!("seed {}: {}", failure.seed, failure.failure));
+            output::tell(format!("again: sluice simulate --chaos --seed {} --seeds 1", failure.seed));
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

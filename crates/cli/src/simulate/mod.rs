@@ -1,0 +1,237 @@
+//! `sluice simulate`: experiments in virtual time, with the engine of production.
+
+mod chaos;
+mod files;
+mod table;
+
+use crate::output;
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use sluice_sim::scenario::{Only, Plan, Setting, keys};
+use sluice_sim::{Estimate, Failure, Outcome, Sweep, improvements, sweep};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// With no more simulations than this, details are recorded without being asked for.
+const RECORDED_MAX: usize = 64;
+
+/// Simulates experiments: whole parallel I/O systems in virtual time, with the real engine inside.
+///
+/// A scenario file describes machines, algorithms and programs, and what varies; each combination is a run. The same file
+/// and seed give the same digest everywhere.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Scenario files, or directories of them.
+    #[arg(value_name = "FILE|DIR")]
+    paths: Vec<PathBuf>,
+    /// Replace a value of the scenario: servers.policy=sjf, application.processes=64.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::config::key_value)]
+    set: Vec<Setting>,
+    /// Only these values of an axis: pattern=strided,random.
+    #[arg(long, value_name = "AXIS=VALUE,...", value_parser = only)]
+    only: Vec<Only>,
+    /// Simulate each run with so many seeds; results then have confidence intervals.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: u32,
+    /// Simulations at a time [default: one for each core].
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Write results to this directory: runs.csv, apps.csv, and results.json for `sluice report`.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Record time lines and request paths for the report, however many runs there are.
+    #[arg(long)]
+    record: bool,
+    /// Do not simulate each application alone, too (for slow-downs).
+    #[arg(long)]
+    no_alone: bool,
+    /// Show every key that a scenario may have.
+    #[arg(long)]
+    keys: bool,
+    /// Random experiments in which everything goes wrong, every step checked: --seeds of them, from --seed on.
+    #[arg(long, conflicts_with_all = ["paths", "set", "only", "out"])]
+    chaos: bool,
+    /// First seed of --chaos.
+    #[arg(long, requires = "chaos", default_value_t = 1, value_name = "S")]
+    seed: u64,
+}
+
+fn only(text: &str) -> Result<Only, String> {
+    let (axis, values) = text.split_once('=').ok_or_else(|| format!("{text:?} is not AXIS=VALUE,..."))?;
+    Ok((axis.trim().to_owned(), values.split(',').map(|value| value.trim().to_owned()).collect()))
+}
+
+/// A run with what its seeds say together.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    /// Values of the axes.
+    pub(crate) values: Vec<String>,
+    pub(crate) scale: String,
+    pub(crate) makespan_s: Estimate,
+    pub(crate) throughput_mb_s: Estimate,
+    /// How much less time than the baseline; 0.25 is a quarter less.
+    pub(crate) improvement: Option<Estimate>,
+    pub(crate) jain: Estimate,
+    pub(crate) slow_down_max: Option<Estimate>,
+    pub(crate) aggregation: Estimate,
+    pub(crate) busy_share: Estimate,
+    pub(crate) seek_share: Estimate,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// An experiment with its results.
+#[derive(Serialize)]
+pub(crate) struct Results {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) source: String,
+    pub(crate) axes: Vec<(String, Vec<String>)>,
+    /// The compared axis and its baseline.
+    pub(crate) compare: Option<(String, String)>,
+    pub(crate) seeds: u32,
+    pub(crate) rows: Vec<Row>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.keys {
+        return Ok(print_keys());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    if args.chaos {
+        return chaos::run(args.seed, args.seeds.into(), args.jobs, args.json, &stop);
+    }
+    let files = scenario_files(&args.paths)?;
+    let mut all = Vec::new();
+    for file in &files {
+        let plan = Plan::load(file, &args.set, &args.only)?;
+        match simulate(&plan, &args, &stop)? {
+            Some(results) => all.push(results),
+            None => {
+                output::tell("interrupted; nothing was written");
+                return Ok(ExitCode::from(130));
+            }
+        }
+    }
+    if let Some(dir) = &args.out {
+        for results in &all {
+            let dir = if all.len() == 1 { dir.clone() } else { dir.join(&results.name) };
+            files::write(&dir, results).with_context(|| format!("cannot write results to {}", dir.display()))?;
+        }
+    }
+    if args.json {
+        output::line(serde_json::to_string_pretty(&all)?);
+    } else {
+        for results in &all {
+            output::text(&table::show(results));
+        }
+        if let Some(dir) = &args.out {
+            output::line(format!("results: {}; see them with `sluice report {0}`", dir.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_keys() -> ExitCode {
+    for key in keys() {
+        output::line(format!("{:<34} {}\n{:<34}   {}", key.path, key.value, "", key.help));
+    }
+    ExitCode::SUCCESS
+}
+
+fn scenario_files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    if paths.is_empty() {
+        bail!("name a scenario file or a directory of them, like scenarios/quick.toml");
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut here = in_directory(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if here.is_empty() {
+            bail!("{}: there is no scenario (*.toml) in this directory", path.display());
+        }
+        here.sort();
+        files.extend(here);
+    }
+    Ok(files)
+}
+
+fn in_directory(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// All runs of a plan; `None` if interrupted.
+fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Option<Results>> {
+    let total = plan.runs.len() * args.seeds as usize;
+    let progress = ProgressBar::new(total as u64);
+    let style = "{msg} {bar:40} {pos}/{len} simulations, {elapsed}, {eta} left";
+    progress.set_style(ProgressStyle::with_template(style)?);
+    progress.set_message(plan.name.clone());
+    let record = args.record || total <= RECORDED_MAX;
+    let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone };
+    let outcomes = sweep(plan, how, stop, |done| progress.set_position(done as u64));
+    progress.finish_and_clear();
+    match outcomes {
+        Ok(outcomes) => Ok(Some(results(plan, outcomes, args.seeds))),
+        Err(error) if error.failure == Failure::Interrupted => Ok(None),
+        Err(error) => {
+            let run = &plan.runs[error.run];
+            let named =
+                plan.axes.iter().zip(&run.place).map(|(axis, &at)| format!("{}={}", axis.name, axis.values[at]));
+            let place: Vec<String> = named.collect();
+            bail!("{}, {}, seed {}: {}", plan.name, place.join(", "), error.seed, error.failure)
+        }
+    }
+}
+
+fn results(plan: &Plan, outcomes: Vec<Vec<Outcome>>, seeds: u32) -> Results {
+    let improvements = improvements(plan, &outcomes);
+    let rows = plan.runs.iter().zip(outcomes).zip(improvements).map(|((run, outcomes), improvement)| {
+        let of = |value: fn(&Outcome) -> f64| Estimate::of(&outcomes.iter().map(value).collect::<Vec<_>>());
+        let slow: Option<Vec<f64>> = outcomes.iter().map(Outcome::slow_down_max).collect();
+        Row {
+            values: plan.axes.iter().zip(&run.place).map(|(axis, &at)| axis.values[at].clone()).collect(),
+            scale: run.scenario.scale.to_string(),
+            makespan_s: of(|outcome| outcome.makespan_ns as f64 * 1e-9),
+            throughput_mb_s: of(|outcome| outcome.throughput() * 1e-6),
+            improvement,
+            jain: of(Outcome::jain),
+            slow_down_max: slow.map(|slow| Estimate::of(&slow)),
+            aggregation: of(|outcome| outcome.servers.aggregation),
+            busy_share: of(Outcome::busy_share),
+            seek_share: of(|outcome| outcome.device.seek_share()),
+            outcomes,
+        }
+    });
+    Results {
+        name: plan.name.clone(),
+        title: plan.title.clone(),
+        source: plan.source.clone(),
+        axes: plan.axes.iter().map(|axis| (axis.name.clone(), axis.values.clone())).collect(),
+        compare: plan.compare.map(|(axis, base)| {
+            let axis = &plan.axes[axis];
+            (axis.name.clone(), axis.values[base].clone())
+        }),
+        seeds,
+        rows: rows.collect(),
+    }
+}

@@ -1,0 +1,207 @@
+//! Results for people.
+
+use super::{Results, Row};
+use sluice_sim::{Durations, Estimate, Outcome};
+use std::fmt::Write as _;
+
+/// More rows than this are summed up.
+const ROWS_MAX: usize = 60;
+
+pub(super) fn show(results: &Results) -> String {
+    let mut text = String::new();
+    let title = if results.title.is_empty() { "" } else { ": " };
+    let _ = writeln!(text, "{}{title}{}", results.name, results.title);
+    let mut scales: Vec<&str> = results.rows.iter().map(|row| row.scale.as_str()).collect();
+    scales.sort_unstable();
+    scales.dedup();
+    let _ = writeln!(
+        text,
+        "simulated, {} runs x {} seeds; data scaled by {}\n",
+        results.rows.len(),
+        results.seeds,
+        scales.join(", ")
+    );
+    match results.rows.as_slice() {
+        [row] => one(&mut text, row),
+        _ if results.compare.is_some() => compared(&mut text, results),
+        _ => list(&mut text, results),
+    }
+    text
+}
+
+fn ms(ns: u64) -> String {
+    let ms = ns as f64 * 1e-6;
+    if ms < 10.0 { format!("{ms:.3} ms") } else { format!("{ms:.1} ms") }
+}
+
+fn with_interval(estimate: &Estimate, decimals: usize) -> String {
+    match estimate.half_width {
+        0.0 => format!("{:.decimals$}", estimate.mean),
+        half => format!("{:.decimals$} ±{half:.decimals$}", estimate.mean),
+    }
+}
+
+fn durations(text: &mut String, name: &str, d: &Durations) {
+    let _ = writeln!(
+        text,
+        "  {name:<22} mean {}, median {}, 95 % {}, 99 % {}, longest {}",
+        ms(d.mean_ns),
+        ms(d.p50_ns),
+        ms(d.p95_ns),
+        ms(d.p99_ns),
+        ms(d.max_ns)
+    );
+}
+
+/// Everything about a single run; the distributions are the first seed's.
+fn one(text: &mut String, row: &Row) {
+    let Some(outcome) = row.outcomes.first() else { return };
+    let _ = writeln!(text, "  {:<22} {} s", "makespan", with_interval(&row.makespan_s, 4));
+    let _ = writeln!(text, "  {:<22} {} MB/s", "throughput", with_interval(&row.throughput_mb_s, 2));
+    let _ = writeln!(text, "  {:<22} {} (Jain's index)", "fairness", with_interval(&row.jain, 4));
+    for app in &outcome.apps {
+        let slow = app.slow_down.map_or_else(String::new, |slow| format!(", {slow:.2} times its time alone"));
+        let _ = writeln!(text, "  {:<22} {:.4} s{slow}", app.name, app.makespan_ns as f64 * 1e-9);
+        durations(text, "  its requests", &app.latency);
+    }
+    nodes(text, outcome);
+    let device = &outcome.device;
+    let _ = writeln!(
+        text,
+        "  {:<22} {:.1} % busy, {:.1} % of that positioning, {} commands of {:.1} KB",
+        "devices",
+        outcome.busy_share() * 100.0,
+        device.seek_share() * 100.0,
+        device.commands,
+        device.bytes as f64 / device.commands.max(1) as f64 / 1024.0
+    );
+    if let Some(faults) = &outcome.faults {
+        let _ = writeln!(
+            text,
+            "  {:<22} {} messages lost, {} doubled, {} crashes, {} errors; {} requests sent again",
+            "faults", faults.lost, faults.doubled, faults.crashes, faults.failed, faults.repeated
+        );
+    }
+    let _ = writeln!(text, "  {:<22} {:016x} ({} events)", "digest", outcome.digest, outcome.events);
+}
+
+fn nodes(text: &mut String, outcome: &Outcome) {
+    let kinds = [("I/O nodes", outcome.io_nodes.as_ref()), ("data servers", Some(&outcome.servers))];
+    for (name, nodes) in kinds {
+        let Some(nodes) = nodes else { continue };
+        let _ = writeln!(
+            text,
+            "  {name:<22} {} requests in {} batches (aggregation {:.2}), {:.1} waiting",
+            nodes.requests, nodes.batches, nodes.aggregation, nodes.depth
+        );
+        durations(text, "  wait", &nodes.wait);
+        durations(text, "  service", &nodes.service);
+    }
+}
+
+fn axis_names(results: &Results, skip: Option<usize>) -> Vec<&str> {
+    let names = results.axes.iter().enumerate().filter(|(at, _)| Some(*at) != skip);
+    names.map(|(_, (name, _))| name.as_str()).collect()
+}
+
+fn list(text: &mut String, results: &Results) {
+    let head: Vec<String> = axis_names(results, None).iter().map(|name| (*name).to_owned()).collect();
+    let columns = ["makespan s", "MB/s", "aggregation", "99 % wait", "Jain", "busy %", "seek %"];
+    let head = head.into_iter().chain(columns.map(str::to_owned)).collect();
+    let row = |row: &Row| {
+        let wait = row.outcomes.first().map_or_else(String::new, |outcome| ms(outcome.servers.wait.p99_ns));
+        let figures = [
+            with_interval(&row.makespan_s, 4),
+            with_interval(&row.throughput_mb_s, 1),
+            with_interval(&row.aggregation, 2),
+            wait,
+            format!("{:.3}", row.jain.mean),
+            format!("{:.1}", row.busy_share.mean * 100.0),
+            format!("{:.1}", row.seek_share.mean * 100.0),
+        ];
+        row.values.iter().cloned().chain(figures).collect::<Vec<_>>()
+    };
+    let mut rows = vec![head];
+    rows.extend(results.rows.iter().take(ROWS_MAX).map(row));
+    text.push_str(&aligned(&rows, results.axes.len()));
+    if results.rows.len() > ROWS_MAX {
+        let _ = writeln!(text, "... and {} more; --out DIR writes them all", results.rows.len() - ROWS_MAX);
+    }
+}
+
+/// Improvements over the baseline: a line for each combination of the other axes, a column for each value.
+fn compared(text: &mut String, results: &Results) {
+    let Some((name, baseline)) = &results.compare else { return };
+    let Some(axis) = results.axes.iter().position(|(axis, _)| axis == name) else { return };
+    let values: Vec<&String> = results.axes[axis].1.iter().filter(|value| *value != baseline).collect();
+    let others = |row: &Row| {
+        let others = row.values.iter().enumerate().filter(|(at, _)| *at != axis);
+        others.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    let _ = writeln!(text, "less time than {name} {baseline}, in % (negative: more time):\n");
+    let mut head: Vec<String> = axis_names(results, Some(axis)).iter().map(|name| (*name).to_owned()).collect();
+    let leading = head.len();
+    head.push(format!("{baseline} s"));
+    head.extend(values.iter().map(|value| (*value).clone()));
+    let mut table = vec![head];
+    for base in results.rows.iter().filter(|row| row.values[axis] == *baseline) {
+        let mut line = others(base);
+        line.push(with_interval(&base.makespan_s, 3));
+        for value in &values {
+            let found = results.rows.iter().find(|row| row.values[axis] == **value && others(row) == others(base));
+            let percent = |e: Estimate| Estimate { mean: e.mean * 100.0, half_width: e.half_width * 100.0 };
+            let improvement = found.and_then(|row| row.improvement).map(percent);
+            line.push(improvement.map_or_else(|| "-".to_owned(), |e| with_interval(&e, 1)));
+        }
+        table.push(line);
+    }
+    if table.len() > ROWS_MAX + 1 {
+        text.push_str(&summary(results, axis, baseline, &values));
+        let _ = writeln!(text, "{} combinations; --out DIR writes them all", table.len() - 1);
+    } else {
+        text.push_str(&aligned(&table, leading));
+    }
+}
+
+/// Quartiles of the improvements for each value of each other axis.
+fn summary(results: &Results, axis: usize, baseline: &str, values: &[&String]) -> String {
+    let mut head = vec!["".to_owned(), "runs".to_owned()];
+    head.extend(values.iter().map(|value| (*value).clone()));
+    let mut table = vec![head];
+    let mut line = |name: String, fits: &dyn Fn(&Row) -> bool| {
+        let runs = results.rows.iter().filter(|row| fits(row) && row.values[axis] == baseline).count();
+        let mut cells = vec![name, runs.to_string()];
+        for value in values {
+            let fitting = results.rows.iter().filter(|row| fits(row) && row.values[axis] == **value);
+            let mut found: Vec<f64> = fitting.filter_map(|row| row.improvement).map(|e| e.mean * 100.0).collect();
+            found.sort_by(f64::total_cmp);
+            let at = |share: usize| found.get((found.len().max(1) - 1) * share / 100).copied().unwrap_or(f64::NAN);
+            cells.push(format!("{:.0} [{:.0}, {:.0}]", at(50), at(0), at(100)));
+        }
+        table.push(cells);
+    };
+    line("all".to_owned(), &|_| true);
+    for (at, (name, choices)) in results.axes.iter().enumerate().filter(|(at, _)| *at != axis) {
+        for choice in choices {
+            line(format!("{name} {choice}"), &|row| row.values[at] == *choice);
+        }
+    }
+    format!("median [smallest, largest]:\n{}", aligned(&table, 1))
+}
+
+/// Columns of equal width: the first ones to the left, the others to the right.
+fn aligned(rows: &[Vec<String>], left: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        text.push(' ');
+        for (at, cell) in row.iter().enumerate() {
+            let width = widths[at];
+            let _ = if at < left { write!(text, " {cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+        }
+        text.push('\n');
+    }
+    text
+}

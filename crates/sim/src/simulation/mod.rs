@@ -1,0 +1,380 @@
+//! One simulation: processes, machines, links, engines, devices.
+//!
+//! Everything happens at an [`Event`] of the [`Calendar`]. A process's request is a *call*; it is split into pieces, each of
+//! which is *sent* to a machine and is a *job* there. The machine's engine, the one of production, lets jobs out in
+//! *batches*. A data server executes a batch on its device; an I/O node sends it on as one request. Answers go back the same
+//! way. Records are kept only as long as they are under way.
+
+mod check;
+mod disk;
+mod faults;
+mod network;
+mod node;
+mod outcome;
+mod processes;
+mod records;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sluice_core::PolicyConfig;
+
+use crate::calendar::{Calendar, Event};
+use crate::link::Link;
+use crate::random::Random;
+use crate::scenario::{Application, Scenario};
+use crate::slab::Slab;
+use crate::workload::{Pattern, Phase};
+
+pub(crate) use check::BLOCK;
+pub use disk::DeviceOutcome;
+pub use faults::FaultCounts;
+pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
+
+use check::Check;
+use disk::{Disk, Started};
+use faults::Trouble;
+use node::Node;
+use processes::{App, Process};
+use records::{Batch, Call, Job, Sent};
+
+/// Why a simulation has no outcome.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The scenario cannot be simulated.
+    #[error("{0}")]
+    Setup(String),
+    /// Someone wanted it to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// Something that must never happen.
+    #[error("{0}")]
+    Violation(String),
+}
+
+/// How to simulate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Record time lines and the request path.
+    pub record: bool,
+    /// Check every step; needs requests that are multiples of 4 KiB, and memory for all of them.
+    pub check: bool,
+    /// For tests of the checker: repeated requests are not recognised.
+    #[doc(hidden)]
+    pub forgetful: bool,
+}
+
+/// FNV-1a over words.
+#[derive(Clone, Copy, Debug)]
+struct Digest(u64);
+
+impl Digest {
+    fn add(&mut self, words: &[u64]) {
+        for word in words {
+            self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+            self.0 ^= self.0 >> 29;
+        }
+    }
+}
+
+pub(crate) struct Simulation<'a> {
+    scenario: &'a Scenario,
+    calendar: Calendar,
+    random: Random,
+    /// Numbers of machines.
+    clients: u32,
+    io_nodes: u32,
+    servers: u32,
+    header: u64,
+    latency_ns: u64,
+    /// Of each machine: for sending and for receiving.
+    ports: Vec<(Link, Link)>,
+    /// I/O nodes, then data servers.
+    nodes: Vec<Node>,
+    apps: Vec<App>,
+    processes: Vec<Process>,
+    /// Ends of files that are appended to.
+    ends: Vec<u64>,
+    calls: Slab<Call>,
+    sent: Slab<Sent>,
+    jobs: Slab<Job>,
+    batches: Slab<Batch>,
+    /// Commands that devices serve, with the node.
+    running: Slab<(u32, Started)>,
+    /// Requests sent so far.
+    numbers: u64,
+    server_requests: u64,
+    /// Processes that have not finished.
+    unfinished: u32,
+    dispatched: sluice_core::Batch,
+    digest: Digest,
+    faults: Option<Trouble>,
+    check: Option<Check>,
+    record: Option<Record>,
+}
+
+/// How many events happen between two looks at the flag to stop.
+const LOOK_EVERY: u32 = 4096;
+
+/// Simulates a scenario. The same scenario gives the same outcome, bit for bit.
+///
+/// # Errors
+/// If it cannot be simulated, `stop` was set, or something happened that must not.
+pub fn simulate(scenario: &Scenario, options: Options, stop: &AtomicBool) -> Result<Outcome, Failure> {
+    let mut simulation = Simulation::new(scenario, options)?;
+    simulation.run(stop)?;
+    simulation.outcome()
+}
+
+impl<'a> Simulation<'a> {
+    fn new(scenario: &'a Scenario, options: Options) -> Result<Simulation<'a>, Failure> {
+        let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
+        let machines = clients + io_nodes + servers;
+        let network = &scenario.network;
+        let link = || Link::new(network.bandwidth, network.message_ns);
+        let mut simulation = Simulation {
+            scenario,
+            calendar: Calendar::default(),
+            random: Random::new(scenario.seed, u64::MAX),
+            clients,
+            io_nodes,
+            servers,
+            header: network.header,
+            latency_ns: network.latency_ns,
+            ports: (0..machines).map(|_| (link(), link())).collect(),
+            nodes: Vec::new(),
+            apps: Vec::new(),
+            processes: Vec::new(),
+            ends: Vec::new(),
+            calls: Slab::default(),
+            sent: Slab::default(),
+            jobs: Slab::default(),
+            batches: Slab::default(),
+            running: Slab::default(),
+            numbers: 0,
+            server_requests: 0,
+            unfinished: 0,
+            dispatched: sluice_core::Batch::new(),
+            digest: Digest(0xcbf2_9ce4_8422_2325),
+            faults: scenario.faults.clone().map(Trouble::new),
+            check: options.check.then(|| Check::new(&scenario.io_nodes, &scenario.servers)),
+            record: options.record.then(|| Record::new(servers)),
+        };
+        if let Some(trouble) = &mut simulation.faults {
+            trouble.forgetful = options.forgetful;
+        }
+        let files = simulation.add_apps();
+        simulation.add_nodes(files)?;
+        simulation.plan_faults();
+        Ok(simulation)
+    }
+
+    /// Adds applications and their processes; returns the number of files.
+    fn add_apps(&mut self) -> u64 {
+        let total: u64 = self.scenario.applications.iter().map(|app| u64::from(app.processes)).sum();
+        let mut files = Files::default();
+        let mut number: u64 = 0;
+        for (place, application) in self.scenario.applications.iter().enumerate() {
+            let (first, ends) = files.of(place, application, &mut self.ends);
+            self.apps.push(App::new(first, ends, application.start_ns));
+            for rank in 0..application.processes {
+                let client = (number * u64::from(self.clients) / total) as u32;
+                let random = Random::new(self.scenario.seed, number);
+                let mut process = Process::new(place as u32, rank, client, random);
+                let late = process.random().below(application.start_spread_ns + 1);
+                let computes = application.phases[0].compute_ns;
+                process.starts(application.start_ns + late + computes);
+                self.processes.push(process);
+                self.calendar.plan(application.start_ns + late + computes, Event::Process(number as u32));
+                number += 1;
+            }
+            self.unfinished += application.processes;
+        }
+        files.next
+    }
+
+    fn add_nodes(&mut self, files: u64) -> Result<(), Failure> {
+        let total: u64 = self.scenario.applications.iter().map(|app| u64::from(app.processes)).sum();
+        let pieces = |app: &Application| app.phases.iter().map(|phase| self.pieces_max(phase)).max().unwrap_or(1);
+        // Requests under way, by client machine.
+        let mut by_client = vec![0; self.clients as usize];
+        let mut number: u64 = 0;
+        for application in &self.scenario.applications {
+            let pieces = pieces(application);
+            for _ in 0..application.processes {
+                by_client[(number * u64::from(self.clients) / total) as usize] += pieces;
+                number += 1;
+            }
+        }
+        let all: u64 = by_client.iter().sum();
+        for node in 0..self.io_nodes {
+            let machine = self.clients + node;
+            let mine = (0..self.clients).filter(|&client| self.entrance(client, 0) == machine);
+            let outstanding = mine.map(|client| by_client[client as usize]).sum();
+            let policy = node_policy(&self.scenario.io_nodes.policy, node, self.servers);
+            let files = files * u64::from(self.servers);
+            let nodes = &self.scenario.io_nodes;
+            self.nodes.push(Node::new(nodes, policy, machine, outstanding, files, None)?);
+        }
+        let storage = &self.scenario.storage;
+        for server in 0..self.servers {
+            let device = sluice_device::model(&storage.device, self.scenario.seed.wrapping_add(server.into()))
+                .map_err(|error| Failure::Setup(error.to_string()))?;
+            let disk = Disk::new(device, storage.extent);
+            let nodes = &self.scenario.servers;
+            let policy = node_policy(&nodes.policy, server, self.servers);
+            let machine = self.server_machine(server);
+            let node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            self.nodes.push(node.executes(storage.vectored, storage.threads));
+        }
+        Ok(())
+    }
+
+    /// Most requests on the network that one process has under way in a phase.
+    fn pieces_max(&self, phase: &Phase) -> u64 {
+        let (request, region) = match &phase.pattern {
+            Pattern::Vector { region, .. } => (phase.request.1, *region),
+            Pattern::Trace { trace, .. } => (trace.largest(), u64::MAX),
+            _ => (phase.request.1, u64::MAX),
+        };
+        let unit = u64::from(self.scenario.clients.transfer).min(self.scenario.storage.stripe);
+        let region = region.min(request).max(1);
+        request.div_ceil(region).max(1) * (region.div_ceil(unit) + 1) * u64::from(phase.depth)
+    }
+
+    fn plan_faults(&mut self) {
+        let Some(faults) = &self.scenario.faults else { return };
+        for (number, event) in (0..).zip(&faults.events) {
+            self.calendar.plan(event.at_ns, Event::Fault(2 * number));
+            self.calendar.plan(event.at_ns.saturating_add(event.lasts_ns), Event::Fault(2 * number + 1));
+        }
+    }
+
+    fn run(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
+        while self.unfinished > 0 {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::Interrupted);
+            }
+            for _ in 0..LOOK_EVERY {
+                let Some(event) = self.calendar.next() else { break };
+                self.step(event)?;
+                if self.unfinished == 0 {
+                    break;
+                }
+            }
+            if self.calendar.is_empty() && self.unfinished > 0 {
+                return Err(self.stuck());
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Process(process) => self.wake(process),
+            Event::Done(call) => self.done(call)?,
+            Event::Arrive(job) => self.arrive(job),
+            Event::Ready(job) => self.ready(job)?,
+            Event::Answer(job) => self.answered(job)?,
+            Event::Timer(node) => self.timer(node)?,
+            Event::Device(running) => self.served(running)?,
+            Event::Retry(sent, attempt) => self.retry(sent, attempt),
+            Event::Fault(number) => self.fault(number)?,
+        }
+        Ok(())
+    }
+
+    fn stuck(&self) -> Failure {
+        let inside: u64 = self.nodes.iter().map(Node::outstanding).sum();
+        Failure::Violation(format!(
+            "nothing happens any more at {} ns, but {} processes have not finished; {} calls are under way, {inside} \
+             requests are inside machines",
+            self.calendar.now(),
+            self.unfinished,
+            self.calls.len()
+        ))
+    }
+
+    fn outcome(self) -> Result<Outcome, Failure> {
+        if let Some(check) = &self.check {
+            check.finish(self.calendar.now())?;
+        }
+        let inside: u64 = self.nodes.iter().map(Node::outstanding).sum();
+        if self.faults.is_none() && (inside != 0 || self.calls.len() != 0 || self.sent.len() != 0) {
+            let text = format!("{inside} requests and {} calls are left over", self.calls.len());
+            return Err(Failure::Violation(text));
+        }
+        let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
+        let mut device = DeviceOutcome::default();
+        let mut lanes = 0;
+        for disk in servers.iter().filter_map(|node| node.disk.as_ref()) {
+            device.merge(&disk.outcome);
+            lanes += disk.lanes();
+        }
+        let start = self.apps.iter().map(|app| app.start_ns).min().unwrap_or(0);
+        let end = self.apps.iter().map(|app| app.finish_ns).max().unwrap_or(0);
+        let apps = self.scenario.applications.iter().zip(&self.apps);
+        Ok(Outcome {
+            makespan_ns: end - start,
+            bytes: self.apps.iter().map(|app| app.bytes).sum(),
+            digest: self.digest.0,
+            events: self.calendar.planned(),
+            server_requests: self.server_requests,
+            under_way_max: self.sent.most() as u64,
+            apps: apps
+                .map(|(application, app)| AppOutcome {
+                    name: application.name.clone(),
+                    makespan_ns: app.finish_ns - app.start_ns,
+                    bytes: app.bytes,
+                    calls: app.calls,
+                    latency: (&app.latency).into(),
+                    slow_down: None,
+                })
+                .collect(),
+            servers: NodesOutcome::new(servers.iter().map(Node::counters)),
+            io_nodes: (self.io_nodes > 0).then(|| NodesOutcome::new(io_nodes.iter().map(Node::counters))),
+            device,
+            devices: lanes,
+            faults: self.faults.map(|trouble| trouble.counts),
+            record: self.record,
+        })
+    }
+}
+
+/// The algorithm of one node: those that coordinate servers are told the numbers.
+fn node_policy(policy: &PolicyConfig, node: u32, servers: u32) -> PolicyConfig {
+    let mut policy = policy.clone();
+    for (key, value) in [("node", node), ("servers", servers)] {
+        if policy.info().params.iter().any(|param| param.key == key)
+            && let Ok(told) = policy.clone().with(key, &value.to_string())
+        {
+            policy = told;
+        }
+    }
+    policy
+}
+
+/// Numbers for files.
+#[derive(Default)]
+struct Files {
+    next: u64,
+    /// By owner (an application, or none for all) and name: first number, how many, and where the end is kept.
+    known: HashMap<(Option<usize>, String, u32), (u64, usize)>,
+}
+
+impl Files {
+    /// The first file of each phase, and where its end is kept.
+    fn of(&mut self, place: usize, application: &Application, ends: &mut Vec<u64>) -> (Vec<u64>, Vec<usize>) {
+        let of = |phase: &Phase| {
+            let owner = (!phase.file.starts_with('/')).then_some(place);
+            let count = phase.files(application.processes).max(1);
+            *self.known.entry((owner, phase.file.clone(), count)).or_insert_with(|| {
+                let first = self.next;
+                self.next += u64::from(count);
+                ends.push(0);
+                (first, ends.len() - 1)
+            })
+        };
+        application.phases.iter().map(of).unzip()
+    }
+}

@@ -1,0 +1,429 @@
+//! Machines with an engine: data servers and I/O nodes.
+
+use std::collections::{HashMap, VecDeque};
+
+use sluice_core::{
+    AppId, Batch as Dispatched, Counters, Engine, EngineConfig, FileId, Outcome as Ended, PolicyConfig, Request,
+    SubmitError, TargetId, Time,
+};
+
+use super::disk::Disk;
+use super::faults::Seen;
+use super::records::{Batch, Content, Job, Parent, Reply, Stage};
+use super::{Failure, Simulation};
+use crate::calendar::Event;
+use crate::link::Processor;
+use crate::scenario::Nodes;
+use crate::slab::NONE;
+
+/// An error of the device, as the engine is told.
+const EIO: i32 = 5;
+
+/// A machine with an engine.
+pub(super) struct Node {
+    /// Its number among the machines.
+    pub(super) machine: u32,
+    pub(super) engine: Engine,
+    config: EngineConfig,
+    policy: PolicyConfig,
+    pub(super) processor: Processor,
+    /// Processor time of a request, in nanoseconds.
+    cost_ns: u64,
+    cost_per_file_ns: u64,
+    /// Outstanding requests of each file, if they cost something.
+    files: HashMap<u64, u32>,
+    /// When the engine will be asked again.
+    timer_ns: u64,
+    /// Requests for which the engine has no room.
+    backlog: VecDeque<u32>,
+    vectored: bool,
+    threads: u32,
+    /// Data servers have one.
+    pub(super) disk: Option<Box<Disk>>,
+    /// Of engines that were lost.
+    pub(super) before: Vec<Counters>,
+    /// Counts restarts.
+    pub(super) epoch: u32,
+    pub(super) down: bool,
+    pub(super) skew_ns: u64,
+    clock_ns: u64,
+    /// Share of the commands that fail, in millionths.
+    pub(super) failing: u64,
+    pub(super) seen: Seen,
+}
+
+impl Node {
+    pub(super) fn new(
+        nodes: &Nodes,
+        policy: PolicyConfig,
+        machine: u32,
+        outstanding_max: u64,
+        files: u64,
+        disk: Option<Disk>,
+    ) -> Result<Node, Failure> {
+        let config = EngineConfig {
+            // What cannot be outstanding needs no room.
+            capacity: u64::from(nodes.capacity).min(outstanding_max.max(1)) as u32,
+            files_max: files.clamp(1, 65_536) as u32,
+            ordering: nodes.ordering,
+            max_wait_ns: nodes.max_wait_ns,
+            batch_bytes_max: nodes.batch_bytes.min(1 << 30),
+            batch_requests_max: nodes.batch_requests,
+            in_flight_max: nodes.in_flight,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::new(config.clone(), &policy, Time::ZERO).map_err(|e| Failure::Setup(e.to_string()))?;
+        Ok(Node {
+            machine,
+            engine,
+            config,
+            policy,
+            processor: Processor::new(nodes.cores),
+            cost_ns: nodes.request_ns + nodes.engine_ns,
+            cost_per_file_ns: nodes.engine_per_file_ns,
+            files: HashMap::new(),
+            timer_ns: u64::MAX,
+            backlog: VecDeque::new(),
+            vectored: true,
+            threads: 0,
+            disk: disk.map(Box::new),
+            before: Vec::new(),
+            epoch: 0,
+            down: false,
+            skew_ns: 0,
+            clock_ns: 0,
+            failing: 0,
+            seen: Seen::default(),
+        })
+    }
+
+    pub(super) fn executes(mut self, vectored: bool, threads: u32) -> Node {
+        (self.vectored, self.threads) = (vectored, threads);
+        self
+    }
+
+    /// The node's own clock: it may be wrong, but never goes backwards.
+    pub(super) fn clock(&mut self, now: u64) -> Time {
+        self.clock_ns = self.clock_ns.max(now + self.skew_ns);
+        Time(self.clock_ns)
+    }
+
+    /// Processor time for a request that arrives.
+    pub(super) fn cost(&mut self, file: u64) -> u64 {
+        if self.cost_per_file_ns == 0 {
+            return self.cost_ns;
+        }
+        *self.files.entry(file).or_default() += 1;
+        self.cost_ns + self.cost_per_file_ns * self.files.len() as u64
+    }
+
+    fn left(&mut self, file: u64) {
+        if self.cost_per_file_ns != 0
+            && let Some(count) = self.files.get_mut(&file)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.files.remove(&file);
+            }
+        }
+    }
+
+    /// Loses everything in memory. Returns the counters of the engine that is gone.
+    pub(super) fn restart(&mut self, now: u64) {
+        self.before.push(self.engine.stats().total());
+        let clock = self.clock(now);
+        if let Ok(engine) = Engine::new(self.config.clone(), &self.policy, clock) {
+            self.engine = engine;
+        }
+        self.epoch += 1;
+        self.timer_ns = u64::MAX;
+        self.backlog.clear();
+        self.files.clear();
+        self.seen = Seen::default();
+        if let Some(disk) = &mut self.disk {
+            disk.forget();
+        }
+    }
+
+    /// What its engines have counted.
+    pub(super) fn counters(&self) -> Counters {
+        let mut counters = self.engine.stats().total();
+        self.before.iter().for_each(|before| counters.merge(before));
+        counters
+    }
+
+    /// Requests that have not left it.
+    pub(super) fn outstanding(&self) -> u64 {
+        u64::from(self.engine.queued()) + u64::from(self.engine.in_flight()) + self.backlog.len() as u64
+    }
+}
+
+impl Simulation<'_> {
+    /// The file as a node's engine knows it: at an I/O node, the parts of a file on different servers are files of their own.
+    fn engine_file(&self, node: u32, content: &Content) -> u64 {
+        if self.is_server(node) {
+            content.file
+        } else {
+            content.file * u64::from(self.servers) + u64::from(content.server)
+        }
+    }
+
+    /// Gives a received request to the engine.
+    pub(super) fn submit(&mut self, node: u32, job: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
+        let content = self.jobs[job].content;
+        let request = Request {
+            cookie: job.into(),
+            file: FileId(self.engine_file(node, &content)),
+            app: AppId(content.app),
+            target: TargetId(content.server),
+            op: content.op,
+            offset: content.offset,
+            len: content.len,
+        };
+        let here = &mut self.nodes[node as usize];
+        let clock = here.clock(now);
+        match here.engine.submit(clock, request) {
+            Ok(id) => {
+                self.jobs[job].id = id;
+                if let Some(check) = &mut self.check {
+                    check.submitted(node, job, clock.0, &request);
+                }
+            }
+            Err(SubmitError::Full) => here.backlog.push_back(job),
+            Err(error) => return Err(Failure::Setup(format!("request of process refused: {error}"))),
+        }
+        Ok(())
+    }
+
+    /// Takes what the engine lets out, and plans when to ask it again.
+    pub(super) fn pump(&mut self, node: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
+        let mut dispatched = std::mem::take(&mut self.dispatched);
+        let clock = self.nodes[node as usize].clock(now);
+        while self.nodes[node as usize].engine.poll_dispatch(clock, &mut dispatched) {
+            if let Some(check) = &mut self.check {
+                check.dispatched(node, clock.0, &dispatched)?;
+            }
+            let batch = self.collect(node, &dispatched);
+            self.execute(node, batch);
+        }
+        self.dispatched = dispatched;
+        let here = &mut self.nodes[node as usize];
+        if let Some(wake) = here.engine.poll_timeout() {
+            let at = now + wake.since(clock).max(1);
+            if at < here.timer_ns {
+                here.timer_ns = at;
+                self.calendar.plan(at, Event::Timer(node));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn timer(&mut self, node: u32) -> Result<(), Failure> {
+        let here = &mut self.nodes[node as usize];
+        // Later timers that an earlier one made unnecessary.
+        if here.timer_ns != self.calendar.now() || here.down {
+            return Ok(());
+        }
+        here.timer_ns = u64::MAX;
+        self.pump(node)
+    }
+
+    fn collect(&mut self, node: u32, dispatched: &Dispatched) -> u32 {
+        let mut versions = Vec::new();
+        let mut next = NONE;
+        for part in dispatched.parts().iter().rev() {
+            let job = &mut self.jobs[part.request.cookie as u32];
+            job.next = next;
+            next = part.request.cookie as u32;
+        }
+        if self.check.is_some() {
+            let parts = dispatched.parts().iter();
+            parts.for_each(|part| versions.extend_from_slice(&self.jobs[part.request.cookie as u32].versions));
+        }
+        let offset = dispatched.offset();
+        self.batches.insert(Batch {
+            node,
+            epoch: self.nodes[node as usize].epoch,
+            live: true,
+            first: next,
+            offset,
+            end: offset + dispatched.bytes(),
+            at: offset,
+            part: next,
+            failed: false,
+            versions,
+        })
+    }
+
+    fn execute(&mut self, node: u32, batch: u32) {
+        if !self.is_server(node) {
+            return self.forward(node, batch);
+        }
+        let threads = self.nodes[node as usize].threads;
+        if let Some(disk) = &mut self.nodes[node as usize].disk {
+            if threads != 0 && disk.executing >= threads {
+                disk.waiting.push_back(batch);
+                return;
+            }
+            disk.executing += 1;
+        }
+        self.next_command(node, batch);
+    }
+
+    /// Sends a batch of an I/O node to its data server as one request.
+    fn forward(&mut self, node: u32, batch: u32) {
+        let record = &mut self.batches[batch];
+        let (offset, end, versions) = (record.offset, record.end, std::mem::take(&mut record.versions));
+        let content = Content { offset, len: (end - offset) as u32, ..self.jobs[record.first].content };
+        let (from, to) = (self.nodes[node as usize].machine, self.server_machine(content.server));
+        self.send_request(content, Parent::Batch(batch), from, to, versions);
+    }
+
+    /// Gives the device the next command of a batch: up to the end of the extent, or of the part if the batch is not one.
+    fn next_command(&mut self, node: u32, batch: u32) {
+        let now = self.calendar.now();
+        let here = &mut self.nodes[node as usize];
+        let Some(disk) = &mut here.disk else { return };
+        let record = &self.batches[batch];
+        let part = &self.jobs[record.part].content;
+        let end = if here.vectored { record.end } else { part.end() };
+        let len = (end - record.at).min(disk.contiguous(record.at));
+        disk.push(now, batch, part.op, part.file, record.at, len);
+        self.start_device(node);
+    }
+
+    pub(super) fn start_device(&mut self, node: u32) {
+        let now = self.calendar.now();
+        let Some(disk) = &mut self.nodes[node as usize].disk else { return };
+        while let Some(started) = disk.start(now) {
+            let running = self.running.insert((node, started));
+            if let Some(record) = &mut self.record {
+                let app = self.jobs[self.batches[started.batch].first].content.app;
+                record.command(node - self.io_nodes, now, &started, app);
+            }
+            self.calendar.plan(now + started.service.total_ns, Event::Device(running));
+        }
+    }
+
+    /// A device has served a command.
+    pub(super) fn served(&mut self, running: u32) -> Result<(), Failure> {
+        let (node, started) = self.running[running];
+        self.running[running].0 = NONE;
+        self.running.free(running);
+        let here = &mut self.nodes[node as usize];
+        if let Some(disk) = &mut here.disk {
+            disk.served();
+        }
+        let batch = started.batch;
+        let record = &mut self.batches[batch];
+        // The node may have lost its memory meanwhile; the batch is kept until then for the device's sake.
+        if record.epoch != here.epoch {
+            self.batches.free(batch);
+            self.start_device(node);
+            return Ok(());
+        }
+        if here.failing > 0 && self.random.chance(here.failing) {
+            record.failed = true;
+        }
+        let from = record.at;
+        record.at += started.command.len;
+        if let (Some(check), false) = (&mut self.check, record.failed) {
+            let first = &self.jobs[record.first].content;
+            check.executed(first, from..record.at, record)?;
+        }
+        let record = &mut self.batches[batch];
+        while record.part != NONE && self.jobs[record.part].content.end() <= record.at {
+            record.part = self.jobs[record.part].next;
+        }
+        let finished = record.at >= record.end;
+        self.start_device(node);
+        if finished {
+            return self.finish(node, batch);
+        }
+        self.next_command(node, batch);
+        Ok(())
+    }
+
+    /// A data server's batch is executed.
+    fn finish(&mut self, node: u32, batch: u32) -> Result<(), Failure> {
+        self.complete(node, batch)?;
+        let threads = self.nodes[node as usize].threads;
+        if let Some(disk) = &mut self.nodes[node as usize].disk {
+            disk.executing -= 1;
+            if threads != 0
+                && let Some(next) = disk.waiting.pop_front()
+            {
+                disk.executing += 1;
+                self.next_command(node, next);
+            }
+        }
+        self.pump(node)
+    }
+
+    /// All parts of a batch have ended: the engine is told, and those who asked.
+    pub(super) fn complete(&mut self, node: u32, batch: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
+        let record = &mut self.batches[batch];
+        record.live = false;
+        let (failed, mut job, start) = (record.failed, record.first, record.offset);
+        let versions = std::mem::take(&mut record.versions);
+        self.batches.free(batch);
+        let clock = self.nodes[node as usize].clock(now);
+        while job != NONE {
+            let next = self.jobs[job].next;
+            let content = self.jobs[job].content;
+            let here = &mut self.nodes[node as usize];
+            let ended = if failed { Ended::err(EIO) } else { Ended::ok(content.len) };
+            let told = here.engine.complete(clock, self.jobs[job].id, ended);
+            told.map_err(|error| Failure::Violation(format!("completion refused by the engine: {error}")))?;
+            here.left(content.file);
+            if let Some(check) = &mut self.check {
+                check.completed(node, job, clock.0);
+                self.jobs[job].versions = check.part(&versions, start, &content);
+            }
+            let reply = if failed { Reply::Failed } else { Reply::Ok };
+            self.answer(job, reply);
+            job = next;
+        }
+        while self.nodes[node as usize].backlog.front().is_some() {
+            let before = self.nodes[node as usize].backlog.len();
+            let job = self.nodes[node as usize].backlog.pop_front().unwrap_or(NONE);
+            self.submit(node, job)?;
+            let backlog = &mut self.nodes[node as usize].backlog;
+            if backlog.len() == before {
+                // Still no room: it goes back to the front.
+                backlog.rotate_right(1);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an answer back.
+    pub(super) fn answer(&mut self, job: u32, reply: Reply) {
+        let record = &mut self.jobs[job];
+        (record.stage, record.reply) = (Stage::Returning, reply);
+        self.digest.add(&[self.calendar.now(), record.number, record.content.offset]);
+        if self.faults.is_some() {
+            return self.answer_unreliably(job);
+        }
+        let (from, to) = (record.to, record.from);
+        let bytes = self.header + record.content.inbound();
+        let at = self.wire(from, to, bytes);
+        self.calendar.plan(at, Event::Answer(job));
+    }
+
+    /// Data servers' numbers among the nodes follow those of I/O nodes.
+    pub(super) fn is_server(&self, node: u32) -> bool {
+        node >= self.io_nodes
+    }
+
+    /// A job as the engine names it, if it is still in that node.
+    pub(super) fn inside(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let machine = self.nodes[node as usize].machine;
+        let there = move |job: &Job| job.to == machine && job.stage == Stage::Inside;
+        self.jobs.places().filter(move |&place| there(&self.jobs[place]))
+    }
+}

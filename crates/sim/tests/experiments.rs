@@ -1,0 +1,140 @@
+//! Whole simulations.
+
+use sluice_core::policy::table;
+use sluice_sim::scenario::{Plan, Setting};
+use sluice_sim::{Failure, Options, Outcome, Sweep, improvements, simulate, sweep};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+static RUN: AtomicBool = AtomicBool::new(false);
+
+const TEXT: &str = r#"
+    [clients]
+    nodes = 4
+    [servers]
+    count = 4
+    in_flight = 4
+    [[application]]
+    name = "a"
+    processes = 8
+    [[application.phase]]
+    pattern = "strided"
+    request = "32K"
+    data = "512K"
+    [[application]]
+    name = "b"
+    processes = 4
+    start = "5ms"
+    [[application.phase]]
+    op = "write"
+    files = "per-process"
+    request = "16K"
+    data = "256K"
+    depth = 4
+"#;
+
+fn plan(text: &str, settings: &[(&str, &str)]) -> Plan {
+    let settings: Vec<Setting> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Plan::parse(text, "test", Path::new(""), &settings, &[]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn outcome(text: &str, settings: &[(&str, &str)]) -> Outcome {
+    simulate(&plan(text, settings).runs[0].scenario, Options::default(), &RUN).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_algorithm_moves_all_bytes_with_and_without_io_nodes() {
+    let bytes = plan(TEXT, &[]).runs[0].scenario.bytes();
+    for info in table() {
+        for io_nodes in ["0", "2"] {
+            let settings = [
+                ("servers.policy", info.name),
+                ("io_nodes.count", io_nodes),
+                ("io_nodes.policy", info.name),
+                ("servers.max_wait", "20ms"),
+            ];
+            let outcome = outcome(TEXT, &settings);
+            assert_eq!((outcome.bytes, outcome.device.bytes), (bytes, bytes), "{} {io_nodes}", info.name);
+            assert_eq!(outcome.servers.requests, outcome.server_requests, "{} {io_nodes}", info.name);
+            if !info.aggregates {
+                assert_eq!(outcome.servers.batches, outcome.servers.requests, "{}", info.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_workload_moves_its_bytes() {
+    for benchmark in sluice_sim::workload::benchmarks() {
+        let text = format!("[[application]]\nprocesses = 4\nbenchmark = '{}'\nvolume = '4M'", benchmark.name);
+        let scenario = &plan(&text, &[("servers.count", "2")]).runs[0].scenario;
+        let outcome = simulate(scenario, Options::default(), &RUN).unwrap();
+        assert_eq!(outcome.bytes, scenario.bytes(), "{}", benchmark.name);
+    }
+}
+
+/// Whatever it depends on is in the scenario.
+#[test]
+fn the_same_scenario_has_the_same_digest_everywhere() {
+    let digest = |seed: &str| outcome(TEXT, &[("servers.policy", "aioli"), ("seed", seed)]).digest;
+    assert_eq!(digest("1"), digest("1"));
+    assert_ne!(digest("1"), digest("2"));
+}
+
+#[test]
+fn a_sweep_does_not_depend_on_the_number_of_jobs() {
+    let axis = "[[axis]]\nname = 'p'\nkey = 'servers.policy'\nvalues = ['noop', 'sjf', 'aioli']\n[report]\ncompare = 'p'\nbaseline = 'noop'";
+    let plan = plan(&format!("{TEXT}\n{axis}"), &[]);
+    let run = |jobs| {
+        let how = Sweep { seeds: 2, jobs: NonZeroUsize::new(jobs), record: false, alone: true };
+        sweep(&plan, how, &RUN, |_| ()).unwrap()
+    };
+    let (one, three) = (run(1), run(3));
+    assert_eq!(one, three);
+    let slow = one[0][0].apps.iter().map(|app| app.slow_down.unwrap());
+    slow.for_each(|slow| assert!(slow > 0.9, "sharing makes nothing much faster: {slow}"));
+    let improvements = improvements(&plan, &one);
+    assert_eq!(improvements[0].unwrap().mean, 0.0);
+    assert!(improvements[2].unwrap().mean != 0.0);
+}
+
+#[test]
+fn aggregation_happens_where_it_can() {
+    // Two requests of 32 KB fill a stripe of 64 KB; eight processes ask for neighbouring ones at the same time.
+    let aggregated = outcome(TEXT, &[("servers.policy", "aioli")]).servers.aggregation;
+    assert!(aggregated > 1.2, "{aggregated}");
+}
+
+#[test]
+fn a_server_that_does_not_come_back_is_waited_for() {
+    let crash =
+        "[faults]\ntimeout = '50ms'\n[[faults.event]]\nkind = 'crash'\nnode = 'server 1'\nat = '20ms'\nlasts = '3s'";
+    let outcome = outcome(&format!("{TEXT}\n{crash}"), &[]);
+    assert!(outcome.makespan_ns > 3_000_000_000, "{}", outcome.makespan_ns);
+    assert!(outcome.faults.unwrap().repeated > 0);
+}
+
+#[test]
+fn it_stops_when_told() {
+    let stop = AtomicBool::new(true);
+    let scenario = &plan(TEXT, &[]).runs[0].scenario;
+    assert_eq!(simulate(scenario, Options::default(), &stop).unwrap_err(), Failure::Interrupted);
+}
+
+/// With windows of a second, an I/O node sends to one of two servers for a second, then to the other; the nodes do so in
+/// turns.
+#[test]
+fn twins_opens_one_window_at_a_time() {
+    let text = "[clients]\nnodes = 2\n[servers]\ncount = 2\nstripe = '64K'\n[io_nodes]\ncount = 2\nmax_wait = '0'\n[[application]]\n\
+                processes = 2\n[[application.phase]]\npattern = 'strided'\nrequest = '128K'\ndata = '512K'";
+    let free = outcome(text, &[("io_nodes.policy", "to")]).makespan_ns;
+    assert!(free < 500_000_000, "{free}");
+    // Each of four calls of a process needs both servers, so a window opens for each: four in all, as the server whose
+    // window closes a call is the first of the next.
+    let windows = outcome(text, &[("io_nodes.policy", "twins window=1s")]).makespan_ns;
+    assert!((4_000_000_000..4_900_000_000).contains(&windows), "{windows}");
+    let skewed = "[faults]\n[[faults.event]]\nkind = 'skew'\nnode = 'io_node 0'\nby = '500ms'\nlasts = '1000s'";
+    let skewed = outcome(&format!("{text}\n{skewed}"), &[("io_nodes.policy", "twins window=1s")]).makespan_ns;
+    assert_ne!(skewed, windows);
+}
