@@ -92,8 +92,9 @@ fn a_sweep_does_not_depend_on_the_number_of_jobs() {
     };
     let (one, three) = (run(1), run(3));
     assert_eq!(one, three);
-    let slow = one[0][0].apps.iter().map(|app| app.slow_down.unwrap());
-    slow.for_each(|slow| assert!(slow > 0.9, "sharing makes nothing much faster: {slow}"));
+    // The writer alone has the disks' caches for itself.
+    let slow = one[0][0].apps[1].slow_down.unwrap();
+    assert!(slow > 2.0, "{slow}");
     let improvements = improvements(&plan, &one);
     assert_eq!(improvements[0].unwrap().mean, 0.0);
     assert!(improvements[2].unwrap().mean != 0.0);
@@ -132,9 +133,28 @@ fn twins_opens_one_window_at_a_time() {
     assert!(free < 500_000_000, "{free}");
     // Each of four calls of a process needs both servers, so a window opens for each: four in all, as the server whose
     // window closes a call is the first of the next.
-    let windows = outcome(text, &[("io_nodes.policy", "twins window=1s")]).makespan_ns;
-    assert!((4_000_000_000..4_900_000_000).contains(&windows), "{windows}");
+    let windows = outcome(text, &[("io_nodes.policy", "twins window=1s")]);
+    assert!((4_000_000_000..4_900_000_000).contains(&windows.makespan_ns), "{}", windows.makespan_ns);
     let skewed = "[faults]\n[[faults.event]]\nkind = 'skew'\nnode = 'io_node 0'\nby = '500ms'\nlasts = '1000s'";
-    let skewed = outcome(&format!("{text}\n{skewed}"), &[("io_nodes.policy", "twins window=1s")]).makespan_ns;
-    assert_ne!(skewed, windows);
+    let skewed = outcome(&format!("{text}\n{skewed}"), &[("io_nodes.policy", "twins window=1s")]);
+    assert_ne!(skewed.digest, windows.digest);
+}
+
+/// Everything in `scenarios/` can be read, and simulated: here one run of each, with little data.
+#[test]
+fn the_catalogue_works() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 3);
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml")) {
+        let plan = Plan::load(file, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(!plan.title.is_empty(), "{}", file.display());
+        let mut scenario = plan.runs[plan.runs.len() / 2].scenario.clone();
+        for phase in scenario.applications.iter_mut().flat_map(|app| &mut app.phases) {
+            phase.data = phase.request.1;
+        }
+        let outcome = simulate(&scenario, Options::default(), &RUN).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(outcome.bytes, scenario.bytes(), "{}", file.display());
+    }
 }
