@@ -1,7 +1,4 @@
 //! What happens when: a queue of events in order of time, those of equal time in the order in which they were planned.
-//!
-//! A heap with four children a node: half as deep as a binary one, and the four keys that are compared share a cache line
-//! or two.
 
 /// What happens. The numbers name records of the simulation; see [`crate::simulation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,22 +26,28 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u64,
-    /// Order of planning, to tell equal times apart.
-    number: u64,
     event: Event,
 }
 
-impl Entry {
-    fn before(&self, other: &Entry) -> bool {
-        (self.at, self.number) < (other.at, other.number)
-    }
-}
-
-#[derive(Debug, Default)]
+/// A radix heap (Ahuja et al., Faster algorithms for the shortest path problem, 1990): an event is in the bucket of the
+/// highest bit in which its time differs from now. When the events of now are used up, those of the lowest bucket are
+/// spread over the buckets below, in the order in which they were planned, which therefore is kept among equal times.
+#[derive(Debug)]
 pub(crate) struct Calendar {
-    heap: Vec<Entry>,
+    buckets: [Vec<Entry>; 64],
+    /// One bit for each bucket that is not empty.
+    filled: u64,
+    /// Events of now; the first `taken` are over.
+    current: Vec<Event>,
+    taken: usize,
     planned: u64,
     now: u64,
+}
+
+impl Default for Calendar {
+    fn default() -> Calendar {
+        Calendar { buckets: [const { Vec::new() }; 64], filled: 0, current: Vec::new(), taken: 0, planned: 0, now: 0 }
+    }
 }
 
 impl Calendar {
@@ -54,7 +57,7 @@ impl Calendar {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.filled == 0 && self.taken == self.current.len()
     }
 
     /// Events planned so far.
@@ -62,57 +65,47 @@ impl Calendar {
         self.planned
     }
 
-    /// Plans an event; for a time past, it happens next.
+    /// Plans an event; for a time past, it happens after those of now.
     pub(crate) fn plan(&mut self, at: u64, event: Event) {
-        let entry = Entry { at: at.max(self.now), number: self.planned, event };
         self.planned += 1;
-        let mut hole = self.heap.len();
-        self.heap.push(entry);
-        while hole > 0 {
-            let parent = (hole - 1) / 4;
-            if !entry.before(&self.heap[parent]) {
-                break;
-            }
-            self.heap[hole] = self.heap[parent];
-            hole = parent;
+        self.put(Entry { at: at.max(self.now), event });
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let differs = entry.at ^ self.now;
+        if differs == 0 {
+            self.current.push(entry.event);
+            return;
         }
-        self.heap[hole] = entry;
+        let bucket = 63 - differs.leading_zeros();
+        self.buckets[bucket as usize].push(entry);
+        self.filled |= 1 << bucket;
     }
 
     /// Takes the next event and sets the time to its time.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let first = *self.heap.first()?;
-        let last = self.heap.pop()?;
-        if !self.heap.is_empty() {
-            self.sink(last);
+        if self.taken == self.current.len() {
+            self.advance()?;
         }
-        self.now = first.at;
-        Some(first.event)
+        self.taken += 1;
+        Some(self.current[self.taken - 1])
     }
 
-    /// Puts an entry where the first one was.
-    fn sink(&mut self, entry: Entry) {
-        let heap = &mut self.heap[..];
-        let mut hole = 0;
-        loop {
-            let from = hole * 4 + 1;
-            if from >= heap.len() {
-                break;
-            }
-            let to = (from + 4).min(heap.len());
-            let mut least = from;
-            for child in from + 1..to {
-                if heap[child].before(&heap[least]) {
-                    least = child;
-                }
-            }
-            if !heap[least].before(&entry) {
-                break;
-            }
-            heap[hole] = heap[least];
-            hole = least;
+    /// Makes the earliest time that has events the current one.
+    fn advance(&mut self) -> Option<()> {
+        if self.filled == 0 {
+            return None;
         }
-        heap[hole] = entry;
+        self.current.clear();
+        self.taken = 0;
+        let lowest = self.filled.trailing_zeros() as usize;
+        self.filled &= !(1 << lowest);
+        let mut bucket = std::mem::take(&mut self.buckets[lowest]);
+        self.now = bucket.iter().map(|entry| entry.at).min()?;
+        bucket.drain(..).for_each(|entry| self.put(entry));
+        // Its memory is used again.
+        self.buckets[lowest] = bucket;
+        Some(())
     }
 }
 

@@ -170,6 +170,9 @@ fn summary(results: &Results, axis: usize, baseline: &str, values: &[&String]) -
     let mut table = vec![head];
     let mut line = |name: String, fits: &dyn Fn(&Row) -> bool| {
         let runs = results.rows.iter().filter(|row| fits(row) && row.values[axis] == baseline).count();
+        if runs == 0 {
+            return;
+        }
         let mut cells = vec![name, runs.to_string()];
         for value in values {
             let fitting = results.rows.iter().filter(|row| fits(row) && row.values[axis] == **value);
