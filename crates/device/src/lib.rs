@@ -21,6 +21,7 @@ mod models;
 mod null;
 mod parameter;
 pub mod profile;
+pub mod profiler;
 mod raid0;
 mod ssd;
 

@@ -63,6 +63,15 @@ pub const fn models() -> &'static [Model] {
         "ssd-sata": "SATA solid-state drive, 480 GB";
         "nvme": "NVMe solid-state drive, 1 TB";
         "null": "takes no time";
+        "pastel": "Pastel: hard disk, Hitachi HDS7225SC, 250 GB";
+        "graphene": "Graphene: hard disk, Hitachi HDS72103, 320 GB";
+        "bali-hdd": "Bali: hard disk, Seagate ST91000640NS, 1 TB";
+        "suno": "Suno: RAID-0 of 2 SAS disks, Seagate ST9300653SS";
+        "chimint": "Chimint: RAID-0 of 2 SAS disks, Seagate ST3300657SS-H";
+        "taurus": "Taurus: RAID-0 of 2 SAS disks, Seagate ST3300657SS";
+        "edel": "Edel: solid-state drive, Micron C400, 64 GB";
+        "graphite": "Graphite: solid-state drive, Intel DC S3500, 300 GB";
+        "bali-ssd": "Bali: solid-state drive, Samsung 840, 500 GB";
     }
 }
 
@@ -135,6 +144,8 @@ mod tests {
         assert!(error(&text.replace("surfaces = 4", "")).contains("surfaces"));
         assert!(error(&text.replace("surfaces = 4", "surfaces = 0")).contains("surfaces"));
         assert!(error(&text.replace("outer_rate_mb_s = 125.0", "outer_rate_mb_s = nan")).contains("outer_rate_mb_s"));
+        let text = models().iter().find(|model| model.name == "suno").unwrap().text;
+        assert!(error(&text.replace("surfaces", "colours")).contains("member: "));
     }
 
     proptest! {

@@ -5,23 +5,25 @@
 //!
 //! * **Mapping**: the address space is striped over the dies in units of `stripe_pages` pages; dies are numbered so that
 //!   neighbours are on different channels. Small requests that follow each other meet the same die until the stripe
-//!   ends, random ones rarely do: on some drives small sequential writes so are slower than random ones.
+//!   ends, random ones rarely do.
 //! * **Read**: a die takes `read_us` for a page, then its channel moves the bytes. A read that continues the one before
 //!   starts fetching the next `read_ahead_kib`, which later reads then find in the controller's memory.
 //! * **Write**: the channel moves the bytes, the die takes `program_us` for a page. A write is acknowledged once no die
 //!   has more than `die_buffer_pages` of its pages still to program. A write that begins or ends within a page costs the
 //!   whole page, unless it continues the one before (then the controller's buffer has put the page together).
+//!   `write_allocation` says to which die: that of the address (small sequential writes then are slower than random ones),
+//!   or all in turn as a log.
 //! * **Garbage collection** in the mean field: not each page's place is simulated, but how much live data the collected
 //!   blocks hold on average. Under uniform random writes with spare space `p` (of the capacity) each page written costs
 //!   `(1 + p) / 2p` programs (R. Agarwal and M. Marrow, *A closed-form expression for write amplification in NAND flash*,
-//!   GLOBECOM 2010 workshops); writes in runs as long as an erase block (over all dies) leave nothing alive, and in
-//!   between it is linear. What counts is the mixture of the last `collection_window_mib` written. Copies and erasures
+//!   GLOBECOM 2010 workshops); writes in runs as long as an erase block on each channel leave nothing alive,
+//!   and in between it is linear. What counts is the mixture of the last `collection_window_mib` written. Copies and erasures
 //!   pile up until they are worth `collection_pages` programs; then the die is busy with them.
 //! * **Controller**: one command each `command_us` at most; `overhead_read_us`, `overhead_write_us` are the way through
 //!   host and interface, during which nothing is occupied.
 //!
-//! Deviations: commands take the dies in the order in which they were given; reads do not overtake programs; there is
-//! one read stream and one write run; a flush waits for all dies.
+//! Deviations: what was written in turn is read where its address says; commands take the dies in the order in which they
+//! were given; reads do not overtake programs; there is one read stream and one write run; a flush waits for all dies.
 
 use std::collections::VecDeque;
 
@@ -29,6 +31,16 @@ use serde::Deserialize;
 
 use crate::parameter::check;
 use crate::{Command, Device, Op, Service};
+
+/// Where writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Allocation {
+    /// To the die that the address says.
+    ByAddress,
+    /// To the dies in turn, as a log.
+    InTurn,
+}
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +56,7 @@ struct Parameters {
     program_us: f64,
     erase_us: f64,
     block_pages: u32,
+    write_allocation: Allocation,
     channel_rate_mb_s: f64,
     interface_rate_mb_s: f64,
     command_us: f64,
@@ -87,7 +100,7 @@ struct Ssd {
     /// What a random write costs beyond itself, in programs, and a copy in programs.
     extra_max: f64,
     copy_cost: f64,
-    /// An erase block on every die, in bytes.
+    /// An erase block on every channel, in bytes.
     superblock: f64,
     window: f64,
     lump_ns: f64,
@@ -102,6 +115,9 @@ struct Ssd {
     ahead: VecDeque<(u64, u64)>,
     ahead_to: u64,
     write_next: u64,
+    allocation: Allocation,
+    /// Where the next write goes, if they go to the dies in turn.
+    log_at: u64,
     run_bytes: f64,
     /// Share of live data in what is collected, relative to uniform random writes: 0 to 1.
     live: f64,
@@ -156,7 +172,7 @@ pub(crate) fn build(text: &str, _seed: u64) -> Result<Box<dyn Device>, String> {
         erase_share: p.erase_us / (p.program_us.max(1e-3) * f64::from(p.block_pages)),
         extra_max: ((1.0 + p.over_provisioning) / (2.0 * p.over_provisioning) - 1.0).max(0.0),
         copy_cost: 1.0 + p.read_us / p.program_us.max(1e-3),
-        superblock: f64::from(p.block_pages) * page as f64 * f64::from(dies),
+        superblock: f64::from(p.block_pages) * page as f64 * f64::from(p.channels),
         window: p.collection_window_mib * f64::from(1 << 20),
         lump_ns: p.collection_pages * program_ns,
         dies: vec![Die::default(); dies as usize],
@@ -167,6 +183,8 @@ pub(crate) fn build(text: &str, _seed: u64) -> Result<Box<dyn Device>, String> {
         ahead: VecDeque::new(),
         ahead_to: 0,
         write_next: 0,
+        allocation: p.write_allocation,
+        log_at: 0,
         run_bytes: 0.0,
         live: 0.0,
         at: 0,
@@ -248,9 +266,11 @@ impl Ssd {
     }
 
     /// Takes note of a write for the garbage collection; copies for each page that it costs, on average.
-    fn amplification(&mut self, follows: bool, len: u64) -> f64 {
+    fn amplification(&mut self, address: u64, len: u64) -> f64 {
         let bytes = len as f64;
-        self.run_bytes = if follows { self.run_bytes + bytes } else { bytes };
+        // A gap that is short beside the run leaves little alive.
+        let gap = address.wrapping_sub(self.write_next) as f64;
+        self.run_bytes = if gap <= self.run_bytes / 4.0 { self.run_bytes + bytes } else { bytes };
         let live = (1.0 - self.run_bytes / self.superblock).max(0.0);
         self.live += (live - self.live) * (bytes / self.window).min(1.0);
         self.extra_max * self.live
@@ -260,12 +280,20 @@ impl Ssd {
         let start = self.accept(now_ns);
         let end = address.saturating_add(len);
         let follows = address == self.write_next;
-        let copies = self.amplification(follows, len);
+        let copies = self.amplification(address, len);
         let per_program = copies * self.copy_cost + (1.0 + copies) * self.erase_share;
         let mut done = self.interface(start, len);
-        let mut at = address;
-        while at < end {
-            let unit = self.unit_end(at, end);
+        let (mut at, last) = match self.allocation {
+            Allocation::ByAddress => (address, end),
+            Allocation::InTurn => {
+                // What does not continue begins on a page of its own.
+                let begin = if follows { self.log_at } else { self.log_at.next_multiple_of(self.page) };
+                self.log_at = begin + len;
+                (begin, begin + len)
+            }
+        };
+        while at < last {
+            let unit = self.unit_end(at, last);
             let pages = if follows { (unit - at) as f64 / self.page as f64 } else { self.pages(at, unit) as f64 };
             let accepted = self.program(start, at, (unit - at, pages * self.program_ns), per_program);
             done = done.max(accepted);
@@ -282,14 +310,15 @@ impl Ssd {
         let arrive = self.channels[channel].max(from_ns).saturating_add((part.0 as f64 * self.channel_ns) as u64);
         self.channels[channel] = arrive;
         let die = &mut self.dies[place];
+        let end = die.free_ns.max(arrive).saturating_add(part.1 as u64);
+        die.free_ns = end;
         die.debt_ns += part.1 * per_program;
-        let mut busy = part.1;
         if die.debt_ns > self.lump_ns {
-            busy += die.debt_ns;
+            // Collecting delays what comes next, not what is programmed already.
+            die.free_ns = end.saturating_add(die.debt_ns as u64);
             die.debt_ns = 0.0;
         }
-        die.free_ns = die.free_ns.max(arrive).saturating_add(busy as u64);
-        arrive.max(die.free_ns.saturating_sub(self.behind_ns))
+        arrive.max(end.saturating_sub(self.behind_ns))
     }
 }
 
@@ -303,10 +332,10 @@ impl Device for Ssd {
     }
 
     fn service(&mut self, now_ns: u64, command: Command) -> Service {
-        let address = command.address % self.capacity;
+        let (address, len) = (command.address % self.capacity, command.len.min(self.capacity));
         let end = match command.op {
-            Op::Read => self.read(now_ns, address, command.len),
-            Op::Write => self.write(now_ns, address, command.len),
+            Op::Read => self.read(now_ns, address, len),
+            Op::Write => self.write(now_ns, address, len),
             Op::Flush => {
                 let start = self.accept(now_ns);
                 let idle = self.dies.iter().map(|die| die.free_ns).max().unwrap_or(0);
@@ -314,7 +343,7 @@ impl Device for Ssd {
             }
         };
         let distance_bytes = self.at.abs_diff(address);
-        self.at = address.saturating_add(command.len) % self.capacity;
+        self.at = address.saturating_add(len) % self.capacity;
         Service { total_ns: end.saturating_sub(now_ns), distance_bytes, ..Service::default() }
     }
 }

@@ -1,0 +1,97 @@
+//! A device model as the target, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::convert::Infallible;
+
+use super::{Burst, Outcome, Target};
+use crate::{Command, Device, Op, Pending};
+
+/// Requests of the preparation.
+const PREPARE_BYTES: u64 = 1 << 20;
+
+/// A model with a file at its beginning.
+pub struct Modelled {
+    device: Box<dyn Device>,
+    now_ns: u64,
+    file_bytes: u64,
+}
+
+impl Modelled {
+    /// On this device, whose clock starts now.
+    #[must_use]
+    pub fn new(device: Box<dyn Device>, file_bytes: u64) -> Modelled {
+        let file_bytes = file_bytes.min(device.capacity_bytes());
+        Modelled { device, now_ns: 0, file_bytes }
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub const fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Does one request and waits for its end; returns what it took.
+    pub fn request(&mut self, op: Op, address: u64, len: u64) -> u64 {
+        let took = self.device.service(self.now_ns, Command { op, address, len }).total_ns;
+        self.now_ns += took;
+        took
+    }
+
+    fn one_at_a_time(&mut self, burst: &Burst) -> Vec<u64> {
+        let (begin, mut latencies) = (self.now_ns, Vec::new());
+        while burst.goes_on(latencies.len() as u64, self.now_ns - begin) {
+            let offset = burst.offset(latencies.len() as u64);
+            latencies.push(self.request(burst.test.op, offset, burst.size_bytes));
+        }
+        latencies
+    }
+
+    /// As many at a time as the burst wants and the device takes; the rest waits in the device's queue.
+    fn several(&mut self, burst: &Burst) -> Vec<u64> {
+        let (begin, mut latencies) = (self.now_ns, Vec::new());
+        let mut pending: Vec<Pending> = Vec::new();
+        // (end, arrival) of what is under way.
+        let mut under_way: BinaryHeap<Reverse<(u64, u64)>> = BinaryHeap::new();
+        let mut number = 0;
+        loop {
+            while pending.len() + under_way.len() < burst.in_flight as usize
+                && burst.goes_on(number, self.now_ns - begin)
+            {
+                let command = Command { op: burst.test.op, address: burst.offset(number), len: burst.size_bytes };
+                pending.push(Pending { command, arrived_ns: self.now_ns });
+                number += 1;
+            }
+            while !pending.is_empty() && under_way.len() < self.device.lanes() as usize {
+                let picked = pending.remove(self.device.pick(self.now_ns, &pending));
+                let took = self.device.service(self.now_ns, picked.command).total_ns;
+                under_way.push(Reverse((self.now_ns + took, picked.arrived_ns)));
+            }
+            let Some(Reverse((end, arrived))) = under_way.pop() else { return latencies };
+            self.now_ns = self.now_ns.max(end);
+            latencies.push(end - arrived);
+        }
+    }
+}
+
+impl Target for Modelled {
+    type Error = Infallible;
+
+    fn prepare(&mut self) -> Result<u64, Infallible> {
+        let begin = self.now_ns;
+        let mut at = 0;
+        while at < self.file_bytes {
+            let len = PREPARE_BYTES.min(self.file_bytes - at);
+            self.request(Op::Write, at, len);
+            at += len;
+        }
+        self.request(Op::Flush, 0, 0);
+        Ok(self.now_ns - begin)
+    }
+
+    fn run(&mut self, burst: &Burst) -> Result<Outcome, Infallible> {
+        let begin = self.now_ns;
+        let latencies_ns = if burst.in_flight <= 1 { self.one_at_a_time(burst) } else { self.several(burst) };
+        Ok(Outcome { latencies_ns, elapsed_ns: self.now_ns - begin })
+    }
+}
