@@ -8,10 +8,12 @@ mod demo;
 mod mount;
 mod output;
 mod policy;
+mod predict;
 mod report;
 mod simulate;
 mod status;
 mod suggest;
+mod trace;
 mod unmount;
 
 use clap::{Parser, Subcommand};
@@ -34,6 +36,8 @@ enum Command {
     Unmount(unmount::Args),
     Status(status::Args),
     Policy(policy::Args),
+    #[command(subcommand)]
+    Trace(trace::Command),
     Check(check::Args),
     Demo(demo::Args),
     Simulate(simulate::Args),
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         Command::Unmount(args) => unmount::run(args),
         Command::Status(args) => status::run(args),
         Command::Policy(args) => policy::run(args),
+        Command::Trace(command) => trace::run(command),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Simulate(args) => simulate::run(args),

@@ -92,10 +92,30 @@ fn describe(status: &Status) -> String {
     let _ = write_head(&mut text, status);
     let _ = write_flows(&mut text, &status.recent, &status.total);
     let _ = write_apps(&mut text, &status.apps);
+    let _ = write_traces(&mut text, status);
     for note in &status.notes {
         let _ = writeln!(text, "\nNote: {note}");
     }
     text
+}
+
+fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
+    if let Some(recording) = &status.recording {
+        let control::Recorded { path, entries, dropped, failed } = recording;
+        write!(text, "\nrecording  to {path}: {entries} requests, {dropped} lost")?;
+        writeln!(text, "{}", failed.as_ref().map_or_else(String::new, |why| format!("; failed: {why}")))?;
+    }
+    if let Some(prediction) = &status.prediction {
+        let crate::predict::Status { from, predicted, known, linked, waits, complete, waited_ms, refused, alpha } =
+            prediction;
+        writeln!(text, "\nprediction from {from}: {predicted} requests")?;
+        writeln!(
+            text,
+            "           {linked} of {known} requests linked; {waits} waits, {complete} complete, {waited_ms:.1} ms in all"
+        )?;
+        writeln!(text, "           {refused} waits refused; alpha {alpha:.2}")?;
+    }
+    Ok(())
 }
 
 fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {

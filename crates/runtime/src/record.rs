@@ -280,6 +280,8 @@ impl Recorder {
 struct Files {
     names: Option<Arc<FileNames>>,
     numbers: HashMap<FileId, u32>,
+    /// The file of the entry before, which mostly is the next one's.
+    latest: Option<(FileId, u32)>,
     changes: u64,
 }
 
@@ -289,9 +291,14 @@ impl Files {
         if changes != self.changes || self.numbers.len() >= FILES_MAX {
             self.changes = changes;
             self.numbers.clear();
+            self.latest = None;
         }
-        if let Some(number) = self.numbers.get(&file) {
-            return Ok(*number);
+        if let Some((_, number)) = self.latest.filter(|latest| latest.0 == file) {
+            return Ok(number);
+        }
+        if let Some(&number) = self.numbers.get(&file) {
+            self.latest = Some((file, number));
+            return Ok(number);
         }
         let path = self.names.as_ref().and_then(|names| names.get(file));
         let number = match path {

@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// The file or stream below failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// It does not begin as a trace does.
     #[error("this is not a trace of Sluicegate (it does not begin as one)")]

@@ -114,6 +114,8 @@ pub struct Meta {
     pub targets: u32,
     /// Bytes of a file on a target before the next target's; 0 with one target.
     pub stripe: u64,
+    /// Entries are pieces: those of one request follow each other with the same time.
+    pub pieces: bool,
     /// Service times were emulated.
     pub emulated: bool,
     /// Where the requests were recorded: a mountpoint, or the file that was imported.
@@ -129,6 +131,7 @@ impl Default for Meta {
             program: concat!("sluicegate ", env!("CARGO_PKG_VERSION")).to_owned(),
             targets: 1,
             stripe: 0,
+            pieces: false,
             emulated: false,
             source: String::new(),
             policy: String::new(),

@@ -12,8 +12,6 @@ use sluice_core::Op;
 const PAUSE_NS: u64 = 100_000_000;
 /// Most points of the course over time.
 const POINTS_MAX: usize = 128;
-/// Files listed.
-const FILES_MAX: usize = 20;
 
 /// Requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -208,9 +206,9 @@ impl Gatherer {
         }
     }
 
-    /// The result.
+    /// The result, with at most `files` of the largest files.
     #[must_use]
-    pub fn finish(self, paths: &Paths) -> Summary {
+    pub fn finish(self, paths: &Paths, files: usize) -> Summary {
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let [reads, writes] = self.counts;
         let mut largest: Vec<_> = self.files.iter().collect();
@@ -239,7 +237,7 @@ impl Gatherer {
             },
             bursts: self.bursts,
             burst_requests: share(reads.requests + writes.requests, self.bursts),
-            largest_files: largest.iter().take(FILES_MAX).map(file).collect(),
+            largest_files: largest.iter().take(files).map(file).collect(),
             point_seconds: self.width as f64 / 1e9,
             course: self.course,
         }
@@ -268,7 +266,7 @@ mod tests {
         paths.insert(b"b").unwrap();
         let mut gatherer = Gatherer::default();
         gatherer.add(&block);
-        let summary = gatherer.finish(&paths);
+        let summary = gatherer.finish(&paths, 10);
         assert_eq!((summary.reads.requests, summary.writes.bytes), (10, 81_920));
         assert_eq!((summary.files, summary.bursts, summary.burst_requests), (2, 2, 10.0));
         assert!((summary.read_share - 1.0 / 3.0).abs() < 1e-9);
@@ -290,7 +288,7 @@ mod tests {
             block.push(entry(time, 0, Op::Read, 0, u32::MAX));
         }
         gatherer.add(&block);
-        let summary = gatherer.finish(&Paths::default());
+        let summary = gatherer.finish(&Paths::default(), 10);
         assert_eq!(summary.reads.requests, 3);
         assert!(summary.course.len() <= POINTS_MAX);
     }

@@ -36,7 +36,7 @@ use sluice_core::Op;
 pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
 pub use combine::{CombineError, Combiner, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
-pub use online::{Counters, Handle, Resolve, TracePredictor};
+pub use online::{Counters, Handle, Names, TracePredictor};
 
 /// Time to process so many bytes, in nanoseconds.
 pub type TimeToProcess = Arc<dyn Fn(Op, u64) -> u64 + Send + Sync>;

@@ -12,8 +12,22 @@ use super::aggregate::{Aggregations, estimate_alpha};
 use super::forecast::Forecast;
 use super::{Settings, TimeToProcess};
 
-/// The path of a file, if it is known.
-pub type Resolve = Arc<dyn Fn(FileId) -> Option<Arc<[u8]>> + Send + Sync>;
+/// Knows the paths of files.
+pub trait Names: Send + Sync {
+    /// The path of a file, if it is known.
+    fn path(&self, file: FileId) -> Option<Arc<[u8]>>;
+
+    /// Grows whenever a number stands for another path than before.
+    fn changes(&self) -> u64 {
+        0
+    }
+}
+
+impl<F: Fn(FileId) -> Option<Arc<[u8]>> + Send + Sync> Names for F {
+    fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
+        self(file)
+    }
+}
 
 /// Files that are remembered. When there are more, all are asked for anew.
 const FILES_MAX: usize = 65_536;
@@ -152,7 +166,9 @@ pub struct TracePredictor {
     forecast: Arc<Forecast>,
     settings: Settings,
     ttp: TimeToProcess,
-    resolve: Resolve,
+    names: Arc<dyn Names>,
+    /// Of the names, when `files` was right.
+    changes: u64,
     aggregations: Aggregations,
     /// Of each aggregation, the last run in which a batch of it was held.
     held: Vec<u32>,
@@ -173,17 +189,17 @@ impl std::fmt::Debug for TracePredictor {
 }
 
 impl TracePredictor {
-    /// A predictor, and a handle to look at it. `resolve` tells the path of a file when its first request arrives.
+    /// A predictor, and a handle to look at it. `names` tells the path of a file when its first request arrives.
     #[must_use]
     pub fn new(
         forecast: Arc<Forecast>,
         settings: Settings,
         ttp: TimeToProcess,
-        resolve: Resolve,
+        names: Arc<dyn Names>,
     ) -> (TracePredictor, Handle) {
         let alpha = estimate_alpha(&forecast, &ttp);
         let aggregations = Aggregations::new(&forecast, &settings, &ttp, alpha);
-        TracePredictor::with_aggregations(forecast, settings, ttp, resolve, aggregations)
+        TracePredictor::with_aggregations(forecast, settings, ttp, names, aggregations)
     }
 
     /// As [`TracePredictor::new`], with aggregations computed before: for several engines with the same forecast.
@@ -192,7 +208,7 @@ impl TracePredictor {
         forecast: Arc<Forecast>,
         settings: Settings,
         ttp: TimeToProcess,
-        resolve: Resolve,
+        names: Arc<dyn Names>,
         aggregations: Aggregations,
     ) -> (TracePredictor, Handle) {
         let alpha = aggregations.alpha();
@@ -212,7 +228,8 @@ impl TracePredictor {
             forecast,
             settings,
             ttp,
-            resolve,
+            changes: names.changes(),
+            names,
             aggregations,
             files: Files::default(),
             epochs: 0,
@@ -242,7 +259,7 @@ impl TracePredictor {
         if self.files.len() >= FILES_MAX {
             self.files.clear();
         }
-        let path = (self.resolve)(request.file);
+        let path = self.names.path(request.file);
         let file = path.and_then(|path| self.forecast.find(&path, request.target.0));
         let known = file.map(|file| self.begin(file as u32, now));
         self.files.insert(request.file, known);
@@ -309,6 +326,11 @@ impl Predictor for TracePredictor {
     fn submitted(&mut self, now: Time, request: &Request) {
         if self.shared.fresh.load(Ordering::Acquire) {
             self.take_over();
+        }
+        let changes = self.names.changes();
+        if changes != self.changes {
+            self.changes = changes;
+            self.files.clear();
         }
         let Some(known) = self.meet(now, request) else { return };
         self.began.get_or_insert(now);

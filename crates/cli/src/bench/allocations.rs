@@ -6,6 +6,7 @@ use std::cell::Cell;
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
     static LIVE: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(i64::MAX) };
 }
 
 /// The system's allocator, counted: one thread-local addition a call.
@@ -21,10 +22,24 @@ pub(crate) fn live_bytes() -> i64 {
     LIVE.get()
 }
 
+/// Begins to watch for the most that is live at a time; returns what is now.
+pub(crate) fn watch_peak() -> i64 {
+    PEAK.set(LIVE.get());
+    LIVE.get()
+}
+
+/// The most that was live at a time since [`watch_peak`].
+pub(crate) fn peak_bytes() -> i64 {
+    PEAK.get()
+}
+
 fn count(calls: u64, bytes: i64) {
     // Not there any more while a thread ends; nothing is measured then.
     let _ = CALLS.try_with(|c| c.set(c.get() + calls));
-    let _ = LIVE.try_with(|l| l.set(l.get() + bytes));
+    let _ = LIVE.try_with(|l| {
+        l.set(l.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(l.get())));
+    });
 }
 
 // SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate.

@@ -135,7 +135,7 @@ fn chosen(names: &[String]) -> Result<Vec<PolicyConfig>, ConfigError> {
 }
 
 /// Moving between cores in the middle of a cell would show as noise.
-fn stay_on_one_core() {
+pub(super) fn stay_on_one_core() {
     let here = rustix::thread::sched_getcpu();
     let mut set = rustix::thread::CpuSet::new();
     set.set(here);

@@ -4,8 +4,11 @@ pub(crate) mod allocations;
 mod emulation;
 mod engine;
 mod fuse;
+mod patterns;
+mod predict;
 mod runtime;
 mod sim;
+mod trace;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -18,6 +21,8 @@ pub(crate) enum Command {
     Fuse(fuse::Args),
     Emulation(emulation::Args),
     Sim(sim::Args),
+    Trace(trace::Args),
+    Predict(predict::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -27,5 +32,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fuse(args) => fuse::run(args),
         Command::Emulation(args) => emulation::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Predict(args) => predict::run(&args),
     }
 }

@@ -191,6 +191,13 @@ mod tests {
         assert_eq!(settings.source.take().unwrap(), Path::new("/scratch"));
         assert!(settings.mountpoint.take().is_some() && settings.log.take().is_some());
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
+        let prediction = &mut settings.prediction;
+        assert!(
+            settings.record.take().is_some()
+                && prediction.profile.take().is_some()
+                && prediction.state.take().is_some()
+        );
+        assert_eq!(prediction.margin.take(), Some(sluice_adapt::predictor::Settings::default().margin));
         // Not given, it is that of the volume.
         assert_eq!(settings.stripe.take(), Some(sluice_storage::striped::DEFAULT_STRIPE));
         // These depend on who mounts.

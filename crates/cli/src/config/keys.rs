@@ -2,6 +2,7 @@
 
 use super::value::{Expected, Given};
 use super::{DeviceKind, Settings};
+use crate::predict::Source;
 use sluice_core::Ordering;
 use sluice_fuse::CacheMode;
 use sluice_runtime::{Engines, Workers};
@@ -91,6 +92,20 @@ keys! {
             ns => ns,
         };
         "apps_max" => |s, v| s.volume.engine.apps_max = v.count(1, 65_536)? as u32;
+    }
+    "trace" {
+        "record" => |s, v| s.record = Some(v.path()?);
+    }
+    "prediction" {
+        "predict" => |s, v| s.predict = match v.texts.as_slice() {
+            [one] if one == "off" => Source::Off,
+            [one] if one == "learn" => Source::Learn,
+            [] => return Err("off, learn, or trace files".to_owned()),
+            _ => Source::Files(v.paths()?),
+        };
+        "margin" => |s, v| s.prediction.margin = Some(v.count(0, 100)? as f64 / 100.0);
+        "profile" => |s, v| s.prediction.profile = Some(v.path()?);
+        "state" => |s, v| s.prediction.state = Some(v.path()?);
     }
     "log" {
         "file" => |s, v| s.log = Some(v.path()?);

@@ -13,7 +13,7 @@ use sluice_runtime::VolumeConfig;
 pub(crate) use file::read;
 pub(crate) use value::show_bytes;
 
-use crate::suggest;
+use crate::{predict, suggest};
 
 /// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
 pub(crate) const DEFAULT_POLICY: &str = "hbrr";
@@ -55,6 +55,11 @@ pub(crate) struct Settings {
     pub(crate) in_flight: Option<u32>,
     /// Everything else about the scheduler; its algorithm and limit in flight are the fields above.
     pub(crate) volume: VolumeConfig,
+    /// Where to record every request from the start.
+    pub(crate) record: Option<PathBuf>,
+    /// What to predict from.
+    pub(crate) predict: predict::Source,
+    pub(crate) prediction: predict::Options,
     pub(crate) log: Option<PathBuf>,
     /// `None`: warnings at a terminal, else `info`.
     pub(crate) log_level: Option<tracing::Level>,
@@ -76,6 +81,9 @@ impl Default for Settings {
             params: Vec::new(),
             in_flight: None,
             volume: VolumeConfig::default(),
+            record: None,
+            predict: predict::Source::default(),
+            prediction: predict::Options::default(),
             log: None,
             log_level: None,
         }

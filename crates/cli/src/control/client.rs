@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::protocol::{Command, Question, Reply, Status, VERSION};
+use super::protocol::{Command, Question, Recorded, Reply, Status, VERSION};
 use super::{directories, key};
 
 /// Longest wait for an answer: a drained engine answers in microseconds, an unmount after it has written back.
@@ -62,6 +62,14 @@ impl Client {
     pub(crate) fn status(&mut self) -> anyhow::Result<Status> {
         let reply = self.ask(Command::Status)?;
         reply.status.map(|status| *status).ok_or_else(|| anyhow!("the mount's answer has no status"))
+    }
+
+    /// Ends the mount's recording.
+    ///
+    /// # Errors
+    /// If there is none, or what the server says.
+    pub(crate) fn stop_trace(&mut self) -> anyhow::Result<Recorded> {
+        self.ask(Command::TraceStop)?.recorded.ok_or_else(|| anyhow!("the mount's answer has no recording"))
     }
 
     /// Asks for something without an answer but success.

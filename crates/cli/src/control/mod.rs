@@ -1,4 +1,4 @@
-//! The control socket of a mount: `sluice status`, `policy` and `unmount` talk through it with the process that serves.
+//! The control socket of a mount: `sluice status`, `policy`, `trace` and `unmount` talk through it with the process that serves.
 //!
 //! One Unix socket for each mount, in a directory that only its owner enters, named after the mountpoint. Both sides send
 //! one JSON object a line; every line carries the version of the protocol.
@@ -7,6 +7,8 @@
 //! > {"version":1,"command":"status"}
 //! < {"version":1,"ok":true,"status":{"policy":{"name":"mlf","params":[["quantum","8K"],["wait_time","900us"]]},...}}
 //! > {"version":1,"command":"set_policy","name":"mlf","params":[["wait_time","1ms"]]}
+//! < {"version":1,"ok":true}
+//! > {"version":1,"command":"trace_start","path":"/home/me/run.slt"}
 //! < {"version":1,"ok":true}
 //! > {"version":1,"command":"unmount","lazy":false}
 //! < {"version":1,"ok":false,"error":"/mnt/x: in use; ..."}
@@ -29,7 +31,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub(crate) use client::{Client, connect};
-pub(crate) use protocol::{App, Command, Flow, Latency, Status};
+pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status};
 pub(crate) use server::{Served, Server};
 
 /// Overrides where sockets are.

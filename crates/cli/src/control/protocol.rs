@@ -1,7 +1,11 @@
 //! The lines that go over the control socket.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use sluice_core::{AppCounts, Counters, Histogram, Op};
+
+use crate::predict;
 
 /// Version of the protocol; both sides must speak the same.
 pub(super) const VERSION: u32 = 1;
@@ -30,12 +34,55 @@ pub(crate) enum Command {
         #[serde(default)]
         params: Vec<(String, String)>,
     },
+    /// Record every request in a new file.
+    TraceStart {
+        /// The file, as an absolute path.
+        path: PathBuf,
+    },
+    /// End the recording.
+    TraceStop,
+    /// Predict from something else from now on.
+    Predict {
+        /// What.
+        from: Predict,
+    },
     /// The end.
     Unmount {
         /// Out of sight at once, even if in use.
         #[serde(default)]
         lazy: bool,
     },
+}
+
+/// What to predict from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Predict {
+    /// Nothing.
+    Off,
+    /// What repeats.
+    Learn,
+    /// Traces, by absolute paths.
+    Files(Vec<PathBuf>),
+}
+
+/// A recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    pub(crate) path: String,
+    pub(crate) entries: u64,
+    /// Requests lost because the recorder could not keep up.
+    pub(crate) dropped: u64,
+    /// Why nothing is written any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed: Option<String>,
+}
+
+impl From<sluice_runtime::Recording> for Recorded {
+    fn from(recording: sluice_runtime::Recording) -> Recorded {
+        let sluice_runtime::Recording { path, entries, dropped, failed } = recording;
+        Recorded { path: path.display().to_string(), entries, dropped, failed }
+    }
 }
 
 /// The server's line.
@@ -47,15 +94,21 @@ pub(super) struct Reply {
     pub(super) error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<Box<Status>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) recorded: Option<Recorded>,
 }
 
 impl Reply {
     pub(super) fn done() -> Reply {
-        Reply { version: VERSION, ok: true, error: None, status: None }
+        Reply { version: VERSION, ok: true, error: None, status: None, recorded: None }
     }
 
     pub(super) fn status(status: Status) -> Reply {
         Reply { status: Some(Box::new(status)), ..Reply::done() }
+    }
+
+    pub(super) fn recorded(recorded: Recorded) -> Reply {
+        Reply { recorded: Some(recorded), ..Reply::done() }
     }
 
     pub(super) fn refused(error: impl Into<String>) -> Reply {
@@ -96,6 +149,12 @@ pub(crate) struct Status {
     /// Since the mount began.
     pub(crate) total: Flow,
     pub(crate) apps: Vec<App>,
+    /// The recording that is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) recording: Option<Recorded>,
+    /// What is predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prediction: Option<predict::Status>,
     /// What a user should know.
     pub(crate) notes: Vec<String>,
 }

@@ -15,9 +15,10 @@ use sluice_core::{AppCounts, AppId, Counters, Time};
 use sluice_fuse::MountHandle;
 use sluice_runtime::{ShardSnapshot, VolumeSnapshot};
 
-use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Question, Reply, Status, VERSION};
+use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
 use super::{key, make_directory};
 use crate::config;
+use crate::predict::{self, Predictions};
 
 /// Most clients at a time.
 const CLIENTS_MAX: usize = 16;
@@ -35,6 +36,8 @@ pub(crate) struct Served {
     pub(crate) targets: u32,
     pub(crate) in_flight_max: u32,
     pub(crate) window_ns: u64,
+    pub(crate) predictions: Arc<Predictions>,
+    pub(crate) prediction: predict::Options,
 }
 
 /// A control socket. Dropping it removes it, once all answers are out.
@@ -183,11 +186,44 @@ fn answer(served: &Served, command: Command) -> Reply {
                 Err(error) => Reply::refused(format!("{error:#}")),
             }
         }
+        Command::TraceStart { path } => {
+            start_trace(served, &path).map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
+        }
+        Command::TraceStop => match served.handle.volume().stop_recording() {
+            Ok(recording) => Reply::recorded(recording.into()),
+            Err(error) => Reply::refused(error.to_string()),
+        },
+        Command::Predict { from } => {
+            let source = match from {
+                Predict::Off => predict::Source::Off,
+                Predict::Learn => predict::Source::Learn,
+                Predict::Files(files) => predict::Source::Files(files),
+            };
+            let set = served.predictions.set(served.handle.volume(), &source, &served.prediction);
+            set.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
+        }
         Command::Unmount { lazy } => {
             let result = if lazy { served.handle.unmount_lazily() } else { served.handle.unmount() };
             result.map_or_else(|error| Reply::refused(error.to_string()), |()| Reply::done())
         }
     }
+}
+
+/// Starts a recording at a path outside the mount: inside it would record itself without end.
+///
+/// # Errors
+/// If it lies inside, or cannot be written.
+fn start_trace(served: &Served, path: &Path) -> anyhow::Result<()> {
+    let mountpoint = served.handle.mountpoint();
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    if !path.is_absolute() || path.starts_with(mountpoint) {
+        anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
+    }
+    let real = dir.canonicalize().with_context(|| dir.display().to_string())?;
+    if real.starts_with(mountpoint) {
+        anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
+    }
+    Ok(served.handle.volume().start_recording(path, &mountpoint.display().to_string())?)
 }
 
 fn status(served: &Served) -> Status {
@@ -224,6 +260,8 @@ fn status(served: &Served) -> Status {
         recent: Flow::of(&recent, window_s),
         total: Flow::of(&total, served.started.elapsed().as_secs_f64()),
         apps,
+        recording: handle.volume().recording().map(Into::into),
+        prediction: served.predictions.status(),
         notes: notes(&snapshot),
     }
 }

@@ -13,6 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
 use crate::config::{Settings, show_bytes};
+use crate::predict::Predictions;
 use crate::{control, output};
 
 /// Longest wait at the end for requests that were accepted.
@@ -55,7 +56,10 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let config = settings.volume_config(targets, disks)?;
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
+    let predictions = Arc::new(Predictions::default());
     let served = |handle| control::Served {
+        predictions: predictions.clone(),
+        prediction: settings.prediction.clone(),
         handle,
         started,
         cache: format!("{:?}", options.cache).to_lowercase(),
@@ -66,6 +70,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     };
     let signals = signals::catch()?;
     let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
+    begin(settings, &handle, &predictions).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
     let server = control::Server::start(served(handle.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
@@ -81,6 +86,15 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         "{summary}"
     );
     Ok(Mounted { handle, server, signals, summary })
+}
+
+/// Starts recording and predicting, if wanted.
+fn begin(settings: &Settings, handle: &MountHandle, predictions: &Predictions) -> anyhow::Result<()> {
+    let volume = handle.volume();
+    if let Some(path) = &settings.record {
+        volume.start_recording(path, &handle.mountpoint().display().to_string())?;
+    }
+    predictions.set(volume, &settings.predict, &settings.prediction).context("the predictions cannot start")
 }
 
 /// Waits for the end, whoever brings it: a signal, `sluice unmount`, `umount`, or a failure.

@@ -382,6 +382,7 @@ impl<H: Host> Volume<H> {
         let meta = Meta {
             targets: self.layout.targets(),
             stripe: self.layout.stripe().unwrap_or(0),
+            pieces: true,
             emulated: self.inner.storage.emulated(),
             source: source.to_owned(),
             policy: self.policy().name().to_owned(),

@@ -1,0 +1,234 @@
+//! `sluice bench trace`: what traces take, and how fast they are read.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use sluice_core::{AppId, PolicyConfig};
+use sluice_runtime::{Done, Host, Volume, VolumeConfig};
+use sluice_storage::null::NullStorage;
+use sluice_storage::{Layout, Storage};
+use sluice_trace::{Columns, Entry, Meta, Reader, Writer};
+
+use super::patterns::{PATTERNS, entries};
+use crate::output;
+
+const BAR_BYTES: f64 = 16.0;
+const BAR_READ_PER_S: f64 = 20e6;
+const BAR_COST: f64 = 0.02;
+/// Passes over each trace; the fastest counts, as everything that disturbs only slows down.
+const PASSES: usize = 5;
+
+/// Measures traces: bytes for an entry on the papers' workloads, entries written and read a second, and what recording costs
+/// a volume.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Entries of each trace
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(10_000..=100_000_000))]
+    entries: u64,
+    /// Pairs of runs with and without recording; 0: leave that out
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pairs: u32,
+}
+
+#[derive(Serialize)]
+struct Row {
+    pattern: &'static str,
+    entries: u64,
+    bytes_per_entry: f64,
+    written_per_s: f64,
+    read_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct Recording {
+    /// Bytes of a request.
+    len: u32,
+    requests_per_s: f64,
+    recorded_requests_per_s: f64,
+    /// Median over the pairs of the share of throughput that recording costs.
+    cost: f64,
+    cost_range: [f64; 2],
+    dropped: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let rows = PATTERNS.iter().map(|pattern| measure(pattern, args.entries)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut recording = Vec::new();
+    if args.pairs > 0 {
+        for len in [4096, 65_536] {
+            recording.push(record(len, args.pairs)?);
+        }
+    }
+    if args.json {
+        output::line(format_args!("{:#}", serde_json::json!({"traces": rows, "recording": recording})));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&rows, &recording);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(rows: &[Row], recording: &[Recording]) {
+    output::line(
+        "traces of 4 applications of 16 processes, requests of 32 KiB, 4 targets, arrivals random to the nanosecond\n",
+    );
+    output::line(format_args!("{:<18} {:>11} {:>12} {:>12}", "pattern", "bytes/entry", "written M/s", "read M/s"));
+    for row in rows {
+        let [written, read] = [row.written_per_s, row.read_per_s].map(|per_s| per_s / 1e6);
+        output::line(format_args!("{:<18} {:>11.2} {written:>12.1} {read:>12.1}", row.pattern, row.bytes_per_entry));
+    }
+    let small = rows.iter().all(|row| row.bytes_per_entry <= BAR_BYTES);
+    let fast = rows.iter().all(|row| row.read_per_s >= BAR_READ_PER_S);
+    let met = |met: bool| if met { "met" } else { "MISSED" };
+    output::line(format_args!(
+        "\nbars: {BAR_BYTES} bytes: {}; read {} M/s: {}",
+        met(small),
+        BAR_READ_PER_S / 1e6,
+        met(fast)
+    ));
+    if recording.is_empty() {
+        return;
+    }
+    output::line(
+        "\nrecording a volume written by 2 threads under hbrr, pairs of runs (4096 bytes: null storage, else files)\n",
+    );
+    output::line(format_args!(
+        "{:>8} {:>12} {:>12} {:>8} {:>18} {:>8}",
+        "bytes", "k/s without", "k/s with", "cost %", "range", "lost"
+    ));
+    for row in recording {
+        let range = format!("{:.1}..{:.1}", row.cost_range[0] * 100.0, row.cost_range[1] * 100.0);
+        let [without, with] = [row.requests_per_s, row.recorded_requests_per_s].map(|per_s| per_s / 1e3);
+        let (cost, dropped) = (row.cost * 100.0, row.dropped);
+        output::line(format_args!("{:>8} {without:>12.1} {with:>12.1} {cost:>8.1} {range:>18} {dropped:>8}", row.len));
+    }
+    let cheap = recording.iter().all(|row| row.cost <= BAR_COST);
+    output::line(format_args!("\nbar: {} %: {}", BAR_COST * 100.0, met(cheap)));
+}
+
+fn measure(pattern: &'static str, count: u64) -> anyhow::Result<Row> {
+    let all: Vec<Entry> = entries(pattern, count, 1).collect();
+    let files = all.iter().map(|entry| entry.file).max().unwrap_or_default() + 1;
+    let (mut bytes, mut write_s, mut read_s) = (Vec::new(), f64::MAX, f64::MAX);
+    for _ in 0..PASSES {
+        bytes.clear();
+        let start = Instant::now();
+        let mut writer = Writer::new(&mut bytes, &Meta::default())?;
+        for file in 0..files {
+            writer.file(format!("run/data.{file:05}").as_bytes())?;
+        }
+        all.iter().try_for_each(|entry| writer.push(*entry))?;
+        writer.finish(0)?.flush()?;
+        write_s = write_s.min(start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        let (mut reader, mut block, mut read, mut sum) = (Reader::new(&bytes[..])?, Columns::default(), 0, 0_u64);
+        while reader.next_block(&mut block)? {
+            read += block.len() as u64;
+            // Each value is looked at, as a user of it would.
+            sum = block.len.iter().fold(sum, |sum, &len| sum.wrapping_add(len.into()));
+        }
+        read_s = read_s.min(start.elapsed().as_secs_f64());
+        let expected: u64 = all.iter().map(|entry| u64::from(entry.len)).sum();
+        anyhow::ensure!((read, sum) == (count, expected), "what was read is not what was written");
+    }
+    Ok(Row {
+        pattern,
+        entries: count,
+        bytes_per_entry: bytes.len() as f64 / count as f64,
+        written_per_s: count as f64 / write_s,
+        read_per_s: count as f64 / read_s,
+    })
+}
+
+struct Nobody;
+
+impl Host for Nobody {
+    type Ticket = ();
+    fn complete(&self, (): (), _: std::io::Result<Done<'_>>) {}
+}
+
+/// Throughput of a volume with and without recording, turn by turn.
+fn record(len: u32, pairs: u32) -> anyhow::Result<Recording> {
+    const RUN: Duration = Duration::from_millis(200);
+    let dir = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
+    std::fs::create_dir(dir.path().join("data"))?;
+    let plain: Arc<dyn Storage> = if len > 4096 {
+        Arc::new(sluice_storage::posix::PosixStorage::open(dir.path().join("data"), Default::default())?)
+    } else {
+        Arc::new(NullStorage::new(Layout::single(), 1 << 40))
+    };
+    let volume = Volume::start(plain.clone(), Arc::new(Nobody), VolumeConfig::new(PolicyConfig::parse("hbrr")?))?;
+    let root = plain.root();
+    let name = std::ffi::OsStr::new("1");
+    let file = match plain.lookup(&root, name) {
+        Ok(node) => plain.open(&node, libc::O_RDWR)?,
+        Err(_) => plain.create(&root, name, 0o600, libc::O_RDWR, (0, 0))?.1,
+    };
+    let throughput = || -> anyhow::Result<f64> {
+        let stop = AtomicBool::new(false);
+        let start = Instant::now();
+        let done: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2_u64)
+                .map(|thread| {
+                    let (volume, file, stop) = (&volume, &file, &stop);
+                    scope.spawn(move || -> std::io::Result<u64> {
+                        let (data, mut n) = (vec![1; len as usize], 0);
+                        while !stop.load(Ordering::Relaxed) {
+                            let offset = (thread * 64 + n % 64) * u64::from(len);
+                            volume.write_at(file, AppId(thread as u32), offset, &data)?;
+                            n += 1;
+                        }
+                        Ok(n)
+                    })
+                })
+                .collect();
+            std::thread::sleep(RUN);
+            stop.store(true, Ordering::Relaxed);
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a writer does not panic"))
+                .sum::<std::io::Result<u64>>()
+        })?;
+        Ok(done as f64 / start.elapsed().as_secs_f64())
+    };
+    throughput()?; // warm
+    let (mut costs, mut without, mut with, mut dropped) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for pair in 0..pairs {
+        let recorded = |dropped: &mut u64| -> anyhow::Result<f64> {
+            volume.start_recording(&dir.path().join("trace"), "bench")?;
+            let per_s = throughput()?;
+            *dropped += volume.stop_recording()?.dropped;
+            Ok(per_s)
+        };
+        // In turn, so that what changes slowly hits both.
+        let (off, on) = if pair % 2 == 0 {
+            let off = throughput()?;
+            (off, recorded(&mut dropped)?)
+        } else {
+            let on = recorded(&mut dropped)?;
+            (throughput()?, on)
+        };
+        costs.push(1.0 - on / off);
+        without.push(off);
+        with.push(on);
+    }
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let cost = median(&mut costs);
+    Ok(Recording {
+        len,
+        requests_per_s: median(&mut without),
+        recorded_requests_per_s: median(&mut with),
+        cost,
+        cost_range: [costs[0], costs[costs.len() - 1]],
+        dropped,
+    })
+}

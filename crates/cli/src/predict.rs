@@ -1,0 +1,231 @@
+//! Predictions on a volume: loaded at the start or live, kept up to date in the background.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sluice_adapt::predictor::{
+    Aggregations, Combiner, Counters, Forecast, Handle, Names, Settings, TimeToProcess, TracePredictor,
+    default_time_to_process, estimate_alpha,
+};
+use sluice_core::{FileId, Op, Predictor};
+use sluice_device::profile::Profile;
+use sluice_runtime::{FileNames, Host, Volume};
+use sluice_trace::Reader;
+
+/// How often aggregations follow what was observed.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// What to predict from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Traces of runs.
+    Files(Vec<PathBuf>),
+    /// What repeats here.
+    Learn,
+}
+
+/// How to predict.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Options {
+    /// Where arrivals may be next to their predicted time, as a share of it; `None`: the default.
+    pub(crate) margin: Option<f64>,
+    /// The device's profile; `None`: a default curve.
+    pub(crate) profile: Option<PathBuf>,
+    /// Where what was learned is kept; `None`: nowhere.
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// What `sluice status` tells of predictions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// Where predictions come from.
+    pub(crate) from: String,
+    /// Predicted requests.
+    pub(crate) predicted: u64,
+    /// Requests to files that are predicted.
+    pub(crate) known: u64,
+    /// Of these, the ones that were predicted.
+    pub(crate) linked: u64,
+    pub(crate) waits: u64,
+    /// Waits after which all was there.
+    pub(crate) complete: u64,
+    pub(crate) waited_ms: f64,
+    /// Waits not begun because they had cost more than they gained.
+    pub(crate) refused: u64,
+    /// Share of waiting in which the device had other requests.
+    pub(crate) alpha: f64,
+}
+
+/// The predictions of one volume.
+#[derive(Default)]
+pub(crate) struct Predictions {
+    active: Mutex<Option<Active>>,
+}
+
+struct Active {
+    from: String,
+    predicted: u64,
+    handles: Arc<Vec<Handle>>,
+    names: Arc<FileNames>,
+    /// Dropped to end the thread.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked without having said so.
+            let _ = thread.join();
+        }
+        self.names.unwatch();
+    }
+}
+
+/// A volume's names for a predictor.
+struct VolumeNames(Arc<FileNames>);
+
+impl Names for VolumeNames {
+    fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
+        self.0.get(file)
+    }
+    fn changes(&self) -> u64 {
+        self.0.changes()
+    }
+}
+
+/// The time to process, from a profile or by default.
+///
+/// # Errors
+/// If the profile cannot be read.
+pub(crate) fn time_to_process(profile: Option<&Path>) -> anyhow::Result<TimeToProcess> {
+    let Some(path) = profile else { return Ok(default_time_to_process()) };
+    let profile = Profile::load(path)?;
+    // A batch goes between those of other files, so the device has to go to its place.
+    Ok(Arc::new(move |op, bytes| {
+        let op = if op == Op::Read { sluice_device::Op::Read } else { sluice_device::Op::Write };
+        profile.random_ns(op, bytes)
+    }))
+}
+
+/// Combines the traces of several runs.
+///
+/// # Errors
+/// If one cannot be read.
+pub(crate) fn combine(paths: &[PathBuf], settings: Settings) -> anyhow::Result<Forecast> {
+    let mut combiner = Combiner::new(settings);
+    for path in paths {
+        let shown = || path.display().to_string();
+        let mut reader = Reader::open(path).with_context(shown)?;
+        combiner.add(&mut reader).with_context(shown)?;
+    }
+    Ok(combiner.finish())
+}
+
+impl Predictions {
+    /// Predicts from another source from now on.
+    ///
+    /// # Errors
+    /// If traces or profile cannot be read; what was predicted before stays.
+    pub(crate) fn set<H: Host>(&self, volume: &Volume<H>, source: &Source, options: &Options) -> anyhow::Result<()> {
+        let new = match source {
+            Source::Off => None,
+            Source::Files(paths) => Some(from_files(volume, paths, options)?),
+            Source::Learn => Some(learning(volume, options)?),
+        };
+        let mut active = self.active.lock();
+        let (mut predictors, new) = new.map_or((Vec::new(), None), |(predictors, new)| (predictors, Some(new)));
+        volume.set_predictors(|_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>));
+        *active = new;
+        Ok(())
+    }
+
+    /// What they did so far.
+    pub(crate) fn status(&self) -> Option<Status> {
+        let active = self.active.lock();
+        let active = active.as_ref()?;
+        let mut status = Status { from: active.from.clone(), predicted: active.predicted, ..Status::default() };
+        for handle in active.handles.iter() {
+            let Counters { known, linked, waits, complete, waited_ns, refused, alpha, .. } = handle.counters();
+            status.known += known;
+            status.linked += linked;
+            status.waits += waits;
+            status.complete += complete;
+            status.waited_ms += waited_ns as f64 / 1e6;
+            status.refused += refused;
+            status.alpha += alpha / active.handles.len() as f64;
+        }
+        Some(status)
+    }
+}
+
+fn settings<H: Host>(volume: &Volume<H>, options: &Options) -> Settings {
+    let (limits, default) = (volume.limits(), Settings::default());
+    Settings {
+        margin: options.margin.unwrap_or(default.margin),
+        bytes_max: limits.batch_bytes_max,
+        requests_max: limits.batch_requests_max,
+        ..default
+    }
+}
+
+fn from_files<H: Host>(
+    volume: &Volume<H>,
+    paths: &[PathBuf],
+    options: &Options,
+) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+    let settings = settings(volume, options);
+    let forecast = Arc::new(combine(paths, settings)?);
+    let totals = forecast.totals();
+    tracing::info!(?totals, "predicting from traces");
+    let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    start(volume, forecast, settings, time_to_process(options.profile.as_deref())?, shown.join(", "))
+}
+
+fn start<H: Host>(
+    volume: &Volume<H>,
+    forecast: Arc<Forecast>,
+    settings: Settings,
+    ttp: TimeToProcess,
+    from: String,
+) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+    let names = volume.names().clone();
+    names.watch();
+    let aggregations = Aggregations::new(&forecast, &settings, &ttp, estimate_alpha(&forecast, &ttp));
+    let shards = volume.runtime().shards();
+    let (predictors, handles): (Vec<_>, Vec<_>) = (0..shards)
+        .map(|_| {
+            let names = Arc::new(VolumeNames(names.clone()));
+            TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations.clone())
+        })
+        .unzip();
+    let (end, ended) = channel();
+    let handles = Arc::new(handles);
+    let predicted = forecast.totals().requests;
+    let mut active = Active { from, predicted, handles, names, end: Some(end), thread: None };
+    let kept = active.handles.clone();
+    let thread = std::thread::Builder::new().name("sluice-predict".into()).spawn(move || refresh(&kept, &ended));
+    active.thread = Some(thread.context("no thread for predictions")?);
+    Ok((predictors, active))
+}
+
+/// Lets aggregations follow what was observed, until nobody holds the other end.
+fn refresh(handles: &[Handle], ended: &Receiver<()>) {
+    while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        handles.iter().for_each(|handle| _ = handle.refresh());
+    }
+}
+
+fn learning<H: Host>(_: &Volume<H>, _: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+    anyhow::bail!("learning from what repeats is not available yet; give traces")
+}

@@ -1,0 +1,161 @@
+//! Traces into other files: one from several, or other formats.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use sluice_trace::merge::Align;
+use sluice_trace::{End, Meta, Writer};
+
+use super::{Output, blocks, open};
+use crate::output;
+
+/// Makes one trace of several, in the order of time
+#[derive(clap::Args)]
+pub(crate) struct MergeArgs {
+    /// The traces
+    #[arg(required = true)]
+    traces: Vec<PathBuf>,
+    /// The new trace
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+    /// How times relate: clock (each began when it says), start (all begin together)
+    #[arg(long, value_name = "HOW", default_value = "clock", value_parser = align)]
+    align: Align,
+}
+
+/// Converts a trace: to CSV (.csv), Parquet (.parquet, by the Python package), or a trace anew (.slt)
+#[derive(clap::Args)]
+pub(crate) struct ConvertArgs {
+    /// The trace
+    trace: PathBuf,
+    /// The new file; its ending says the format
+    out: PathBuf,
+}
+
+fn align(text: &str) -> Result<Align, String> {
+    match text {
+        "clock" => Ok(Align::Clock),
+        "start" => Ok(Align::Start),
+        _ => Err("expected clock or start".to_owned()),
+    }
+}
+
+pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
+    let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
+    let (targets, stripe) = (metas[0].targets, metas[0].stripe);
+    if metas.iter().any(|meta| (meta.targets, meta.stripe) != (targets, stripe)) {
+        bail!("the traces are of volumes with different stripes: their offsets mean different things");
+    }
+    let meta = Meta {
+        start_unix_ns: metas.iter().map(|meta| meta.start_unix_ns).min().unwrap_or_default(),
+        targets,
+        stripe,
+        emulated: metas.iter().any(|meta| meta.emulated),
+        source: metas.iter().map(|meta| meta.source.as_str()).collect::<Vec<_>>().join(", "),
+        ..Meta::default()
+    };
+    let out = Output::create(&args.out)?;
+    let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
+    let dropped = sluice_trace::merge::merge(&mut readers, args.align, &mut writer)?;
+    let entries = writer.entries();
+    writer.finish(dropped)?;
+    out.keep()?;
+    output::line(format_args!("{}: {entries} requests of {} traces", args.out.display(), args.traces.len()));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
+    match args.out.extension().and_then(|ending| ending.to_str()) {
+        Some("csv") => csv(&args.trace, &args.out)?,
+        Some("slt") => anew(&args.trace, &args.out)?,
+        Some("parquet") => python(&["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()])?,
+        _ => bail!("{}: the ending says the format: .csv, .parquet or .slt", args.out.display()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
+    let mut reader = open(trace)?;
+    let meta = reader.meta().clone();
+    let out = Output::create(path)?;
+    let mut file = BufWriter::new(out.file.as_file());
+    writeln!(file, "time_ns,path,op,offset,length,application,target,target_offset")?;
+    let mut entries = 0;
+    blocks(trace, &mut reader, |paths, block| {
+        for entry in block.iter() {
+            let logical = meta.logical_offset(entry.target, entry.offset);
+            let op = ["read", "write"][entry.op.index()];
+            let (len, app, target, offset) = (entry.len, entry.app, entry.target, entry.offset);
+            writeln!(
+                file,
+                "{},{},{op},{logical},{len},{app},{target},{offset}",
+                entry.time,
+                field(&paths.text(entry.file))
+            )?;
+        }
+        entries += block.len();
+        Ok(())
+    })?;
+    file.flush()?;
+    drop(file);
+    out.keep()?;
+    output::line(format_args!("{}: {entries} requests", path.display()));
+    Ok(())
+}
+
+/// A text as a field of CSV (RFC 4180).
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The same trace with full blocks and an end: what a recorder that was killed left becomes a whole trace.
+fn anew(trace: &Path, path: &Path) -> anyhow::Result<()> {
+    let mut reader = open(trace)?;
+    let out = Output::create(path)?;
+    let mut writer = Writer::new(BufWriter::new(out.file.as_file()), reader.meta())?;
+    let end = blocks(trace, &mut reader, |paths, block| {
+        for path in paths.iter().skip(writer.paths().len()) {
+            writer.another_file(path)?;
+        }
+        block.iter().try_for_each(|entry| writer.push(entry))?;
+        Ok(())
+    })?;
+    let entries = writer.entries();
+    writer.finish(if let End::Complete { dropped } = end { dropped } else { 0 })?;
+    out.keep()?;
+    output::line(format_args!("{}: {entries} requests", path.display()));
+    Ok(())
+}
+
+/// Does something with the Python package.
+pub(super) fn python(args: &[&std::ffi::OsStr]) -> anyhow::Result<()> {
+    let program = std::env::var_os("SLUICE_PYTHON").unwrap_or_else(|| "python3".into());
+    let shown = program.to_string_lossy().into_owned();
+    let there = Command::new(&program).args(["-c", "import sluicegate"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        bail!(
+            "this needs the Python package sluicegate, which {shown} does not have: pip install ./python \
+             (in Sluicegate's sources), or name another Python in the variable SLUICE_PYTHON"
+        );
+    }
+    let status = Command::new(&program).args(["-m", "sluicegate"]).args(args).status();
+    let status = status.with_context(|| format!("starting {shown}"))?;
+    if !status.success() {
+        bail!("the Python package has failed ({status})");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn fields_of_csv_are_quoted_where_they_must_be() {
+        assert_eq!(field("a b"), "a b");
+        assert_eq!(field("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
+    }
+}

@@ -1,0 +1,100 @@
+//! Recording and predicting on a mount, through its control socket.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+
+use crate::control::{Command, Predict};
+use crate::{output, status};
+
+/// Starts recording every request of a mount, in a new trace file
+#[derive(clap::Args)]
+pub(crate) struct StartArgs {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// The trace file [default: one in the current directory, named after the mountpoint and the time]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Ends the recording of a mount
+#[derive(clap::Args)]
+pub(crate) struct StopArgs {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Predicts a mount's requests from traces of earlier runs, from now on
+///
+/// With traces: the requests of their runs are combined, and batches wait for what is about to arrive. With `learn`: the
+/// mount finds patterns that repeat by itself. With `off`: no prediction any more.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "sluice trace predict MOUNTPOINT TRACE...\n       sluice trace predict MOUNTPOINT learn|off"
+)]
+pub(crate) struct PredictArgs {
+    /// Where it is mounted
+    mountpoint: PathBuf,
+    /// Trace files, `learn`, or `off`
+    #[arg(required = true, value_name = "TRACE")]
+    from: Vec<String>,
+}
+
+pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
+    let mut client = status::open(&args.mountpoint)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => {
+            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let name = args.mountpoint.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            PathBuf::from(format!("{name}-{seconds}.slt"))
+        }
+    };
+    let path = std::path::absolute(&out).with_context(|| out.display().to_string())?;
+    client.request(Command::TraceStart { path: path.clone() })?;
+    let mountpoint = args.mountpoint.display();
+    output::line(format_args!("Recording to {}. To end: sluice trace stop {mountpoint}", path.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
+    let recorded = status::open(&args.mountpoint)?.stop_trace()?;
+    if args.json {
+        output::line(serde_json::to_string(&recorded)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format_args!("{}: {} requests", recorded.path, recorded.entries));
+    if recorded.dropped > 0 {
+        let note = "requests are missing, because the recorder could not keep up";
+        output::line(format_args!("Note: {} {note}", recorded.dropped));
+    }
+    if let Some(failed) = recorded.failed {
+        bail!("{}: the recording ended early: {failed}", recorded.path);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    let mut client = status::open(&args.mountpoint)?;
+    let from = match args.from.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["off"] => Predict::Off,
+        ["learn"] => Predict::Learn,
+        files => {
+            let absolute = |file: &&str| std::path::absolute(file).with_context(|| (*file).to_owned());
+            Predict::Files(files.iter().map(absolute).collect::<anyhow::Result<_>>()?)
+        }
+    };
+    client.request(Command::Predict { from })?;
+    match client.status()?.prediction {
+        Some(prediction) => {
+            output::line(format_args!("{}: predicting from {}", args.mountpoint.display(), prediction.from))
+        }
+        None => output::line(format_args!("{}: no prediction", args.mountpoint.display())),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,166 @@
+//! Traces from the command line: recorded from a mount, imported, shown, converted, replayed, predicted from.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use common::{Place, fuse_works, run};
+use serde_json::Value;
+
+/// fio's log of 3 reads and 2 writes of two files.
+const LOG: &str = "fio version 3 iolog\n0 /t/a add\n0 /t/a open\n0 /t/b add\n1 /t/a write 0 8192\n2 /t/a write 8192 8192\n\
+    700 /t/a read 0 8192\n701 /t/b read 100 1000\n702 /t/b read 1100 1000\n703 /t/b close\n";
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn imported(place: &Place) {
+    fs::write(place.path("log"), LOG).unwrap();
+    let said = place.good(&["trace", "import", "@log", "@t.slt"]);
+    assert!(said.contains("5 requests; 4 other lines"), "{said}");
+}
+
+#[test]
+fn an_imported_log_is_shown_and_converted() {
+    let place = Place::new();
+    imported(&place);
+    let info = json(&place.good(&["trace", "info", "@t.slt", "--json", "--plot", "@plot.svg"]));
+    let summary = &info["summary"];
+    assert_eq!((summary["reads"]["requests"].as_u64(), summary["writes"]["bytes"].as_u64()), (Some(3), Some(16_384)));
+    assert_eq!((summary["files"].as_u64(), summary["bursts"].as_u64()), (Some(2), Some(2)));
+    assert_eq!(info["end"]["complete"], true);
+    assert!(fs::read_to_string(place.path("plot.svg")).unwrap().starts_with("<svg"));
+    let text = place.good(&["trace", "info", "@t.slt"]);
+    for expected in ["5 requests", "3, 0.0 MB, of 1000 to 8192 bytes", "/t/a", "contiguous", "over time", "complete"] {
+        assert!(text.replace("requests   5", "5 requests").contains(expected), "{expected}: {text}");
+    }
+    let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@t.slt"]).lines().map(json).collect();
+    assert_eq!(lines.len(), 5);
+    assert_eq!((&lines[3]["path"], lines[3]["offset"].as_u64()), (&Value::from("/t/b"), Some(100)));
+    assert_eq!(place.good(&["trace", "cat", "-n", "2", "@t.slt"]).lines().count(), 3, "a head and two");
+    let stats = json(&place.good(&["trace", "stats", "--json", "@t.slt"]));
+    assert_eq!(stats["files"].as_array().unwrap().len(), 2);
+    place.good(&["trace", "convert", "@t.slt", "@t.csv"]);
+    let csv = common::lines(&place.path("t.csv"));
+    assert_eq!(csv[0], "time_ns,path,op,offset,length,application,target,target_offset");
+    assert_eq!(csv[1], "1000000,/t/a,write,0,8192,0,0,0");
+    place.good(&["trace", "merge", "@t.slt", "@t.slt", "--out", "@both.slt", "--align", "start"]);
+    assert_eq!(place.good(&["trace", "cat", "--json", "@both.slt"]).lines().count(), 10);
+    // What a recorder that was killed left.
+    let bytes = fs::read(place.path("both.slt")).unwrap();
+    fs::write(place.path("torn.slt"), &bytes[..bytes.len() - 7]).unwrap();
+    assert!(place.good(&["trace", "info", "@torn.slt"]).contains("without an end"));
+    place.good(&["trace", "convert", "@torn.slt", "@whole.slt"]);
+    assert_eq!(json(&place.good(&["trace", "info", "--json", "@whole.slt"]))["end"]["complete"], true);
+}
+
+#[test]
+fn a_replay_makes_files_does_everything_and_checks() {
+    let place = Place::new();
+    imported(&place);
+    let dir = place.make("dir");
+    let report = json(&place.good(&["trace", "replay", "@t.slt", "@dir", "--check", "--json"]));
+    assert_eq!((report["requests"].as_u64(), report["checked"].as_u64()), (Some(5), Some(3)));
+    assert_eq!(fs::metadata(dir.join("t/b")).unwrap().len(), 2100);
+    let before = fs::read(dir.join("t/a")).unwrap();
+    let error = place.bad(&["trace", "replay", "@t.slt", "@dir"]);
+    assert!(error.contains("--overwrite"), "{error}");
+    let report = json(&place.good(&["trace", "replay", "@t.slt", "@dir", "--overwrite", "--speed", "10", "--json"]));
+    assert!(report["seconds"].as_f64().unwrap() >= 0.0702, "{report}");
+    assert_eq!(fs::read(dir.join("t/a")).unwrap(), before, "what is written depends on the place alone");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let place = Place::new();
+    fs::write(place.path("text"), "hello, this is no trace at all").unwrap();
+    assert!(place.bad(&["trace", "info", "@text"]).contains("not a trace"));
+    assert!(place.bad(&["trace", "info", "@missing"]).contains("missing"));
+    assert!(place.bad(&["trace", "import", "@text", "@out"]).contains("line 1"));
+    assert!(!place.path("out").exists(), "nothing half done");
+    imported(&place);
+    assert!(place.bad(&["trace", "convert", "@t.slt", "@t.xyz"]).contains(".csv, .parquet or .slt"));
+    let output = run(place.sluice(&["trace", "convert", "@t.slt", "@t.parquet"]).env("SLUICE_PYTHON", "/no/python"));
+    assert!(common::stderr(&output).contains("pip install"), "{output:?}");
+    fs::write(place.path("evil"), "fio version 2 iolog\n../../evil write 0 10\n").unwrap();
+    place.good(&["trace", "import", "@evil", "@evil.slt"]);
+    assert!(place.bad(&["trace", "replay", "@evil.slt", "@source"]).contains("outside the directory"));
+    let mut bytes = fs::read(place.path("t.slt")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    fs::write(place.path("bad.slt"), bytes).unwrap();
+    let output = run(&mut place.sluice(&["trace", "cat", "@bad.slt"]));
+    assert!(common::stderr(&output).contains("damaged at byte"), "{output:?}");
+    assert!(place.bad(&["trace", "start", "@mnt"]).contains("no Sluicegate mount"));
+}
+
+fn write(place: &Place, name: &str, blocks: u64) {
+    let file = fs::File::create(place.path(&format!("mnt/{name}"))).unwrap();
+    for block in 0..blocks {
+        file.write_all_at(&[1; 4096], block * 4096).unwrap();
+    }
+}
+
+#[test]
+fn a_mount_is_recorded_and_predicted_live() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--cache", "none", "--policy", "to-agg"]);
+    write(&place, "before", 3);
+    let said = place.good(&["trace", "start", "@mnt", "--out", "@run.slt"]);
+    assert!(said.contains("run.slt"), "{said}");
+    assert!(place.bad(&["trace", "start", "@mnt", "--out", "@other.slt"]).contains("a recording is running already"));
+    write(&place, "a", 50);
+    assert_eq!(place.status()["recording"]["path"], place.text("run.slt"));
+    let recorded = json(&place.good(&["trace", "stop", "@mnt", "--json"]));
+    assert_eq!((recorded["entries"].as_u64(), recorded["dropped"].as_u64()), (Some(50), Some(0)));
+    assert!(place.bad(&["trace", "stop", "@mnt"]).contains("no recording"));
+    write(&place, "after", 3);
+    let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@run.slt"]).lines().map(json).collect();
+    assert_eq!(lines.len(), 50);
+    assert!(lines.iter().all(|line| line["path"] == "a" && line["op"] == "write"), "{}", lines[0]);
+    for inside in ["@mnt/t.slt", "@mnt/../mnt/t.slt"] {
+        let error = place.bad(&["trace", "start", "@mnt", "--out", inside]);
+        assert!(error.contains("outside the mount"), "{error}");
+    }
+
+    place.good(&["trace", "predict", "@mnt", "@run.slt"]);
+    write(&place, "a", 50);
+    let prediction = &place.status()["prediction"];
+    assert_eq!((prediction["predicted"].as_u64(), prediction["known"].as_u64()), (Some(50), Some(50)), "{prediction}");
+    assert!(place.good(&["status", "@mnt"]).contains("prediction from"));
+    assert!(place.bad(&["trace", "predict", "@mnt", "@missing"]).contains("missing"));
+    assert_eq!(place.status()["prediction"]["predicted"], 50, "what was there stays");
+    place.good(&["trace", "predict", "@mnt", "off"]);
+    assert!(place.status().get("prediction").is_none());
+    daemon.unmount();
+}
+
+#[test]
+fn the_configuration_records_and_predicts_from_the_start() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let config =
+        "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
+    fs::write(place.path("c.toml"), config).unwrap();
+    place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    write(&place, "a", 5);
+    common::unmount(&place);
+    // The end of the mount ends the recording.
+    assert_eq!(json(&place.good(&["trace", "info", "--json", "@run.slt"]))["end"]["complete"], true);
+    let config = config.replace("[trace]\nrecord = \"run.slt\"", "[prediction]\npredict = [\"run.slt\"]");
+    fs::write(place.path("c.toml"), &config).unwrap();
+    place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    assert_eq!(place.status()["prediction"]["predicted"], 5);
+    common::unmount(&place);
+    fs::write(place.path("c.toml"), config.replace("run.slt", "none.slt")).unwrap();
+    let error = place.bad(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    assert!(error.contains("none.slt"), "{error}");
+    assert!(!place.is_mounted());
+}
