@@ -146,7 +146,7 @@ fn the_catalogue_works() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 2);
+    assert!(files.len() >= 3);
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml")) {
         let plan = Plan::load(file, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
         assert!(!plan.title.is_empty(), "{}", file.display());
@@ -156,5 +156,40 @@ fn the_catalogue_works() {
         }
         let outcome = simulate(&scenario, Options::default(), &RUN).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(outcome.bytes, scenario.bytes(), "{}", file.display());
+    }
+}
+
+/// The results of the catalogue do not hang on how much of the data is simulated: with twice as much, the same algorithms
+/// gain, by about as much.
+#[test]
+fn results_are_stable_when_the_scale_doubles() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let only = |text: &str| {
+        let pairs = text.split(' ').map(|pair| pair.split_once('=').unwrap());
+        pairs
+            .map(|(axis, values)| (axis.to_owned(), values.split(',').map(|v| v.replace('_', " ")).collect()))
+            .collect()
+    };
+    let cases: [(&str, &str, [&str; 2], Vec<(String, Vec<String>)>); 1] = [(
+        "twins-windows.toml",
+        "scale",
+        ["1/16", "1/8"],
+        only(
+            "processes=128 io_nodes=2,8 size=32K op=read pattern=shared-strided,own-contiguous scheduler=fifo,twins_1_ms,twins_8_ms",
+        ),
+    )];
+    for (file, key, scales, only) in cases {
+        let [once, twice] = scales.map(|scale| {
+            let settings = [(key.to_owned(), scale.to_owned())];
+            let plan = Plan::load(&directory.join(file), &settings, &only).unwrap_or_else(|error| panic!("{error}"));
+            let how = Sweep { seeds: 1, jobs: None, record: false, alone: false };
+            let outcomes = sweep(&plan, how, &RUN, |_| ()).unwrap();
+            let values: Vec<f64> = improvements(&plan, &outcomes).iter().map(|e| e.unwrap().mean).collect();
+            values
+        });
+        println!("{once:.3?}\n{twice:.3?}");
+        let apart: Vec<f64> = once.iter().zip(&twice).map(|(a, b)| (a - b).abs()).collect();
+        let mean = apart.iter().sum::<f64>() / apart.len() as f64;
+        assert!(mean < 0.1, "{file}: {once:.2?} against {twice:.2?}");
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod allocations;
 mod emulation;
 mod engine;
+mod fidelity;
 mod fuse;
 mod patterns;
 mod predict;
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Sim(sim::Args),
     Trace(trace::Args),
     Predict(predict::Args),
+    Fidelity(fidelity::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -34,5 +36,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sim(args) => sim::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Fidelity(args) => fidelity::run(args),
     }
 }

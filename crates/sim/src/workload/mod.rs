@@ -5,6 +5,7 @@
 //! that it replays).
 
 mod benchmarks;
+mod replay;
 mod trace;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::random::Random;
 
 pub(crate) use benchmarks::{BENCHMARKS, Wanted, benchmark};
 pub use benchmarks::{Benchmark, benchmarks};
+pub use replay::{Access, Replay};
 pub use trace::{Trace, TraceError, TraceOp};
 
 /// Where the requests of a phase go. `i` is the number of a request, `p` of a process, `P` of all processes.
