@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Device model of the four disks.
     #[arg(long, default_value = "hdd-7200")]
     device: String,
+    /// How unpunctual simulated processes are.
+    #[arg(long, default_value = "20us")]
+    jitter: String,
     /// Only this many situations.
     #[arg(long, default_value_t = SITUATIONS.len(), hide_default_value = true)]
     situations: usize,
@@ -139,6 +142,7 @@ fn scenario(args: &Args, application: &str, policy: &str) -> anyhow::Result<Scen
         ("servers.device".to_owned(), args.device.clone()),
         ("servers.policy".to_owned(), policy.to_owned()),
         ("seed".to_owned(), args.seed.to_string()),
+        ("clients.jitter".to_owned(), args.jitter.clone()),
     ];
     if policy != POLICIES[0] {
         settings.push(("servers.in_flight".to_owned(), IN_FLIGHT.to_owned()));

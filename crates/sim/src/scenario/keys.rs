@@ -24,6 +24,11 @@ static KEYS: &[Key] = &[
     key("clients", "table", "the machines on which the processes run"),
     key("clients.nodes", "number; 1", "how many; processes are spread over them in contiguous groups"),
     key("clients.transfer", "bytes; 1M", "largest request on the network; larger ones are split and sent at once"),
+    key(
+        "clients.jitter",
+        "duration; \"20us\"",
+        "a request of a process leaves up to this much later, at random: operating systems are not punctual",
+    ),
     key("network", "table", "every machine has one link, full duplex, to a switch that is never the bottleneck"),
     key("network.bandwidth", "rate; \"1Gbit/s\"", "of each link and direction; 0: no limit"),
     key("network.latency", "duration; \"50us\"", "from the end of sending to the beginning of receiving"),

@@ -39,6 +39,8 @@ pub struct Clients {
     pub nodes: u32,
     /// Largest request on the network in bytes.
     pub transfer: u32,
+    /// A request of a process leaves up to this much later.
+    pub jitter_ns: u64,
 }
 
 /// Links.
@@ -204,6 +206,9 @@ pub struct Scenario {
     pub compare: Option<(String, String)>,
 }
 
+/// About what waking up a process on a busy machine costs.
+const JITTER_NS: u64 = 20_000;
+
 /// Most machines of a kind.
 const NODES_MAX: u64 = 65_536;
 
@@ -245,7 +250,7 @@ impl Scenario {
             source: root.text("source")?.unwrap_or_default(),
             scale,
             seed: root.count("seed", 1, 0, u64::MAX)?,
-            clients: clients.unwrap_or(Clients { nodes: 1, transfer: 1 << 20 }),
+            clients: clients.unwrap_or(Clients { nodes: 1, transfer: 1 << 20, jitter_ns: JITTER_NS }),
             network: network.unwrap_or_else(default_network),
             servers,
             storage,
@@ -276,6 +281,7 @@ fn read_clients(reader: Reader<'_>) -> Result<Clients> {
     let clients = Clients {
         nodes: reader.count("nodes", 1, 1, NODES_MAX)? as u32,
         transfer: reader.bytes("transfer", 512, 1 << 30)?.unwrap_or(1 << 20) as u32,
+        jitter_ns: reader.duration("jitter", JITTER_NS)?,
     };
     reader.finish()?;
     Ok(clients)

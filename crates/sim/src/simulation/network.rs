@@ -16,8 +16,15 @@ impl Simulation<'_> {
         self.ports[machine as usize].1.receive(self.calendar.now(), bytes)
     }
 
-    /// Sends a request for the first time.
-    pub(super) fn send_request(&mut self, content: Content, parent: Parent, from: u32, to: u32, versions: Vec<u64>) {
+    /// Sends a request for the first time, `late` later than it could be.
+    pub(super) fn send_request(
+        &mut self,
+        content: Content,
+        parent: Parent,
+        (from, to): (u32, u32),
+        late: u64,
+        versions: Vec<u64>,
+    ) {
         self.numbers += 1;
         let number = self.numbers;
         let sent = self.sent.insert(Sent { content, parent, from, to, number, attempt: 0, attempts: 0, versions });
@@ -26,7 +33,7 @@ impl Simulation<'_> {
         }
         let job = self.jobs.insert(Job::new(sent, &self.sent[sent]));
         let at = self.wire(from, to, self.header + content.outbound());
-        self.calendar.plan(at, Event::Arrive(job));
+        self.calendar.plan(at + late, Event::Arrive(job));
     }
 
     /// A request reaches its receiver's link.

@@ -278,7 +278,7 @@ impl Simulation<'_> {
         let (offset, end, versions) = (record.offset, record.end, std::mem::take(&mut record.versions));
         let content = Content { offset, len: (end - offset) as u32, ..self.jobs[record.first].content };
         let (from, to) = (self.nodes[node as usize].machine, self.server_machine(content.server));
-        self.send_request(content, Parent::Batch(batch), from, to, versions);
+        self.send_request(content, Parent::Batch(batch), (from, to), 0, versions);
     }
 
     /// Gives the device the next command of a batch: up to the end of the extent, or of the part if the batch is not one.

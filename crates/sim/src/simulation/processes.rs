@@ -271,6 +271,7 @@ impl Simulation<'_> {
         });
         let version = self.check.as_mut().map_or(0, |check| check.began(now, next.op));
         self.calls[call].version = version;
+        let late = self.random.below(self.scenario.clients.jitter_ns + 1);
         let mut pieces = 0;
         for &(offset, len) in &regions {
             let (mut at, end) = (offset, offset + len);
@@ -281,7 +282,7 @@ impl Simulation<'_> {
                 let check = self.check.as_mut();
                 let versions = check.map_or_else(Vec::new, |check| check.will_write(version, &content));
                 let to = self.entrance(client, content.server);
-                self.send_request(content, Parent::Call(call), client, to, versions);
+                self.send_request(content, Parent::Call(call), (client, to), late, versions);
             }
         }
         self.calls[call].pieces = pieces;
