@@ -9,6 +9,7 @@ mod mount;
 mod output;
 mod policy;
 mod predict;
+mod profile;
 mod report;
 mod simulate;
 mod status;
@@ -40,6 +41,7 @@ enum Command {
     Trace(trace::Command),
     Check(check::Args),
     Demo(demo::Args),
+    Profile(Box<profile::Args>),
     Simulate(simulate::Args),
     Report(report::Args),
     #[command(hide = true)]
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::run(command),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Profile(args) => profile::run(*args),
         Command::Simulate(args) => simulate::run(args),
         Command::Report(args) => report::run(args),
         Command::DemoWorker(args) => demo::worker::run(args),

@@ -80,8 +80,17 @@ impl Raid0 {
         address / row * self.chunk + in_row.saturating_sub(place * self.chunk).min(self.chunk)
     }
 
+    /// The member that holds a byte, and where there.
+    fn locate(&self, address: u64) -> (usize, u64) {
+        let chunk = address / self.chunk;
+        let members = self.members.len() as u64;
+        let row = chunk / members;
+        ((chunk - row * members) as usize, row * self.chunk + (address - chunk * self.chunk))
+    }
+
     fn wrapped(&self, command: Command) -> (u64, u64) {
-        let start = command.address % self.capacity;
+        let inside = command.address < self.capacity;
+        let start = if inside { command.address } else { command.address % self.capacity };
         (start, start.saturating_add(command.len))
     }
 
@@ -93,7 +102,7 @@ impl Raid0 {
     }
 
     fn member_of(&self, command: Command) -> usize {
-        (self.wrapped(command).0 / self.chunk) as usize % self.members.len()
+        self.locate(self.wrapped(command).0).0
     }
 
     fn give(&mut self, place: usize, now_ns: u64, part: Command) -> Service {
@@ -138,6 +147,17 @@ impl Device for Raid0 {
 
     fn service(&mut self, now_ns: u64, command: Command) -> Service {
         let start = now_ns.saturating_add(self.overhead_ns);
+        let (address, end) = self.wrapped(command);
+        let distance_bytes = self.at.abs_diff(address);
+        if command.op != Op::Flush {
+            self.at = end;
+            let (place, inner) = self.locate(address);
+            if address % self.chunk + command.len <= self.chunk {
+                let service = self.give(place, start, Command { address: inner, ..command });
+                let total_ns = service.total_ns.saturating_add(self.overhead_ns);
+                return Service { total_ns, distance_bytes, ..service };
+            }
+        }
         let mut slowest = Service::default();
         for place in 0..self.members.len() {
             let part = match command.op {
@@ -151,11 +171,6 @@ impl Device for Raid0 {
             if service.total_ns >= slowest.total_ns {
                 slowest = service;
             }
-        }
-        let (address, end) = self.wrapped(command);
-        let distance_bytes = self.at.abs_diff(address);
-        if command.op != Op::Flush {
-            self.at = end % self.capacity;
         }
         Service { total_ns: slowest.total_ns.saturating_add(self.overhead_ns), distance_bytes, ..slowest }
     }

@@ -1,6 +1,7 @@
 //! `sluice bench`: the figures of docs/benchmarks.md.
 
 pub(crate) mod allocations;
+mod device;
 mod emulation;
 mod engine;
 mod fidelity;
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Runtime(runtime::Args),
     Fuse(fuse::Args),
     Emulation(emulation::Args),
+    Device(device::Args),
     Sim(sim::Args),
     Trace(trace::Args),
     Predict(predict::Args),
@@ -33,6 +35,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),
         Command::Emulation(args) => emulation::run(args),
+        Command::Device(args) => device::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Predict(args) => predict::run(&args),

@@ -2,7 +2,7 @@
 
 mod file;
 mod keys;
-mod value;
+pub(crate) mod value;
 
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,289 @@
+//! `sluice profile`: what a device needs to be known for, measured and kept in a file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use sluice_device::profile::Profile;
+use sluice_device::profiler::{Modelled, Options, Planner, Report, Target};
+
+use crate::config::value::{parse_bytes, parse_duration};
+use crate::{output, suggest};
+
+mod accuracy;
+mod file;
+mod fio;
+mod meta;
+mod plot;
+mod table;
+mod watch;
+
+/// Least size of the file.
+const FILE_MIN: u64 = 16 << 20;
+
+/// Measures sequential and random access times of a device or of any storage, and writes them to a profile.
+///
+/// PATH is a directory: a disk, a striped volume, a mount. A temporary file is made there, written and read without the
+/// page cache, and removed. How much the order and the size of requests matter follows from the times; the scheduler, the
+/// predictions and the simulator load the profile.
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Directory on the storage to profile
+    #[arg(required_unless_present_any = ["device", "study", "calibration"])]
+    path: Option<PathBuf>,
+    /// Profile a device model instead, in virtual time: a shipped one's name, or a file
+    #[arg(long, value_name = "MODEL", conflicts_with = "path")]
+    device: Option<String>,
+    /// Time for everything; what is not known well then has a wide interval
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    budget: Duration,
+    /// Measure just these request sizes [default: from 8K to 4M, as many as it takes]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = bytes)]
+    sizes: Option<Vec<u64>>,
+    /// Size of the temporary file [default: 1200M, or what there is room and time for]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    file_size: Option<u64>,
+    /// Half the width of the 95 % confidence interval, over the time, at which a time is known well enough
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = share)]
+    precision: f64,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Draw the times and ratios into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Start of the random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Compare the profiler with complete profiling of the device models (--device: of that one), in virtual time
+    #[arg(long, conflicts_with_all = ["path", "calibration", "against_fio"])]
+    study: bool,
+    /// Compare the models of the devices of F. Z. Boito's thesis with what was measured there
+    #[arg(long, conflicts_with_all = ["path", "device", "against_fio"])]
+    calibration: bool,
+    /// Compare with fio, on the same file in PATH
+    #[arg(long, requires = "path")]
+    against_fio: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prints a profile, and draws it
+    Show(Show),
+}
+
+#[derive(clap::Args)]
+struct Show {
+    /// The profile
+    file: PathBuf,
+    /// Draw the times and ratios into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let good = parse_bytes(text).filter(|bytes| (512..=1 << 42).contains(bytes));
+    good.ok_or_else(|| "expected bytes from 512 to 4T, like 8K or 1M".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let bare = text.parse::<u64>().ok().map(Duration::from_secs);
+    let good = bare.or_else(|| parse_duration(text)).filter(|t| (1..=604_800).contains(&t.as_secs()));
+    good.ok_or_else(|| "expected a time from 1s to a week, like 60s or 5min".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let good = text.parse().ok().filter(|share| (0.001..=0.5).contains(share));
+    good.ok_or_else(|| "expected a number from 0.001 to 0.5".to_owned())
+}
+
+/// Measures, or shows, or compares.
+///
+/// # Errors
+/// If there is nothing to measure, or it cannot be read or written.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args {
+        Args { command: Some(Command::Show(show)), .. } => run_show(&show),
+        Args { study: true, .. } => accuracy::study(&args.options()?, args.device.as_deref(), args.json),
+        Args { calibration: true, .. } => accuracy::calibration(&args.options()?, args.json),
+        Args { against_fio: true, .. } => fio::run(&args),
+        Args { device: Some(ref model), .. } => run_model(&args, model),
+        _ => run_path(&args),
+    }
+}
+
+impl Args {
+    fn options(&self) -> anyhow::Result<Options> {
+        let mut sizes = self.sizes.clone();
+        if let Some(sizes) = &mut sizes {
+            sizes.sort_unstable();
+            sizes.dedup();
+            if sizes.last().is_some_and(|largest| *largest > self.file_size.unwrap_or(1200 << 20) / 4) {
+                bail!("--sizes: the largest must be at most a quarter of the file; make it larger with --file-size");
+            }
+        }
+        let file_bytes = self.file_size.unwrap_or(1200 << 20);
+        if file_bytes < FILE_MIN {
+            bail!("--file-size: at least {}, so that random accesses are random", size_text(FILE_MIN));
+        }
+        Ok(Options {
+            sizes,
+            file_bytes,
+            budget_ns: self.budget.as_nanos() as u64,
+            precision: self.precision,
+            seed: self.seed,
+            ..Options::default()
+        })
+    }
+
+    /// Writes and prints what was found.
+    fn deliver(&self, report: &Report) -> anyhow::Result<ExitCode> {
+        if let Some(out) = &self.out {
+            std::fs::write(out, report.profile.to_text())
+                .with_context(|| format!("the profile cannot be written to {}", out.display()))?;
+        }
+        draw(&report.profile, self.plot.as_deref())?;
+        if self.json {
+            output::line(format_args!("{:#}", table::json(report)));
+        } else {
+            output::text(&table::text(&report.profile));
+            let (requests, seconds) = (report.requests, report.elapsed_ns as f64 * 1e-9);
+            let time = if report.profile.emulated && self.device.is_some() { "virtual seconds" } else { "seconds" };
+            output::line(format_args!("\n{requests} requests in {seconds:.1} {time}"));
+            for (what, path) in [("profile", &self.out), ("plot", &self.plot)] {
+                if let Some(path) = path {
+                    output::line(format_args!("{what}: {}", path.display()));
+                }
+            }
+        }
+        for warning in &report.warnings {
+            output::tell(format_args!("warning: {warning}"));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn draw(profile: &Profile, to: Option<&std::path::Path>) -> anyhow::Result<()> {
+    let Some(to) = to else { return Ok(()) };
+    let svg = plot::draw(profile).context("cannot draw the plot")?;
+    std::fs::write(to, svg).with_context(|| format!("the plot cannot be written to {}", to.display()))
+}
+
+fn run_show(show: &Show) -> anyhow::Result<ExitCode> {
+    let profile = Profile::load(&show.file)?;
+    draw(&profile, show.plot.as_deref())?;
+    if show.json {
+        output::line(format_args!("{:#}", serde_json::to_value(&profile)?));
+    } else {
+        output::text(&table::text(&profile));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
+    let options = args.options()?;
+    let device = sluice_device::model(model, args.seed).map_err(|error| {
+        let known = sluice_device::models().iter().map(|model| model.name);
+        anyhow::anyhow!("{error}{}", suggest::hint(model, known))
+    })?;
+    let mut target = Modelled::new(device, options.file_bytes);
+    let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);
+    meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.seed), true);
+    args.deliver(&report)
+}
+
+fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = args.path.as_deref().context("a directory, or --device MODEL, is needed")?;
+    let mut options = args.options()?;
+    // Every request in flight has a thread of its own.
+    options.in_flight_max = 64;
+    let stop = file::stop_on_signals()?;
+    let room = file::room(path)?;
+    let mut warnings = Vec::new();
+    if args.file_size.is_none() {
+        options.file_bytes = options.file_bytes.min(room / 2) / (1 << 20) * (1 << 20);
+    }
+    if options.file_bytes.saturating_add(FILE_MIN) > room || options.file_bytes < FILE_MIN {
+        let (wanted, there) = (size_text(options.file_bytes.max(FILE_MIN)), size_text(room));
+        bail!("{}: {there} are free, too little for a file of {wanted}; see --file-size", path.display());
+    }
+    let watch = watch::Watch::new(path);
+    let mut target = file::FileTarget::create(path, options.file_bytes, file::Name::None, stop)?;
+    warnings.extend(target.warning());
+    let measured = measure(&mut target, args, &mut options);
+    let removed = target.remove();
+    let mut report = match measured {
+        Err(file::Failure::Stopped) => {
+            output::tell("interrupted; the temporary file is removed, nothing was written");
+            return Ok(ExitCode::from(130));
+        }
+        Err(file::Failure::Io(error)) => {
+            return Err(error).with_context(|| format!("{}: the temporary file is removed", path.display()));
+        }
+        Ok(report) => report,
+    };
+    removed?;
+    let emulated = meta::is_emulated(path);
+    let device = format!("{}{}", if emulated { "emulated, mounted at " } else { "" }, target.path().display());
+    meta::fill(&mut report.profile, &device, emulated);
+    warnings.append(&mut report.warnings);
+    warnings.extend(watch.warnings(target.bytes_moved()));
+    warnings.extend(file::suspicions(&report.profile));
+    report.warnings = warnings;
+    args.deliver(&report)
+}
+
+/// Plans and does the measurements, and shows how far it is.
+fn measure(target: &mut file::FileTarget, args: &Args, options: &mut Options) -> Result<Report, file::Failure> {
+    let bar = watch::bar(args.budget);
+    bar.set_message("writing the file");
+    // A slow device gets a smaller file, so that there is time left to measure.
+    let third = args.file_size.is_none().then_some(args.budget / 3);
+    let prepared = target.prepare_within(third, &bar)?;
+    options.file_bytes = target.file_bytes();
+    let mut planner = Planner::new(options.clone());
+    planner.prepared(prepared);
+    while let Some(burst) = planner.next_burst() {
+        let progress = planner.progress();
+        bar.set_position((progress.share * watch::STEPS as f64) as u64);
+        bar.set_message(format!("{}, at most {} s left", progress.doing, progress.left_ns / 1_000_000_000));
+        let outcome = target.run(&burst)?;
+        planner.record(&burst, &outcome);
+    }
+    bar.finish_and_clear();
+    Ok(planner.report())
+}
+
+/// Bytes for people.
+fn size_text(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_are_checked() {
+        assert_eq!(time("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("2min"), Ok(Duration::from_secs(120)));
+        assert!(time("0").is_err() && time("1ms").is_err() && time("soon").is_err());
+        assert_eq!(bytes("8K"), Ok(8192));
+        assert!(bytes("1").is_err() && share("2").is_err() && share("nan").is_err());
+    }
+}
