@@ -186,3 +186,13 @@ fn results_are_stable_when_the_scale_doubles() {
         clear.fold((0, 0), |(count, same), (a, b)| (count + 1, same + i32::from(a.signum() == b.signum())));
     assert!(count >= 5 && same * 10 >= count * 9, "{same} of {count} with the same sign: {once:.2?} {twice:.2?}");
 }
+
+#[test]
+fn predictions_come_from_recorded_runs() {
+    let settings = [("servers.policy", "to-agg"), ("servers.predict", "2"), ("servers.max_wait", "0")];
+    let with = outcome(TEXT, &settings);
+    let counts = with.predictions.unwrap();
+    assert!(counts.linked * 2 > with.server_requests, "{counts:?} of {}", with.server_requests);
+    assert_eq!(with.digest, outcome(TEXT, &settings).digest);
+    assert_eq!(outcome(TEXT, &settings[..1]).predictions, None);
+}

@@ -75,6 +75,17 @@ fn one(text: &mut String, row: &Row) {
         device.commands,
         device.bytes as f64 / device.commands.max(1) as f64 / 1024.0
     );
+    if let Some(predictions) = &outcome.predictions {
+        let _ = writeln!(
+            text,
+            "  {:<22} {} requests predicted, {} waits ({} with all that was expected), {:.1} MB joined",
+            "predictions",
+            predictions.linked,
+            predictions.waits,
+            predictions.complete,
+            predictions.gained_bytes as f64 * 1e-6
+        );
+    }
     if let Some(faults) = &outcome.faults {
         let _ = writeln!(
             text,

@@ -63,6 +63,11 @@ static KEYS: &[Key] = &[
         "the same, more for each file with requests (for slower schedulers than this one)",
     ),
     key("servers.cores", "number; 4", "cores that share this work"),
+    key(
+        "servers.predict",
+        "number; 0",
+        "the scenario is first simulated so many times, with other seeds, and recorded; then engines predict from that",
+    ),
     key("servers.extent", "bytes; 64M", "files get space on the device in pieces of this size, when first touched"),
     key("io_nodes", "table", "machines between clients and data servers; without it clients send to the servers"),
     key("io_nodes.count", "number; 0", "how many; clients are spread over them in contiguous groups; 0: none"),

@@ -96,6 +96,8 @@ pub struct Storage {
     pub threads: u32,
     /// A batch is one command.
     pub vectored: bool,
+    /// Runs recorded before, from which requests are predicted; 0: no predictions.
+    pub predict: u32,
     /// Unit of space on the device in bytes.
     pub extent: u64,
 }
@@ -361,6 +363,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>) -> Result<(Nod
         device: reader.text("device")?.unwrap_or_else(|| "hdd-7200".to_owned()),
         threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
         vectored: reader.flag("vectored", true)?,
+        predict: reader.count("predict", 0, 0, 64)? as u32,
         extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),
     };
     if let Err(error) = sluice_device::model(&storage.device, 0) {

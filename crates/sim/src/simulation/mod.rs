@@ -11,12 +11,15 @@ mod faults;
 mod network;
 mod node;
 mod outcome;
+mod prediction;
 mod processes;
 mod records;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
@@ -30,11 +33,13 @@ pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
+pub use prediction::PredictionCounts;
 
 use check::Check;
 use disk::{Disk, Started};
 use faults::Trouble;
 use node::Node;
+use prediction::Recorder;
 use processes::{App, Process};
 use records::{Batch, Call, Job, Sent};
 
@@ -111,6 +116,9 @@ pub(crate) struct Simulation<'a> {
     faults: Option<Trouble>,
     check: Option<Check>,
     record: Option<Record>,
+    /// What data servers receive, for predictions of later simulations.
+    recorder: Option<Recorder>,
+    predictions: Vec<Handle>,
 }
 
 /// How many events happen between two looks at the flag to stop.
@@ -121,13 +129,21 @@ const LOOK_EVERY: u32 = 4096;
 /// # Errors
 /// If it cannot be simulated, `stop` was set, or something happened that must not.
 pub fn simulate(scenario: &Scenario, options: Options, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    let mut simulation = Simulation::new(scenario, options)?;
+    let forecast = prediction::forecast(scenario, stop)?;
+    run_to_end(Simulation::new(scenario, options, forecast.as_ref())?, stop)?.outcome()
+}
+
+fn run_to_end<'a>(mut simulation: Simulation<'a>, stop: &AtomicBool) -> Result<Simulation<'a>, Failure> {
     simulation.run(stop)?;
-    simulation.outcome()
+    Ok(simulation)
 }
 
 impl<'a> Simulation<'a> {
-    fn new(scenario: &'a Scenario, options: Options) -> Result<Simulation<'a>, Failure> {
+    fn new(
+        scenario: &'a Scenario,
+        options: Options,
+        forecast: Option<&Arc<Forecast>>,
+    ) -> Result<Simulation<'a>, Failure> {
         let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
         let machines = clients + io_nodes + servers;
         let network = &scenario.network;
@@ -159,12 +175,21 @@ impl<'a> Simulation<'a> {
             faults: scenario.faults.clone().map(Trouble::new),
             check: options.check.then(|| Check::new(&scenario.io_nodes, &scenario.servers)),
             record: options.record.then(|| Record::new(servers)),
+            recorder: None,
+            predictions: Vec::new(),
         };
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
         }
         let files = simulation.add_apps();
         simulation.add_nodes(files)?;
+        if let Some(forecast) = forecast {
+            let predictors = prediction::predictors(scenario, forecast);
+            for (node, (predictor, handle)) in simulation.nodes[io_nodes as usize..].iter_mut().zip(predictors) {
+                node.engine.set_predictor(Some(Box::new(predictor)));
+                simulation.predictions.push(handle);
+            }
+        }
         simulation.plan_faults();
         Ok(simulation)
     }
@@ -335,6 +360,7 @@ impl<'a> Simulation<'a> {
             io_nodes: (self.io_nodes > 0).then(|| NodesOutcome::new(io_nodes.iter().map(Node::counters))),
             device,
             devices: lanes,
+            predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),
             record: self.record,
         })

@@ -58,7 +58,12 @@ impl Simulation<'_> {
             return Ok(());
         }
         self.jobs[job].stage = Stage::Inside;
-        self.server_requests += u64::from(self.is_server(node));
+        if self.is_server(node) {
+            self.server_requests += 1;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.arrived(self.calendar.now(), &self.jobs[job].content)?;
+            }
+        }
         self.submit(node, job)?;
         self.pump(node)
     }

@@ -5,6 +5,7 @@ use sluice_core::{Counters, Histogram};
 
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
+use super::prediction::PredictionCounts;
 
 /// A distribution of durations in nanoseconds; percentiles are at most 12.5 % too high.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -116,6 +117,8 @@ pub struct Outcome {
     pub device: DeviceOutcome,
     /// Number of devices.
     pub devices: u32,
+    /// What predictions did; absent without them.
+    pub predictions: Option<PredictionCounts>,
     /// What went wrong; absent if nothing could.
     pub faults: Option<FaultCounts>,
     /// Details, if wanted.

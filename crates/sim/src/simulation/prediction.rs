@@ -1,0 +1,109 @@
+//! Predictions: the scenario is simulated a few times to record what data servers receive; then their engines have the
+//! production predictor, which knows these recordings.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use sluice_adapt::predictor::{
+    Aggregations, Combiner, Forecast, Handle, Settings, TracePredictor, default_time_to_process, estimate_alpha,
+};
+use sluice_core::FileId;
+use sluice_trace::{Entry, Meta, Reader, Writer};
+
+use super::records::Content;
+use super::{Failure, Options, Simulation, run_to_end};
+use crate::random::Random;
+use crate::scenario::Scenario;
+
+/// What predictions did at all data servers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PredictionCounts {
+    /// Requests that were predicted.
+    pub linked: u64,
+    /// Batches that were held for what was about to come.
+    pub waits: u64,
+    /// Of these, the ones after which all was there.
+    pub complete: u64,
+    /// Bytes that joined them.
+    pub gained_bytes: u64,
+    /// Time waited, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+impl PredictionCounts {
+    pub(super) fn of(handles: &[Handle]) -> PredictionCounts {
+        let mut sum = PredictionCounts::default();
+        for counters in handles.iter().map(Handle::counters) {
+            sum.linked += counters.linked;
+            sum.waits += counters.waits;
+            sum.complete += counters.complete;
+            sum.gained_bytes += counters.gained_bytes;
+            sum.waited_ns += counters.waited_ns;
+        }
+        sum
+    }
+}
+
+/// The trace of a simulation.
+pub(super) struct Recorder(Writer<Vec<u8>>);
+
+fn trouble(error: impl std::fmt::Display) -> Failure {
+    Failure::Setup(format!("recording for predictions: {error}"))
+}
+
+fn path(file: u64) -> Vec<u8> {
+    format!("file {file}").into_bytes()
+}
+
+impl Recorder {
+    pub(super) fn new(servers: u32) -> Result<Recorder, Failure> {
+        let meta = Meta { targets: servers, pieces: true, emulated: true, ..Meta::default() };
+        Writer::new(Vec::new(), &meta).map(Recorder).map_err(trouble)
+    }
+
+    pub(super) fn arrived(&mut self, now: u64, content: &Content) -> Result<(), Failure> {
+        let file = self.0.file(&path(content.file)).map_err(trouble)?;
+        let &Content { offset, len, app, server: target, op, .. } = content;
+        self.0.push(Entry { time: now, file, app, target, op, offset, len }).map_err(trouble)
+    }
+}
+
+/// What the recordings of several runs of a scenario with other seeds predict.
+pub(super) fn forecast(scenario: &Scenario, stop: &AtomicBool) -> Result<Option<Arc<Forecast>>, Failure> {
+    if scenario.storage.predict == 0 {
+        return Ok(None);
+    }
+    let mut combiner = Combiner::new(settings(scenario));
+    for run in 0..scenario.storage.predict {
+        let seed = Random::new(scenario.seed, u64::from(run) << 32).next();
+        let mut earlier = Scenario { seed, ..scenario.clone() };
+        earlier.storage.predict = 0;
+        let mut simulation = Simulation::new(&earlier, Options::default(), None)?;
+        simulation.recorder = Some(Recorder::new(scenario.servers.count)?);
+        let simulation = run_to_end(simulation, stop)?;
+        if let Some(Recorder(writer)) = simulation.recorder {
+            let bytes = writer.finish(0).map_err(trouble)?;
+            let mut reader = Reader::new(&bytes[..]).map_err(trouble)?;
+            combiner.add(&mut reader).map_err(trouble)?;
+        }
+    }
+    Ok(Some(Arc::new(combiner.finish())))
+}
+
+fn settings(scenario: &Scenario) -> Settings {
+    let servers = &scenario.servers;
+    Settings { bytes_max: servers.batch_bytes, requests_max: servers.batch_requests, ..Settings::default() }
+}
+
+/// A predictor for each data server.
+pub(super) fn predictors(scenario: &Scenario, forecast: &Arc<Forecast>) -> Vec<(TracePredictor, Handle)> {
+    let (settings, ttp) = (settings(scenario), default_time_to_process());
+    let alpha = estimate_alpha(forecast, &ttp);
+    let predictor = |_| {
+        let names = Arc::new(|file: FileId| Some(Arc::from(path(file.0))));
+        let aggregations = Aggregations::new(forecast, &settings, &ttp, alpha);
+        TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations)
+    };
+    (0..scenario.servers.count).map(predictor).collect()
+}
