@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Forecast, Handle, Predicted, Settings, TimeToProcess, TracePredictor,
-    default_time_to_process, estimate_alpha,
+    Aggregations, Combiner, Forecast, Handle, LearnLimits, Learner, Predicted, Settings, TimeToProcess, TracePredictor,
+    default_time_to_process, estimate_alpha, series_of,
 };
 use sluice_core::policy::table;
 use sluice_core::{AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time};
@@ -361,4 +361,99 @@ fn too_many_runs_are_refused() {
         combiner.add(&mut Reader::new(&bytes[..]).unwrap()).unwrap();
     }
     assert!(combiner.add(&mut Reader::new(&bytes[..]).unwrap()).unwrap_err().to_string().contains("64 runs"));
+}
+
+/// A time step: 12 blocks, 2 ms apart.
+fn step(learner: &mut Learner, path: &str, start: u64, blocks: u64) {
+    let path: Arc<[u8]> = path.as_bytes().into();
+    for n in 0..blocks {
+        let (time, offset) = (start + n * 2 * MS, n * 65_536);
+        let entry = Entry { time, file: 0, app: 0, target: 0, op: Op::Write, offset, len: 65_536 };
+        learner.seen(&path, &entry);
+    }
+}
+
+#[test]
+fn time_steps_are_learned_and_predicted() {
+    let mut learner = Learner::new(LearnLimits::default());
+    step(&mut learner, "run/out.0010", 0, 12);
+    learner.settle(1_000 * MS);
+    assert!(!learner.take_changed(), "it may still be in use");
+    step(&mut learner, "run/out.0020", 5_000 * MS, 12);
+    learner.settle(10_000 * MS);
+    assert!(learner.take_changed() && !learner.take_changed());
+    assert_eq!((learner.repeating(), learner.requests()), (1, 24));
+    let forecast = learner.forecast(Settings::default());
+    assert_eq!((forecast.totals().requests, forecast.totals().paired), (12, 12));
+    assert!(forecast.find(&series_of(b"run/out.0030"), 0).is_some());
+    // Over a restart.
+    let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+    learner.save(&mut writer).unwrap();
+    let bytes = writer.finish(0).unwrap();
+    let mut again = Learner::new(LearnLimits::default());
+    again.load(&mut Reader::new(&bytes[..]).unwrap()).unwrap();
+    assert_eq!((again.repeating(), again.requests()), (1, 24));
+    assert_eq!(again.forecast(Settings::default()).requests(), forecast.requests());
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    assert!(Learner::new(LearnLimits::default()).load(&mut Reader::new(&damaged[..]).unwrap()).is_err());
+}
+
+#[test]
+fn a_file_that_is_written_again_is_a_run_again() {
+    let mut learner = Learner::new(LearnLimits::default());
+    for turn in 0..5 {
+        step(&mut learner, "checkpoint", turn * 500 * MS, 12);
+    }
+    learner.settle(100_000 * MS);
+    assert_eq!((learner.repeating(), learner.requests()), (1, 36), "the last three");
+    assert_eq!(learner.forecast(Settings::default()).totals().requests, 12);
+}
+
+#[test]
+fn what_is_learned_is_bounded() {
+    let limits =
+        LearnLimits { run_requests_max: 20, requests_max: 100, series_max: 6, files_max: 3, ..LearnLimits::default() };
+    let mut learner = Learner::new(limits);
+    step(&mut learner, "long", 0, 21);
+    learner.settle(100_000 * MS);
+    assert_eq!(learner.requests(), 0, "longer than a run may be");
+    for n in 0..50_u64 {
+        let name = format!("{}", char::from(b'a' + (n % 20) as u8));
+        step(&mut learner, &name, n * 10_000 * MS, 10);
+        learner.settle((n * 10_000 + 9_000) * MS);
+        assert!(learner.requests() <= 100);
+    }
+    assert!(learner.repeating() <= 6);
+    for n in 0..10 {
+        step(&mut learner, &format!("open-{}", "x".repeat(n)), 1_000_000 * MS, 2);
+    }
+    learner.settle(u64::MAX);
+    assert!(learner.requests() <= 100);
+}
+
+#[test]
+fn paths_that_differ_in_numbers_are_one_series() {
+    for (path, series) in [("out.0010", "out.#"), ("a1b22/c", "a#b#/c"), ("none", "none"), ("", ""), ("12", "#")] {
+        assert_eq!(series_of(path.as_bytes()), series.as_bytes());
+    }
+}
+
+#[test]
+fn a_forecast_is_replaced_while_requests_arrive() {
+    let run = groups(40, |_| 0);
+    let new = Arc::new(forecast(std::slice::from_ref(&run), Settings::default()));
+    let (mut engine, handle) = engine("to-agg", &Arc::new(Forecast::default()), 1);
+    let mut bed = Bed { now: Time(1), ..Bed::default() };
+    for (n, entry) in run.iter().chain(&run).enumerate() {
+        if n == 10 {
+            handle.replace(new.clone());
+            assert_eq!(handle.predicted(), 40);
+        }
+        let turn = if n < 40 { 0 } else { 10_000 * MS };
+        bed.submit(&mut engine, Time(1 + turn + entry.time), request(0, entry.op, entry.offset, entry.len));
+    }
+    bed.drain(&mut engine);
+    assert_eq!(bed.served.len(), 80);
+    assert!(handle.counters().linked >= 40, "{:?}", handle.counters());
 }

@@ -1,25 +1,29 @@
 //! Predictions on a volume: loaded at the start or live, kept up to date in the background.
 
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Counters, Forecast, Handle, Names, Settings, TimeToProcess, TracePredictor,
-    default_time_to_process, estimate_alpha,
+    Aggregations, Combiner, Counters, Forecast, Handle, LearnLimits, Learner, Names, Settings, TimeToProcess,
+    TracePredictor, default_time_to_process, estimate_alpha, series_of,
 };
-use sluice_core::{FileId, Op, Predictor};
+use sluice_core::{FileId, Op, Predictor, Request, Time};
 use sluice_device::profile::Profile;
-use sluice_runtime::{FileNames, Host, Volume};
-use sluice_trace::Reader;
+use sluice_runtime::{FileNames, Host, Observer, Volume};
+use sluice_trace::{Entry, Meta, Reader, Writer};
 
 /// How often aggregations follow what was observed.
 const PERIOD: Duration = Duration::from_secs(5);
+
+/// How often what was learned is kept, if it has changed.
+const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
 /// What to predict from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +77,8 @@ pub(crate) struct Predictions {
 
 struct Active {
     from: String,
-    predicted: u64,
+    /// The volume has an observer.
+    learns: bool,
     handles: Arc<Vec<Handle>>,
     names: Arc<FileNames>,
     /// Dropped to end the thread.
@@ -93,14 +98,19 @@ impl Drop for Active {
 }
 
 /// A volume's names for a predictor.
-struct VolumeNames(Arc<FileNames>);
+struct VolumeNames {
+    names: Arc<FileNames>,
+    /// Files are known by their series.
+    series: bool,
+}
 
 impl Names for VolumeNames {
     fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
-        self.0.get(file)
+        let path = self.names.get(file)?;
+        Some(if self.series { series_of(&path).into() } else { path })
     }
     fn changes(&self) -> u64 {
-        self.0.changes()
+        self.names.changes()
     }
 }
 
@@ -144,6 +154,9 @@ impl Predictions {
             Source::Learn => Some(learning(volume, options)?),
         };
         let mut active = self.active.lock();
+        if active.as_ref().is_some_and(|active| active.learns) && *source != Source::Learn {
+            let _ = volume.end_observation();
+        }
         let (mut predictors, new) = new.map_or((Vec::new(), None), |(predictors, new)| (predictors, Some(new)));
         volume.set_predictors(|_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>));
         *active = new;
@@ -154,9 +167,11 @@ impl Predictions {
     pub(crate) fn status(&self) -> Option<Status> {
         let active = self.active.lock();
         let active = active.as_ref()?;
-        let mut status = Status { from: active.from.clone(), predicted: active.predicted, ..Status::default() };
+        let mut status = Status { from: active.from.clone(), ..Status::default() };
         for handle in active.handles.iter() {
             let Counters { known, linked, waits, complete, waited_ns, refused, alpha, .. } = handle.counters();
+            // The same for all engines.
+            status.predicted = handle.predicted();
             status.known += known;
             status.linked += linked;
             status.waits += waits;
@@ -189,7 +204,7 @@ fn from_files<H: Host>(
     let totals = forecast.totals();
     tracing::info!(?totals, "predicting from traces");
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    start(volume, forecast, settings, time_to_process(options.profile.as_deref())?, shown.join(", "))
+    start(volume, forecast, settings, time_to_process(options.profile.as_deref())?, shown.join(", "), false)
 }
 
 fn start<H: Host>(
@@ -198,6 +213,7 @@ fn start<H: Host>(
     settings: Settings,
     ttp: TimeToProcess,
     from: String,
+    series: bool,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
     let names = volume.names().clone();
     names.watch();
@@ -205,14 +221,13 @@ fn start<H: Host>(
     let shards = volume.runtime().shards();
     let (predictors, handles): (Vec<_>, Vec<_>) = (0..shards)
         .map(|_| {
-            let names = Arc::new(VolumeNames(names.clone()));
+            let names = Arc::new(VolumeNames { names: names.clone(), series });
             TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations.clone())
         })
         .unzip();
     let (end, ended) = channel();
     let handles = Arc::new(handles);
-    let predicted = forecast.totals().requests;
-    let mut active = Active { from, predicted, handles, names, end: Some(end), thread: None };
+    let mut active = Active { from, learns: false, handles, names, end: Some(end), thread: None };
     let kept = active.handles.clone();
     let thread = std::thread::Builder::new().name("sluice-predict".into()).spawn(move || refresh(&kept, &ended));
     active.thread = Some(thread.context("no thread for predictions")?);
@@ -226,6 +241,110 @@ fn refresh(handles: &[Handle], ended: &Receiver<()>) {
     }
 }
 
-fn learning<H: Host>(_: &Volume<H>, _: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    anyhow::bail!("learning from what repeats is not available yet; give traces")
+/// Predictions from what repeats on the volume itself.
+fn learning<H: Host>(volume: &Volume<H>, options: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+    let settings = settings(volume, options);
+    let mut learner = Learner::new(LearnLimits::default());
+    if let Some(path) = options.state.as_deref().filter(|path| path.exists()) {
+        let mut load = || learner.load(&mut Reader::open(path)?);
+        // What cannot be read is learned anew.
+        if let Err(error) = load() {
+            tracing::warn!("what was learned is not all there: {}: {error}", path.display());
+        }
+    }
+    let forecast = Arc::new(learner.forecast(settings));
+    let (predictors, mut active) = start(
+        volume,
+        forecast,
+        settings,
+        time_to_process(options.profile.as_deref())?,
+        "what repeats".to_owned(),
+        true,
+    )?;
+    learner.take_changed();
+    let pupil = Pupil {
+        learner,
+        names: volume.names().clone(),
+        handles: active.handles.clone(),
+        settings,
+        state: options.state.clone(),
+        // The first save is soon enough after a period.
+        saved: Instant::now(),
+        unsaved: false,
+    };
+    // One that learned before goes first.
+    let _ = volume.end_observation();
+    volume.observe(Box::new(pupil))?;
+    active.learns = true;
+    Ok((predictors, active))
+}
+
+/// Watches a volume, and tells its predictors what it learns.
+struct Pupil {
+    learner: Learner,
+    names: Arc<FileNames>,
+    handles: Arc<Vec<Handle>>,
+    settings: Settings,
+    state: Option<PathBuf>,
+    saved: Instant,
+    unsaved: bool,
+}
+
+impl Pupil {
+    fn tell(&mut self, now: Time) {
+        self.learner.settle(now.0);
+        if self.learner.take_changed() {
+            let forecast = Arc::new(self.learner.forecast(self.settings));
+            self.handles.iter().for_each(|handle| handle.replace(forecast.clone()));
+            self.unsaved = true;
+        }
+    }
+
+    fn save(&mut self) {
+        self.unsaved = false;
+        self.saved = Instant::now();
+        let Some(path) = &self.state else { return };
+        if let Err(error) = save(&self.learner, path) {
+            tracing::warn!("what was learned cannot be kept: {error:#}");
+        }
+    }
+}
+
+impl Observer for Pupil {
+    fn seen(&mut self, at: Time, request: &Request) {
+        if let Some(path) = self.names.get(request.file) {
+            let Request { app, target, op, offset, len, .. } = *request;
+            let entry = Entry { time: at.0, file: 0, app: app.0, target: target.0, op, offset, len };
+            self.learner.seen(&path, &entry);
+        }
+    }
+
+    fn pause(&mut self, now: Time) {
+        self.tell(now);
+        if self.unsaved && self.saved.elapsed() >= SAVE_PERIOD {
+            self.save();
+        }
+    }
+
+    fn end(&mut self, now: Time) {
+        // Whatever is still in use has no run more to come.
+        self.tell(Time(now.0.saturating_add(LearnLimits::default().pause_ns + 1)));
+        if self.unsaved {
+            self.save();
+        }
+    }
+}
+
+/// Keeps what was learned: in a new file that takes the place of the old one when it is whole.
+fn save(learner: &Learner, path: &Path) -> anyhow::Result<()> {
+    let shown = || path.display().to_string();
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir).with_context(shown)?;
+    let file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;
+    let meta = Meta { source: "what repeats".to_owned(), ..Meta::default() };
+    let mut writer = Writer::new(BufWriter::new(file.as_file()), &meta)?;
+    learner.save(&mut writer)?;
+    writer.finish(0)?;
+    file.persist(path).with_context(shown)?;
+    Ok(())
 }

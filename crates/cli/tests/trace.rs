@@ -164,3 +164,32 @@ fn the_configuration_records_and_predicts_from_the_start() {
     assert!(error.contains("none.slt"), "{error}");
     assert!(!place.is_mounted());
 }
+
+#[test]
+fn what_repeats_is_learned_and_kept_over_restarts() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let config = "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[scheduler]\npolicy = \"to-agg\"\n\
+        [prediction]\npredict = \"learn\"\nstate = \"kept/learned.slt\"\n";
+    fs::write(place.path("c.toml"), config).unwrap();
+    place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    assert_eq!(place.status()["prediction"]["predicted"], 0);
+    write(&place, "step.001", 20);
+    write(&place, "step.002", 20);
+    // The end ends what is in use.
+    common::unmount(&place);
+    let learned = place.good(&["trace", "cat", "--json", "@kept/learned.slt"]);
+    assert_eq!(learned.lines().count(), 40);
+    assert!(learned.contains("step.#"), "{learned}");
+    place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    assert_eq!(place.status()["prediction"]["predicted"], 20);
+    write(&place, "step.003", 20);
+    assert_eq!(place.status()["prediction"]["known"], 20);
+    place.good(&["trace", "predict", "@mnt", "off"]);
+    assert!(place.status().get("prediction").is_none());
+    place.good(&["trace", "predict", "@mnt", "learn"]);
+    assert_eq!(place.status()["prediction"]["predicted"], 20);
+    common::unmount(&place);
+}

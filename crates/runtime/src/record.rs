@@ -65,6 +65,18 @@ pub struct Recording {
     pub failed: Option<String>,
 }
 
+/// Hears of what is submitted, some time later, on a thread of its own.
+pub trait Observer: Send + 'static {
+    /// A request was submitted at this time, by the runtime's clock. In the order of time, nearly.
+    fn seen(&mut self, at: Time, request: &Request);
+
+    /// So far for now; called several times a second, also if nothing was submitted.
+    fn pause(&mut self, now: Time);
+
+    /// The observation has ended.
+    fn end(&mut self, now: Time);
+}
+
 struct Seen {
     at: Time,
     request: Request,
@@ -102,12 +114,6 @@ impl Tap {
         }
     }
 
-    /// The time, if something is to be recorded.
-    #[inline]
-    pub(crate) fn time(&self, clock: &Clock) -> Option<Time> {
-        self.on().then(|| clock.now())
-    }
-
     #[inline]
     pub(crate) fn on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
@@ -129,21 +135,45 @@ impl Tap {
     }
 
     /// Starts a recording.
-    pub(crate) fn start(
+    pub(crate) fn record_to(
         self: &Arc<Tap>,
         path: &Path,
         meta: Meta,
         clock: Clock,
         names: Option<Arc<FileNames>>,
     ) -> Result<(), RecordError> {
+        let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
+        let open = || {
+            let writer = Writer::create(path, &Meta { start_unix_ns: unix_ns, ..meta });
+            let writer = writer.map_err(|error| RecordError::Trace { path: path.to_owned(), error })?;
+            let files = Files { names: names.clone(), ..Files::default() };
+            Ok(Sink::File { writer: Box::new(writer), files, flushed: Instant::now() })
+        };
+        self.start(path, clock, names.clone(), open)
+    }
+
+    /// Starts an observation.
+    pub(crate) fn observe(
+        self: &Arc<Tap>,
+        observer: Box<dyn Observer>,
+        clock: Clock,
+        names: Option<Arc<FileNames>>,
+    ) -> Result<(), RecordError> {
+        self.start(Path::new(""), clock, names, || Ok(Sink::Observer(observer)))
+    }
+
+    fn start(
+        self: &Arc<Tap>,
+        path: &Path,
+        clock: Clock,
+        names: Option<Arc<FileNames>>,
+        open: impl FnOnce() -> Result<Sink, RecordError>,
+    ) -> Result<(), RecordError> {
         let mut running = self.running.lock();
         if let Some(running) = &*running {
             return Err(RecordError::Running(running.path.clone()));
         }
-        let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
-        let begin = clock.now();
-        let writer = Writer::create(path, &Meta { start_unix_ns: unix_ns, ..meta })
-            .map_err(|error| RecordError::Trace { path: path.to_owned(), error })?;
+        let (begin, sink) = (clock.now(), open()?);
         let (end, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
         for buffer in &self.buffers {
             let mut buffer = buffer.lock();
@@ -152,8 +182,8 @@ impl Tap {
         }
         self.dropped.store(0, Ordering::Relaxed);
         self.entries.store(0, Ordering::Relaxed);
-        let (spare, files) = (Vec::with_capacity(BUFFER), Files { names: names.clone(), ..Files::default() });
-        let mut recorder = Recorder { tap: self.clone(), writer, begin, files, spare, batch: Vec::new() };
+        let spare = Vec::with_capacity(BUFFER);
+        let mut recorder = Recorder { tap: self.clone(), sink, clock, begin, spare, batch: Vec::new() };
         let (told, why) = (end.clone(), failed.clone());
         let thread = std::thread::Builder::new()
             .name("sluice-trace".into())
@@ -217,25 +247,34 @@ impl Tap {
     }
 }
 
-/// The thread that writes.
+/// Where entries go.
+enum Sink {
+    File { writer: Box<Writer<BufWriter<File>>>, files: Files, flushed: Instant },
+    Observer(Box<dyn Observer>),
+}
+
+/// The thread that collects.
 struct Recorder {
     tap: Arc<Tap>,
-    writer: Writer<BufWriter<File>>,
+    sink: Sink,
+    clock: Clock,
     begin: Time,
-    files: Files,
     spare: Vec<Seen>,
     batch: Vec<Seen>,
 }
 
 impl Recorder {
     fn run(&mut self, end: &AtomicBool) -> Result<(), sluice_trace::Error> {
-        let mut flushed = Instant::now();
         while !end.load(Ordering::SeqCst) {
             std::thread::park_timeout(PERIOD);
             self.collect()?;
-            if flushed.elapsed() >= FLUSH {
-                self.writer.flush()?;
-                flushed = Instant::now();
+            match &mut self.sink {
+                Sink::File { writer, flushed, .. } if flushed.elapsed() >= FLUSH => {
+                    writer.flush()?;
+                    *flushed = Instant::now();
+                }
+                Sink::File { .. } => {}
+                Sink::Observer(observer) => observer.pause(self.clock.now()),
             }
         }
         self.collect()
@@ -253,24 +292,33 @@ impl Recorder {
         self.tap.entries.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
         for seen in self.batch.drain(..) {
             let request = &seen.request;
-            let file = self.files.number(request.file, &mut self.writer)?;
-            self.writer.push(Entry {
-                time: seen.at.since(self.begin),
-                file,
-                app: request.app.0,
-                target: request.target.0,
-                op: request.op,
-                offset: request.offset,
-                len: request.len,
-            })?;
+            match &mut self.sink {
+                Sink::Observer(observer) => observer.seen(seen.at, request),
+                Sink::File { writer, files, .. } => {
+                    let file = files.number(request.file, writer)?;
+                    writer.push(Entry {
+                        time: seen.at.since(self.begin),
+                        file,
+                        app: request.app.0,
+                        target: request.target.0,
+                        op: request.op,
+                        offset: request.offset,
+                        len: request.len,
+                    })?;
+                }
+            }
         }
         Ok(())
     }
 
     fn finish(self) -> Result<(), sluice_trace::Error> {
-        let dropped = self.tap.dropped();
-        let out = self.writer.finish(dropped)?;
-        out.into_inner().map_err(|error| error.into_error())?.sync_data()?;
+        match self.sink {
+            Sink::Observer(mut observer) => observer.end(self.clock.now()),
+            Sink::File { writer, .. } => {
+                let out = writer.finish(self.tap.dropped())?;
+                out.into_inner().map_err(|error| error.into_error())?.sync_data()?;
+            }
+        }
         Ok(())
     }
 }

@@ -161,7 +161,10 @@ pub struct Runtime<X: Executor> {
     servers: Vec<Server>,
     clock: Clock,
     policy: Mutex<PolicyConfig>,
+    /// For recording.
     pub(crate) tap: Arc<Tap>,
+    /// For an observer.
+    pub(crate) watch: Arc<Tap>,
 }
 
 impl<X: Executor> Runtime<X> {
@@ -193,8 +196,8 @@ impl<X: Executor> Runtime<X> {
             }
         }
         let shards = shards.into_iter().map(|shard| (shard.clone(), Completer::new(shard))).collect();
-        let (policy, tap) = (Mutex::new(config.policy), Arc::new(Tap::new()));
-        Ok(Runtime { executor, shards, servers, clock, policy, tap })
+        let (policy, tap, watch) = (Mutex::new(config.policy), Arc::new(Tap::new()), Arc::new(Tap::new()));
+        Ok(Runtime { executor, shards, servers, clock, policy, tap, watch })
     }
 
     /// The executor.
@@ -226,7 +229,7 @@ impl<X: Executor> Runtime<X> {
     /// # Errors
     /// [`SubmitError::Full`] with the request, for back-pressure.
     pub fn try_submit(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
-        self.try_submit_at(shard, request, self.tap.time(&self.clock))
+        self.try_submit_at(shard, request, self.time())
     }
 
     /// As [`Runtime::try_submit`]; recorded with the time `at`, if there is one.
@@ -239,8 +242,21 @@ impl<X: Executor> Runtime<X> {
 
     pub(crate) fn record(&self, at: Option<Time>, request: &Request) {
         if let Some(at) = at {
-            self.tap.record(at, request);
+            for tap in [&self.tap, &self.watch].into_iter().filter(|tap| tap.on()) {
+                tap.record(at, request);
+            }
         }
+    }
+
+    /// The time, if somebody wants to know what is submitted.
+    #[inline]
+    pub(crate) fn time(&self) -> Option<Time> {
+        self.is_watched().then(|| self.clock.now())
+    }
+
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.tap.on() || self.watch.on()
     }
 
     /// As [`Runtime::try_submit`], but waits while the shard is full.
@@ -276,7 +292,7 @@ impl<X: Executor> Runtime<X> {
     /// # Errors
     /// See [`SubmitError`].
     pub fn submit_with_id(&self, shard: usize, request: Request) -> Result<RequestId, SubmitError> {
-        let at = self.tap.time(&self.clock);
+        let at = self.time();
         let (shard, completer) = &self.shards[shard];
         let id = shard.submit_with_id(completer, request)?;
         self.record(at, &request);
@@ -299,7 +315,7 @@ impl<X: Executor> Runtime<X> {
     /// If a recording is running, or the file cannot be written.
     pub fn start_recording(&self, path: &Path, meta: Meta) -> Result<(), RecordError> {
         let policy = self.policy().name().to_owned();
-        self.tap.start(path, Meta { policy, ..meta }, self.clock, None)
+        self.tap.record_to(path, Meta { policy, ..meta }, self.clock, None)
     }
 
     /// Ends the recording. All that was submitted before is in the file then.
@@ -414,6 +430,7 @@ impl<X: Executor> Runtime<X> {
         if let Err(error @ RecordError::Trace { .. }) = self.tap.stop() {
             tracing::warn!("{error}");
         }
+        let _ = self.watch.stop();
         let errno = match how {
             Shutdown::Fail(errno) => errno,
             Shutdown::Drain { timeout } => {

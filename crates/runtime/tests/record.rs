@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Results, create, storage};
-use sluice_core::{AppId, Op, PolicyConfig, policy::table};
-use sluice_runtime::{RecordError, Volume, VolumeConfig};
+use sluice_core::{AppId, Op, PolicyConfig, Request, Time, policy::table};
+use sluice_runtime::{Observer, RecordError, Volume, VolumeConfig};
 use sluice_storage::{FileRef, Storage};
 use sluice_trace::{Columns, End, Entry, Meta, Reader};
 
@@ -159,4 +159,42 @@ fn what_cannot_be_written_is_told_and_hurts_nobody() {
     drop(volume);
     let (all, _, end) = read(&dir.path().join("fine"));
     assert_eq!((all.len(), end), (1, End::Complete { dropped: 0 }));
+}
+
+/// Tells a channel what it hears.
+struct Teller(std::sync::mpsc::Sender<Option<(u64, u64)>>);
+
+impl Observer for Teller {
+    fn seen(&mut self, at: Time, request: &Request) {
+        self.0.send(Some((at.0, request.offset))).unwrap();
+    }
+    fn pause(&mut self, _: Time) {}
+    fn end(&mut self, _: Time) {
+        self.0.send(None).unwrap();
+    }
+}
+
+#[test]
+fn an_observer_hears_of_everything_also_beside_a_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let file = create(&storage, "f");
+    let volume = volume(&storage, "to-agg");
+    let (sender, heard) = std::sync::mpsc::channel();
+    volume.observe(Box::new(Teller(sender.clone()))).unwrap();
+    assert!(matches!(volume.observe(Box::new(Teller(sender))), Err(RecordError::Running(_))));
+    let out = dir.path().join("trace");
+    volume.start_recording(&out, "").unwrap();
+    for n in 0..20 {
+        write(&volume, &file, 0, n * 512, 512);
+    }
+    volume.stop_recording().unwrap();
+    write(&volume, &file, 0, 20 * 512, 512);
+    volume.end_observation().unwrap();
+    assert!(matches!(volume.end_observation(), Err(RecordError::None)));
+    let all: Vec<_> = heard.iter().collect();
+    assert_eq!((all.len(), all[21]), (22, None));
+    let offsets: Vec<u64> = all.iter().flatten().map(|(_, offset)| offset / 512).collect();
+    assert_eq!(offsets, (0..=20).collect::<Vec<_>>());
+    assert_eq!(read(&out).0.len(), 20);
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Read;
 
 use sluice_core::Op;
-use sluice_trace::{Columns, Paths, Reader};
+use sluice_trace::{Columns, Entry, Paths, Reader};
 
 use super::Settings;
 use super::forecast::{FileForecast, Forecast, Predicted, Totals};
@@ -78,53 +78,21 @@ impl Combiner {
     /// # Errors
     /// If it cannot be read, or there are too many runs or entries. What was added before is kept.
     pub fn add<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), CombineError> {
-        let before = self.records.len();
-        let result = self.add_run(reader, before);
-        if result.is_err() {
-            self.records.truncate(before);
+        if self.runs == RUNS_MAX {
+            return Err(CombineError::TooManyRuns);
+        }
+        let mut run = self.begin_run();
+        let result = run.read(reader);
+        if result.is_ok() {
+            run.end();
         }
         result
     }
 
-    fn add_run<R: Read>(&mut self, reader: &mut Reader<R>, before: usize) -> Result<(), CombineError> {
-        if self.runs == RUNS_MAX {
-            return Err(CombineError::TooManyRuns);
-        }
-        // Of each file of all runs, when this run first asked for it.
-        let mut first: Vec<u64> = vec![u64::MAX; self.files.len()];
-        let mut block = Columns::default();
-        let mut latest = ((u32::MAX, u32::MAX), 0);
-        // The numbers that paths of the trace have here.
-        let mut paths: Vec<u32> = Vec::new();
-        while reader.next_block(&mut block)? {
-            for path in reader.paths().iter().skip(paths.len()) {
-                paths.push(self.paths.insert(path)?);
-            }
-            if self.records.len() + block.len() > ENTRIES_MAX {
-                return Err(CombineError::TooManyEntries);
-            }
-            for entry in block.iter() {
-                let key = (paths[entry.file as usize], entry.target);
-                if latest.0 != key {
-                    latest = (key, self.file(key));
-                    first.resize(self.files.len(), u64::MAX);
-                }
-                let file = latest.1;
-                let earliest = &mut first[file as usize];
-                *earliest = entry.time.min(*earliest);
-                let (run, op) = (self.runs as u16, entry.op.index() as u8);
-                self.records.push(Record { offset: entry.offset, time: entry.time, file, len: entry.len, run, op });
-            }
-        }
-        for record in &mut self.records[before..] {
-            record.time -= first[record.file as usize];
-        }
-        for (start, &first) in self.starts.iter_mut().zip(&first).filter(|(_, first)| **first != u64::MAX) {
-            start.0 += u128::from(first);
-            start.1 += 1;
-        }
-        self.runs += 1;
-        Ok(())
+    /// Begins one more run, which may have entries from anywhere. After [`RUNS_MAX`] runs its entries are ignored.
+    pub fn begin_run(&mut self) -> NewRun<'_> {
+        let (before, first) = (self.records.len(), vec![u64::MAX; self.files.len()]);
+        NewRun { combiner: self, before, first, latest: ((u32::MAX, u32::MAX), 0), ended: false }
     }
 
     fn file(&mut self, key: (u32, u32)) -> u32 {
@@ -178,6 +146,85 @@ impl Combiner {
             at = end;
         }
         Forecast { paths: self.paths, files, requests, totals }
+    }
+}
+
+/// A run that is being added. Without [`NewRun::end`] it leaves nothing behind.
+pub struct NewRun<'a> {
+    combiner: &'a mut Combiner,
+    /// Records of the runs before.
+    before: usize,
+    /// Of each file of all runs, when this run first asked for it.
+    first: Vec<u64>,
+    /// The file of the entry before, which mostly is the next one's.
+    latest: ((u32, u32), u32),
+    ended: bool,
+}
+
+impl NewRun<'_> {
+    /// Adds an entry of the file with this path; its own number counts for nothing.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn push(&mut self, path: &[u8], entry: Entry) -> Result<(), CombineError> {
+        let path = self.combiner.paths.insert(path)?;
+        self.push_numbered(path, entry)
+    }
+
+    fn push_numbered(&mut self, path: u32, entry: Entry) -> Result<(), CombineError> {
+        if self.combiner.records.len() >= ENTRIES_MAX {
+            return Err(CombineError::TooManyEntries);
+        }
+        let key = (path, entry.target);
+        if self.latest.0 != key {
+            self.latest = (key, self.combiner.file(key));
+            self.first.resize(self.combiner.files.len(), u64::MAX);
+        }
+        let file = self.latest.1;
+        let earliest = &mut self.first[file as usize];
+        *earliest = entry.time.min(*earliest);
+        let (run, op) = (self.combiner.runs as u16, entry.op.index() as u8);
+        let record = Record { offset: entry.offset, time: entry.time, file, len: entry.len, run, op };
+        self.combiner.records.push(record);
+        Ok(())
+    }
+
+    fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), CombineError> {
+        let mut block = Columns::default();
+        // The numbers that paths of the trace have here.
+        let mut paths: Vec<u32> = Vec::new();
+        while reader.next_block(&mut block)? {
+            for path in reader.paths().iter().skip(paths.len()) {
+                paths.push(self.combiner.paths.insert(path)?);
+            }
+            block.iter().try_for_each(|entry| self.push_numbered(paths[entry.file as usize], entry))?;
+        }
+        Ok(())
+    }
+
+    /// The run is whole.
+    pub fn end(mut self) {
+        let combiner = &mut *self.combiner;
+        if combiner.runs == RUNS_MAX {
+            return;
+        }
+        self.ended = true;
+        for record in &mut combiner.records[self.before..] {
+            record.time -= self.first[record.file as usize];
+        }
+        for (start, &first) in combiner.starts.iter_mut().zip(&self.first).filter(|(_, first)| **first != u64::MAX) {
+            start.0 += u128::from(first);
+            start.1 += 1;
+        }
+        combiner.runs += 1;
+    }
+}
+
+impl Drop for NewRun<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.combiner.records.truncate(self.before);
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 //! time in which the device has other requests to serve. While running, a [`TracePredictor`] links arriving requests to
 //! predicted ones, and lets the engine hold a batch back, once, if more of its aggregation is about to arrive.
 //!
+//! A [`Learner`] needs no traces: it notices files that are used again and again in the same way.
+//!
 //! # Deviations
 //! * Next to 0 a margin of 10 % is nothing: times also agree if they are less than [`Settings::margin_floor_ns`] apart.
 //! * With more than two requests `|AT2 - AT1|` is what the next request adds to the time between the first arrival and the
@@ -27,6 +29,7 @@
 mod aggregate;
 mod combine;
 mod forecast;
+mod learn;
 mod online;
 
 use std::sync::Arc;
@@ -34,8 +37,9 @@ use std::sync::Arc;
 use sluice_core::Op;
 
 pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
-pub use combine::{CombineError, Combiner, RUNS_MAX};
+pub use combine::{CombineError, Combiner, NewRun, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
+pub use learn::{LearnLimits, Learner, series_of};
 pub use online::{Counters, Handle, Names, TracePredictor};
 
 /// Time to process so many bytes, in nanoseconds.

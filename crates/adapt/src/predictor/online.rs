@@ -77,17 +77,17 @@ struct Shared {
     alpha_bits: AtomicU64,
     /// New aggregations wait to be taken over.
     fresh: AtomicBool,
-    mailbox: Mutex<Option<Aggregations>>,
+    mailbox: Mutex<Option<(Arc<Forecast>, Aggregations)>>,
 }
 
-/// Looks at a predictor that an engine owns, and brings its aggregations up to date.
+/// Looks at a predictor that an engine owns, and brings what it knows up to date.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
-    forecast: Arc<Forecast>,
     settings: Settings,
     ttp: TimeToProcess,
-    built: Arc<Mutex<f64>>,
+    /// What it was given last, and for which share of overlapped waiting.
+    given: Arc<Mutex<(Arc<Forecast>, f64)>>,
 }
 
 impl Handle {
@@ -97,20 +97,43 @@ impl Handle {
         *self.shared.counters.lock()
     }
 
+    /// Predicted requests.
+    #[must_use]
+    pub fn predicted(&self) -> u64 {
+        self.given.lock().0.totals().requests
+    }
+
     /// Computes the aggregations anew if the observed share of overlapped waiting is another one than they were made for.
     /// Takes some time; the engine goes on meanwhile, and takes the new ones over with the next request. True if there are
     /// new ones.
     pub fn refresh(&self) -> bool {
-        let alpha = f64::from_bits(self.shared.alpha_bits.load(Ordering::Relaxed));
-        let mut built = self.built.lock();
-        if (alpha - *built).abs() < ALPHA_STEP {
+        let alpha = self.alpha();
+        let mut given = self.given.lock();
+        if (alpha - given.1).abs() < ALPHA_STEP {
             return false;
         }
-        *built = alpha;
-        let new = Aggregations::new(&self.forecast, &self.settings, &self.ttp, alpha);
-        *self.shared.mailbox.lock() = Some(new);
-        self.shared.fresh.store(true, Ordering::Release);
+        given.1 = alpha;
+        self.post(given.0.clone(), alpha);
         true
+    }
+
+    /// Gives it another forecast. Runs that are under way go on where the new one knows their files.
+    pub fn replace(&self, forecast: Arc<Forecast>) {
+        let mut given = self.given.lock();
+        // Nothing was observed yet without predictions: only they can tell.
+        let alpha = if given.0.requests.is_empty() { estimate_alpha(&forecast, &self.ttp) } else { self.alpha() };
+        *given = (forecast.clone(), alpha);
+        self.post(forecast, alpha);
+    }
+
+    fn alpha(&self) -> f64 {
+        f64::from_bits(self.shared.alpha_bits.load(Ordering::Relaxed))
+    }
+
+    fn post(&self, forecast: Arc<Forecast>, alpha: f64) {
+        let aggregations = Aggregations::new(&forecast, &self.settings, &self.ttp, alpha);
+        *self.shared.mailbox.lock() = Some((forecast, aggregations));
+        self.shared.fresh.store(true, Ordering::Release);
     }
 }
 
@@ -218,10 +241,9 @@ impl TracePredictor {
         *shared.counters.lock() = counters;
         let handle = Handle {
             shared: shared.clone(),
-            forecast: forecast.clone(),
             settings,
             ttp: ttp.clone(),
-            built: Arc::new(Mutex::new(alpha)),
+            given: Arc::new(Mutex::new((forecast.clone(), alpha))),
         };
         let predictor = TracePredictor {
             held: vec![0; aggregations.list().len()],
@@ -244,10 +266,21 @@ impl TracePredictor {
 
     fn take_over(&mut self) {
         self.shared.fresh.store(false, Ordering::Relaxed);
-        if let Some(new) = self.shared.mailbox.lock().take() {
-            self.held.clear();
-            self.held.resize(new.list().len(), 0);
-            self.aggregations = new;
+        let Some((forecast, aggregations)) = self.shared.mailbox.lock().take() else { return };
+        self.held.clear();
+        self.held.resize(aggregations.list().len(), 0);
+        self.aggregations = aggregations;
+        if !Arc::ptr_eq(&forecast, &self.forecast) {
+            // Runs under way go on; files that were unknown are asked for anew.
+            let old = std::mem::replace(&mut self.forecast, forecast);
+            self.files.retain(|_, known| {
+                let Some(known) = known else { return false };
+                let file = &old.files[known.file as usize];
+                let found = self.forecast.find(old.paths.get(file.path), file.target);
+                known.file = found.unwrap_or_default() as u32;
+                found.is_some()
+            });
+            self.links.fill(None);
         }
     }
 

@@ -8,6 +8,7 @@ mod fidelity;
 mod fuse;
 mod patterns;
 mod predict;
+mod prediction;
 mod runtime;
 mod sim;
 mod trace;
@@ -27,6 +28,7 @@ pub(crate) enum Command {
     Trace(trace::Args),
     Predict(predict::Args),
     Fidelity(fidelity::Args),
+    Prediction(prediction::Args),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -40,5 +42,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => trace::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fidelity(args) => fidelity::run(args),
+        Command::Prediction(args) => prediction::run(&args),
     }
 }

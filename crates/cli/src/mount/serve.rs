@@ -1,7 +1,7 @@
 //! Makes a mount and stays with it until it ends.
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
 use crate::config::{Settings, show_bytes};
-use crate::predict::Predictions;
+use crate::predict::{self, Predictions};
 use crate::{control, output};
 
 /// Longest wait at the end for requests that were accepted.
@@ -57,9 +57,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
+    let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint));
+    let prediction = predict::Options { state, ..settings.prediction.clone() };
     let served = |handle| control::Served {
         predictions: predictions.clone(),
-        prediction: settings.prediction.clone(),
+        prediction: prediction.clone(),
         handle,
         started,
         cache: format!("{:?}", options.cache).to_lowercase(),
@@ -70,7 +72,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     };
     let signals = signals::catch()?;
     let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
-    begin(settings, &handle, &predictions).inspect_err(|_| _ = handle.unmount_lazily())?;
+    begin(settings, &prediction, &handle, &predictions).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
     let server = control::Server::start(served(handle.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
@@ -88,13 +90,30 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     Ok(Mounted { handle, server, signals, summary })
 }
 
+/// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
+fn state_path(mountpoint: &Path) -> Option<PathBuf> {
+    let dir = match rustix::process::geteuid().is_root() {
+        true => PathBuf::from("/var/lib/sluice"),
+        false => match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
+            Some(dir) => PathBuf::from(dir).join("sluice"),
+            None => PathBuf::from(std::env::var_os("HOME")?).join(".local/state/sluice"),
+        },
+    };
+    Some(dir.join(control::key(mountpoint)).with_extension("learned.slt"))
+}
+
 /// Starts recording and predicting, if wanted.
-fn begin(settings: &Settings, handle: &MountHandle, predictions: &Predictions) -> anyhow::Result<()> {
+fn begin(
+    settings: &Settings,
+    prediction: &predict::Options,
+    handle: &MountHandle,
+    predictions: &Predictions,
+) -> anyhow::Result<()> {
     let volume = handle.volume();
     if let Some(path) = &settings.record {
         volume.start_recording(path, &handle.mountpoint().display().to_string())?;
     }
-    predictions.set(volume, &settings.predict, &settings.prediction).context("the predictions cannot start")
+    predictions.set(volume, &settings.predict, prediction).context("the predictions cannot start")
 }
 
 /// Waits for the end, whoever brings it: a signal, `sluice unmount`, `umount`, or a failure.

@@ -161,7 +161,7 @@ impl<H: Host> Volume<H> {
         let start = clock.now();
         let request = self.request(what, 0, (0, what.offset, what.len as u32));
         self.note(what.file);
-        self.runtime.record(self.runtime.tap.on().then_some(start), &request);
+        self.runtime.record(self.runtime.is_watched().then_some(start), &request);
         let result = self.inner.call_whole(what.file, &request, memory);
         let outcome = match &result {
             Ok(bytes) => Outcome::ok(*bytes as u32),

@@ -46,7 +46,7 @@ use self::transfer::Ended;
 use self::workers::Workers as Threads;
 use crate::clock::ClockKind;
 use crate::names::FileNames;
-use crate::record::{RecordError, Recording};
+use crate::record::{Observer, RecordError, Recording};
 use crate::runtime::{Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError};
 
 /// Who asked for the I/O.
@@ -388,7 +388,7 @@ impl<H: Host> Volume<H> {
             policy: self.policy().name().to_owned(),
             ..Meta::default()
         };
-        self.runtime.tap.start(path, meta, self.runtime.clock(), Some(self.names.clone()))
+        self.runtime.tap.record_to(path, meta, self.runtime.clock(), Some(self.names.clone()))
     }
 
     /// Ends the recording. All that was submitted before is in the file then.
@@ -403,6 +403,22 @@ impl<H: Host> Volume<H> {
     #[must_use]
     pub fn recording(&self) -> Option<Recording> {
         self.runtime.recording()
+    }
+
+    /// Tells an observer of every request from now on.
+    ///
+    /// # Errors
+    /// If there is one already, or the system refuses a thread.
+    pub fn observe(&self, observer: Box<dyn Observer>) -> Result<(), RecordError> {
+        self.runtime.watch.observe(observer, self.runtime.clock(), Some(self.names.clone()))
+    }
+
+    /// Ends the observation. The observer has heard of everything before.
+    ///
+    /// # Errors
+    /// If there was none.
+    pub fn end_observation(&self) -> Result<(), RecordError> {
+        self.runtime.watch.stop().map(drop)
     }
 
     /// Gives each engine a predictor, or none. Whoever predicts by path watches the [names](Volume::names) before.
@@ -510,7 +526,7 @@ impl<H: Host> Volume<H> {
             self.blocking(|| lane.wait_empty());
         }
         self.note(what.file);
-        let time = self.runtime.tap.time(&self.runtime.clock());
+        let time = self.runtime.time();
         for (at, (_, target, offset, len)) in self.pieces(what).enumerate() {
             self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits(), time);
         }
