@@ -1,0 +1,91 @@
+//! Programs written for AGIOS v2, compiled and linked against this library.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn libraries() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+fn room() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn build(dir: &Path, source: &str) -> PathBuf {
+    let program = dir.join(Path::new(source).file_stem().unwrap());
+    let mut command = Command::new("gcc");
+    command.args(["-g", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
+    command.arg(room().join("include")).arg(room().join("tests/c").join(source)).arg("-o").arg(&program);
+    command.arg("-L").arg(libraries()).args(["-lagios", "-pthread"]);
+    command.arg(format!("-Wl,-rpath,{}", libraries().display()));
+    succeed(&mut command);
+    program
+}
+
+/// Runs it; what it printed to both.
+fn succeed(command: &mut Command) -> (String, String) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    (out.into_owned(), err.into_owned())
+}
+
+fn run(program: &Path, config: &Path, args: &[&str]) -> (String, String) {
+    succeed(Command::new("timeout").args(["-k", "1", "60"]).arg(program).arg(config).args(args))
+}
+
+/// The algorithms as AGIOS names them.
+const ALGORITHMS: [&str; 9] = ["NOOP", "TO", "TO-agg", "SJF", "MLF", "aIOLi", "SW", "TWINS", "WFQ"];
+
+fn config(dir: &Path, algorithm: &str) -> PathBuf {
+    let path = dir.join(format!("{algorithm}.conf"));
+    let text = format!(
+        "library_options :\n{{\n  trace = false ;\n  trace_file_prefix = \"/tmp/x\" ;\n  default_algorithm = \"{algorithm}\" ;\n  waiting_time = 900000 ;\n  aioli_quantum = 65536 ;\n  mlf_quantum = 8192 ;\n  SW_window = 1 ;\n  twins_window = 1000 ;\n  max_trace_buffer_size = 1024 ;\n}} ;\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn every_algorithm_processes_everything_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "program.c");
+    for algorithm in ALGORITHMS {
+        let (_, err) = run(&program, &config(dir.path(), algorithm), &["4", "1000", "16"]);
+        assert!(!err.contains("unknown key"), "{algorithm}: {err}");
+    }
+}
+
+#[test]
+fn idle_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "program.c");
+    let (out, _) = run(&program, &config(dir.path(), "aIOLi"), &["1", "100", "1", "idle"]);
+    let seconds: f64 = out.split("idle: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(seconds < 0.01, "{out}");
+}
+
+#[test]
+fn cancelled_requests_are_never_processed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "cancel.c");
+    let (_, err) = run(&program, &config(dir.path(), "TO-agg"), &[]);
+    assert!(err.contains("agios_exit: not from inside a callback"), "{err}");
+}
+
+#[test]
+fn mistakes_in_the_file_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "program.c");
+    let path = dir.path().join("bad.conf");
+    std::fs::write(&path, "library_options : { default_algorithm = \"SJF\"; colour = 1; };\n").unwrap();
+    let (_, err) = run(&program, &path, &["1", "10", "1"]);
+    assert!(err.contains("bad.conf:1: unknown key library_options.colour; ignored"), "{err}");
+    let (_, err) = run(&program, Path::new("/no/such/file"), &["1", "10", "1"]);
+    assert!(err.contains("/no/such/file: No such file"), "{err}");
+    std::fs::write(&path, "default_algorithm = \"magic\";").unwrap();
+    let output = Command::new(&program).arg(&path).args(["1", "1", "1"]).output().unwrap();
+    assert!(!output.status.success());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.contains("no algorithm is called \"magic\""), "{err}");
+}

@@ -1,0 +1,329 @@
+/*
+ * sluice.h: schedule the file I/O requests of a server.
+ *
+ * Fill a struct sluice_options, sluice_create() a scheduler, sluice_submit() each request. The scheduler calls you back with
+ * what goes next, alone or as a batch of contiguous requests; do the I/O on any thread and report each end with
+ * sluice_complete(). sluice_destroy() when done. All functions may be called from any thread; docs/embedding.md has the
+ * rules for callbacks and a first program.
+ *
+ * Every function that can fail returns SLUICE_OK (0) or a negative code; sluice_last_error() has a sentence about it.
+ *
+ * Generated from crates/capi/src. Licence: MIT OR Apache-2.0.
+ */
+
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#define SLUICE_VERSION_MAJOR 0
+#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_PATCH 0
+
+#ifndef __cplusplus
+// All defaults: struct sluice_options options = SLUICE_OPTIONS_INIT;
+#define SLUICE_OPTIONS_INIT {.struct_size = (uint32_t)sizeof(struct sluice_options)}
+#endif
+
+
+// Done.
+#define SLUICE_OK 0
+
+// An argument is missing or makes no sense.
+#define SLUICE_ERR_INVALID -1
+
+// As many requests as the scheduler holds are outstanding. Try again after a completion, or use sluice_submit_wait().
+#define SLUICE_ERR_FULL -2
+
+// The scheduler was shut down or destroyed.
+#define SLUICE_ERR_CLOSED -3
+
+// No such request: it never was, was completed, or was cancelled.
+#define SLUICE_ERR_STALE -4
+
+// The request was dispatched already and cannot be cancelled any more.
+#define SLUICE_ERR_IN_FLIGHT -5
+
+// Not allowed from inside a callback, where it could wait for itself.
+#define SLUICE_ERR_IN_CALLBACK -6
+
+// The scheduler belongs to the parent process; its threads do not exist in this one. Create one after fork().
+#define SLUICE_ERR_FORKED -7
+
+// No such algorithm or parameter, or a value out of range.
+#define SLUICE_ERR_CONFIG -8
+
+// The system refused a thread or memory.
+#define SLUICE_ERR_SYSTEM -9
+
+// The time given was too short.
+#define SLUICE_ERR_TIMEOUT -10
+
+// A bug in the library. The scheduler may be unusable.
+#define SLUICE_ERR_INTERNAL -11
+
+// Reads bytes.
+#define SLUICE_READ 0
+
+// Writes bytes.
+#define SLUICE_WRITE 1
+
+// Callbacks run on a thread of the scheduler, never inside a call of yours. Costs a hand-over between threads; right for
+// callbacks that may take long. Without it they run on whichever thread submits or completes.
+#define SLUICE_OWN_THREAD 1
+
+// Requests that overlap may be reordered: for hosts that order conflicting requests themselves.
+#define SLUICE_UNORDERED 2
+
+// In `max_wait_ns`: a request may wait for ever.
+#define SLUICE_WAIT_UNBOUNDED UINT64_MAX
+
+// Which counters: since the start.
+#define SLUICE_TOTAL 0
+
+// Which counters: of the last window (1 s, or `window_ns`) that has ended.
+#define SLUICE_LAST_WINDOW 1
+
+// A scheduler. Opaque; created by sluice_create().
+typedef struct sluice sluice;
+
+// A dispatched request. This struct never changes its size.
+typedef struct sluice_part {
+  // What to complete it by.
+  uint64_t id;
+  // As submitted.
+  uint64_t cookie;
+  // As submitted.
+  uint64_t file;
+  // As submitted. In a batch, where the part before ends.
+  uint64_t offset;
+  // As submitted.
+  uint32_t len;
+  // SLUICE_READ or SLUICE_WRITE.
+  uint32_t op;
+  // As submitted.
+  uint32_t app;
+  // As submitted.
+  uint32_t target;
+} sluice_part;
+
+// Called with a request that goes next. Must not throw or longjmp; see docs/embedding.md for what it may call.
+typedef void (*sluice_start_fn)(void *user, struct sluice *s, const struct sluice_part *part);
+
+// Called with two or more requests for the same file and operation, each beginning where the one before ends. The array
+// is valid during the call only.
+typedef void (*sluice_start_batch_fn)(void *user,
+                                      struct sluice *s,
+                                      const struct sluice_part *parts,
+                                      size_t count);
+
+// Called with a request that was accepted but will never be started (its id is 0), and the errno to fail it with.
+typedef void (*sluice_cancelled_fn)(void *user, struct sluice *s, const struct sluice_part *part, int error);
+
+// How to create a scheduler. Everything that is 0 has its default. Make it with SLUICE_OPTIONS_INIT or by zeroing it and
+// setting `struct_size`.
+typedef struct sluice_options {
+  // sizeof(struct sluice_options).
+  uint32_t struct_size;
+  // SLUICE_OWN_THREAD, SLUICE_UNORDERED.
+  uint32_t flags;
+  // Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
+  const char *policy;
+  // Required.
+  sluice_start_fn start;
+  // NULL: `start` is called for each part of a batch, in offset order.
+  sluice_start_batch_fn start_batch;
+  // Required.
+  sluice_cancelled_fn cancelled;
+  // Handed to the callbacks.
+  void *user;
+  // Number of engines, 1 to 64; requests go to the one of their target. 0: 1. `twins` needs 1.
+  uint32_t shards;
+  // Most requests outstanding in a shard, 1 to 67,108,862. 0: 32,768.
+  uint32_t capacity;
+  // Most files with outstanding requests in a shard. 0: 2,048, but not more than `capacity`.
+  uint32_t files_max;
+  // Most batches in flight in a shard at a time: the host's parallelism. 0: no limit, so that nothing is ever held back.
+  uint32_t in_flight_max;
+  // Most bytes in a batch of more than one request. 0: 1 MiB.
+  uint64_t batch_bytes_max;
+  // Most requests in a batch. 0: 256.
+  uint32_t batch_requests_max;
+  // Applications counted separately. 0: 64.
+  uint32_t apps_max;
+  // A request that waits longer goes next whatever the algorithm prefers. 0: 500 ms. Or SLUICE_WAIT_UNBOUNDED.
+  uint64_t max_wait_ns;
+  // Length of the windows of the statistics. 0: 1 s.
+  uint64_t window_ns;
+} sluice_options;
+
+// A request, as submitted.
+typedef struct sluice_request {
+  // sizeof(struct sluice_request).
+  uint32_t struct_size;
+  // SLUICE_READ or SLUICE_WRITE.
+  uint32_t op;
+  // The file, by a number of yours.
+  uint64_t file;
+  // First byte.
+  uint64_t offset;
+  // Bytes; may be 0.
+  uint32_t len;
+  // Who asks: a job, a program, a user.
+  uint32_t app;
+  // Which data server holds the bytes; chooses the shard (target modulo shards). 0 where there is one.
+  uint32_t target;
+  // 0.
+  uint32_t reserved;
+  // Yours; given back with the request.
+  uint64_t cookie;
+} sluice_request;
+
+// How a dispatched request ended. This struct never changes its size.
+typedef struct sluice_completion {
+  // From the part.
+  uint64_t id;
+  // Bytes read or written; may be less than asked for.
+  uint32_t bytes;
+  // 0, or the errno.
+  int32_t error;
+} sluice_completion;
+
+// Counters over some stretch of time, all shards together. Indices: SLUICE_READ, SLUICE_WRITE. Times in nanoseconds.
+typedef struct sluice_counters {
+  // sizeof(struct sluice_counters).
+  uint32_t struct_size;
+  // Largest batch in requests.
+  uint32_t batch_requests_max;
+  // Length of the stretch.
+  uint64_t span_ns;
+  // Requests submitted.
+  uint64_t submitted[2];
+  // Requests completed.
+  uint64_t completed[2];
+  // Of those, with an error.
+  uint64_t errors[2];
+  // Bytes that they moved.
+  uint64_t bytes[2];
+  // Batches dispatched.
+  uint64_t batches;
+  // Requests in them; divided by `batches`: the mean aggregation.
+  uint64_t batched_requests;
+  // Requests cancelled.
+  uint64_t cancelled;
+  // Requests that an earlier overlapping one blocked.
+  uint64_t blocked;
+  // Batches that went because something in them had waited `max_wait_ns`.
+  uint64_t expired;
+  // Completions refused with SLUICE_ERR_STALE since the start.
+  uint64_t stale;
+  // Requests that wait now.
+  uint32_t queued;
+  // Requests in flight now.
+  uint32_t in_flight;
+  // From submission to dispatch: median.
+  uint64_t wait_p50_ns;
+  // 99th percentile.
+  uint64_t wait_p99_ns;
+  // Largest.
+  uint64_t wait_max_ns;
+  // From dispatch to completion: median.
+  uint64_t service_p50_ns;
+  // 99th percentile.
+  uint64_t service_p99_ns;
+  // Largest.
+  uint64_t service_max_ns;
+} sluice_counters;
+
+// Counters of one application. This struct never changes its size.
+typedef struct sluice_app {
+  // The application; UINT64_MAX collects all beyond `apps_max`.
+  uint64_t app;
+  // Requests completed.
+  uint64_t completed;
+  // Bytes that they moved.
+  uint64_t bytes;
+  // From submission to completion, in nanoseconds: median.
+  uint64_t latency_p50_ns;
+  // 99th percentile.
+  uint64_t latency_p99_ns;
+  // Largest.
+  uint64_t latency_max_ns;
+} sluice_app;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of the library: major * 1,000,000 + minor * 1,000 + patch.
+uint32_t sluice_version(void);
+
+// A few words about a code. Never NULL.
+const char *sluice_strerror(int code);
+
+// A sentence about the last call on this thread that failed; valid until the next one that does. Never NULL.
+const char *sluice_last_error(void);
+
+// The name of an algorithm, counted from 0; NULL beyond the last.
+const char *sluice_policy_name(size_t index);
+
+// Creates a scheduler and starts its thread. `*out` is NULL on failure.
+int sluice_create(const struct sluice_options *options, struct sluice **out);
+
+// Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
+// number to cancel the request by; that costs a little more, and is not allowed in a callback.
+int sluice_submit(struct sluice *s,
+                  const struct sluice_request *request,
+                  uint64_t *id);
+
+// As sluice_submit() without a number, but waits while the queue is full.
+int sluice_submit_wait(struct sluice *s, const struct sluice_request *request);
+
+// Reports that a dispatched request ended: bytes moved, and 0 or an errno. From any thread, also inside the callback. May
+// dispatch, and run callbacks, on this thread.
+int sluice_complete(struct sluice *s,
+                    uint64_t id,
+                    uint32_t bytes,
+                    int error);
+
+// Reports several ends. All that can be are reported; if any is refused, the code is that of the first such.
+int sluice_complete_all(struct sluice *s, const struct sluice_completion *done, size_t count);
+
+// Takes back a request that was not dispatched yet; its callbacks are not called then.
+int sluice_cancel(struct sluice *s, uint64_t id);
+
+// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes.
+int sluice_set_policy(struct sluice *s,
+                      const char *policy);
+
+// Writes the algorithm and its parameters, as sluice_set_policy() reads them, into `text`; SLUICE_ERR_INVALID if it does
+// not fit.
+int sluice_get_policy(struct sluice *s,
+                      char *text,
+                      size_t size);
+
+// Fills counters: SLUICE_TOTAL or SLUICE_LAST_WINDOW. `out->struct_size` must be set.
+int sluice_stats(struct sluice *s, int which, struct sluice_counters *out);
+
+// Fills the counters of applications, most bytes first. `*count`: in, the room in `out`; out, how many there are, which
+// may be more than there was room for.
+int sluice_app_stats(struct sluice *s,
+                     int which,
+                     struct sluice_app *out,
+                     size_t *count);
+
+// Accepts no more requests, and waits until those accepted have been dispatched and completed. What is still queued after
+// `timeout_ns` fails: its `cancelled` is called with ETIMEDOUT, and the result is SLUICE_ERR_TIMEOUT. With 0, whatever is
+// queued fails at once with ECANCELED. Requests in flight can be completed afterwards.
+int sluice_shutdown(struct sluice *s,
+                    uint64_t timeout_ns);
+
+// Shuts down as sluice_shutdown(s, 0) if that was not done, waits for calls that are under way on other threads, and
+// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED.
+int sluice_destroy(struct sluice *s);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SLUICE_H */

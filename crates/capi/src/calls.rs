@@ -1,0 +1,325 @@
+//! The functions.
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use sluice_core::{Counters, Histogram, Op, policy};
+
+use crate::handle::{not_in_callback, sluice};
+use crate::instance::Instance;
+use crate::options;
+use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
+use crate::types::{
+    SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, sluice_app, sluice_completion, sluice_counters, sluice_options,
+    sluice_request, write,
+};
+
+/// The version of the library: major * 1,000,000 + minor * 1,000 + patch.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or(0);
+    part(env!("CARGO_PKG_VERSION_MAJOR")) * 1_000_000
+        + part(env!("CARGO_PKG_VERSION_MINOR")) * 1_000
+        + part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+/// A few words about a code. Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_strerror(code: c_int) -> *const c_char {
+    describe(code).as_ptr()
+}
+
+/// A sentence about the last call on this thread that failed; valid until the next one that does. Never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_last_error() -> *const c_char {
+    last()
+}
+
+/// The name of an algorithm, counted from 0; NULL beyond the last.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_policy_name(index: usize) -> *const c_char {
+    // The table's names have no end mark, so each has a copy here, made once.
+    static NAMES: std::sync::OnceLock<Vec<std::ffi::CString>> = std::sync::OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        policy::table().iter().map(|info| std::ffi::CString::new(info.name).unwrap_or_default()).collect()
+    });
+    names.get(index).map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// Creates a scheduler and starts its thread. `*out` is NULL on failure.
+///
+/// # Safety
+/// `options` and `out` point to such structs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_create(options: *const sluice_options, out: *mut *mut sluice) -> c_int {
+    answer(|| {
+        if out.is_null() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"there is no place for the result: out is NULL"));
+        }
+        // SAFETY: by the contract.
+        unsafe { out.write(std::ptr::null_mut()) };
+        // SAFETY: by the contract.
+        let options = unsafe { read(options)? };
+        // SAFETY: by the contract.
+        let config = unsafe { options::settings(&options)? };
+        let handle = sluice::create(|handle| Instance::start(config, &options, handle))?;
+        // SAFETY: by the contract.
+        unsafe { out.write(handle) };
+        Ok(())
+    })
+}
+
+/// Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
+/// number to cancel the request by; that costs a little more, and is not allowed in a callback.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `request` points to such a struct, `id` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_submit(s: *mut sluice, request: *const sluice_request, id: *mut u64) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let (call, request) = unsafe { (sluice::enter(s)?, read(request)?.checked()?) };
+        if id.is_null() {
+            return call.instance().submit(request);
+        }
+        let number = call.instance().submit_numbered(request)?;
+        // SAFETY: by the contract.
+        unsafe { id.write(number) };
+        Ok(())
+    })
+}
+
+/// As sluice_submit() without a number, but waits while the queue is full.
+///
+/// # Safety
+/// See `sluice_submit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_submit_wait(s: *mut sluice, request: *const sluice_request) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let (call, request) = unsafe { (sluice::enter(s)?, read(request)?.checked()?) };
+        call.instance().submit_wait(request)
+    })
+}
+
+/// Reports that a dispatched request ended: bytes moved, and 0 or an errno. From any thread, also inside the callback. May
+/// dispatch, and run callbacks, on this thread.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_complete(s: *mut sluice, id: u64, bytes: u32, error: c_int) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        call.instance().complete(&sluice_completion { id, bytes, error })
+    })
+}
+
+/// Reports several ends. All that can be are reported; if any is refused, the code is that of the first such.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `done` points to `count` structs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_complete_all(s: *mut sluice, done: *const sluice_completion, count: usize) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        if count == 0 {
+            return Ok(());
+        }
+        if done.is_null() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"the list of completions is NULL"));
+        }
+        // SAFETY: by the contract.
+        let done = unsafe { std::slice::from_raw_parts(done, count) };
+        done.iter().map(|done| call.instance().complete(done)).fold(Ok(()), Result::and)
+    })
+}
+
+/// Takes back a request that was not dispatched yet; its callbacks are not called then.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_cancel(s: *mut sluice, id: u64) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        call.instance().cancel(id)
+    })
+}
+
+/// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `policy` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_set_policy(s: *mut sluice, policy: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        if policy.is_null() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"the policy is NULL"));
+        }
+        // SAFETY: by the contract.
+        call.instance().set_policy(&unsafe { options::policy(policy)? })
+    })
+}
+
+/// Writes the algorithm and its parameters, as sluice_set_policy() reads them, into `text`; SLUICE_ERR_INVALID if it does
+/// not fit.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `text` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_get_policy(s: *mut sluice, text: *mut c_char, size: usize) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        let policy = call.instance().policy();
+        let mut line = policy.name().to_owned();
+        for (key, value) in policy.describe() {
+            line.push_str(&format!(" {key}={value}"));
+        }
+        if text.is_null() || size <= line.len() {
+            return Err(Failure::made(SLUICE_ERR_INVALID, format!("{} bytes are needed", line.len() + 1)));
+        }
+        // SAFETY: it has room for the line and the end mark.
+        unsafe {
+            std::ptr::copy_nonoverlapping(line.as_ptr().cast(), text, line.len());
+            text.add(line.len()).write(0);
+        }
+        Ok(())
+    })
+}
+
+fn percentiles(of: &Histogram) -> (u64, u64, u64) {
+    (of.percentile_ns(50.0), of.percentile_ns(99.0), of.max_ns())
+}
+
+fn counters(instance: &Instance, which: c_int) -> Result<(Counters, u32, u32), Failure> {
+    let snapshot = instance.snapshot()?;
+    let counters = match which {
+        SLUICE_TOTAL => snapshot.total.total(),
+        SLUICE_LAST_WINDOW => snapshot.total.last_window().clone(),
+        _ => return Err(Failure::new(SLUICE_ERR_INVALID, c"which must be SLUICE_TOTAL or SLUICE_LAST_WINDOW")),
+    };
+    let sum = |of: fn(&sluice_runtime::ShardSnapshot) -> u32| snapshot.shards.iter().map(of).sum();
+    Ok((counters, sum(|shard| shard.queued), sum(|shard| shard.in_flight)))
+}
+
+/// Fills counters: SLUICE_TOTAL or SLUICE_LAST_WINDOW. `out->struct_size` must be set.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `out` points to such a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_stats(s: *mut sluice, which: c_int, out: *mut sluice_counters) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        let (counters, queued, in_flight) = counters(call.instance(), which)?;
+        let both =
+            |of: fn(&sluice_core::OpCounts) -> u64| [Op::Read, Op::Write].map(|op| of(&counters.ops[op.index()]));
+        let (wait_p50_ns, wait_p99_ns, wait_max_ns) = percentiles(&counters.wait);
+        let (service_p50_ns, service_p99_ns, service_max_ns) = percentiles(&counters.service);
+        let value = sluice_counters {
+            struct_size: 0,
+            batch_requests_max: counters.batch_requests_max,
+            span_ns: counters.len_ns,
+            submitted: both(|op| op.submitted),
+            completed: both(|op| op.completed),
+            errors: both(|op| op.errors),
+            bytes: both(|op| op.bytes),
+            batches: counters.batches,
+            batched_requests: counters.batched_requests,
+            cancelled: counters.cancelled,
+            blocked: counters.blocked,
+            expired: counters.expired,
+            stale: call.instance().stale(),
+            queued,
+            in_flight,
+            wait_p50_ns,
+            wait_p99_ns,
+            wait_max_ns,
+            service_p50_ns,
+            service_p99_ns,
+            service_max_ns,
+        };
+        // SAFETY: by the contract.
+        unsafe { write(out, value) }
+    })
+}
+
+/// Fills the counters of applications, most bytes first. `*count`: in, the room in `out`; out, how many there are, which
+/// may be more than there was room for.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `out` has room for `*count` structs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_app_stats(
+    s: *mut sluice,
+    which: c_int,
+    out: *mut sluice_app,
+    count: *mut usize,
+) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        let Some(count) = (unsafe { count.as_mut() }) else {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"count is NULL"));
+        };
+        if out.is_null() && *count > 0 {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"out is NULL although count says there is room"));
+        }
+        let (mut counters, ..) = counters(call.instance(), which)?;
+        counters.apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
+        for (at, app) in counters.apps.iter().take(*count).enumerate() {
+            let (latency_p50_ns, latency_p99_ns, latency_max_ns) = percentiles(&app.latency);
+            let value = sluice_app {
+                app: app.app.map_or(u64::MAX, |app| app.0.into()),
+                completed: app.completed,
+                bytes: app.bytes,
+                latency_p50_ns,
+                latency_p99_ns,
+                latency_max_ns,
+            };
+            // SAFETY: by the contract, as `at` is below the room given.
+            unsafe { out.add(at).write(value) };
+        }
+        *count = counters.apps.len();
+        Ok(())
+    })
+}
+
+/// Accepts no more requests, and waits until those accepted have been dispatched and completed. What is still queued after
+/// `timeout_ns` fails: its `cancelled` is called with ETIMEDOUT, and the result is SLUICE_ERR_TIMEOUT. With 0, whatever is
+/// queued fails at once with ECANCELED. Requests in flight can be completed afterwards.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_shutdown(s: *mut sluice, timeout_ns: u64) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        call.instance().shutdown(Duration::from_nanos(timeout_ns), libc::ECANCELED)
+    })
+}
+
+/// Shuts down as sluice_shutdown(s, 0) if that was not done, waits for calls that are under way on other threads, and
+/// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_destroy(s: *mut sluice) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        not_in_callback()?;
+        call.instance().shutdown(Duration::ZERO, libc::ECANCELED)?;
+        sluice::destroy(call)
+    })
+}

@@ -1,0 +1,21 @@
+//! `libsluice`: the engine and its driver behind C functions. `include/sluice.h` is generated from here.
+//!
+//! * [`calls`]: the functions, each a thin translation. Nothing unwinds out of them.
+//! * [`handle`]: what makes a late, repeated or forked call an error code rather than undefined behaviour.
+//! * [`instance`]: a runtime whose executor is the host's callbacks.
+//! * [`types`]: the structs, versioned by their size.
+//! * [`status`]: codes and messages.
+
+#![allow(non_camel_case_types, reason = "the names are C's")]
+
+mod calls;
+mod handle;
+mod instance;
+mod options;
+mod status;
+mod types;
+
+pub use calls::*;
+pub use handle::sluice;
+pub use status::*;
+pub use types::*;
