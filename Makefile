@@ -21,10 +21,11 @@ setup: ## Install what building and mounting need (as root), or say what to inst
 setup-tests: ## The same, and the programs that the tests run
 	@scripts/setup.sh tests
 
-build: setup ## Build the sluice command, optimised
-	$(CARGO) build --release --locked -p sluice-cli
+build: setup ## Build the sluice command and the libraries for C, optimised
+	$(CARGO) build --release --locked -p sluice-cli -p sluice-capi -p sluice-agios
 
-run: build ## Set up, build, run the demo: algorithms against each other on a mounted volume of emulated disks
+run: setup ## Set up, build, run the demo: algorithms against each other on a mounted volume of emulated disks
+	$(CARGO) build --release --locked -p sluice-cli
 	$(TARGET)/release/sluice demo
 
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
@@ -52,10 +53,49 @@ bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice bench emulation
 	$(TARGET)/release/sluice bench fuse
 
+bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C (a minute)
+	$(CC) $(BENCH_FLAGS) -I crates/capi/include bench/capi/bench.c -o $(TARGET)/release/bench-capi -L $(TARGET)/release -lsluice
+	$(CC) $(BENCH_FLAGS) -I crates/agios/include bench/capi/agios.c -o $(TARGET)/release/bench-agios -L $(TARGET)/release -lagios
+	ln -sf libsluice.so $(TARGET)/release/libsluice.so.$(SOVERSION)
+	ln -sf libagios.so $(TARGET)/release/libagios.so.$(SOVERSION)
+	$(TARGET)/release/bench-capi
+	$(TARGET)/release/bench-agios
+
+BENCH_FLAGS := -O2 -std=gnu11 -Wall -Wextra -Wpedantic -Werror -pthread -Wl,-rpath,'$$ORIGIN'
 PREFIX ?= /usr/local
-install: build ## Install the sluice command below PREFIX
-	install -D -m 755 $(TARGET)/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
-	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluice/sluice.example.toml
+LIBDIR ?= $(PREFIX)/lib
+# Where the built command and libraries are.
+BUILT ?= $(TARGET)/release
+# Of the interface of the libraries. A change that breaks programs raises it, here and in the build.rs of both.
+SOVERSION := 0
+VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
+FILL := sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(PREFIX)/include|; s|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|'
+
+.PHONY: bench-capi install-only install-libraries deb
+install: build install-only ## Install the command, the libraries and the headers below PREFIX (/usr/local)
+
+install-only: install-libraries
+	install -D -m 755 $(BUILT)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	strip --strip-debug $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluicegate/sluice.example.toml
+
+install-libraries:
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(PREFIX)/include
+	install -m 644 crates/capi/include/sluice.h crates/agios/include/agios.h examples/cpp/sluice.hpp $(DESTDIR)$(PREFIX)/include
+	for name in sluice agios; do \
+	  install -m 644 $(BUILT)/lib$$name.so $(DESTDIR)$(LIBDIR)/lib$$name.so.$(VERSION) && \
+	  install -m 644 $(BUILT)/lib$$name.a $(DESTDIR)$(LIBDIR) && \
+	  strip --strip-debug $(DESTDIR)$(LIBDIR)/lib$$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$name.a && \
+	  ln -sf lib$$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$name.so.$(SOVERSION) && \
+	  ln -sf lib$$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/lib$$name.so && \
+	  $(FILL) packaging/$$name.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/$$name.pc || exit 1; \
+	done
+	for file in sluiceConfig.cmake sluiceConfigVersion.cmake; do \
+	  $(FILL) packaging/$$file.in > $(DESTDIR)$(LIBDIR)/cmake/sluice/$$file || exit 1; \
+	done
+
+deb: build ## Build a Debian package, target/sluicegate_VERSION_ARCH.deb
+	BUILT=$(abspath $(BUILT)) packaging/deb.sh
 
 clean: ## Remove what was built
 	$(CARGO) clean

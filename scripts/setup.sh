@@ -65,6 +65,10 @@ if [ "${1:-}" = tests ]; then
     need python3 python3
     need setpriv util-linux
     need cmp diffutils
+    need g++ g++
+    need pkg-config pkg-config
+    need cmake cmake
+    need valgrind valgrind
 fi
 if ! has_rust && may_install; then
     need curl curl

@@ -3,8 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn libraries() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+/// The library, by both the names that programs look for.
+fn libraries(dir: &Path) -> PathBuf {
+    let (lib, built) = (dir.join("lib"), std::env::current_exe().unwrap());
+    if std::fs::create_dir(&lib).is_ok() {
+        ["libagios.so", "libagios.so.0"]
+            .iter()
+            .for_each(|name| std::os::unix::fs::symlink(built.with_file_name("libagios.so"), lib.join(name)).unwrap());
+    }
+    lib
 }
 
 fn room() -> &'static Path {
@@ -16,8 +23,8 @@ fn build(dir: &Path, source: &str) -> PathBuf {
     let mut command = Command::new("gcc");
     command.args(["-g", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
     command.arg(room().join("include")).arg(room().join("tests/c").join(source)).arg("-o").arg(&program);
-    command.arg("-L").arg(libraries()).args(["-lagios", "-pthread"]);
-    command.arg(format!("-Wl,-rpath,{}", libraries().display()));
+    command.arg("-L").arg(libraries(dir)).args(["-lagios", "-pthread"]);
+    command.arg(format!("-Wl,-rpath,{}", libraries(dir).display()));
     succeed(&mut command);
     program
 }

@@ -11,9 +11,20 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Where Cargo has put the library.
-fn libraries() -> PathBuf {
+/// Where Cargo has put the libraries.
+fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// The library, there also by the name that programs look for.
+fn libraries(dir: &Path) -> PathBuf {
+    let lib = dir.join("lib");
+    if std::fs::create_dir(&lib).is_ok() {
+        ["libsluice.so", "libsluice.so.0"]
+            .iter()
+            .for_each(|name| std::os::unix::fs::symlink(built().join("libsluice.so"), lib.join(name)).unwrap());
+    }
+    lib
 }
 
 fn room() -> &'static Path {
@@ -51,8 +62,8 @@ fn build(dir: &Path, compiler: &str, source: &Path, extra: &[&str]) -> PathBuf {
     command.args(["-g", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]).args(extra);
     command.arg(if compiler == "g++" { "-std=c++17" } else { "-std=gnu11" });
     command.arg("-I").arg(room().join("include")).arg(source).arg("-o").arg(&program);
-    command.arg("-L").arg(libraries()).arg("-lsluice").arg("-pthread");
-    command.arg(format!("-Wl,-rpath,{}", libraries().display()));
+    command.arg("-L").arg(libraries(dir)).arg("-lsluice").arg("-pthread");
+    command.arg(format!("-Wl,-rpath,{}", libraries(dir).display()));
     run(command);
     program
 }
@@ -77,7 +88,7 @@ fn both_compilers_take_the_header_alone() {
 #[test]
 fn the_library_exports_the_list_and_no_more() {
     let mut nm = Command::new("nm");
-    nm.args(["-D", "--defined-only", "--format=posix"]).arg(libraries().join("libsluice.so"));
+    nm.args(["-D", "--defined-only", "--format=posix"]).arg(built().join("libsluice.so"));
     let output = run(nm);
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();

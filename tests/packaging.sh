@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs the libraries below a new prefix and builds programs outside the source tree against them: with pkg-config and
+# with CMake, linked dynamically and statically; then builds the Debian package and looks into it.
+#   tests/packaging.sh DIRECTORY-WITH-BUILT-FILES
+set -euo pipefail
+built=$(realpath "$1")
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+make --no-print-directory -s install-only BUILT="$built" PREFIX="$prefix"
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+cp examples/cpp/interleaved.cpp crates/agios/tests/c/program.c "$work"
+cd "$work"
+head -c 1000000 /dev/zero > file
+
+g++ -std=c++17 interleaved.cpp $(pkg-config --cflags --libs sluice) -pthread -o dynamic
+LD_LIBRARY_PATH=$prefix/lib ./dynamic file
+g++ -std=c++17 interleaved.cpp -I "$prefix/include" "$prefix/lib/libsluice.a" -pthread -ldl -lm -o static
+./static file
+gcc -std=gnu11 program.c $(pkg-config --cflags --libs agios) -pthread -o agios
+LD_LIBRARY_PATH=$prefix/lib ./agios "" 2 100 3
+
+mkdir cmake
+cat > cmake/CMakeLists.txt << 'END'
+cmake_minimum_required(VERSION 3.10)
+project(outside CXX)
+find_package(sluice 0.1 REQUIRED)
+find_package(Threads REQUIRED)
+add_executable(outside ../interleaved.cpp)
+target_compile_features(outside PRIVATE cxx_std_17)
+target_link_libraries(outside sluice::sluice Threads::Threads)
+END
+cmake -S cmake -B cmake/build -DCMAKE_PREFIX_PATH="$prefix" > cmake.log || { cat cmake.log; exit 1; }
+cmake --build cmake/build > cmake.log || { cat cmake.log; exit 1; }
+cmake/build/outside file
+
+cd - > /dev/null
+if command -v dpkg-deb > /dev/null; then
+    BUILT=$built packaging/deb.sh "$work/deb" > /dev/null
+    dpkg-deb --contents "$work"/deb/*.deb > "$work/contents"
+    for file in bin/sluice include/sluice.h include/agios.h pkgconfig/sluice.pc libsluice.so.0 libagios.so.0 sluiceConfig.cmake; do
+        grep -q "$file" "$work/contents" || { echo "the Debian package lacks $file" >&2; exit 1; }
+    done
+fi
+echo "packaging: all well"
