@@ -30,6 +30,7 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
+	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 
 e2e: setup-tests ## Run only the end-to-end tests: programs on mounts of the real command
 	$(CARGO) test --locked -p sluice-cli --test e2e
@@ -66,6 +67,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 # Where the built command and libraries are.
 BUILT ?= $(TARGET)/release
+COMMAND ?= $(BUILT)/sluice
 # Of the interface of the libraries. A change that breaks programs raises it, here and in the build.rs of both.
 SOVERSION := 0
 VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -75,7 +77,7 @@ FILL := sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(P
 install: build install-only ## Install the command, the libraries and the headers below PREFIX (/usr/local)
 
 install-only: install-libraries
-	install -D -m 755 $(BUILT)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/sluice
 	strip --strip-debug $(DESTDIR)$(PREFIX)/bin/sluice
 	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluicegate/sluice.example.toml
 
@@ -95,7 +97,7 @@ install-libraries:
 	done
 
 deb: build ## Build a Debian package, target/sluicegate_VERSION_ARCH.deb
-	BUILT=$(abspath $(BUILT)) packaging/deb.sh
+	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh
 
 clean: ## Remove what was built
 	$(CARGO) clean

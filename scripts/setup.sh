@@ -68,6 +68,7 @@ if [ "${1:-}" = tests ]; then
     need g++ g++
     need pkg-config pkg-config
     need cmake cmake
+    need strip binutils
     need valgrind valgrind
 fi
 if ! has_rust && may_install; then

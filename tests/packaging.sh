@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Installs the libraries below a new prefix and builds programs outside the source tree against them: with pkg-config and
 # with CMake, linked dynamically and statically; then builds the Debian package and looks into it.
-#   tests/packaging.sh DIRECTORY-WITH-BUILT-FILES
+#   tests/packaging.sh DIRECTORY-WITH-LIBRARIES [COMMAND]
 set -euo pipefail
-built=$(realpath "$1")
+BUILT=$(realpath "$1")
+COMMAND=$(realpath "${2:-$BUILT/sluice}")
+export BUILT COMMAND
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
-make --no-print-directory -s install-only BUILT="$built" PREFIX="$prefix"
+make --no-print-directory -s install-only PREFIX="$prefix"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 cp examples/cpp/interleaved.cpp crates/agios/tests/c/program.c "$work"
 cd "$work"
@@ -19,7 +21,7 @@ LD_LIBRARY_PATH=$prefix/lib ./dynamic file
 g++ -std=c++17 interleaved.cpp -I "$prefix/include" "$prefix/lib/libsluice.a" -pthread -ldl -lm -o static
 ./static file
 gcc -std=gnu11 program.c $(pkg-config --cflags --libs agios) -pthread -o agios
-LD_LIBRARY_PATH=$prefix/lib ./agios "" 2 100 3
+LD_LIBRARY_PATH=$prefix/lib ./agios "" 2 100 3 2> agios.log || { cat agios.log; exit 1; }
 
 mkdir cmake
 cat > cmake/CMakeLists.txt << 'END'
@@ -37,7 +39,7 @@ cmake/build/outside file
 
 cd - > /dev/null
 if command -v dpkg-deb > /dev/null; then
-    BUILT=$built packaging/deb.sh "$work/deb" > /dev/null
+    packaging/deb.sh "$work/deb" > /dev/null
     dpkg-deb --contents "$work"/deb/*.deb > "$work/contents"
     for file in bin/sluice include/sluice.h include/agios.h pkgconfig/sluice.pc libsluice.so.0 libagios.so.0 sluiceConfig.cmake; do
         grep -q "$file" "$work/contents" || { echo "the Debian package lacks $file" >&2; exit 1; }
