@@ -196,3 +196,15 @@ fn predictions_come_from_recorded_runs() {
     assert_eq!(with.digest, outcome(TEXT, &settings).digest);
     assert_eq!(outcome(TEXT, &settings[..1]).predictions, None);
 }
+
+#[test]
+fn the_guide_has_every_key_and_benchmark() {
+    let guide = include_str!("../../../docs/simulator.md");
+    for key in sluice_sim::scenario::keys() {
+        let row = format!("| `{}` | {} | {} |", key.path, key.value.replace('|', "\\|"), key.help.replace('|', "\\|"));
+        assert!(guide.contains(&row), "docs/simulator.md lacks: {row}");
+    }
+    for benchmark in sluice_sim::workload::benchmarks() {
+        assert!(guide.contains(&format!("| `{}` | {} |", benchmark.name, benchmark.help)), "{}", benchmark.name);
+    }
+}

@@ -43,10 +43,13 @@ pub(crate) struct Args {
     /// How unpunctual simulated processes are.
     #[arg(long, default_value = "20us")]
     jitter: String,
+    /// Each run is repeated so often, with other seeds, for real and simulated; medians count.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=101))]
+    repetitions: u64,
     /// Only this many situations.
     #[arg(long, default_value_t = SITUATIONS.len(), hide_default_value = true)]
     situations: usize,
-    /// For the disks' phases and random requests.
+    /// First seed, for the disks' phases and random requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -106,23 +109,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let chosen = &SITUATIONS[..args.situations.min(SITUATIONS.len())];
-    let progress = ProgressBar::new((chosen.len() * POLICIES.len()) as u64);
+    let progress = ProgressBar::new((chosen.len() * POLICIES.len()) as u64 * args.repetitions);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} real runs, {eta} left  {msg}")?);
     let mut situations = Vec::new();
     for &(name, application) in chosen {
         progress.set_message(name);
         let mut cells = Vec::new();
         for policy in POLICIES {
-            let scenario = scenario(&args, application, policy)?;
-            let real_s = for_real(&scenario).with_context(|| format!("{name} under {policy}"))?;
-            let outcome = simulate(&scenario, Options::default(), &stop);
-            if stop.load(Ordering::Relaxed) {
-                progress.finish_and_clear();
-                return Ok(ExitCode::from(130));
+            let (mut real, mut simulated) = (Vec::new(), Vec::new());
+            for seed in args.seed..args.seed + args.repetitions {
+                let scenario = scenario(&args, seed, application, policy)?;
+                real.push(for_real(&scenario).with_context(|| format!("{name} under {policy}"))?);
+                let outcome = simulate(&scenario, Options::default(), &stop);
+                if stop.load(Ordering::Relaxed) {
+                    progress.finish_and_clear();
+                    return Ok(ExitCode::from(130));
+                }
+                simulated.push(outcome?.makespan_ns as f64 * 1e-9);
+                progress.inc(1);
             }
-            let simulated_s = outcome?.makespan_ns as f64 * 1e-9;
+            let (real_s, simulated_s) = (median(&mut real), median(&mut simulated));
             cells.push(Cell { policy, real_s, simulated_s, error: simulated_s / real_s - 1.0 });
-            progress.inc(1);
         }
         situations.push(compare(name, cells));
     }
@@ -136,12 +143,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// The situation without a network.
-fn scenario(args: &Args, application: &str, policy: &str) -> anyhow::Result<Scenario> {
+fn scenario(args: &Args, seed: u64, application: &str, policy: &str) -> anyhow::Result<Scenario> {
     let mut settings: Vec<Setting> = vec![
         ("servers.device".to_owned(), args.device.clone()),
         ("servers.policy".to_owned(), policy.to_owned()),
-        ("seed".to_owned(), args.seed.to_string()),
+        ("seed".to_owned(), seed.to_string()),
         ("clients.jitter".to_owned(), args.jitter.clone()),
     ];
     if policy != POLICIES[0] {
