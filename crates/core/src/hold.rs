@@ -2,8 +2,8 @@
 //! (Boito 2015, 4.4: one wait for each batch, other queues are served meanwhile).
 //!
 //! The policy has picked a held batch and considers it gone, so every aggregating policy profits without knowing of
-//! predictions. What arrives next to a held batch joins it. A batch goes when all that was expected is there, or its time
-//! is over.
+//! predictions. What arrives of the expected range joins the held batch, next to it or not, for parts come in any order. A
+//! batch goes when all that was expected is there, or its time is over; where parts are missing then, as several.
 
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
@@ -78,15 +78,49 @@ pub(crate) struct Hold {
     chosen: Chosen,
     expected: Expected,
     since: Time,
+    /// In offset order; no two overlap.
+    parts: Vec<Part>,
+    /// Their bytes.
+    bytes: u64,
+    /// Its time is over, and some parts may be gone.
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    slot: Slot,
     offset: u64,
     end: u64,
-    /// In offset order.
-    pub(crate) parts: Vec<Slot>,
 }
 
 impl Hold {
     fn is_complete(&self) -> bool {
-        self.offset <= self.expected.offset && self.end >= self.expected.end
+        self.bytes >= self.expected.end - self.expected.offset
+    }
+
+    /// Where a request of this range would be among the parts, if it was expected and overlaps none of them.
+    fn place(&self, (offset, end): (u64, u64), requests_max: u32) -> Option<usize> {
+        let expected = offset >= self.expected.offset && end <= self.expected.end && offset < end;
+        if !expected || self.over || self.parts.len() >= PARTS_MAX.min(requests_max as usize) {
+            return None;
+        }
+        let at = self.parts.partition_point(|part| part.offset < offset);
+        let before = at == 0 || self.parts[at - 1].end <= offset;
+        let behind = self.parts.get(at).is_none_or(|part| end <= part.offset);
+        (before && behind).then_some(at)
+    }
+
+    /// How many of the first parts follow each other, within these bounds.
+    fn run(&self, bytes_max: u64, requests_max: u32) -> usize {
+        let (mut count, mut bytes) = (1, self.parts[0].end - self.parts[0].offset);
+        for pair in self.parts.windows(2) {
+            bytes += pair[1].end - pair[1].offset;
+            if pair[0].end != pair[1].offset || bytes > bytes_max || count >= requests_max as usize {
+                break;
+            }
+            count += 1;
+        }
+        count
     }
 }
 
@@ -112,9 +146,9 @@ impl Holds {
             chosen: Chosen { file: FileId(0), op: Op::Read, offset: 0, end: 0, earliest: Time::ZERO },
             expected: Expected { offset: 0, end: 0, until: Time::ZERO },
             since: Time::ZERO,
-            offset: 0,
-            end: 0,
             parts: Vec::with_capacity(PARTS_MAX),
+            bytes: 0,
+            over: false,
         };
         Holds {
             holds: (0..HOLDS_MAX).map(|_| blank()).collect(),
@@ -138,57 +172,42 @@ impl Holds {
         !self.free.is_empty() && self.of_queue[queue.0 as usize] == NO_HOLD && (parts as usize) < PARTS_MAX
     }
 
-    pub(crate) fn hold(&mut self, now: Time, queue: QueueId, chosen: Chosen, expected: Expected, run: &[Slot]) {
+    /// Holds a batch, without its parts yet: they [join](Holds::join).
+    pub(crate) fn hold(&mut self, now: Time, queue: QueueId, chosen: Chosen, expected: Expected) {
         let number = self.free.pop().expect("there is room for a hold");
         self.of_queue[queue.0 as usize] = number;
         self.busy_at_start[usize::from(number)] = self.busy_until(now);
         let hold = &mut self.holds[usize::from(number)];
         (hold.queue, hold.chosen, hold.expected, hold.since) = (queue, chosen, expected, now);
-        (hold.offset, hold.end) = (chosen.offset, chosen.end);
+        (hold.bytes, hold.over) = (0, false);
         hold.parts.clear();
-        hold.parts.extend_from_slice(run);
-        self.requests += run.len() as u32;
         self.due.set(number.into(), expected.until);
     }
 
-    /// The stretch held of this queue: bytes next to it may join.
-    pub(crate) fn held(&self, queue: QueueId) -> Option<(u64, u64)> {
-        let hold = self.get(queue)?;
-        Some((hold.offset, hold.end))
+    /// The range that is expected for this queue, while it is waited for.
+    pub(crate) fn expected(&self, queue: QueueId) -> Option<(u64, u64)> {
+        let hold = self.get(queue).filter(|hold| !hold.over)?;
+        Some((hold.expected.offset, hold.expected.end))
+    }
+
+    /// Whether a stretch of this queue, of so many requests, could join its held batch. `requests_max`: bound of a batch.
+    pub(crate) fn takes(&self, queue: QueueId, range: (u64, u64), requests: u32, requests_max: u32) -> bool {
+        let room = requests_max.min(PARTS_MAX as u32).saturating_sub(requests - 1);
+        self.get(queue).is_some_and(|hold| hold.place(range, room).is_some())
     }
 
     fn get(&self, queue: QueueId) -> Option<&Hold> {
         self.holds.get(usize::from(self.of_queue[queue.0 as usize]))
     }
 
-    /// Takes a request that begins at the end of the held stretch, or ends at its beginning, if it was expected and
-    /// fits. `bytes_max` and `requests_max`: bounds of a batch.
-    pub(crate) fn join(
-        &mut self,
-        queue: QueueId,
-        slot: Slot,
-        range: (u64, u64),
-        bytes_max: u64,
-        requests_max: u32,
-    ) -> bool {
+    /// Takes a request of the expected range, if there is room. `requests_max`: bound of a batch.
+    pub(crate) fn join(&mut self, queue: QueueId, slot: Slot, range: (u64, u64), requests_max: u32) -> bool {
         let number = self.of_queue[queue.0 as usize];
         let Some(hold) = self.holds.get_mut(usize::from(number)) else { return false };
+        let Some(at) = hold.place(range, requests_max) else { return false };
         let (offset, end) = range;
-        let fits = hold.parts.len() < PARTS_MAX.min(requests_max as usize)
-            && (hold.end - hold.offset).saturating_add(end - offset) <= bytes_max;
-        let expected = offset >= hold.expected.offset && end <= hold.expected.end;
-        if !fits || !expected || offset == end {
-            return false;
-        }
-        if offset == hold.end {
-            hold.parts.push(slot);
-            hold.end = end;
-        } else if end == hold.offset {
-            hold.parts.insert(0, slot);
-            hold.offset = offset;
-        } else {
-            return false;
-        }
+        hold.parts.insert(at, Part { slot, offset, end });
+        hold.bytes += end - offset;
         self.requests += 1;
         if hold.is_complete() {
             self.due.set(number.into(), Time::ZERO);
@@ -210,32 +229,51 @@ impl Holds {
         }
     }
 
-    /// Ends the first hold that is due: its parts into `run`.
-    pub(crate) fn take_due(&mut self, now: Time, run: &mut Vec<Slot>) -> Option<WaitReport> {
+    /// The next batch of the first hold that is due, its parts into `run`. With the first of a hold comes the report.
+    pub(crate) fn take_due(
+        &mut self,
+        now: Time,
+        (bytes_max, requests_max): (u64, u32),
+        run: &mut Vec<Slot>,
+    ) -> Option<Option<WaitReport>> {
         let (_, number) = self.due.peek().filter(|&(at, _)| at <= now)?;
-        Some(self.take(now, number, run))
+        let report = (!self.holds[number as usize].over).then(|| self.report(now, number));
+        let hold = &mut self.holds[number as usize];
+        hold.over = true;
+        let count = hold.run(bytes_max, requests_max);
+        run.clear();
+        run.extend(hold.parts.drain(..count).map(|part| part.slot));
+        self.requests -= count as u32;
+        match hold.parts.is_empty() {
+            true => self.end(number),
+            false => self.due.set(number, Time::ZERO),
+        }
+        Some(report)
     }
 
-    /// Ends the hold of this queue.
-    pub(crate) fn take_queue(&mut self, now: Time, queue: QueueId, run: &mut Vec<Slot>) -> WaitReport {
+    /// Ends the hold of this queue: all its parts into `run`.
+    pub(crate) fn take_queue(&mut self, queue: QueueId, run: &mut Vec<Slot>) {
         let number = self.of_queue[queue.0 as usize];
-        self.take(now, number.into(), run)
+        let hold = &mut self.holds[usize::from(number)];
+        run.clear();
+        run.extend(hold.parts.drain(..).map(|part| part.slot));
+        self.requests -= run.len() as u32;
+        self.end(number.into());
     }
 
-    fn take(&mut self, now: Time, number: u32, run: &mut Vec<Slot>) -> WaitReport {
-        let busy_ns = self.busy_until(now) - self.busy_at_start[number as usize];
+    fn end(&mut self, number: u32) {
         self.due.remove(number);
         self.free.push(number as u8);
+        self.of_queue[self.holds[number as usize].queue.0 as usize] = NO_HOLD;
+    }
+
+    fn report(&self, now: Time, number: u32) -> WaitReport {
         let hold = &self.holds[number as usize];
-        self.of_queue[hold.queue.0 as usize] = NO_HOLD;
-        self.requests -= hold.parts.len() as u32;
-        run.clear();
-        run.extend_from_slice(&hold.parts);
         WaitReport {
             chosen: hold.chosen,
             waited_ns: now.since(hold.since),
-            overlapped_ns: busy_ns,
-            gained: (hold.end - hold.offset) - (hold.chosen.end - hold.chosen.offset),
+            overlapped_ns: self.busy_until(now) - self.busy_at_start[number as usize],
+            gained: hold.bytes - (hold.chosen.end - hold.chosen.offset),
             complete: hold.is_complete(),
         }
     }

@@ -219,6 +219,11 @@ impl Queues {
         (self.offset(slot) == offset).then_some(slot)
     }
 
+    /// The first dispatchable request of a queue that begins at `offset` or behind it. O(log n).
+    pub(crate) fn at_or_after(&self, queue: QueueId, offset: u64) -> Option<Slot> {
+        self.nodes.lower_bound(&self.files.queue(queue).queued, offset)
+    }
+
     /// The next request of the same queue in offset order.
     #[must_use]
     pub fn next(&self, slot: Slot) -> Option<Slot> {

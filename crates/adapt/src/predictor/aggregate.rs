@@ -105,7 +105,9 @@ fn chain(
             let early = whole.first.saturating_sub(candidate.time);
             let late = candidate.time.saturating_sub(whole.last);
             let wait = (early + late) as f64 * (1.0 - alpha);
-            if s1 + s2 > settings.bytes_max || ttp(s1) + ttp(s2) <= ttp(s1 + s2) + wait {
+            let span = whole.last - whole.first + early + late;
+            let fits = s1 + s2 <= settings.bytes_max && span <= settings.span_max_ns;
+            if !fits || ttp(s1) + ttp(s2) <= ttp(s1 + s2) + wait {
                 break;
             }
             whole.end = candidate.end();

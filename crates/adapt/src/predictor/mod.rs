@@ -18,11 +18,15 @@
 //! * Next to 0 a margin of 10 % is nothing: times also agree if they are less than [`Settings::margin_floor_ns`] apart.
 //! * With more than two requests `|AT2 - AT1|` is what the next request adds to the time between the first arrival and the
 //!   last. For two it is the same.
+//! * Where the device always has other requests, `alpha` is 1 and the rule would wait for ever. But a process that waits for
+//!   its request does not go on, and what it would have sent next is missing later. So no aggregation has its arrivals spread
+//!   over more than [`Settings::span_max_ns`].
 //! * The thesis's wait `W = (max AT - min AT) - (now - earliest arrival)` ends too early for the last part as often as not.
 //!   Here it is half as long again; it ends when all is there, at the latest when the last part is beyond its margin by the
 //!   clock of the run. Each aggregation is waited for once in a run.
 //! * The time of a run is followed: when linked requests come late or early by some share of the margin, so are the next
-//!   ones expected.
+//!   ones expected; and when several in a row are where they were expected but all later, or earlier, by about the same. A run
+//!   that predictions make faster would soon not be recognised any more.
 //! * A budget bounds what wrong predictions cost: waits that left the device idle and gained nothing may take 1 % of the
 //!   time, no more.
 
@@ -65,11 +69,20 @@ pub struct Settings {
     pub bytes_max: u64,
     /// Most requests of an aggregation.
     pub requests_max: u32,
+    /// Longest time between the arrivals of an aggregation's first part and its last, in nanoseconds.
+    pub span_max_ns: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { margin: 0.1, margin_floor_ns: 10_000_000, runs_min: 1, bytes_max: 1 << 20, requests_max: 256 }
+        Settings {
+            margin: 0.1,
+            margin_floor_ns: 10_000_000,
+            runs_min: 1,
+            bytes_max: 1 << 20,
+            requests_max: 256,
+            span_max_ns: 25_000_000,
+        }
     }
 }
 

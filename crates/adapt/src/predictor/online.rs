@@ -42,6 +42,8 @@ const CREDIT_MAX_NS: f64 = 2e9;
 /// Half as long again as predicted is waited, and at least so much longer: parts come late as often as early, and a wait ends
 /// when all is there.
 const SLACK_MIN_NS: u64 = 1_000_000;
+/// Unlinked requests in a row that must agree about how late a run is.
+const FOLLOW: u32 = 4;
 /// Weight of the estimate among the observations of alpha: that of so much waiting.
 const ESTIMATE_NS: f64 = 200e6;
 /// By how much alpha must have changed for new aggregations.
@@ -172,6 +174,8 @@ struct Known {
     first: Time,
     /// By how much requests come later than predicted, in nanoseconds; negative: earlier.
     skew: i64,
+    /// By how much the last unlinked ones would have, and how many in a row agree about it.
+    other: (i64, u32),
 }
 
 /// An arrived request that was predicted.
@@ -303,7 +307,7 @@ impl TracePredictor {
     fn begin(&mut self, file: u32, now: Time) -> Known {
         // 0 is never held.
         self.epochs = self.epochs.wrapping_add(1).max(1);
-        Known { file, epoch: self.epochs, first: now, skew: 0 }
+        Known { file, epoch: self.epochs, first: now, skew: 0, other: (0, 0) }
     }
 
     fn find(&self, known: &Known, now: Time, request: &Request) -> Option<usize> {
@@ -319,10 +323,32 @@ impl TracePredictor {
         self.forecast.nearest(range, (request.offset, request.len), 0, |_| self.settings.margin_floor_ns).is_some()
     }
 
+    /// A run that is faster or slower than the ones before: when some requests in a row are where they were expected, but all
+    /// come later, or earlier, by about the same, the clock of the run is set right.
+    fn follow(&mut self, now: Time, request: &Request, known: Known) -> Option<(Known, usize)> {
+        let range = self.forecast.files[known.file as usize].range(request.op);
+        let time = now.since(known.first).saturating_add_signed(-known.skew);
+        let found = self.forecast.nearest(range, (request.offset, request.len), time, |_| u64::MAX)?;
+        let predicted = self.forecast.requests[found].time;
+        let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
+        let agrees = off.abs_diff(known.other.0) <= self.settings.tolerance(predicted);
+        let mut known = known;
+        known.other = (off, if agrees { known.other.1 + 1 } else { 1 });
+        let enough = known.other.1 >= FOLLOW;
+        if enough {
+            (known.skew, known.other) = (off, (0, 0));
+        }
+        self.files.insert(request.file, Some(known));
+        enough.then_some((known, found))
+    }
+
     /// Links a request, in the run of its file or a new one.
     fn link(&mut self, now: Time, request: &Request, known: Known) -> Option<(Known, usize)> {
         if let Some(found) = self.find(&known, now, request) {
             return Some((known, found));
+        }
+        if let Some(followed) = self.follow(now, request, known) {
+            return Some(followed);
         }
         let duration = self.forecast.files[known.file as usize].duration;
         let over = now.since(known.first) > duration.saturating_add(self.settings.tolerance(duration));

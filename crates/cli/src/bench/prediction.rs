@@ -23,7 +23,7 @@ use crate::predict::{Options, Predictions, Source};
 /// Applications.
 const APPS: u64 = 4;
 /// Computing between two requests of a process, without jitter.
-const COMPUTE: Duration = Duration::from_millis(40);
+const COMPUTE: Duration = Duration::from_millis(20);
 const LEN: u64 = 32 << 10;
 /// Of a file-per-process request, which goes to the scheduler in pieces.
 const LARGE: u64 = 256 << 10;
@@ -34,7 +34,7 @@ const USUAL: u32 = 5;
 
 /// Measures what predictions from two earlier runs do, on an emulated disk, with real threads, files and waiting.
 ///
-/// 4 applications of 16 processes compute for about 40 ms, do a request, and so on; with jitter, each time shorter or longer by
+/// 4 applications of 16 processes compute for about 20 ms, do a request, and so on; with jitter, each time shorter or longer by
 /// up to so many percent, differently in each run. Two runs are recorded, then runs with and without prediction from them
 /// alternate. Also: predictions that know none of the files, and such that know them from another program.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=64))]
     processes: u64,
     /// Requests of each process
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=1000))]
     steps: u64,
     /// Pairs of runs in each cell; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]

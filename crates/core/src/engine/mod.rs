@@ -412,7 +412,7 @@ impl Engine {
         let entry = &mut self.queues.entries[slot as usize];
         entry.state = State::Queued;
         entry.since = now;
-        if self.prediction.is_none() || !self.join_held(now, slot) {
+        if self.prediction.is_none() || !self.join_held(slot) {
             self.enter_orders(now, slot);
         }
     }

@@ -40,8 +40,11 @@ impl Engine {
     /// Dispatches a held batch that is complete or has waited long enough.
     pub(super) fn dispatch_held(&mut self, now: Time, batch: &mut Batch) -> bool {
         let Some(prediction) = &mut self.prediction else { return false };
-        let Some(report) = prediction.holds.take_due(now, &mut self.run) else { return false };
-        prediction.predictor.waited(&report);
+        let limits = (self.queues.limits.bytes, self.queues.limits.requests);
+        let Some(report) = prediction.holds.take_due(now, limits, &mut self.run) else { return false };
+        if let Some(report) = report {
+            prediction.predictor.waited(&report);
+        }
         self.start_batch(now, false, batch);
         true
     }
@@ -56,10 +59,36 @@ impl Engine {
     /// waiting for. `deadline`: when the oldest queued request is overdue.
     pub(super) fn hold_back(&mut self, now: Time, first: Slot, parts: u32, deadline: Time) -> bool {
         let queue = self.queues.queue(first);
-        let Some(prediction) = &mut self.prediction else { return false };
-        if !self.in_offset_order || !prediction.holds.has_room(queue, parts) {
+        if self.prediction.is_none() || !self.in_offset_order {
             return false;
         }
+        let Some(chosen) = self.chosen(queue, first, parts) else { return false };
+        let requests_max = self.queues.limits.requests;
+        let Some(prediction) = &mut self.prediction else { return false };
+        if prediction.holds.takes(queue, (chosen.offset, chosen.end), parts, requests_max) {
+            self.join_run(now, first, parts);
+            return true;
+        }
+        if !prediction.holds.has_room(queue, parts) {
+            return false;
+        }
+        let Some(mut expected) = prediction.predictor.expect(now, &chosen) else { return false };
+        let whole = expected.end.saturating_sub(expected.offset);
+        let grows =
+            expected.offset <= chosen.offset && expected.end >= chosen.end && whole > chosen.end - chosen.offset;
+        expected.until = expected.until.min(deadline);
+        // A batch that could not go as one is not worth waiting for.
+        if !grows || expected.until <= now || whole > self.queues.limits.bytes {
+            return false;
+        }
+        prediction.holds.hold(now, queue, chosen, expected);
+        self.join_run(now, first, parts);
+        self.join_queued(now, queue);
+        true
+    }
+
+    /// The run that the policy has picked; `None` if a part of it is empty, which has no place in a range.
+    fn chosen(&self, queue: crate::files::QueueId, first: Slot, parts: u32) -> Option<Chosen> {
         let mut chosen = Chosen {
             file: self.queues.file_id(queue),
             op: queue.op(),
@@ -67,67 +96,61 @@ impl Engine {
             end: self.queues.end(first),
             earliest: self.queues.arrived(first),
         };
-        let mut at = first;
+        let (mut at, mut empty) = (first, self.queues.len(first) == 0);
         for _ in 1..parts {
-            let Some(next) = self.queues.next(at) else { break };
+            let next = self.queues.next(at)?;
+            empty |= self.queues.len(next) == 0;
             chosen.end = self.queues.end(next);
             chosen.earliest = chosen.earliest.min(self.queues.arrived(next));
             at = next;
         }
-        let Some(mut expected) = prediction.predictor.expect(now, &chosen) else { return false };
-        let whole = expected.end.saturating_sub(expected.offset);
-        let grows =
-            expected.offset <= chosen.offset && expected.end >= chosen.end && whole > chosen.end - chosen.offset;
-        expected.until = expected.until.min(deadline);
-        if !grows || expected.until <= now {
-            return false;
-        }
+        (!empty).then_some(chosen)
+    }
+
+    /// A run that the policy has picked joins the held batch of its queue, which has room for it.
+    fn join_run(&mut self, now: Time, first: Slot, parts: u32) {
         self.collect(first, parts);
         self.leave_queue(now, Removal::Picked);
-        for &slot in &self.run {
-            self.queues.entries[slot as usize].state = State::Held;
+        for at in 0..self.run.len() {
+            let joined = self.try_join(self.run[at]);
+            debug_assert!(joined, "there is room for the whole run");
         }
-        if let Some(prediction) = &mut self.prediction {
-            prediction.holds.hold(now, queue, chosen, expected, &self.run);
-        }
-        self.join_neighbours(now, queue);
-        true
     }
 
     /// A request has become eligible: joins a held batch if it is what was waited for.
-    pub(super) fn join_held(&mut self, now: Time, slot: Slot) -> bool {
+    pub(super) fn join_held(&mut self, slot: Slot) -> bool {
         if !self.try_join(slot) {
             return false;
         }
         if self.is_strict() {
             self.queues.enter_busy(slot);
         }
-        self.join_neighbours(now, self.queues.queue(slot));
         true
     }
 
     fn try_join(&mut self, slot: Slot) -> bool {
         let queue = self.queues.queue(slot);
         let range = (self.queues.offset(slot), self.queues.end(slot));
-        let limits = self.queues.limits;
+        let requests_max = self.queues.limits.requests;
         let Some(prediction) = &mut self.prediction else { return false };
-        let joined = prediction.holds.join(queue, slot, range, limits.bytes, limits.requests);
+        let joined = prediction.holds.join(queue, slot, range, requests_max);
         if joined {
             self.queues.entries[slot as usize].state = State::Held;
         }
         joined
     }
 
-    /// What is queued right behind a held batch joins it, too.
-    fn join_neighbours(&mut self, now: Time, queue: crate::files::QueueId) {
-        while self.in_offset_order
-            && let Some((_, end)) = self.prediction.as_ref().and_then(|p| p.holds.held(queue))
-            && let Some(next) = self.queues.starting_at(queue, end)
-            && self.try_join(next)
-        {
-            self.run.clear();
-            self.run.push(next);
-            self.leave_queue(now, Removal::Joined);
+    /// What is queued of the expected range joins the held batch, too.
+    fn join_queued(&mut self, now: Time, queue: crate::files::QueueId) {
+        let Some((offset, end)) = self.prediction.as_ref().and_then(|p| p.holds.expected(queue)) else { return };
+        let mut at = self.queues.at_or_after(queue, offset);
+        while let Some(slot) = at.filter(|&slot| self.queues.offset(slot) < end) {
+            at = self.queues.next(slot);
+            if self.try_join(slot) {
+                self.run.clear();
+                self.run.push(slot);
+                self.leave_queue(now, Removal::Joined);
+            }
         }
     }
 
@@ -135,7 +158,7 @@ impl Engine {
     pub(super) fn cancel_held(&mut self, now: Time, slot: Slot) {
         let queue = self.queues.queue(slot);
         let Some(prediction) = &mut self.prediction else { return };
-        prediction.holds.take_queue(now, queue, &mut self.run);
+        prediction.holds.take_queue(queue, &mut self.run);
         let others = self.run.len();
         for at in 0..others {
             let other = self.run[at];
