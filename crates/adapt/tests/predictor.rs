@@ -462,7 +462,7 @@ fn a_forecast_is_replaced_while_requests_arrive() {
 fn a_run_that_is_slower_is_followed() {
     let run = groups(400, |_| 0);
     let with = Arc::new(forecast(std::slice::from_ref(&run), Settings::default()));
-    // From the tenth second on everything is 3 s late, which no margin covers at first.
+    // From the first second on everything is 3 s late, which no margin covers at first.
     let slower: Vec<Entry> = run
         .iter()
         .map(|entry| Entry { time: entry.time + 3_000 * MS * u64::from(entry.time >= 1_000 * MS), ..*entry })
