@@ -208,3 +208,16 @@ fn the_guide_has_every_key_and_benchmark() {
         assert!(guide.contains(&format!("| `{}` | {} |", benchmark.name, benchmark.help)), "{}", benchmark.name);
     }
 }
+
+#[test]
+fn the_example_in_the_guide_works() {
+    let guide = include_str!("../../../docs/simulator.md");
+    let example = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let plan = plan(example, &[("application.phase.data", "1M")]);
+    assert_eq!(plan.runs.len(), 4);
+    let how = Sweep { seeds: 1, jobs: None, record: true, alone: true };
+    let outcomes = sweep(&plan, how, &RUN, |_| ()).unwrap();
+    let record = outcomes[0][0].record.as_ref().unwrap();
+    let bytes: u64 = record.servers.iter().flatten().map(|bin| bin.bytes).sum();
+    assert_eq!(bytes, plan.runs[0].scenario.bytes());
+}
