@@ -52,6 +52,7 @@ bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice bench engine
 	$(TARGET)/release/sluice bench runtime
 	$(TARGET)/release/sluice bench emulation
+	$(TARGET)/release/sluice bench device
 	$(TARGET)/release/sluice bench fuse
 
 bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C (a minute)

@@ -639,6 +639,50 @@ mod tests {
         assert_eq!(disk.pick(300_000_000, &queue), 0, "too old to be passed over");
     }
 
+    #[test]
+    fn the_write_cache_takes_some_writes_at_once_and_a_flush_writes_them() {
+        let mut disk = disk(5);
+        let write = |i: u64| Command { op: Op::Write, address: i * 100_000_000_000, len: 8192 };
+        let mut now = 0;
+        for i in 0..4 {
+            let service = disk.service(now, write(i));
+            assert!(service.total_ns < 300_000 && service.seek_ns == 0, "{service:?}");
+            now += service.total_ns;
+        }
+        let fifth = disk.service(now, write(2));
+        assert!(fifth.total_ns > 300_000, "waits for room: {fifth:?}");
+        now += fifth.total_ns;
+        let flush = disk.service(now, Command { op: Op::Flush, address: 0, len: 0 }).total_ns;
+        assert!(flush > 4_000_000, "{flush}");
+        now += flush;
+        assert!(disk.service(now, Command { op: Op::Flush, address: 0, len: 0 }).total_ns < 1_000_000, "nothing left");
+    }
+
+    #[test]
+    fn a_quiet_disk_writes_back() {
+        let mut disk = disk(5);
+        let mut now = 0;
+        for i in 0..4u64 {
+            let write = Command { op: Op::Write, address: i * 100_000_000_000, len: 8192 };
+            now += disk.service(now, write).total_ns;
+        }
+        now += 1_000_000_000;
+        assert!(disk.service(now, Command { op: Op::Flush, address: 0, len: 0 }).total_ns < 1_000_000);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_there_also_for_a_stream_that_was_interrupted() {
+        let mut disk = disk(2);
+        let read = |address| Command { op: Op::Read, address, len: 65_536 };
+        let mut now = disk.service(0, read(0)).total_ns;
+        now += disk.service(now, read(65_536)).total_ns;
+        // The host is quiet, the disk reads on; then somebody else reads elsewhere.
+        now += 20_000_000;
+        now += disk.service(now, read(400_000_000_000)).total_ns;
+        let back = disk.service(now, read(131_072));
+        assert!(back.seek_ns == 0 && back.total_ns < 500_000, "{back:?}");
+    }
+
     proptest! {
         #[test]
         fn longer_takes_no_less(seed: u64, address in 0u64..500_000_000_000, a in 0u64..1 << 24, b in 0u64..1 << 24, follow: bool, write: bool) {

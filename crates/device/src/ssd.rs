@@ -14,7 +14,7 @@
 //!   `write_allocation` says to which die: that of the address (small sequential writes then are slower than random ones),
 //!   or all in turn as a log.
 //! * **Garbage collection** in the mean field: not each page's place is simulated, but how much live data the collected
-//!   blocks hold on average. Under uniform random writes with spare space `p` (of the capacity) each page written costs
+//!   blocks hold on average. Under uniform random writes with spare space `p` (of what is written to) each page written costs
 //!   `(1 + p) / 2p` programs (R. Agarwal and M. Marrow, *A closed-form expression for write amplification in NAND flash*,
 //!   GLOBECOM 2010 workshops); writes in runs as long as an erase block on each channel leave nothing alive,
 //!   and in between it is linear. What counts is the mixture of the last `collection_window_mib` written. Copies and erasures
@@ -345,5 +345,75 @@ impl Device for Ssd {
         let distance_bytes = self.at.abs_diff(address);
         self.at = address.saturating_add(len) % self.capacity;
         Service { total_ns: end.saturating_sub(now_ns), distance_bytes, ..Service::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameter::mix;
+
+    const PAGE: u64 = 8192;
+
+    fn drive(name: &str) -> Box<dyn Device> {
+        crate::model(name, 1).unwrap()
+    }
+
+    /// Mean time of so many requests, one after the other, in a file of 1 GB.
+    fn mean_ns(drive: &mut dyn Device, op: Op, len: u64, random: bool) -> f64 {
+        let (begin, requests) = (1 << 50, 20_000);
+        let end = (0..requests).fold(begin, |now, i| {
+            let block = if random { mix(i) } else { i } % ((1 << 30) / len);
+            now + drive.service(now, Command { op, address: block * len, len }).total_ns
+        });
+        (end - begin) as f64 / requests as f64
+    }
+
+    #[test]
+    fn many_random_reads_use_many_dies() {
+        let mut drive = drive("nvme");
+        assert!(drive.lanes() >= 64);
+        let read = |i| Command { op: Op::Read, address: mix(i) % (1 << 30) / PAGE * PAGE, len: PAGE };
+        let one = drive.service(0, read(0)).total_ns;
+        let together = (1..65).map(|i| drive.service(1 << 40, read(i)).total_ns).max().unwrap();
+        assert!(together < one * 6, "64 at once take {together} ns, one {one} ns");
+    }
+
+    #[test]
+    fn a_sequential_stream_finds_what_was_fetched_ahead() {
+        let (sequential, random) = (
+            mean_ns(&mut *drive("ssd-sata"), Op::Read, PAGE, false),
+            mean_ns(&mut *drive("ssd-sata"), Op::Read, PAGE, true),
+        );
+        assert!(random > 1.5 * sequential, "{random} and {sequential}");
+    }
+
+    #[test]
+    fn random_writes_cost_copies_the_more_the_less_spare_space_there_is() {
+        let text = crate::models().iter().find(|model| model.name == "ssd-sata").unwrap().text;
+        let with = |spare: &str| {
+            let text = text.replace("over_provisioning = 0.28", &format!("over_provisioning = {spare}"));
+            let mut drive = crate::parse("x", &text, 1).unwrap();
+            mean_ns(&mut *drive, Op::Write, 16 * PAGE, true)
+        };
+        let (little, much) = (with("0.07"), with("2.0"));
+        assert!(little > 2.0 * much, "{little} and {much}");
+        let sequential = mean_ns(&mut *drive("ssd-sata"), Op::Write, 16 * PAGE, false);
+        assert!(sequential < 1.05 * much, "{sequential} and {much}");
+    }
+
+    #[test]
+    fn where_addresses_choose_the_die_small_sequential_writes_are_slower_than_random_ones() {
+        let (sequential, random) =
+            (mean_ns(&mut *drive("edel"), Op::Write, PAGE, false), mean_ns(&mut *drive("edel"), Op::Write, PAGE, true));
+        assert!(sequential > 1.2 * random, "{sequential} and {random}");
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_is_being_programmed() {
+        let mut drive = drive("ssd-sata");
+        let write = drive.service(0, Command { op: Op::Write, address: 0, len: PAGE }).total_ns;
+        let flush = drive.service(write, Command { op: Op::Flush, address: 0, len: 0 }).total_ns;
+        assert!(write < 900_000 && flush > 800_000, "{write} and {flush}");
     }
 }

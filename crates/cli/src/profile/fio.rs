@@ -12,9 +12,9 @@ use super::{Args, file, meta};
 use crate::output;
 
 /// Pairs of runs for each test and size; fio goes first in every other.
-const PAIRS: usize = 5;
+const PAIRS: usize = 9;
 /// How long a run takes.
-const RUN_NS: u64 = 1_000_000_000;
+const RUN_NS: u64 = 500_000_000;
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 /// How far the two may be apart.
 const BAR: f64 = 0.10;
@@ -25,7 +25,7 @@ const FILE_BYTES: u64 = 512 << 20;
 struct Row {
     test: &'static str,
     size_bytes: u64,
-    /// Nanoseconds for a request, median over the runs.
+    /// Mean nanoseconds for a request, median over the runs.
     sluice_ns: f64,
     fio_ns: f64,
     /// Median over the pairs of one over the other, and the least and largest.
@@ -77,7 +77,8 @@ fn compare(target: &mut file::FileTarget, args: &Args) -> anyhow::Result<Vec<Row
             let mut own = || -> anyhow::Result<f64> {
                 let burst = Burst::for_time(test, size, target.file_bytes(), RUN_NS, seed);
                 let outcome = target.run(&burst).map_err(failed)?;
-                Ok(outcome.elapsed_ns as f64 / outcome.latencies_ns.len().max(1) as f64)
+                let sum: u64 = outcome.latencies_ns.iter().sum();
+                Ok(sum as f64 / outcome.latencies_ns.len().max(1) as f64)
             };
             if pair % 2 == 0 {
                 theirs.push(fio(&named, test, size, seed)?);
@@ -124,9 +125,9 @@ fn fio(file: &Path, test: Test, size: u64, seed: u64) -> anyhow::Result<f64> {
     let begin = text.find('{').context("fio printed no JSON")?;
     let json: serde_json::Value = serde_json::from_str(&text[begin..]).context("fio's JSON is not understood")?;
     let job = &json["jobs"][0][op];
-    let (requests, ms) = (job["total_ios"].as_f64(), job["runtime"].as_f64());
-    match (requests, ms) {
-        (Some(requests), Some(ms)) if requests > 0.0 => Ok(ms * 1e6 / requests),
+    // Of the system call, as the profiler measures it: what fio does in between is not the device's.
+    match job["clat_ns"]["mean"].as_f64() {
+        Some(mean) if mean > 0.0 => Ok(mean),
         _ => bail!("fio did no requests"),
     }
 }

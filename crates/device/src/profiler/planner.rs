@@ -81,6 +81,8 @@ pub struct Planner {
     unsteady: bool,
     /// Where the last sequential burst ended.
     cursor: u64,
+    /// What the last burst measured.
+    last: Option<(Test, u64)>,
     random: u64,
     requests: u64,
     ran_out: bool,
@@ -117,6 +119,7 @@ impl Planner {
             steady_since_ns: 0,
             unsteady: false,
             cursor: 0,
+            last: None,
             random,
             requests: 0,
             ran_out: false,
@@ -234,7 +237,8 @@ impl Planner {
     fn next_of_curve(&mut self, test: usize) -> Option<Burst> {
         self.refine(test);
         let curve = &self.curves[test];
-        let fewest = curve.samples.iter().filter(|s| s.1.bursts < BURSTS_MIN).min_by_key(|s| (s.1.bursts, *s.0));
+        // What was begun goes on, so that its bursts follow each other.
+        let fewest = curve.samples.iter().filter(|s| s.1.bursts < BURSTS_MIN).min_by_key(|s| (s.1.bursts == 0, *s.0));
         let size = match fewest {
             // Every size is measured once, whatever it takes: without that there is no profile.
             Some((size, sample)) if sample.bursts == 0 || self.spent_ns < self.phase_end_ns => *size,
@@ -300,8 +304,10 @@ impl Planner {
                 if burst.test.order == Order::Sequential {
                     self.cursor = burst.offset(requests);
                 }
+                let follows = self.last == Some((burst.test, burst.size_bytes));
+                self.last = Some((burst.test, burst.size_bytes));
                 let sample = self.curves[test].samples.entry(burst.size_bytes).or_default();
-                sample.add(outcome, SKIP);
+                if follows { sample.add_next(outcome, SKIP) } else { sample.add(outcome, SKIP) }
             }
             Phase::Saturation(op) => self.record_throughput(op, burst, outcome),
             Phase::Done => {}

@@ -4,6 +4,12 @@ use super::Outcome;
 
 /// Batches that a burst is divided into.
 const BATCHES: usize = 10;
+/// A burst that is further than this from the one right before it, and further than chance explains, says that the device
+/// had not settled then: a buffer was filling or being used up.
+const SETTLED: f64 = 0.03;
+const SETTLED_ERRORS: f64 = 4.0;
+/// So often bursts may be forgotten for that reason.
+const FORGET_MAX: u32 = 4;
 
 /// Means of batches of requests.
 #[derive(Clone, Debug, Default)]
@@ -12,8 +18,9 @@ pub(super) struct Sample {
     batches: Vec<(f64, f64)>,
     pub(super) bursts: u32,
     pub(super) requests: u64,
-    /// Mean of each burst that counts.
+    /// Mean of each burst.
     bursts_mean: Vec<f64>,
+    forgotten: u32,
     /// Requests that took less than a fifth of the median: something answered in the device's place.
     pub(super) quick: u64,
 }
@@ -39,7 +46,21 @@ pub(super) fn settling(values: &[f64]) -> usize {
 }
 
 impl Sample {
-    /// Takes a burst's requests one at a time. `skip`: so many at least do not count.
+    /// Takes a burst that came right after the one before. If the two do not agree, those before it are forgotten.
+    pub(super) fn add_next(&mut self, outcome: &Outcome, skip: usize) {
+        let mut alone = Sample::default();
+        alone.add(outcome, skip);
+        let gap = (alone.mean() - self.mean()).abs();
+        let chance = SETTLED_ERRORS * alone.error().hypot(self.error());
+        if self.bursts > 0 && self.forgotten < FORGET_MAX && gap > chance.max(SETTLED * alone.mean()) {
+            self.batches.clear();
+            self.bursts = 0;
+            self.forgotten += 1;
+        }
+        self.add(outcome, skip);
+    }
+
+    /// Takes a burst's requests, one at a time. `skip`: so many at least do not count.
     pub(super) fn add(&mut self, outcome: &Outcome, skip: usize) {
         let values: Vec<f64> = outcome.latencies_ns.iter().map(|ns| *ns as f64).collect();
         let values = &values[skip.min(values.len() / 2)..];
@@ -116,6 +137,16 @@ mod tests {
         sample.add(&outcome((0..10).map(|i| 9000 - i * 500).chain(settled).collect()), 0);
         assert!((sample.mean() - 1003.0).abs() < 20.0, "{}", sample.mean());
         assert_eq!(sample.requests, 50);
+    }
+
+    #[test]
+    fn bursts_before_the_device_settled_are_forgotten() {
+        let burst = |ns: u64| outcome((0..50).map(|i| ns + i % 7).collect());
+        let mut sample = Sample::default();
+        for ns in [1000, 2000, 2005, 2000] {
+            sample.add_next(&burst(ns), 0);
+        }
+        assert!((sample.mean() - 2004.0).abs() < 5.0 && sample.bursts == 3, "{}", sample.mean());
     }
 
     #[test]
