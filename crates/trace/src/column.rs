@@ -57,6 +57,9 @@ impl Descriptor {
     }
 }
 
+/// Bytes that are tried before a large column is compressed.
+const SAMPLE: usize = 4096;
+
 fn zigzag(distance: i64) -> u64 {
     ((distance << 1) ^ (distance >> 63)) as u64
 }
@@ -121,8 +124,14 @@ impl Encoder {
             (descriptor.encoding, descriptor.width, descriptor.shift) = (DELTA, delta, delta_shift as u8);
             descriptor.base = first;
         }
-        self.split(descriptor, values);
+        self.split(descriptor, values.clone());
         let start = data.len();
+        if self.is_noise(descriptor.width, values.len())? {
+            data.extend_from_slice(&self.planes);
+            descriptor.stored = self.planes.len() as u32;
+            descriptors.extend_from_slice(&descriptor.to_bytes());
+            return Ok(());
+        }
         data.resize(start + zstd::zstd_safe::compress_bound(self.planes.len()), 0);
         let stored = self.compressor.compress_to_buffer(&self.planes, &mut data[start..])?;
         data.truncate(start + stored);
@@ -133,6 +142,16 @@ impl Encoder {
         descriptor.stored = (data.len() - start) as u32;
         descriptors.extend_from_slice(&descriptor.to_bytes());
         Ok(())
+    }
+
+    /// Whether the lowest bytes, of which a sample is tried, are not to be compressed, and are most of the column: times of
+    /// arrival mostly. Compressing those takes longer than all the rest, for little.
+    fn is_noise(&mut self, width: u8, count: usize) -> io::Result<bool> {
+        if width > 3 || count < SAMPLE {
+            return Ok(false);
+        }
+        let packed = self.compressor.compress(&self.planes[..SAMPLE])?;
+        Ok(packed.len() >= SAMPLE - SAMPLE / 32)
     }
 
     fn split(&mut self, descriptor: Descriptor, values: impl ExactSizeIterator<Item = u64>) {

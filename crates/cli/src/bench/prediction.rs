@@ -34,7 +34,8 @@ const USUAL: u32 = 5;
 
 /// Measures what predictions from two earlier runs do, on an emulated disk, with real threads, files and waiting.
 ///
-/// 4 applications of 16 processes compute for about 20 ms, do a request, and so on; with jitter, each time shorter or longer by
+/// 4 applications of 16 processes work in steps: together the processes of an application begin to compute for about 20 ms,
+/// do a request each, and wait for each other. With jitter, each time shorter or longer by
 /// up to so many percent, differently in each run. Two runs are recorded, then runs with and without prediction from them
 /// alternate. Also: predictions that know none of the files, and such that know them from another program.
 #[derive(clap::Args)]
@@ -367,11 +368,12 @@ impl<'a> Load<'a> {
     fn execute(&self, volume: &Volume<Nobody>, backwards: bool) -> anyhow::Result<Measured> {
         let before = volume.snapshot().runtime.total.total();
         let barrier = Barrier::new((APPS * self.processes) as usize + 1);
+        let together: Vec<Barrier> = (0..APPS).map(|_| Barrier::new(self.processes as usize)).collect();
         let makespan_s = std::thread::scope(|scope| -> anyhow::Result<f64> {
             let processes: Vec<_> = (0..APPS * self.processes)
                 .map(|process| {
-                    let barrier = &barrier;
-                    scope.spawn(move || self.process(volume, process, barrier, backwards))
+                    let (barrier, together) = (&barrier, &together[(process / self.processes) as usize]);
+                    scope.spawn(move || self.process(volume, process, (barrier, together), backwards))
                 })
                 .collect();
             barrier.wait();
@@ -390,19 +392,21 @@ impl<'a> Load<'a> {
         &self,
         volume: &Volume<Nobody>,
         process: u64,
-        barrier: &Barrier,
+        (barrier, together): (&Barrier, &Barrier),
         backwards: bool,
     ) -> std::io::Result<()> {
         let (app, rank) = (process / self.processes, process % self.processes);
         let mut random = (self.seed.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (process << 32 | 0x5EED);
         let len = if self.pattern == Pattern::FilePerProcess { LARGE } else { LEN };
-        let mut data = vec![2; len as usize];
+        let (mut data, mut result) = (vec![2; len as usize], Ok(()));
         barrier.wait();
         for step in 0..self.steps {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
             let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
+            // The processes of an application begin each step together, as time-step programs do.
+            together.wait();
             std::thread::sleep(COMPUTE.mul_f64(1.0 + self.jitter * (2.0 * unit - 1.0)));
             let (step, rank) =
                 if backwards { (self.steps - 1 - step, (rank * 7 + step) % self.processes) } else { (step, rank) };
@@ -411,13 +415,14 @@ impl<'a> Load<'a> {
                 Pattern::Contiguous => (app, rank * self.steps + step),
                 Pattern::FilePerProcess => (app * self.processes + rank, step),
             };
-            let file = &self.files[file as usize];
-            match self.op {
-                Op::Read => volume.read_at(file, AppId(app as u32), block * len, &mut data)?,
-                Op::Write => volume.write_at(file, AppId(app as u32), block * len, &data)?,
-            };
+            let (file, app) = (&self.files[file as usize], AppId(app as u32));
+            // After an error the others still wait for this one in each step.
+            result = result.and_then(|()| match self.op {
+                Op::Read => volume.read_at(file, app, block * len, &mut data).map(drop),
+                Op::Write => volume.write_at(file, app, block * len, &data).map(drop),
+            });
         }
-        Ok(())
+        result
     }
 }
 
@@ -428,7 +433,7 @@ fn print(args: &Args, model: &str, cells: &[Cell]) {
         args.steps, args.in_flight, args.repetitions
     ));
     output::line(format_args!(
-        "{:<8} {:<17} {:<6} {:>6} {:<16} {:>9} {:>9} {:>15} {:>15} {:>7} {:>6}",
+        "{:<8} {:<17} {:<6} {:>6} {:<16} {:>9} {:>9} {:>15} {:>15} {:>7} {:>14}",
         "policy",
         "pattern",
         "op",
@@ -439,13 +444,13 @@ fn print(args: &Args, model: &str, cells: &[Cell]) {
         "makespan",
         "aggregation",
         "linked",
-        "waits"
+        "complete/waits"
     ));
     for cell in cells {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         let [low, high] = cell.makespan_ratio_range.map(percent);
         output::line(format_args!(
-            "{:<8} {:<17} {:<6} {:>5}% {:<16} {:>9.3} {:>9.3} {:>+5.0}% {:>9} {:>4.1}->{:<4.1}{:>+5.0}% {:>6.0}% {:>6}",
+            "{:<8} {:<17} {:<6} {:>5}% {:<16} {:>9.3} {:>9.3} {:>+5.0}% {:>9} {:>4.1}->{:<4.1}{:>+5.0}% {:>6.0}% {:>14}",
             cell.policy,
             cell.pattern.name(),
             cell.op,
@@ -459,7 +464,7 @@ fn print(args: &Args, model: &str, cells: &[Cell]) {
             cell.with.mean_aggregation,
             percent(cell.aggregation_ratio),
             cell.linked_share * 100.0,
-            cell.waits,
+            format!("{}/{}", cell.complete, cell.waits),
         ));
     }
     for op in ["write", "read"] {
