@@ -54,6 +54,8 @@ bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice bench emulation
 	$(TARGET)/release/sluice bench device
 	$(TARGET)/release/sluice bench fuse
+	$(TARGET)/release/sluice bench sim
+	$(TARGET)/release/sluice bench fidelity
 
 bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C (a minute)
 	$(CC) $(BENCH_FLAGS) -I crates/capi/include bench/capi/bench.c -o $(TARGET)/release/bench-capi -L $(TARGET)/release -lsluice

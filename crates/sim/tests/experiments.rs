@@ -117,6 +117,19 @@ fn a_server_that_does_not_come_back_is_waited_for() {
 }
 
 #[test]
+fn memory_follows_what_is_under_way() {
+    let under_way = |data: &str| {
+        let settings = [("servers.policy", "hbrr"), ("application.phase.data", data)];
+        let outcome = outcome(TEXT, &settings);
+        (outcome.under_way_max, outcome.server_requests)
+    };
+    let (short, long) = (under_way("512K"), under_way("8M"));
+    assert!(long.1 > 10 * short.1);
+    // Eight processes with a request each, four with four.
+    assert!(short.0 <= 24 && long.0 <= 24, "{short:?} {long:?}");
+}
+
+#[test]
 fn it_stops_when_told() {
     let stop = AtomicBool::new(true);
     let scenario = &plan(TEXT, &[]).runs[0].scenario;

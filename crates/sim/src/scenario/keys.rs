@@ -124,7 +124,11 @@ static KEYS: &[Key] = &[
         "none, phase or request; none",
         "processes wait for each other after the phase, or before each request",
     ),
-    key("application.phase.trace", "text", "for `trace`: CSV file of process, seconds, op, file, offset, bytes"),
+    key(
+        "application.phase.trace",
+        "text",
+        "for `trace`: a CSV file of process, seconds, op, file, offset, bytes, or a recording (*.slt)",
+    ),
     key(
         "application.phase.timing",
         "think or recorded; think",

@@ -2,12 +2,13 @@
 //!
 //! A CSV file with a header line and the columns `process, seconds, op, file, offset, bytes`: the process's number from 0,
 //! the time since the beginning, `read` or `write`, the file's name, and the byte range. Lines of one process are in order
-//! of time.
+//! of time. Or a trace that `sluice trace` recorded: there, each application is a process.
 
 use std::fmt;
 use std::path::Path;
 
 use sluice_core::Op;
+use sluice_trace::{Columns, Reader};
 
 use super::{Next, Progress};
 
@@ -63,8 +64,35 @@ impl Trace {
     /// # Errors
     /// If the file cannot be read or a line makes no sense.
     pub fn load(path: &Path) -> Result<Trace, TraceError> {
+        if path.extension().is_none_or(|extension| extension != "csv") {
+            let recorded = Reader::open(path).and_then(|mut reader| Trace::recorded(&mut reader));
+            return recorded.map_err(|error| TraceError { line: 0, reason: error.to_string() });
+        }
         let text = std::fs::read_to_string(path).map_err(|error| TraceError { line: 0, reason: error.to_string() })?;
         Trace::parse(&text)
+    }
+
+    /// The same from a recording; its times count from the first request.
+    fn recorded<R: std::io::Read>(reader: &mut Reader<R>) -> Result<Trace, sluice_trace::Error> {
+        let mut trace = Trace::default();
+        let mut apps = std::collections::HashMap::new();
+        let mut block = Columns::default();
+        let mut first = None;
+        while reader.next_block(&mut block)? {
+            for entry in block.iter() {
+                let process = *apps.entry(entry.app).or_insert_with(|| {
+                    trace.processes.push(Vec::new());
+                    trace.processes.len() - 1
+                });
+                let at_ns = entry.time.saturating_sub(*first.get_or_insert(entry.time));
+                let offset = reader.meta().logical_offset(entry.target, entry.offset);
+                let (op, file, bytes) = (entry.op, entry.file, entry.len.into());
+                trace.processes[process].push(TraceOp { at_ns, op, file, offset, bytes });
+            }
+        }
+        trace.files = reader.paths().iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        trace.processes.iter_mut().for_each(|ops| ops.sort_by_key(|op| op.at_ns));
+        Ok(trace)
     }
 
     /// The same from the file's text.
@@ -193,6 +221,23 @@ mod tests {
         }
         assert!(Trace::parse("").unwrap_err().reason.contains(HEADER));
         assert!(Trace::parse(&format!("{HEADER}\n0,2,read,a,0,1\n0,1,read,a,0,1")).is_err());
+    }
+
+    #[test]
+    fn a_recording_is_read_by_application() {
+        let mut writer = sluice_trace::Writer::new(Vec::new(), &sluice_trace::Meta::default()).unwrap();
+        let file = writer.file(b"data").unwrap();
+        for (time, app, offset) in [(100, 7, 0), (150, 3, 8), (300, 7, 16)] {
+            writer.push(sluice_trace::Entry { time, file, app, target: 0, op: Op::Read, offset, len: 8 }).unwrap();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.slt");
+        std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
+        let trace = Trace::load(&path).unwrap();
+        assert_eq!((trace.processes(), trace.files(), trace.bytes()), (2, 1, 24));
+        assert_eq!(trace.processes[0].iter().map(|op| op.at_ns).collect::<Vec<_>>(), [0, 200]);
+        std::fs::write(&path, b"no trace").unwrap();
+        assert!(Trace::load(&path).is_err());
     }
 
     proptest! {
