@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: help setup setup-tests run build test e2e fmt lint doc check bench install clean
+.PHONY: help setup setup-tests run build test tsan e2e fmt lint doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -31,6 +31,11 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+
+tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+	  TSAN_OPTIONS="suppressions=$(abspath crates/capi/tests/tsan.supp)" $(CARGO) test --locked -p sluice-capi \
+	  --test threads --target $(shell uname -m)-unknown-linux-gnu --target-dir $(TARGET)/tsan
 
 e2e: setup-tests ## Run only the end-to-end tests: programs on mounts of the real command
 	$(CARGO) test --locked -p sluice-cli --test e2e
