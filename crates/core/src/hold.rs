@@ -55,6 +55,9 @@ pub struct Expected {
     pub end: u64,
     /// How long to wait for it.
     pub until: Time,
+    /// Bytes of it that have not arrived yet: when so many have joined, the wait is over, although some of the range may
+    /// have gone before. `u64::MAX`: all that is not there.
+    pub missing: u64,
 }
 
 /// How a wait ended.
@@ -82,6 +85,8 @@ pub(crate) struct Hold {
     parts: Vec<Part>,
     /// Their bytes.
     bytes: u64,
+    /// How many there will be when nothing is missing.
+    target: u64,
     /// Its time is over, and some parts may be gone.
     over: bool,
 }
@@ -95,7 +100,7 @@ struct Part {
 
 impl Hold {
     fn is_complete(&self) -> bool {
-        self.bytes >= self.expected.end - self.expected.offset
+        self.bytes >= self.target
     }
 
     /// Where a request of this range would be among the parts, if it was expected and overlaps none of them.
@@ -144,7 +149,8 @@ impl Holds {
         let blank = || Hold {
             queue: QueueId(0),
             chosen: Chosen { file: FileId(0), op: Op::Read, offset: 0, end: 0, earliest: Time::ZERO },
-            expected: Expected { offset: 0, end: 0, until: Time::ZERO },
+            expected: Expected { offset: 0, end: 0, until: Time::ZERO, missing: 0 },
+            target: 0,
             since: Time::ZERO,
             parts: Vec::with_capacity(PARTS_MAX),
             bytes: 0,
@@ -180,8 +186,20 @@ impl Holds {
         let hold = &mut self.holds[usize::from(number)];
         (hold.queue, hold.chosen, hold.expected, hold.since) = (queue, chosen, expected, now);
         (hold.bytes, hold.over) = (0, false);
+        hold.target = expected.end - expected.offset;
         hold.parts.clear();
         self.due.set(number.into(), expected.until);
+    }
+
+    /// All that has arrived is in the held batch of this queue: from now on what was missing counts.
+    pub(crate) fn settle(&mut self, queue: QueueId) {
+        let number = self.of_queue[queue.0 as usize];
+        if let Some(hold) = self.holds.get_mut(usize::from(number)) {
+            hold.target = hold.target.min(hold.bytes.saturating_add(hold.expected.missing));
+            if hold.is_complete() {
+                self.due.set(number.into(), Time::ZERO);
+            }
+        }
     }
 
     /// The range that is expected for this queue, while it is waited for.

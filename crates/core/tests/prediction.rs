@@ -26,7 +26,7 @@ impl Predictor for Arbitrary {
         self.next += 1;
         let (before, behind, wait) = self.answers[self.next % self.answers.len()]?;
         let offset = chosen.offset.saturating_sub(before);
-        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait) })
+        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait), missing: u64::MAX })
     }
 
     fn waited(&mut self, wait: &WaitReport) {
@@ -222,5 +222,31 @@ fn the_others_of_a_cancelled_hold_keep_their_age() {
         driver.now = first.after(MAX_WAIT);
         assert!(driver.dispatch(), "{}: overdue", info.name);
         assert_eq!(driver.batch.parts()[0].id, oldest, "{}: the one that is overdue goes", info.name);
+    }
+}
+
+/// Expects blocks 0 to 3 together, of which only one has not arrived yet.
+#[derive(Debug)]
+struct OneMissing;
+
+impl Predictor for OneMissing {
+    fn submitted(&mut self, _: Time, _: &Request) {}
+
+    fn expect(&mut self, now: Time, _: &Chosen) -> Option<Expected> {
+        Some(Expected { offset: 0, end: 400, until: now.after(20_000), missing: 100 })
+    }
+}
+
+#[test]
+fn a_wait_ends_when_what_was_missing_is_there() {
+    for info in table().iter().filter(|info| info.aggregates) {
+        let mut driver = Driver::new(info.name, vec![None]);
+        driver.engine.set_predictor(Some(Box::new(OneMissing)));
+        let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
+        driver.run(&block(0));
+        assert!(!driver.dispatch(), "{}: it waits", info.name);
+        driver.run(&block(2));
+        assert!(driver.dispatch() && driver.dispatch(), "{}: both go, though apart", info.name);
+        assert_eq!(driver.engine.queued(), 0, "{}", info.name);
     }
 }

@@ -188,6 +188,17 @@ struct Link {
     request: u32,
 }
 
+/// What has come of an aggregation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The last run in which a batch of it was held.
+    held: u32,
+    /// The run that `arrived` is of.
+    epoch: u32,
+    /// Bytes that have arrived.
+    arrived: u64,
+}
+
 /// Holds batches of an engine back for what a [`Forecast`] says is about to arrive.
 pub struct TracePredictor {
     forecast: Arc<Forecast>,
@@ -197,8 +208,8 @@ pub struct TracePredictor {
     /// Of the names, when `files` was right.
     changes: u64,
     aggregations: Aggregations,
-    /// Of each aggregation, the last run in which a batch of it was held.
-    held: Vec<u32>,
+    /// Of each aggregation, what has come of it.
+    progress: Vec<Progress>,
     files: Files,
     epochs: u32,
     links: Box<[Option<Link>]>,
@@ -250,7 +261,7 @@ impl TracePredictor {
             given: Arc::new(Mutex::new((forecast.clone(), alpha))),
         };
         let predictor = TracePredictor {
-            held: vec![0; aggregations.list().len()],
+            progress: vec![Progress::default(); aggregations.list().len()],
             forecast,
             settings,
             ttp,
@@ -271,8 +282,8 @@ impl TracePredictor {
     fn take_over(&mut self) {
         self.shared.fresh.store(false, Ordering::Relaxed);
         let Some((forecast, aggregations)) = self.shared.mailbox.lock().take() else { return };
-        self.held.clear();
-        self.held.resize(aggregations.list().len(), 0);
+        self.progress.clear();
+        self.progress.resize(aggregations.list().len(), Progress::default());
         self.aggregations = aggregations;
         if !Arc::ptr_eq(&forecast, &self.forecast) {
             // Runs under way go on; files that were unknown are asked for anew.
@@ -402,6 +413,13 @@ impl Predictor for TracePredictor {
         let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
         known.skew += (off - known.skew) / 8;
         self.files.insert(request.file, Some(known));
+        if let Some(number) = self.aggregations.of(found) {
+            let progress = &mut self.progress[number as usize];
+            if progress.epoch != known.epoch {
+                (progress.epoch, progress.arrived) = (known.epoch, 0);
+            }
+            progress.arrived += u64::from(request.len);
+        }
         let link = Link {
             file: request.file,
             offset: request.offset,
@@ -421,8 +439,11 @@ impl Predictor for TracePredictor {
         let number = self.aggregations.of(link.request as usize)?;
         let whole = self.aggregations.list()[number as usize];
         let (offset, end) = (whole.offset.min(chosen.offset), whole.end.max(chosen.end));
-        let held = &mut self.held[number as usize];
-        if end - offset > self.settings.bytes_max || *held == known.epoch {
+        let progress = &mut self.progress[number as usize];
+        // What has arrived and is not in the batch is queued, or has gone; neither is worth waiting for.
+        let arrived = if progress.epoch == known.epoch { progress.arrived } else { 0 };
+        let missing = (whole.end - whole.offset).saturating_sub(arrived);
+        if end - offset > self.settings.bytes_max || progress.held == known.epoch || missing == 0 {
             return None;
         }
         let span = whole.last - whole.first;
@@ -432,12 +453,12 @@ impl Predictor for TracePredictor {
         if (offset, end) == (chosen.offset, chosen.end) || until <= now {
             return None;
         }
-        *held = known.epoch;
+        progress.held = known.epoch;
         if !self.may_wait(now) {
             self.counters.refused += 1;
             return None;
         }
-        Some(Expected { offset, end, until })
+        Some(Expected { offset, end, until, missing })
     }
 
     fn waited(&mut self, wait: &WaitReport) {

@@ -84,6 +84,9 @@ impl Engine {
         prediction.holds.hold(now, queue, chosen, expected);
         self.join_run(now, first, parts);
         self.join_queued(now, queue);
+        if let Some(prediction) = &mut self.prediction {
+            prediction.holds.settle(queue);
+        }
         true
     }
 
