@@ -38,6 +38,7 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
         panel(
             &left,
             "milliseconds for a request",
+            SeriesLabelPosition::UpperLeft,
             &[
                 ("sequential read", READ_SEQUENTIAL, times(&profile.reads, sequential)),
                 ("random read", READ, times(&profile.reads, random)),
@@ -56,6 +57,7 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
         panel(
             &right,
             "sequential over random throughput",
+            SeriesLabelPosition::UpperRight,
             &[("reads", READ, ratios(&profile.reads)), ("writes", WRITE, ratios(&profile.writes))],
         )?;
         area.present()?;
@@ -63,7 +65,7 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
     Ok(svg)
 }
 
-fn panel(area: &Panel<'_>, what: &str, lines: &[Line]) -> anyhow::Result<()> {
+fn panel(area: &Panel<'_>, what: &str, legend: SeriesLabelPosition, lines: &[Line]) -> anyhow::Result<()> {
     let all = || lines.iter().flat_map(|line| &line.2);
     let range = |of: fn(&Bounds) -> (f64, f64)| {
         let low = all().map(|point| of(point).0).fold(f64::INFINITY, f64::min);
@@ -85,6 +87,6 @@ fn panel(area: &Panel<'_>, what: &str, lines: &[Line]) -> anyhow::Result<()> {
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         chart.draw_series(points.iter().map(|p| ErrorBar::new_vertical(p.0, p.2, p.1, p.3, colour.filled(), 5)))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).background_style(WHITE.mix(0.8)).draw()?;
+    chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw()?;
     Ok(())
 }
