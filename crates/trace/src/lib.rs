@@ -1,5 +1,5 @@
-//! Recorded file I/O requests: a compact file format ([docs/trace-format.md]), its [`Writer`] and [`Reader`], a
-//! [summary](summary) for people, [merging](merge), and the [import](import) of fio's logs.
+//! Recorded file I/O requests: a compact file format (docs/trace-format.md), its [`Writer`] and [`Reader`], a
+//! [`summary`] for people, [merging](merge), and the [`import`] of fio's logs.
 //!
 //! A trace holds, in about the order of arrival, one [`Entry`] for each request that reached the scheduler. Paths are in a
 //! dictionary. Entries come in blocks of columns, each with checksums, so that a file cut short by a crash is read up to
