@@ -234,3 +234,11 @@ fn the_example_in_the_guide_works() {
     let bytes: u64 = record.servers.iter().flatten().map(|bin| bin.bytes).sum();
     assert_eq!(bytes, plan.runs[0].scenario.bytes());
 }
+
+/// The same on every machine and in every build, optimised or not. After a wanted change of the engine, the models or the
+/// simulator, put in the new digest.
+#[test]
+fn the_digest_is_that_of_any_machine() {
+    let settings = [("servers.policy", "hbrr"), ("io_nodes.count", "2"), ("io_nodes.policy", "twins")];
+    assert_eq!(format!("{:016x}", outcome(TEXT, &settings).digest), "0bc9bc64786287ea");
+}

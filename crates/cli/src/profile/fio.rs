@@ -12,9 +12,9 @@ use super::{Args, file, meta};
 use crate::output;
 
 /// Pairs of runs for each test and size; fio goes first in every other.
-const PAIRS: usize = 9;
+const PAIRS: usize = 25;
 /// How long a run takes.
-const RUN_NS: u64 = 500_000_000;
+const RUN_NS: u64 = 300_000_000;
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 /// How far the two may be apart.
 const BAR: f64 = 0.10;
