@@ -1,4 +1,4 @@
-/* A file server in 60 lines: a thread for each client, reads and writes scheduled by libsluice.
+/* A small file server: a thread for each client, reads and writes scheduled by libsluice.
  * Clients send struct order (and the bytes of a write) and get a count or -errno (and the bytes of a read).
  *   gcc fileserver.c $(pkg-config --cflags --libs sluice) -pthread -o fileserver && ./fileserver DIRECTORY SOCKET */
 #define _GNU_SOURCE
