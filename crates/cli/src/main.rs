@@ -13,7 +13,6 @@ mod profile;
 mod report;
 mod simulate;
 mod status;
-mod suggest;
 mod trace;
 mod unmount;
 

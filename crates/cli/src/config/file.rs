@@ -9,7 +9,6 @@ use toml::de::{DeTable, DeValue};
 use super::Settings;
 use super::keys::{self, KEYS, PARAMS};
 use super::value::Given;
-use crate::suggest;
 
 /// Reads the file at `path` over `settings`.
 ///
@@ -47,7 +46,7 @@ fn parse(text: &str, name: &str, base: &Path, settings: &mut Settings) -> anyhow
         };
         let section_name: &str = section.get_ref();
         if !keys::sections().contains(&section_name) {
-            let hint = suggest::hint(section_name, keys::sections());
+            let hint = sluice_notation::hint(section_name, keys::sections());
             return Err(source.at(section.span().start, format!("unknown section [{section_name}]{hint}")));
         }
         for (key, value) in table {
@@ -104,7 +103,7 @@ fn unknown_key(section: &str, name: &str) -> String {
         return format!("[{section}] has no key {name}, but [{}] has", elsewhere.section);
     }
     let names: Vec<&str> = KEYS.iter().filter(|known| known.section == section).map(|known| known.name).collect();
-    format!("[{section}] has no key {name}{}; it has {}", suggest::hint(name, names.clone()), names.join(", "))
+    format!("[{section}] has no key {name}{}; it has {}", sluice_notation::hint(name, names.clone()), names.join(", "))
 }
 
 fn params(source: &Source<'_>, at: usize, value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<(String, String)>> {

@@ -11,9 +11,8 @@ use sluice_fuse::MountOptions;
 use sluice_runtime::VolumeConfig;
 
 pub(crate) use file::read;
-pub(crate) use value::show_bytes;
 
-use crate::{predict, suggest};
+use crate::predict;
 
 /// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
 pub(crate) const DEFAULT_POLICY: &str = "hbrr";
@@ -133,12 +132,12 @@ impl Settings {
 /// # Errors
 /// If there is no such algorithm or parameter, or a value cannot be used.
 pub(crate) fn policy(name: &str, params: &[(String, String)]) -> anyhow::Result<PolicyConfig> {
-    let mut config =
-        PolicyConfig::parse(name).map_err(|error| anyhow::anyhow!("{error}{}", suggest::hint(name, error.known())))?;
+    let mut config = PolicyConfig::parse(name)
+        .map_err(|error| anyhow::anyhow!("{error}{}", sluice_notation::hint(name, error.known())))?;
     for (key, value) in params {
         config = config.with(key, value).map_err(|error| {
             let base = key.split('.').next().unwrap_or(key);
-            anyhow::anyhow!("{error}{}", suggest::hint(base, error.known()))
+            anyhow::anyhow!("{error}{}", sluice_notation::hint(base, error.known()))
         })?;
     }
     Ok(config)

@@ -12,7 +12,7 @@ use sluice_runtime::Shutdown;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
-use crate::config::{Settings, show_bytes};
+use crate::config::Settings;
 use crate::predict::{self, Predictions};
 use crate::{control, output};
 
@@ -84,7 +84,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let summary = format!("{} is mounted: {description}; algorithm {:?}{limit}", mountpoint.display(), config.policy);
     tracing::info!(
         socket = server.as_ref().map(|server| server.path().display().to_string()),
-        max_write = show_bytes(options.max_write.into()),
+        max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
     Ok(Mounted { handle, server, signals, summary })

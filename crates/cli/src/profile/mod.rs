@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand};
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Modelled, Options, Planner, Report, Target};
 
-use crate::config::value::{parse_bytes, parse_duration};
-use crate::{output, suggest};
+use crate::output;
+use sluice_notation::{parse_bytes, parse_duration};
 
 mod accuracy;
 mod file;
@@ -195,7 +195,7 @@ fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
     let device = sluice_device::model(model, args.seed).map_err(|error| {
         let known = sluice_device::models().iter().map(|model| model.name);
-        anyhow::anyhow!("{error}{}", suggest::hint(model, known))
+        anyhow::anyhow!("{error}{}", sluice_notation::hint(model, known))
     })?;
     let mut target = Modelled::new(device, options.file_bytes);
     let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);

@@ -8,7 +8,7 @@ use sluice_device::profile::{Point, Profile};
 use sluice_device::profiler::Report;
 
 use super::size_text;
-use crate::config::value::show_bytes;
+use sluice_notation::show_bytes;
 
 /// A time in the unit that suits it.
 fn time(ns: f64) -> String {

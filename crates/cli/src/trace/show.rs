@@ -119,7 +119,7 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     let most = summary.lengths.iter().copied().max().unwrap_or_default().max(1);
     for (power, &count) in summary.lengths.iter().enumerate().filter(|(_, count)| **count > 0) {
         let bar = "#".repeat((count * 40).div_ceil(most) as usize);
-        writeln!(text, "  {:>10} {count:>10} {bar}", crate::config::show_bytes(1 << power))?;
+        writeln!(text, "  {:>10} {count:>10} {bar}", sluice_notation::show_bytes(1 << power))?;
     }
     writeln!(text, "\nlargest files")?;
     for file in &summary.largest_files {

@@ -12,9 +12,9 @@ pub use keys::{Key, keys};
 pub use spec::{
     Application, Clients, FaultEvent, FaultKind, Faults, Network, Nodes, Place, Scale, Scenario, Storage, parse_policy,
 };
-pub use value::{ScenarioError, parse_bytes, parse_duration, parse_rate, show_bytes};
+pub use value::ScenarioError;
 
-use value::{Reader, Result, nearest};
+use value::{Reader, Result};
 
 /// Something that varies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ fn read_excluded(table: &toml::Table, axes: &[Varied]) -> Result<Rules> {
 
 fn find<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone, key: &str, what: &str) -> Result<usize> {
     known.clone().position(|name| name == given).ok_or_else(|| {
-        let hint = nearest(given, known.clone()).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        let hint = sluice_notation::hint(given, known.clone());
         let names: Vec<&str> = known.collect();
         ScenarioError::new(key, format!("no {what} is called {given:?}; there are {}{hint}", names.join(", ")))
     })
@@ -284,13 +284,13 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused_with_the_nearest_name() {
         let error = reason("", &[("servers.polcy", "sjf")]);
-        assert!(error.contains("servers.polcy") && error.contains("`policy`"), "{error}");
+        assert!(error.contains("servers.polcy") && error.contains("\"policy\""), "{error}");
         let error = reason("", &[("application.b.phase.patern", "random")]);
-        assert!(error.contains("application.b.phase.0.patern") && error.contains("`pattern`"), "{error}");
+        assert!(error.contains("application.b.phase.0.patern") && error.contains("\"pattern\""), "{error}");
         let error = reason("", &[("servers.policy", "sfj")]);
-        assert!(error.contains("servers.policy") && error.contains("`sjf`"), "{error}");
+        assert!(error.contains("servers.policy") && error.contains("\"sjf\""), "{error}");
         let error = reason("", &[("servers.policy", "aioli wait_tim=1ms")]);
-        assert!(error.contains("`wait_time`"), "{error}");
+        assert!(error.contains("\"wait_time\""), "{error}");
         assert!(reason("", &[("servers.device", "hdd-9")]).contains("hdd-7200"));
         assert!(reason("", &[("application.benchmark", "btoi")]).contains("volume"));
         assert!(reason("[[application.nothing]]", &[]).contains("nothing"));
@@ -339,7 +339,7 @@ mod tests {
         let plan = Plan::parse(&format!("{SMALL}\n{axes}"), "x", Path::new(""), &[], &only).unwrap();
         assert_eq!(plan.runs.len(), 1);
         let error = Plan::parse(&format!("{SMALL}\n{axes}"), "x", Path::new(""), &[], &[("sise".to_owned(), vec![])]);
-        assert!(error.unwrap_err().to_string().contains("`size`"));
+        assert!(error.unwrap_err().to_string().contains("\"size\""));
     }
 
     #[test]

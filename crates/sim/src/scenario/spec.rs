@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_core::{Op, Ordering, PolicyConfig};
 
-use super::value::{Reader, Result, ScenarioError, nearest};
+use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
 
 /// Data multiplied by a fraction.
@@ -318,8 +318,7 @@ fn read_policy(reader: &Reader<'_>) -> Result<PolicyConfig> {
 pub fn parse_policy(text: &str) -> std::result::Result<PolicyConfig, String> {
     let mut words = text.split_whitespace();
     let say = |error: &sluice_core::ConfigError, given: &str| {
-        let hint = nearest(given, error.known()).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        format!("{error}{hint}")
+        format!("{error}{}", sluice_notation::hint(given, error.known()))
     };
     let name = words.next().unwrap_or_default();
     let mut policy = PolicyConfig::parse(name).map_err(|error| say(&error, name))?;
@@ -427,8 +426,7 @@ fn read_benchmark(reader: &Reader<'_>, processes: u32) -> Result<Vec<Phase>> {
         volume.ok_or_else(|| reader.error("volume", "a benchmark needs it: bytes of all processes together"))?;
     benchmark(&name, Wanted { processes, volume, request, op }).ok_or_else(|| {
         let names: Vec<&str> = BENCHMARKS.iter().map(|row| row.name).collect();
-        let hint =
-            nearest(&name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let hint = sluice_notation::hint(&name, names.iter().copied());
         reader.error("benchmark", format!("is {name:?}, must be one of {}{hint}", names.join(", ")))
     })
 }

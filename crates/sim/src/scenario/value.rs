@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use sluice_notation::{hint, parse_bytes, parse_duration, parse_rate, show_bytes};
+
 use super::keys;
 
 /// Something in a scenario that cannot be used.
@@ -41,22 +43,6 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 pub(crate) type Result<T> = std::result::Result<T, ScenarioError>;
-
-/// The known name that is most like `given`, if any is like it at all.
-#[must_use]
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let given = given.to_lowercase();
-    let likeness = |name: &str| {
-        let edits = 1.0 - strsim::damerau_levenshtein(&given, name) as f64 / given.len().max(name.len()).max(1) as f64;
-        edits.max(strsim::jaro_winkler(&given, name) - 0.25)
-    };
-    let scored = known.into_iter().map(|name| (likeness(name), name));
-    scored.filter(|(score, _)| *score > 0.4).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
-}
-
-fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(given, known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
-}
 
 /// A table of a scenario that is being read. Every key that is asked for is a known one; [`Reader::finish`] refuses others.
 pub(crate) struct Reader<'a> {
@@ -145,7 +131,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn duration(&self, key: &'static str, default: u64) -> Result<u64> {
         let read = |value: &toml::Value| {
-            value.as_str().and_then(parse_duration).or((value.as_integer() == Some(0)).then_some(0))
+            value
+                .as_str()
+                .and_then(parse_duration)
+                .map(|time| time.as_nanos() as u64)
+                .or((value.as_integer() == Some(0)).then_some(0))
         };
         Ok(self.read(key, "a duration like \"900us\", \"1.5ms\", \"2s\" or 0", read)?.unwrap_or(default))
     }
@@ -223,94 +213,4 @@ impl<'a> Reader<'a> {
 
 fn as_bytes(value: &toml::Value) -> Option<u64> {
     value.as_integer().and_then(|n| u64::try_from(n).ok()).or_else(|| value.as_str().and_then(parse_bytes))
-}
-
-fn split_number(text: &str) -> (&str, &str) {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    (&text[..digits], text[digits..].trim())
-}
-
-/// `65536`, `64K`, `1M`, `2GiB`: powers of 1,024.
-#[must_use]
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = split_number(text);
-    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// The shortest way to write a size that [`parse_bytes`] reads back.
-#[must_use]
-pub fn show_bytes(bytes: u64) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
-    unit.map_or_else(|| bytes.to_string(), |(shift, name)| format!("{}{name}", bytes >> shift))
-}
-
-/// `500ms`, `0.25s`, `2min` in nanoseconds; a number alone only if it is 0, since its unit would be a guess.
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<u64> {
-    let (number, unit) = split_number(text);
-    let number: f64 = number.parse().ok()?;
-    let unit_ns = match unit {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "min" => 60e9,
-        "" if number == 0.0 => 0.0,
-        _ => return None,
-    };
-    let ns = number * unit_ns;
-    // Beyond 30 years nobody means it.
-    (ns <= 1e18).then(|| ns.round() as u64)
-}
-
-/// `1Gbit/s`, `125MB/s` (powers of 1,000) in bytes per second.
-#[must_use]
-pub fn parse_rate(text: &str) -> Option<u64> {
-    let (number, unit) = split_number(text.trim().trim_end_matches("/s"));
-    let number: f64 = number.parse().ok()?;
-    let unit = match unit {
-        "Kbit" => 125.0,
-        "Mbit" => 125e3,
-        "Gbit" => 125e6,
-        "KB" => 1e3,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        _ => return None,
-    };
-    let rate = number * unit;
-    (1.0..=1e15).contains(&rate).then(|| rate.round() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_read_as_people_write_them() {
-        assert_eq!(parse_bytes("64K"), Some(65536));
-        assert_eq!(parse_bytes("1 GiB"), Some(1 << 30));
-        assert_eq!(parse_bytes("99999999999T"), None);
-        assert_eq!(show_bytes(65536), "64K");
-        assert_eq!(parse_duration("1.5ms"), Some(1_500_000));
-        assert_eq!(parse_duration("5"), None);
-        assert_eq!(parse_rate("1Gbit/s"), Some(125_000_000));
-        assert_eq!(parse_rate("12.5MB/s"), Some(12_500_000));
-        assert_eq!(parse_rate("1"), None);
-    }
-
-    #[test]
-    fn slips_are_recognised() {
-        assert_eq!(nearest("polcy", ["policy", "stripe"]), Some("policy"));
-        assert_eq!(nearest("quux", ["policy", "stripe"]), None);
-    }
 }

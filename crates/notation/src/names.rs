@@ -1,7 +1,8 @@
 //! "Did you mean ...?"
 
 /// The known name that is most like `given`, if any is like it at all.
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     let likeness = |name: &str| {
         let edits = 1.0 - strsim::damerau_levenshtein(&given, name) as f64 / given.len().max(name.len()).max(1) as f64;
@@ -12,7 +13,8 @@ pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// `; did you mean "NAME"?`, or nothing.
-pub(crate) fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+#[must_use]
+pub fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(given, known).map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
