@@ -106,14 +106,24 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "{}", failed.as_ref().map_or_else(String::new, |why| format!("; failed: {why}")))?;
     }
     if let Some(prediction) = &status.prediction {
-        let crate::predict::Status { from, predicted, known, linked, waits, complete, waited_ms, refused, alpha } =
-            prediction;
+        let crate::predict::Status {
+            from, predicted, known, linked, waits, complete, waited_ms, refused, alpha, ..
+        } = prediction;
         writeln!(text, "\nprediction from {from}: {predicted} requests")?;
         writeln!(
             text,
             "           {linked} of {known} requests linked; {waits} waits, {complete} complete, {waited_ms:.1} ms in all"
         )?;
         writeln!(text, "           {refused} waits refused; alpha {alpha:.2}")?;
+        if let Some(learned) = &prediction.learned {
+            let crate::predict::Learned { series, repeating, runs, requests, open_requests, bytes, .. } = learned;
+            writeln!(
+                text,
+                "learned    {series} series, {repeating} of them repeat; {runs} runs of {requests} requests kept"
+            )?;
+            let mb = *bytes as f64 / 1e6;
+            writeln!(text, "           {open_requests} requests of files in use; {mb:.1} MB in all")?;
+        }
     }
     Ok(())
 }

@@ -1,29 +1,29 @@
 //! Predictions on a volume: loaded at the start or live, kept up to date in the background.
 
-use std::io::BufWriter;
+mod learning;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Counters, Forecast, Handle, LearnLimits, Learner, Names, Settings, TimeToProcess,
-    TracePredictor, default_time_to_process, estimate_alpha, series_of,
+    Aggregations, Combiner, Counters, Forecast, Handle, Names, Settings, TimeToProcess, TracePredictor,
+    default_time_to_process, estimate_alpha, series_of,
 };
-use sluice_core::{FileId, Op, Predictor, Request, Time};
+use sluice_core::{FileId, Op, Predictor};
 use sluice_device::profile::Profile;
-use sluice_runtime::{FileNames, Host, Observer, Volume};
-use sluice_trace::{Entry, Meta, Reader, Writer};
+use sluice_runtime::{FileNames, Host, Volume};
+use sluice_trace::Reader;
+
+use learning::{Told, learning};
 
 /// How often aggregations follow what was observed.
 const PERIOD: Duration = Duration::from_secs(5);
-
-/// How often what was learned is kept, if it has changed.
-const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
 /// What to predict from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,18 +67,43 @@ pub(crate) struct Status {
     pub(crate) refused: u64,
     /// Share of waiting in which the device had other requests.
     pub(crate) alpha: f64,
+    /// What is known of what repeats, when that is predicted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) learned: Option<Learned>,
+}
+
+/// What is known of what repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Learned {
+    /// Files whose paths differ in numbers only, or one file.
+    pub(crate) series: u64,
+    /// Of these, the ones that have been used in the same way more than once.
+    pub(crate) repeating: u64,
+    /// Uses that are kept.
+    pub(crate) runs: u64,
+    /// Their requests.
+    pub(crate) requests: u64,
+    /// Requests of files in use.
+    pub(crate) open_requests: u64,
+    /// Memory of all that.
+    pub(crate) bytes: u64,
+    /// Where it is kept over restarts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// The predictions of one volume.
 #[derive(Default)]
 pub(crate) struct Predictions {
     active: Mutex<Option<Active>>,
+    /// Held by whoever changes them, from the beginning of the set-up to its end.
+    changing: Mutex<()>,
 }
 
 struct Active {
     from: String,
-    /// The volume has an observer.
-    learns: bool,
+    /// The volume has an observer, which tells what it learns.
+    learns: Option<Told>,
     handles: Arc<Vec<Handle>>,
     names: Arc<FileNames>,
     /// Dropped to end the thread.
@@ -148,13 +173,15 @@ impl Predictions {
     /// # Errors
     /// If traces or profile cannot be read; what was predicted before stays.
     pub(crate) fn set<H: Host>(&self, volume: &Volume<H>, source: &Source, options: &Options) -> anyhow::Result<()> {
+        let _changing = self.changing.lock();
+        // Requests go on meanwhile, with the predictions there are.
         let new = match source {
             Source::Off => None,
             Source::Files(paths) => Some(from_files(volume, paths, options)?),
             Source::Learn => Some(learning(volume, options)?),
         };
         let mut active = self.active.lock();
-        if active.as_ref().is_some_and(|active| active.learns) && *source != Source::Learn {
+        if active.as_ref().is_some_and(|active| active.learns.is_some()) && *source != Source::Learn {
             let _ = volume.end_observation();
         }
         let (mut predictors, new) = new.map_or((Vec::new(), None), |(predictors, new)| (predictors, Some(new)));
@@ -167,7 +194,8 @@ impl Predictions {
     pub(crate) fn status(&self) -> Option<Status> {
         let active = self.active.lock();
         let active = active.as_ref()?;
-        let mut status = Status { from: active.from.clone(), ..Status::default() };
+        let learned = active.learns.as_ref().map(Told::learned);
+        let mut status = Status { from: active.from.clone(), learned, ..Status::default() };
         for handle in active.handles.iter() {
             let Counters { known, linked, waits, complete, waited_ns, refused, alpha, .. } = handle.counters();
             // The same for all engines.
@@ -227,7 +255,7 @@ fn start<H: Host>(
         .unzip();
     let (end, ended) = channel();
     let handles = Arc::new(handles);
-    let mut active = Active { from, learns: false, handles, names, end: Some(end), thread: None };
+    let mut active = Active { from, learns: None, handles, names, end: Some(end), thread: None };
     let kept = active.handles.clone();
     let thread = std::thread::Builder::new().name("sluice-predict".into()).spawn(move || refresh(&kept, &ended));
     active.thread = Some(thread.context("no thread for predictions")?);
@@ -239,112 +267,4 @@ fn refresh(handles: &[Handle], ended: &Receiver<()>) {
     while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         handles.iter().for_each(|handle| _ = handle.refresh());
     }
-}
-
-/// Predictions from what repeats on the volume itself.
-fn learning<H: Host>(volume: &Volume<H>, options: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let settings = settings(volume, options);
-    let mut learner = Learner::new(LearnLimits::default());
-    if let Some(path) = options.state.as_deref().filter(|path| path.exists()) {
-        let mut load = || learner.load(&mut Reader::open(path)?);
-        // What cannot be read is learned anew.
-        if let Err(error) = load() {
-            tracing::warn!("what was learned is not all there: {}: {error}", path.display());
-        }
-    }
-    let forecast = Arc::new(learner.forecast(settings));
-    let (predictors, mut active) = start(
-        volume,
-        forecast,
-        settings,
-        time_to_process(options.profile.as_deref())?,
-        "what repeats".to_owned(),
-        true,
-    )?;
-    learner.take_changed();
-    let pupil = Pupil {
-        learner,
-        names: volume.names().clone(),
-        handles: active.handles.clone(),
-        settings,
-        state: options.state.clone(),
-        // The first save is soon enough after a period.
-        saved: Instant::now(),
-        unsaved: false,
-    };
-    // One that learned before goes first.
-    let _ = volume.end_observation();
-    volume.observe(Box::new(pupil))?;
-    active.learns = true;
-    Ok((predictors, active))
-}
-
-/// Watches a volume, and tells its predictors what it learns.
-struct Pupil {
-    learner: Learner,
-    names: Arc<FileNames>,
-    handles: Arc<Vec<Handle>>,
-    settings: Settings,
-    state: Option<PathBuf>,
-    saved: Instant,
-    unsaved: bool,
-}
-
-impl Pupil {
-    fn tell(&mut self, now: Time) {
-        self.learner.settle(now.0);
-        if self.learner.take_changed() {
-            let forecast = Arc::new(self.learner.forecast(self.settings));
-            self.handles.iter().for_each(|handle| handle.replace(forecast.clone()));
-            self.unsaved = true;
-        }
-    }
-
-    fn save(&mut self) {
-        self.unsaved = false;
-        self.saved = Instant::now();
-        let Some(path) = &self.state else { return };
-        if let Err(error) = save(&self.learner, path) {
-            tracing::warn!("what was learned cannot be kept: {error:#}");
-        }
-    }
-}
-
-impl Observer for Pupil {
-    fn seen(&mut self, at: Time, request: &Request) {
-        if let Some(path) = self.names.get(request.file) {
-            let Request { app, target, op, offset, len, .. } = *request;
-            let entry = Entry { time: at.0, file: 0, app: app.0, target: target.0, op, offset, len };
-            self.learner.seen(&path, &entry);
-        }
-    }
-
-    fn pause(&mut self, now: Time) {
-        self.tell(now);
-        if self.unsaved && self.saved.elapsed() >= SAVE_PERIOD {
-            self.save();
-        }
-    }
-
-    fn end(&mut self, now: Time) {
-        // Whatever is still in use has no run more to come.
-        self.tell(Time(now.0.saturating_add(LearnLimits::default().pause_ns + 1)));
-        if self.unsaved {
-            self.save();
-        }
-    }
-}
-
-/// Keeps what was learned: in a new file that takes the place of the old one when it is whole.
-fn save(learner: &Learner, path: &Path) -> anyhow::Result<()> {
-    let shown = || path.display().to_string();
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(dir).with_context(shown)?;
-    let file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;
-    let meta = Meta { source: "what repeats".to_owned(), ..Meta::default() };
-    let mut writer = Writer::new(BufWriter::new(file.as_file()), &meta)?;
-    learner.save(&mut writer)?;
-    writer.finish(0)?;
-    file.persist(path).with_context(shown)?;
-    Ok(())
 }
