@@ -235,7 +235,7 @@ impl<X: Executor> Runtime<X> {
     /// As [`Runtime::try_submit`]; recorded with the time `at`, if there is one.
     pub(crate) fn try_submit_at(&self, shard: usize, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
         let (shard, completer) = &self.shards[shard];
-        shard.try_submit(completer, request)?;
+        shard.try_submit(completer, request, at)?;
         self.record(at, &request);
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use sluice_core::{Batch, Engine, Outcome, Request, RequestId};
+use sluice_core::{Batch, Engine, Outcome, Request, RequestId, Time};
 
 use crate::clock::Clock;
 use crate::gate::Gate;
@@ -37,6 +37,8 @@ pub(crate) struct Owner {
     failing: Option<i32>,
     /// Completions of requests that were not in flight.
     pub(crate) stale: u64,
+    /// When the engine was driven last: its time must not go back.
+    latest: Time,
 }
 
 pub(crate) struct Shard {
@@ -103,7 +105,7 @@ impl Shard {
     ) -> Shard {
         let bypass = AtomicBool::new(engine.bypasses_queue());
         let lets_pass = AtomicBool::new(engine.lets_pass());
-        let owner = Owner { engine, batch: Batch::new(), held: None, failing: None, stale: 0 };
+        let owner = Owner { engine, batch: Batch::new(), held: None, failing: None, stale: 0, latest: Time::ZERO };
         Shard {
             index,
             clock,
@@ -143,11 +145,17 @@ impl Shard {
         Ok(())
     }
 
-    pub(crate) fn try_submit(&self, completer: &Completer, request: Request) -> Result<(), SubmitError> {
+    /// `at`: the time, if the caller has just looked at the clock.
+    pub(crate) fn try_submit(
+        &self,
+        completer: &Completer,
+        request: Request,
+        at: Option<Time>,
+    ) -> Result<(), SubmitError> {
         self.admit(&request)?;
         self.enqueue(request);
         if self.by_caller {
-            self.drive_as(completer)
+            self.drive_from(completer, at)
         } else {
             self.bell.ring_at(0)
         }
@@ -158,7 +166,7 @@ impl Shard {
     /// be dispatched at once is then dispatched on this thread.
     pub(crate) fn try_submit_here(&self, completer: &Completer, request: Request) -> Result<(), SubmitError> {
         if INSIDE.get() == self.address() || !self.by_caller {
-            return self.try_submit(completer, request);
+            return self.try_submit(completer, request, None);
         }
         self.admit(&request)?;
         // Behind what others left, but only once the engine is ours: its owner until then would dispatch it on its thread.
@@ -247,10 +255,14 @@ impl Shard {
     }
 
     fn drive_as(&self, completer: &Completer) {
+        self.drive_from(completer, None);
+    }
+
+    fn drive_from(&self, completer: &Completer, mut at: Option<Time>) {
         let mut budget = TURN;
         fence(Ordering::SeqCst); // between the caller's push and the attempt, see the head of the file
         while let Some(mut owner) = self.owner.try_lock() {
-            let idle = self.turn(&mut owner, completer, &mut budget);
+            let idle = self.turn(&mut owner, completer, &mut budget, at.take());
             drop(owner);
             if self.is_settled(idle) {
                 return;
@@ -265,7 +277,7 @@ impl Shard {
         let result = action(&mut owner);
         self.bypass.store(owner.engine.bypasses_queue(), Ordering::Relaxed);
         self.lets_pass.store(owner.engine.lets_pass(), Ordering::Relaxed);
-        let idle = self.turn(&mut owner, completer, &mut budget);
+        let idle = self.turn(&mut owner, completer, &mut budget, None);
         drop(owner);
         if !self.is_settled(idle) {
             self.drive_as(completer);
@@ -295,11 +307,11 @@ impl Shard {
         true
     }
 
-    /// Everything there is to do, up to the budget.
-    fn turn(&self, owner: &mut Owner, completer: &Completer, budget: &mut u32) -> Turn {
+    /// Everything there is to do, up to the budget. `at`: the time a moment ago, if that is known.
+    fn turn(&self, owner: &mut Owner, completer: &Completer, budget: &mut u32, at: Option<Time>) -> Turn {
         let outer = INSIDE.replace(self.address());
         let base = REPORTED.with_borrow(Vec::len);
-        let mut now = self.clock.now();
+        let mut now = at.map_or_else(|| self.clock.now(), |at| at.max(owner.latest));
         loop {
             let mut ended = 0;
             while let Some((id, outcome)) = self.finished.pop() {
@@ -346,6 +358,7 @@ impl Shard {
                 let soonest = now.after(MIN_WAIT_NS).0;
                 let deadline = owner.engine.poll_timeout().map_or(NEVER, |at| at.0.max(soonest));
                 self.deadline.store(deadline, Ordering::Relaxed);
+                owner.latest = now;
                 INSIDE.set(outer);
                 return match *budget {
                     0 => Turn::CutShort,
@@ -395,7 +408,7 @@ impl Shard {
 
 impl Owner {
     /// Places freed: 1, or 0 for a stale report.
-    fn complete(&mut self, now: sluice_core::Time, id: RequestId, outcome: Outcome) -> u32 {
+    fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> u32 {
         let ok = self.engine.complete(now, id, outcome).is_ok();
         self.stale += u64::from(!ok);
         u32::from(ok)

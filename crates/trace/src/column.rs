@@ -59,6 +59,8 @@ impl Descriptor {
 
 /// Bytes that are tried before a large column is compressed.
 const SAMPLE: usize = 4096;
+/// Values that are looked at together.
+const GROUP: usize = 512;
 
 fn zigzag(distance: i64) -> u64 {
     ((distance << 1) ^ (distance >> 63)) as u64
@@ -84,60 +86,31 @@ impl Encoder {
     }
 
     /// Appends a column's descriptor and bytes. There is at least one value.
-    pub(crate) fn encode(
+    pub(crate) fn encode<T: Copy + PartialEq + Into<u64>>(
         &mut self,
         id: u8,
-        values: impl ExactSizeIterator<Item = u64> + Clone,
+        values: &[T],
         descriptors: &mut Vec<u8>,
         data: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let first = values.clone().next().unwrap_or_default();
-        let (mut min, mut max) = (first, first);
-        let (mut delta_bits, mut zigzags, mut before) = (0, 0, first);
-        for value in values.clone() {
-            (min, max) = (min.min(value), max.max(value));
-            let distance = value.wrapping_sub(before);
-            delta_bits |= distance;
-            zigzags |= zigzag(distance as i64);
-            before = value;
-        }
-        if min == max {
-            let constant = Descriptor { id, encoding: CONSTANT, width: 0, shift: 0, stored: 0, base: min };
+        let Some(mut descriptor) = describe(id, values) else {
+            let base = values.first().map_or(0, |&value| value.into());
+            let constant = Descriptor { id, encoding: CONSTANT, width: 0, shift: 0, stored: 0, base };
             descriptors.extend_from_slice(&constant.to_bytes());
             return Ok(());
-        }
-        let reference_bits = values.clone().fold(0, |bits, value| bits | (value - min));
-        let reference_shift = reference_bits.trailing_zeros();
-        let delta_shift = delta_bits.trailing_zeros();
-        let reference = width_of((max - min) >> reference_shift);
-        // The sign takes the place of one of the bits left out.
-        let delta = width_of(zigzags >> delta_shift);
-        let mut descriptor = Descriptor {
-            id,
-            encoding: REFERENCE,
-            width: reference,
-            shift: reference_shift as u8,
-            stored: 0,
-            base: min,
         };
-        if delta <= reference {
-            (descriptor.encoding, descriptor.width, descriptor.shift) = (DELTA, delta, delta_shift as u8);
-            descriptor.base = first;
-        }
-        self.split(descriptor, values.clone());
+        self.split(descriptor, values);
         let start = data.len();
         if self.is_noise(descriptor.width, values.len())? {
             data.extend_from_slice(&self.planes);
-            descriptor.stored = self.planes.len() as u32;
-            descriptors.extend_from_slice(&descriptor.to_bytes());
-            return Ok(());
-        }
-        data.resize(start + zstd::zstd_safe::compress_bound(self.planes.len()), 0);
-        let stored = self.compressor.compress_to_buffer(&self.planes, &mut data[start..])?;
-        data.truncate(start + stored);
-        if stored >= self.planes.len() {
-            data.truncate(start);
-            data.extend_from_slice(&self.planes);
+        } else {
+            data.resize(start + zstd::zstd_safe::compress_bound(self.planes.len()), 0);
+            let stored = self.compressor.compress_to_buffer(&self.planes, &mut data[start..])?;
+            data.truncate(start + stored);
+            if stored >= self.planes.len() {
+                data.truncate(start);
+                data.extend_from_slice(&self.planes);
+            }
         }
         descriptor.stored = (data.len() - start) as u32;
         descriptors.extend_from_slice(&descriptor.to_bytes());
@@ -154,22 +127,55 @@ impl Encoder {
         Ok(packed.len() >= SAMPLE - SAMPLE / 32)
     }
 
-    fn split(&mut self, descriptor: Descriptor, values: impl ExactSizeIterator<Item = u64>) {
+    fn split<T: Copy + Into<u64>>(&mut self, descriptor: Descriptor, values: &[T]) {
         let (count, shift) = (values.len(), descriptor.shift);
         self.planes.clear();
         self.planes.resize(count * usize::from(descriptor.width), 0);
+        let mut room = [0_u64; GROUP];
         let mut before = descriptor.base;
-        for (at, value) in values.enumerate() {
-            let coded = match descriptor.encoding {
-                DELTA => zigzag((value.wrapping_sub(before) as i64) >> shift),
-                _ => (value - descriptor.base) >> shift,
-            };
-            before = value;
-            for (plane, byte) in coded.to_le_bytes().iter().take(usize::from(descriptor.width)).enumerate() {
-                self.planes[plane * count + at] = *byte;
+        for (at, group) in (0..).step_by(GROUP).zip(values.chunks(GROUP)) {
+            let coded = &mut room[..group.len()];
+            for (coded, &value) in coded.iter_mut().zip(group) {
+                let value = value.into();
+                *coded = match descriptor.encoding {
+                    DELTA => zigzag((value.wrapping_sub(before) as i64) >> shift),
+                    _ => (value - descriptor.base) >> shift,
+                };
+                before = value;
+            }
+            for plane in 0..usize::from(descriptor.width) {
+                let bytes = &mut self.planes[plane * count + at..][..group.len()];
+                bytes.iter_mut().zip(&*coded).for_each(|(byte, coded)| *byte = (coded >> (8 * plane)) as u8);
             }
         }
     }
+}
+
+/// How to encode these values, of which there is at least one; `None` if all are the same.
+fn describe<T: Copy + PartialEq + Into<u64>>(id: u8, values: &[T]) -> Option<Descriptor> {
+    let first = *values.first()?;
+    // Group by group, as a loop without an exit is much faster.
+    if values.chunks(GROUP).all(|group| group.iter().fold(true, |same, value| same & (*value == first))) {
+        return None;
+    }
+    let first = first.into();
+    let (mut min, mut max) = (first, first);
+    let (mut bits, mut zigzags, mut before) = (0, 0, first);
+    for &value in values {
+        let value = value.into();
+        (min, max) = (min.min(value), max.max(value));
+        let distance = value.wrapping_sub(before);
+        bits |= distance;
+        zigzags |= zigzag(distance as i64);
+        before = value;
+    }
+    // The distances from the smallest value have as many trailing zeros: they are sums of these.
+    let shift = bits.trailing_zeros();
+    let reference = width_of((max - min) >> shift);
+    // The sign takes the place of one of the bits left out.
+    let delta = width_of(zigzags >> shift);
+    let (encoding, width, base) = if delta <= reference { (DELTA, delta, first) } else { (REFERENCE, reference, min) };
+    Some(Descriptor { id, encoding, width, shift: shift as u8, stored: 0, base })
 }
 
 /// Decodes columns; keeps its memory between them.
@@ -242,7 +248,7 @@ mod tests {
 
     fn round_trip(values: &[u64]) -> (Vec<u64>, usize) {
         let (mut descriptors, mut data) = (Vec::new(), Vec::new());
-        Encoder::new(1).unwrap().encode(4, values.iter().copied(), &mut descriptors, &mut data).unwrap();
+        Encoder::new(1).unwrap().encode(4, values, &mut descriptors, &mut data).unwrap();
         let descriptor = Descriptor::of_bytes(&descriptors).unwrap();
         assert_eq!((descriptor.id, descriptor.stored as usize), (4, data.len()));
         let mut decoder = Decoder::new().unwrap();

@@ -94,6 +94,17 @@ impl Columns {
         self.len.push(entry.len);
     }
 
+    /// Appends entries, column by column.
+    pub(crate) fn extend(&mut self, entries: &[Entry]) {
+        self.time.extend(entries.iter().map(|entry| entry.time));
+        self.file.extend(entries.iter().map(|entry| entry.file));
+        self.app.extend(entries.iter().map(|entry| entry.app));
+        self.target.extend(entries.iter().map(|entry| entry.target));
+        self.op.extend(entries.iter().map(|entry| entry.op.index() as u8));
+        self.offset.extend(entries.iter().map(|entry| entry.offset));
+        self.len.extend(entries.iter().map(|entry| entry.len));
+    }
+
     /// Removes all entries, keeping the memory.
     pub fn clear(&mut self) {
         self.time.clear();

@@ -94,17 +94,35 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// If a full block cannot be written, or the entry names no path or ends beyond 2^64.
     pub fn push(&mut self, entry: Entry) -> Result<(), Error> {
-        let names_nothing = entry.file as usize >= self.paths.len();
-        if names_nothing || entry.offset.checked_add(entry.len.into()).is_none() {
-            let what = if names_nothing { "names no path" } else { "ends beyond 2^64" };
+        self.push_all(std::slice::from_ref(&entry))
+    }
+
+    /// Adds entries: the same as one by one, but faster.
+    ///
+    /// # Errors
+    /// See [`Writer::push`]. If one entry is wrong, none is added.
+    pub fn push_all(&mut self, entries: &[Entry]) -> Result<(), Error> {
+        let wrong = |entry: &Entry| self.names_nothing(entry) | entry.offset.checked_add(entry.len.into()).is_none();
+        if let Some(entry) = entries.iter().find(|entry| wrong(entry)) {
+            let what = if self.names_nothing(entry) { "names no path" } else { "ends beyond 2^64" };
             return Err(Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("an entry {what}"))));
         }
-        self.block.push(entry);
-        self.entries += 1;
-        if self.block.len() >= BLOCK_ENTRIES {
-            self.write_entries()?;
+        let mut left = entries;
+        while !left.is_empty() {
+            let room = BLOCK_ENTRIES - self.block.len();
+            let (now, later) = left.split_at(left.len().min(room));
+            self.block.extend(now);
+            self.entries += now.len() as u64;
+            if self.block.len() >= BLOCK_ENTRIES {
+                self.write_entries()?;
+            }
+            left = later;
         }
         Ok(())
+    }
+
+    fn names_nothing(&self, entry: &Entry) -> bool {
+        entry.file as usize >= self.paths.len()
     }
 
     /// Gives everything to the file below.
@@ -140,9 +158,7 @@ impl<W: Write> Writer<W> {
         data.clear();
         macro_rules! columns {
             ($($id:literal => $column:ident),*) => {
-                $(self.encoder.encode(
-                    $id, block.$column.iter().map(|&value| u64::from(value)), &mut descriptors, &mut data,
-                )?;)*
+                $(self.encoder.encode($id, &block.$column, &mut descriptors, &mut data)?;)*
             };
         }
         columns!(1 => time, 2 => file, 3 => op, 4 => offset, 5 => len, 6 => app, 7 => target);

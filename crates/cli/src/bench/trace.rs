@@ -57,6 +57,15 @@ struct Recording {
     /// Median over the pairs of the share of throughput that recording costs.
     cost: f64,
     cost_range: [f64; 2],
+    /// The middle half of the pairs.
+    cost_middle: [f64; 2],
+    /// Processor time of a request, of all threads together, the recorder's last bytes included.
+    cpu_ns: f64,
+    recorded_cpu_ns: f64,
+    /// Median over the pairs of the share of processor time that recording adds: what throughput it costs where the
+    /// processors are the bottleneck, less disturbed by what else runs.
+    cpu_cost: f64,
+    cpu_cost_middle: [f64; 2],
     dropped: u64,
 }
 
@@ -101,16 +110,31 @@ fn print(rows: &[Row], recording: &[Recording]) {
         "\nrecording a volume written by 2 threads under hbrr, pairs of runs; the null storage does nothing\n",
     );
     output::line(format_args!(
-        "{:<8} {:>8} {:>12} {:>12} {:>8} {:>18} {:>8}",
-        "storage", "bytes", "k/s without", "k/s with", "cost %", "range", "lost"
+        "{:<8} {:>8} {:>12} {:>12} {:>8} {:>14} {:>16} {:>8} {:>14} {:>6}",
+        "storage",
+        "bytes",
+        "k/s without",
+        "k/s with",
+        "cost %",
+        "middle half",
+        "cpu ns/request",
+        "more %",
+        "middle half",
+        "lost"
     ));
+    let percent = |[from, to]: [f64; 2]| format!("{:.1}..{:.1}", from * 100.0, to * 100.0);
     for row in recording {
-        let range = format!("{:.1}..{:.1}", row.cost_range[0] * 100.0, row.cost_range[1] * 100.0);
         let [without, with] = [row.requests_per_s, row.recorded_requests_per_s].map(|per_s| per_s / 1e3);
-        let (cost, dropped) = (row.cost * 100.0, row.dropped);
         output::line(format_args!(
-            "{:<8} {:>8} {without:>12.1} {with:>12.1} {cost:>8.1} {range:>18} {dropped:>8}",
-            row.storage, row.len
+            "{:<8} {:>8} {without:>12.1} {with:>12.1} {:>8.1} {:>14} {:>16} {:>8.1} {:>14} {:>6}",
+            row.storage,
+            row.len,
+            row.cost * 100.0,
+            percent(row.cost_middle),
+            format!("{:.0}..{:.0}", row.cpu_ns, row.recorded_cpu_ns),
+            row.cpu_cost * 100.0,
+            percent(row.cpu_cost_middle),
+            row.dropped
         ));
     }
     let cheap = recording.iter().filter(|row| row.storage == "files").all(|row| row.cost <= BAR_COST);
@@ -175,7 +199,7 @@ fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recordi
         Ok(node) => plain.open(&node, libc::O_RDWR)?,
         Err(_) => plain.create(&root, name, 0o600, libc::O_RDWR, (0, 0))?.1,
     };
-    let throughput = || -> anyhow::Result<f64> {
+    let load = || -> anyhow::Result<(f64, f64)> {
         let stop = AtomicBool::new(false);
         let start = Instant::now();
         let done: u64 = std::thread::scope(|scope| {
@@ -200,41 +224,78 @@ fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recordi
                 .map(|thread| thread.join().expect("a writer does not panic"))
                 .sum::<std::io::Result<u64>>()
         })?;
-        Ok(done as f64 / start.elapsed().as_secs_f64())
+        Ok((done as f64, start.elapsed().as_secs_f64()))
     };
-    throughput()?; // warm
-    let (mut costs, mut without, mut with, mut dropped) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    load()?; // warm
+    let plain = || -> anyhow::Result<Run> {
+        let cpu = cpu_time();
+        let (requests, seconds) = load()?;
+        Ok(Run { requests, seconds, cpu: cpu_time() - cpu })
+    };
+    let mut dropped = 0;
+    let mut recorded = || -> anyhow::Result<Run> {
+        let cpu = cpu_time();
+        volume.start_recording(&dir.path().join("trace"), "bench")?;
+        let (requests, seconds) = load()?;
+        dropped += volume.stop_recording()?.dropped;
+        Ok(Run { requests, seconds, cpu: cpu_time() - cpu })
+    };
+    let mut runs = Vec::new();
     for pair in 0..pairs {
-        let recorded = |dropped: &mut u64| -> anyhow::Result<f64> {
-            volume.start_recording(&dir.path().join("trace"), "bench")?;
-            let per_s = throughput()?;
-            *dropped += volume.stop_recording()?.dropped;
-            Ok(per_s)
-        };
         // In turn, so that what changes slowly hits both.
-        let (off, on) = if pair % 2 == 0 {
-            let off = throughput()?;
-            (off, recorded(&mut dropped)?)
+        runs.push(if pair % 2 == 0 {
+            let off = plain()?;
+            (off, recorded()?)
         } else {
-            let on = recorded(&mut dropped)?;
-            (throughput()?, on)
-        };
-        costs.push(1.0 - on / off);
-        without.push(off);
-        with.push(on);
+            let on = recorded()?;
+            (plain()?, on)
+        });
     }
-    let median = |values: &mut Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let cost = median(&mut costs);
+    let of = |value: &dyn Fn(&(Run, Run)) -> f64| quartiles(runs.iter().map(value).collect());
+    let cost = of(&|(off, on)| 1.0 - on.per_s() / off.per_s());
+    let cpu_cost = of(&|(off, on)| on.cpu_of_one() / off.cpu_of_one() - 1.0);
     Ok(Recording {
         storage,
         len,
-        requests_per_s: median(&mut without),
-        recorded_requests_per_s: median(&mut with),
-        cost,
-        cost_range: [costs[0], costs[costs.len() - 1]],
+        requests_per_s: of(&|(off, _)| off.per_s())[2],
+        recorded_requests_per_s: of(&|(_, on)| on.per_s())[2],
+        cost: cost[2],
+        cost_range: [cost[0], cost[4]],
+        cost_middle: [cost[1], cost[3]],
+        cpu_ns: of(&|(off, _)| off.cpu_of_one())[2] * 1e9,
+        recorded_cpu_ns: of(&|(_, on)| on.cpu_of_one())[2] * 1e9,
+        cpu_cost: cpu_cost[2],
+        cpu_cost_middle: [cpu_cost[1], cpu_cost[3]],
         dropped,
     })
+}
+
+/// A run, with or without recording.
+struct Run {
+    requests: f64,
+    seconds: f64,
+    /// Processor time, in seconds.
+    cpu: f64,
+}
+
+impl Run {
+    fn per_s(&self) -> f64 {
+        self.requests / self.seconds
+    }
+
+    fn cpu_of_one(&self) -> f64 {
+        self.cpu / self.requests
+    }
+}
+
+/// Processor time of this process so far, in seconds.
+fn cpu_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Smallest, quarter, middle, three quarters, largest.
+fn quartiles(mut values: Vec<f64>) -> [f64; 5] {
+    values.sort_by(f64::total_cmp);
+    [0, 1, 2, 3, 4].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
