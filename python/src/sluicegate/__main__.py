@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from sluicegate.trace import TraceError, read, write
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sluicegate", description="Traces of Sluicegate.")
+    about = "Traces and results of Sluicegate."
+    parser = argparse.ArgumentParser(prog="python -m sluicegate", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
     convert = commands.add_parser("convert", help="write a trace as Parquet")
     convert.add_argument("trace")
@@ -19,11 +21,19 @@ def main(arguments: list[str] | None = None) -> int:
     darshan.add_argument("log")
     darshan.add_argument("out")
     darshan.add_argument("--module", choices=["DXT_POSIX", "DXT_MPIIO"], help="which layer's accesses")
+    plot = commands.add_parser("plot", help="draw what prediction brings")
+    plot.add_argument("figure", choices=["table", "jitter"], help="by algorithm, or over the jitter")
+    plot.add_argument(
+        "results", help="of `sluice bench prediction --json`, or a runs.csv of `sluice simulate`"
+    )
+    plot.add_argument("out", help="an SVG, PDF or PNG file")
+    plot.add_argument("--predicted-from", default="same program", help="for table; default: same program")
+    plot.add_argument("--jitter", type=float, help="for table, in percent; default: the most frequent one")
     args = parser.parse_args(arguments)
+    run, extra = _COMMANDS[args.command]
     try:
-        return _convert(args) if args.command == "convert" else _import(args)
+        return run(args)
     except ImportError as error:
-        extra = "parquet" if args.command == "convert" else "darshan"
         print(f"sluicegate: {error}; pip install 'sluicegate[{extra}]'", file=sys.stderr)
     except (OSError, ValueError) as error:
         where = f"{args.trace}: " if isinstance(error, TraceError) else ""
@@ -45,6 +55,28 @@ def _import(args: argparse.Namespace) -> int:
     write(args.out, trace)
     print(f"{args.out}: {len(trace)} requests to {len(trace.paths)} files")
     return 0
+
+
+def _plot(args: argparse.Namespace) -> int:
+    from sluicegate import plot
+
+    results = plot.read(args.results)
+    if args.figure == "jitter":
+        figure = plot.over_jitter(results)
+    else:
+        jitter = None if args.jitter is None else args.jitter / 100
+        figure = plot.table(results, args.predicted_from, jitter)
+    plot.save(figure, args.out)
+    print(f"{args.out}: {len(results.cells)} results, {results.origin}")
+    return 0
+
+
+# What runs a command, and which extra has what it imports.
+_COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "convert": (_convert, "parquet"),
+    "import-darshan": (_import, "darshan"),
+    "plot": (_plot, "plot"),
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,256 @@
+"""Figures of what prediction brings, from the results of `sluice bench prediction` and `sluice simulate`.
+
+A result is the makespan with prediction over that without, less one: below 0 is better. Points are medians,
+bars go from the least of all repetitions (or seeds) to the largest.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SAME = "same program"
+_MARKERS = "osD^vP*Xh<>"
+_COST_BAR = 0.02
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One situation, with prediction against without."""
+
+    policy: str
+    pattern: str
+    op: str
+    jitter: float
+    """Of the time between requests, as a share of it."""
+    predicted_from: str
+    change: float
+    """Of the makespan: its median."""
+    low: float
+    high: float
+    aggregation: float
+    """Mean requests in a batch with prediction over that without, less one: its median."""
+
+    @property
+    def panel(self) -> str:
+        """What is in one panel."""
+        return f"{self.pattern}, {self.op}" if self.op else self.pattern
+
+
+@dataclass(frozen=True)
+class Results:
+    """The cells of one file, and where they are from."""
+
+    origin: str
+    cells: list[Cell]
+
+
+def read(path: str | Path) -> Results:
+    """Read results: the output of `sluice bench prediction --json`, or `runs.csv` of `sluice simulate --out`.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    path = Path(path)
+    text = path.read_text(encoding="utf-8")
+    try:
+        results = _bench(json.loads(text)) if text.lstrip().startswith("{") else _runs(text.splitlines())
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{path}: neither the output of `sluice bench prediction --json` nor `runs.csv` of `sluice "
+            f"simulate` with and without prediction: {error!r}"
+        ) from error
+    if not results.cells:
+        raise ValueError(f"{path}: nothing that was run both with and without prediction")
+    return results
+
+
+def _bench(report: dict[str, Any]) -> Results:
+    cells = [
+        Cell(
+            policy=cell["policy"],
+            pattern=cell["pattern"],
+            op=cell["op"],
+            jitter=float(cell["jitter"]) / 100,
+            predicted_from=cell["predicted_from"],
+            change=float(cell["makespan_ratio"]) - 1,
+            low=float(cell["makespan_ratio_range"][0]) - 1,
+            high=float(cell["makespan_ratio_range"][1]) - 1,
+            aggregation=float(cell["aggregation_ratio"]) - 1,
+        )
+        for cell in report["cells"]
+    ]
+    model, count, repetitions = report["model"], report["processes"], report["repetitions"]
+    return Results(f"emulated {model}, {count} processes, medians of {repetitions}", cells)
+
+
+# Columns of runs.csv between the scenario's name and its results are axes.
+_AXES = ("policy", "scheduler", "pattern", "op", "jitter", "predicting", "processes", "size")
+_Key = tuple[str, str, str, str]
+_PREDICTING = re.compile(r"(.*), predicting")
+
+
+def _runs(lines: Iterable[str]) -> Results:
+    """Pairs of runs that differ in nothing but the axis `predicting`, or in "X" and "X, predicting"."""
+    makespans: dict[tuple[_Key, bool], dict[str, tuple[float, float]]] = defaultdict(dict)
+    for row in csv.DictReader(lines):
+        axes = {name: row.get(name) or "" for name in _AXES}
+        scheduler = _PREDICTING.fullmatch(axes["scheduler"])
+        predicting = scheduler is not None or axes["predicting"] == "yes"
+        policy = axes["policy"] or (scheduler[1] if scheduler else axes["scheduler"])
+        processes = axes["processes"] and f"{axes['processes']} processes"
+        pattern = " ".join(filter(None, (axes["pattern"], axes["size"], processes)))
+        key = (policy, pattern, axes["op"], axes["jitter"])
+        makespans[key, predicting][row["seed_number"]] = (float(row["makespan_s"]), float(row["aggregation"]))
+    cells = []
+    seeds = 0
+    for (key, predicting), without in makespans.items():
+        those = makespans.get((key, True))
+        if predicting or those is None:
+            continue
+        pairs = [(those[seed], without[seed]) for seed in without if seed in those]
+        if not pairs:
+            continue
+        seeds = max(seeds, len(pairs))
+        changes = [new[0] / old[0] - 1 for new, old in pairs]
+        policy, pattern, op, jitter = key
+        cells.append(
+            Cell(
+                policy=policy,
+                pattern=pattern,
+                op=op,
+                jitter=float(jitter.rstrip(" %") or 0) / 100,
+                predicted_from=SAME,
+                change=median(changes),
+                low=min(changes),
+                high=max(changes),
+                aggregation=median(new[1] / old[1] - 1 for new, old in pairs),
+            )
+        )
+    return Results(f"simulated, medians of {seeds} seeds", cells)
+
+
+def _unique(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _figure(width: float, height: float) -> Figure:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    # The same input makes the same file; text stays text.
+    matplotlib.rcParams.update({"svg.hashsalt": "sluicegate", "svg.fonttype": "none", "font.size": 9})
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _percent(axes: Axes, *, along_x: bool) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    (axes.xaxis if along_x else axes.yaxis).set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def usual_jitter(cells: Sequence[Cell]) -> float:
+    """The jitter at which most cells were measured."""
+    jitters = [cell.jitter for cell in cells]
+    return max(dict.fromkeys(jitters), key=jitters.count)
+
+
+def table(results: Results, predicted_from: str = SAME, jitter: float | None = None) -> Figure:
+    """Change of the makespan by policy, a panel for each pattern and operation.
+
+    Raises:
+        ValueError: if nothing was measured like that.
+    """
+    cells = [cell for cell in results.cells if cell.predicted_from == predicted_from]
+    if not cells:
+        known = ", ".join(_unique(cell.predicted_from for cell in results.cells))
+        raise ValueError(f"nothing was predicted from {predicted_from!r}; there is: {known}")
+    jitter = usual_jitter(cells) if jitter is None else jitter
+    cells = [cell for cell in cells if cell.jitter == jitter]
+    if not cells:
+        raise ValueError(f"nothing was measured with a jitter of {jitter:.0%}")
+    panels = _unique(cell.panel for cell in cells)
+    policies = _unique(cell.policy for cell in cells)
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    figure = _figure(1.0 + 2.4 * columns, 0.9 + (0.5 + 0.28 * len(policies)) * rows)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for panel, place in zip(panels, axes.flat, strict=False):
+        place.axvspan(0, _COST_BAR, color="0.92")
+        place.axvline(0, color="0.4", linewidth=0.8)
+        for cell in (cell for cell in cells if cell.panel == panel):
+            at = policies.index(cell.policy)
+            color = "tab:green" if cell.change < 0 else "tab:red"
+            place.plot([cell.low, cell.high], [at, at], color=color, linewidth=1.5, alpha=0.5)
+            place.plot([cell.change], [at], "o", color=color, markersize=4)
+        place.set_title(panel, fontsize=9)
+        place.set_yticks(range(len(policies)), policies)
+        _percent(place, along_x=True)
+    axes[0, 0].invert_yaxis()
+    for place in list(axes.flat)[len(panels) :]:
+        place.set_visible(False)
+    figure.suptitle(f"{results.origin}; predicted from: {predicted_from}; jitter {jitter:.0%}", fontsize=9)
+    label = "makespan with prediction against without (less is better; grey: up to 2 % more)"
+    figure.supxlabel(label, fontsize=9)
+    return figure
+
+
+def over_jitter(results: Results) -> Figure:
+    """Change of makespan and aggregation over the jitter, a column for each pattern and operation.
+
+    Raises:
+        ValueError: if nothing was measured with several.
+    """
+    cells = [cell for cell in results.cells if cell.predicted_from == SAME]
+    jitters: dict[tuple[str, str], set[float]] = defaultdict(set)
+    for cell in cells:
+        jitters[cell.panel, cell.policy].add(cell.jitter)
+    cells = [cell for cell in cells if len(jitters[cell.panel, cell.policy]) > 1]
+    if not cells:
+        raise ValueError("nothing was measured with several jitters")
+    panels = _unique(cell.panel for cell in cells)
+    policies = _unique(cell.policy for cell in cells)
+    figure = _figure(1.2 + 2.6 * len(panels), 5.0)
+    axes = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
+    for column, panel in enumerate(panels):
+        makespan, aggregation = axes[:, column]
+        makespan.axhspan(0, _COST_BAR, color="0.92")
+        for place in (makespan, aggregation):
+            place.axhline(0, color="0.4", linewidth=0.8)
+            _percent(place, along_x=True)
+            _percent(place, along_x=False)
+        for number, policy in enumerate(policies):
+            line = [cell for cell in cells if (cell.panel, cell.policy) == (panel, policy)]
+            line.sort(key=lambda cell: cell.jitter)
+            at = [cell.jitter for cell in line]
+            color = f"C{number}"
+            style = {"color": color, "marker": _MARKERS[number % len(_MARKERS)], "markersize": 4}
+            low, high = [cell.low for cell in line], [cell.high for cell in line]
+            makespan.fill_between(at, low, high, color=color, alpha=0.15)
+            makespan.plot(at, [cell.change for cell in line], label=policy, **style)
+            aggregation.plot(at, [cell.aggregation for cell in line], label=policy, **style)
+        makespan.set_title(panel, fontsize=9)
+    axes[0, 0].set_ylabel("makespan")
+    axes[1, 0].set_ylabel("requests in a batch")
+    axes[0, -1].legend(fontsize=8)
+    figure.suptitle(f"{results.origin}; with prediction against without", fontsize=9)
+    figure.supxlabel("jitter of the time between steps", fontsize=9)
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure; the end of the name says in which format."""
+    path = Path(path)
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, metadata=metadata)

@@ -1,0 +1,96 @@
+"""Figures: what is in the results is in them, and wrong input is told."""
+
+import json
+
+import pytest
+
+from sluicegate import plot
+from sluicegate.__main__ import main
+
+pytest.importorskip("matplotlib")
+
+
+def bench(tmp_path):
+    cells = [
+        {
+            "policy": policy,
+            "pattern": pattern,
+            "op": op,
+            "jitter": jitter,
+            "predicted_from": "same program",
+            "makespan_ratio": 0.8 + jitter / 100,
+            "makespan_ratio_range": [0.7, 1.1],
+            "aggregation_ratio": 1.5,
+        }
+        for policy in ("to-agg", "hbrr")
+        for pattern in ("strided", "contiguous")
+        for op in ("read", "write")
+        for jitter in ((5, 0, 50) if pattern == "strided" else (5,))
+    ]
+    report = {"emulated": True, "model": "hdd-7200", "processes": 64, "repetitions": 3, "cells": cells}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(report))
+    return path
+
+
+def runs(tmp_path):
+    lines = ["scenario,pattern,op,policy,jitter,predicting,seed_number,scale,makespan_s,aggregation"]
+    for seed in range(3):
+        for jitter in ("0 %", "50 %"):
+            lines.append(f"x,strided,read,aioli,{jitter},no,{seed},1,2.0,4.0")
+            lines.append(f"x,strided,read,aioli,{jitter},yes,{seed},1,{1.0 + seed},6.0")
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_results_of_the_benchmark(tmp_path):
+    results = plot.read(bench(tmp_path))
+    assert results.origin == "emulated hdd-7200, 64 processes, medians of 3"
+    assert len(results.cells) == 16
+    cell = results.cells[0]
+    assert (cell.panel, cell.jitter) == ("strided, read", 0.05)
+    assert cell.change == pytest.approx(-0.15) and cell.low == pytest.approx(-0.3)
+
+
+def test_results_of_the_simulator(tmp_path):
+    results = plot.read(runs(tmp_path))
+    assert [(cell.policy, cell.jitter) for cell in results.cells] == [("aioli", 0.0), ("aioli", 0.5)]
+    cell = results.cells[1]
+    assert (cell.change, cell.low, cell.high, cell.aggregation) == (0.0, -0.5, 0.5, 0.5)
+    paired = runs(tmp_path).read_text().replace("policy", "scheduler").replace("predicting", "other")
+    path = tmp_path / "paired.csv"
+    path.write_text(paired.replace("aioli,0 %,yes", '"aioli, predicting",0 %,yes'))
+    assert [cell.change for cell in plot.read(path).cells] == [0.0]
+
+
+@pytest.mark.parametrize("kind", ["table", "jitter"])
+@pytest.mark.parametrize("make", [bench, runs])
+def test_figures_are_the_same_each_time(tmp_path, kind, make, capsys):
+    source = make(tmp_path)
+    outs = [tmp_path / "a.svg", tmp_path / "b.svg"]
+    for out in outs:
+        assert main(["plot", kind, str(source), str(out)]) == 0
+    text = outs[0].read_text()
+    assert text == outs[1].read_text()
+    assert "<svg" in text and ("emulated" in text or "simulated" in text)
+    assert "strided, read" in text
+    assert str(outs[0]) in capsys.readouterr().out
+
+
+def test_mistakes_are_told(tmp_path, capsys):
+    source = bench(tmp_path)
+    empty = tmp_path / "empty.csv"
+    empty.write_text("scenario,policy,seed_number,makespan_s,aggregation\n")
+    other = tmp_path / "other.json"
+    other.write_text('{"cells": [{"policy": 1}]}')
+    for arguments, says in [
+        (["table", str(empty), "x.svg"], "nothing that was run both with and without"),
+        (["table", str(other), "x.svg"], "neither the output"),
+        (["table", str(tmp_path / "none"), "x.svg"], "No such file"),
+        (["table", str(source), "x.svg", "--predicted-from", "tea"], "there is: same program"),
+        (["table", str(source), "x.svg", "--jitter", "7"], "jitter of 7%"),
+        (["jitter", str(source), str(tmp_path / "x.nonsense")], "nonsense"),
+    ]:
+        assert main(["plot", *arguments]) == 1
+        assert says in capsys.readouterr().err
