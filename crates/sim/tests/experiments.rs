@@ -200,6 +200,22 @@ fn results_are_stable_when_the_scale_doubles() {
     assert!(count >= 5 && same * 10 >= count * 9, "{same} of {count} with the same sign: {once:.2?} {twice:.2?}");
 }
 
+/// One process on one disk: what it computes is what the makespan has more.
+#[test]
+fn computing_takes_its_time_which_may_vary() {
+    let text =
+        "[clients]\njitter = 0\n[[application]]\nstart_spread = 0\nrepeat = 20\n[[application.phase]]\ndata = '64K'";
+    let makespan = |settings: &[(&str, &str)]| outcome(text, settings).makespan_ns;
+    let compute = ("application.phase.compute", "10ms");
+    let (none, exact) = (makespan(&[]), makespan(&[compute]));
+    let added = exact - none;
+    assert!((200_000_000..240_000_000).contains(&added), "{added} ns, with what the disk turns meanwhile");
+    let varied = |seed: &str| makespan(&[compute, ("application.phase.compute_spread", "0.5"), ("seed", seed)]);
+    let all: Vec<u64> = ["1", "2", "3", "4"].map(varied).to_vec();
+    assert!(all.iter().any(|&other| other != all[0]), "{all:?}");
+    assert!(all.iter().all(|&other| other.abs_diff(exact) < 100_000_000), "{all:?} around {exact}");
+}
+
 #[test]
 fn predictions_come_from_recorded_runs() {
     let settings = [("servers.policy", "to-agg"), ("servers.predict", "2"), ("servers.max_wait", "0")];

@@ -120,6 +120,11 @@ static KEYS: &[Key] = &[
     ),
     key("application.phase.compute", "duration; 0", "time a process computes before the phase"),
     key(
+        "application.phase.compute_spread",
+        "0 to 1; 0",
+        "this time is longer or shorter by up to this share, at random, for each process and phase",
+    ),
+    key(
         "application.phase.barrier",
         "none, phase or request; none",
         "processes wait for each other after the phase, or before each request",

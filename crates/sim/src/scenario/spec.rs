@@ -487,6 +487,7 @@ fn read_phase(reader: Reader<'_>, base: &Path) -> Result<Phase> {
         think_ns: reader.duration("think", 0)?,
         think_spread: reader.share("think_spread", 0)?,
         compute_ns: reader.duration("compute", 0)?,
+        compute_spread: reader.share("compute_spread", 0)?,
         barrier: reader.choice("barrier", Barrier::None, &barriers)?,
     };
     reader.finish()?;

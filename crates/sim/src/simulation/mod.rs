@@ -207,7 +207,7 @@ impl<'a> Simulation<'a> {
                 let random = Random::new(self.scenario.seed, number);
                 let mut process = Process::new(place as u32, rank, client, random);
                 let late = process.random().below(application.start_spread_ns + 1);
-                let computes = application.phases[0].compute_ns;
+                let computes = application.phases[0].computes(process.random());
                 process.starts(application.start_ns + late + computes);
                 self.processes.push(process);
                 self.calendar.plan(application.start_ns + late + computes, Event::Process(number as u32));

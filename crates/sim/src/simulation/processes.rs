@@ -241,10 +241,11 @@ impl Simulation<'_> {
         let process = &mut self.processes[number as usize];
         let phase = &self.scenario.applications[process.app as usize].phases[process.phase as usize];
         process.progress = Progress { requests: 0, bytes: 0 };
-        process.phase_start_ns = now + phase.compute_ns;
+        let computes = phase.computes(&mut process.random);
+        process.phase_start_ns = now + computes;
         process.step = Step::Fetch;
-        if phase.compute_ns > 0 {
-            self.sleep(number, now + phase.compute_ns, Step::Fetch);
+        if computes > 0 {
+            self.sleep(number, now + computes, Step::Fetch);
         }
     }
 

@@ -90,6 +90,8 @@ pub struct Phase {
     pub think_spread: u64,
     /// Computing time before the phase, in nanoseconds.
     pub compute_ns: u64,
+    /// By how many millionths that varies.
+    pub compute_spread: u64,
     /// Waiting for others.
     pub barrier: Barrier,
 }
@@ -107,9 +109,16 @@ impl Default for Phase {
             think_ns: 0,
             think_spread: 0,
             compute_ns: 0,
+            compute_spread: 0,
             barrier: Barrier::None,
         }
     }
+}
+
+/// A time that is longer or shorter by up to so many millionths. Without them no random number is used up.
+fn varied(ns: u64, spread: u64, random: &mut Random) -> u64 {
+    let spread = ns / 1000 * spread / 1000;
+    if spread == 0 { ns } else { ns - spread + random.below(2 * spread + 1) }
 }
 
 /// Where a process is in its phase.
@@ -192,9 +201,13 @@ impl Phase {
                 }
             }
         };
-        let spread = self.think_ns / 1000 * self.think_spread / 1000;
-        let think_ns = if spread == 0 { self.think_ns } else { self.think_ns - spread + random.below(2 * spread + 1) };
+        let think_ns = varied(self.think_ns, self.think_spread, random);
         Some(Next { op, file: 0, bytes: len, think_ns, not_before_ns: 0 })
+    }
+
+    /// How long a process computes before the phase.
+    pub(crate) fn computes(&self, random: &mut Random) -> u64 {
+        varied(self.compute_ns, self.compute_spread, random)
     }
 
     /// Bytes that all processes move.
