@@ -141,6 +141,75 @@ fn a_mount_is_recorded_and_predicted_live() {
 }
 
 #[test]
+fn what_was_read_is_compared_with_its_checksums() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(place.path("source/data"), &content).unwrap();
+    let daemon = place.daemon(&["--cache", "none", "--policy", "to-agg"]);
+    place.good(&["trace", "start", "@mnt", "--out", "@run.slt", "--checksums"]);
+    assert_eq!(fs::read(place.path("mnt/data")).unwrap(), content);
+    fs::write(place.path("mnt/new"), &content[..10_000]).unwrap();
+    place.good(&["trace", "stop", "@mnt"]);
+    let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@run.slt"]).lines().map(json).collect();
+    let mut read = 0;
+    for line in &lines {
+        let at = line["offset"].as_u64().unwrap() as usize;
+        let len = line["crc32_bytes"].as_u64().unwrap_or_default() as usize;
+        if len > 0 {
+            assert_eq!(line["crc32"].as_u64(), Some(sluice_trace::checksum(&content[at..at + len]).into()), "{line}");
+        }
+        read += len * usize::from(line["op"] == "read");
+    }
+    assert!(read >= content.len(), "{read}");
+    assert!(lines.iter().any(|line| line["op"] == "write" && line["crc32_bytes"] == 10_000), "{lines:?}");
+    assert!(place.good(&["trace", "info", "@run.slt"]).contains("with checksums"));
+    place.good(&["trace", "convert", "@run.slt", "@run.csv"]);
+    let csv = common::lines(&place.path("run.csv"));
+    assert!(csv[0].ends_with(",crc32,crc32_bytes") && csv[1].split(',').count() == 10, "{}", csv[1]);
+    place.good(&["trace", "convert", "@run.slt", "@again.slt"]);
+    assert_eq!(place.good(&["trace", "cat", "--json", "@again.slt"]).lines().map(json).collect::<Vec<_>>(), lines);
+
+    // Only reads of a file that is there: nothing is written.
+    fs::remove_file(place.path("mnt/new")).unwrap();
+    let replay = ["trace", "replay", "@again.slt", "@mnt", "--check", "--json"];
+    let report = json(&place.good(&replay));
+    assert_eq!((report["wrong"].as_u64(), report["made"].as_u64()), (Some(0), Some(1)), "{report}");
+    assert!(report["checked"].as_u64().unwrap() > 0, "{report}");
+    let error = place.bad(&replay);
+    assert!(error.contains("new is there and would be written"), "{error}");
+    let file = fs::File::options().write(true).open(place.path("source/data")).unwrap();
+    file.write_all_at(&[!content[1_234_567]], 1_234_567).unwrap();
+    fs::remove_file(place.path("mnt/new")).unwrap();
+    let output = run(&mut place.sluice(&replay));
+    let report = json(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!((output.status.code(), report["wrong"].as_u64()), (Some(1), Some(1)), "{report}");
+    let place_told = &report["differences"][0];
+    let (offset, len) = (place_told["offset"].as_u64().unwrap(), place_told["len"].as_u64().unwrap());
+    assert!(place_told["path"] == "data" && (offset..offset + len).contains(&1_234_567), "{place_told}");
+    file.set_len(2_000_000).unwrap();
+    file.write_all_at(&content[1_234_567..1_234_568], 1_234_567).unwrap();
+    let output = run(&mut place.sluice(&["trace", "replay", "@again.slt", "@mnt", "--check", "--overwrite"]));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && said.contains("the file ends before"), "{said}");
+    daemon.unmount();
+}
+
+#[test]
+fn a_trace_that_asks_for_too_much_is_refused() {
+    let place = Place::new();
+    fs::write(place.path("log"), "fio version 2 iolog\nf write 4611686018427387904 10\n").unwrap();
+    place.good(&["trace", "import", "@log", "@far.slt"]);
+    assert!(place.bad(&["trace", "replay", "@far.slt", "@source"]).contains("GB more"));
+    fs::write(place.path("log"), "fio version 2 iolog\nf write 0 4294967295\n").unwrap();
+    place.good(&["trace", "import", "@log", "@long.slt"]);
+    assert!(place.bad(&["trace", "replay", "@long.slt", "@source"]).contains("a request of 4294967295 bytes"));
+    assert_eq!(fs::read_dir(place.path("source")).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
 fn the_configuration_records_and_predicts_from_the_start() {
     if !fuse_works() {
         return;

@@ -46,7 +46,7 @@ mod volume;
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
 pub use clock::{Clock, ClockKind};
 pub use names::FileNames;
-pub use record::{Observer, RecordError, Recording};
+pub use record::{Observer, RecordError, RecordOptions, Recording};
 pub use runtime::{
     Driving, Executor, Runtime, RuntimeConfig, ShardSnapshot, Shutdown, ShutdownReport, Snapshot, StartError,
     SubmitError,

@@ -173,6 +173,11 @@ impl<X: Executor> Runtime<X> {
     /// # Errors
     /// See [`StartError`].
     pub fn start(executor: Arc<X>, config: RuntimeConfig) -> Result<Runtime<X>, StartError> {
+        Runtime::start_with(Arc::new(Tap::new()), executor, config)
+    }
+
+    /// As [`Runtime::start`]; recordings get what is left in `tap`.
+    pub(crate) fn start_with(tap: Arc<Tap>, executor: Arc<X>, config: RuntimeConfig) -> Result<Runtime<X>, StartError> {
         let clock = Clock::new(config.clock);
         let count = config.shards.max(1);
         let by_caller = config.driving == Driving::Caller;
@@ -196,7 +201,7 @@ impl<X: Executor> Runtime<X> {
             }
         }
         let shards = shards.into_iter().map(|shard| (shard.clone(), Completer::new(shard))).collect();
-        let (policy, tap, watch) = (Mutex::new(config.policy), Arc::new(Tap::new()), Arc::new(Tap::new()));
+        let (policy, watch) = (Mutex::new(config.policy), Arc::new(Tap::new()));
         Ok(Runtime { executor, shards, servers, clock, policy, tap, watch })
     }
 
@@ -242,7 +247,8 @@ impl<X: Executor> Runtime<X> {
 
     pub(crate) fn record(&self, at: Option<Time>, request: &Request) {
         if let Some(at) = at {
-            for tap in [&self.tap, &self.watch].into_iter().filter(|tap| tap.on()) {
+            // One that wants checksums is told elsewhere, when they are known.
+            for tap in [&self.tap, &self.watch].into_iter().filter(|tap| tap.on() && !tap.wants_sums()) {
                 tap.record(at, request);
             }
         }
@@ -315,7 +321,7 @@ impl<X: Executor> Runtime<X> {
     /// If a recording is running, or the file cannot be written.
     pub fn start_recording(&self, path: &Path, meta: Meta) -> Result<(), RecordError> {
         let policy = self.policy().name().to_owned();
-        self.tap.record_to(path, Meta { policy, ..meta }, self.clock, None)
+        self.tap.record_to(path, Meta { policy, checksums: false, ..meta }, self.clock, None)
     }
 
     /// Ends the recording. All that was submitted before is in the file then.

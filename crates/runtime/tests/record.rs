@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Results, create, storage};
 use sluice_core::{AppId, Op, PolicyConfig, Request, Time, policy::table};
-use sluice_runtime::{Observer, RecordError, Volume, VolumeConfig};
+use sluice_runtime::{Observer, RecordError, RecordOptions, Volume, VolumeConfig};
 use sluice_storage::{FileRef, Storage};
-use sluice_trace::{Columns, End, Entry, Meta, Reader};
+use sluice_trace::{Columns, End, Entry, Meta, Reader, checksum};
 
 fn volume(storage: &Arc<dyn Storage>, policy: &str) -> Volume<Results> {
     let config = VolumeConfig::new(PolicyConfig::parse(policy).unwrap());
@@ -72,6 +72,56 @@ fn each_request_is_recorded_once_with_its_path_under_every_algorithm() {
             }
             assert_eq!(logical, expected, "{} on {targets}", info.name);
             assert!(all.windows(2).all(|pair| pair[0].0.time <= pair[1].0.time));
+        }
+    }
+}
+
+#[test]
+fn checksums_are_of_what_was_written_and_of_what_was_read() {
+    let data: Vec<u8> = (0..40_000_u32).map(|n| (n * 7 + n / 256) as u8).collect();
+    for targets in [1, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = storage(dir.path(), targets);
+        let file = create(&storage, "f");
+        for info in table() {
+            let volume = volume(&storage, info.name);
+            let out = dir.path().join("trace");
+            volume.start_recording_with(&out, "", RecordOptions { checksums: true }).unwrap();
+            for n in 0..4 {
+                assert_eq!(
+                    volume.write_at(&file, AppId(0), n * 10_000, &data[n as usize * 10_000..][..10_000]).unwrap(),
+                    10_000
+                );
+            }
+            // The last one ends behind the file.
+            for n in 0..5 {
+                let mut read = vec![0; 9_000];
+                let expected = 9_000.min(40_000 - n as usize * 9_000);
+                assert_eq!(volume.read_at(&file, AppId(1), n * 9_000, &mut read).unwrap(), expected);
+            }
+            volume.stop_recording().unwrap();
+
+            let (mut reader, mut block) = (Reader::open(&out).unwrap(), Columns::default());
+            let (mut written, mut read, mut pieces) = (0, 0, 0);
+            while reader.next_block(&mut block).unwrap() {
+                assert!(block.time.is_sorted());
+                for (at, entry) in block.iter().enumerate() {
+                    pieces += 1;
+                    let start = reader.meta().logical_offset(entry.target, entry.offset) as usize;
+                    let Some(sum) = block.sum_of(at) else {
+                        assert!(start >= 40_000, "{} on {targets}: {entry:?}", info.name);
+                        continue;
+                    };
+                    let end = start + sum.bytes as usize;
+                    assert_eq!(sum.crc, checksum(&data[start..end]), "{} on {targets}: {entry:?}", info.name);
+                    match entry.op {
+                        Op::Write => written += sum.bytes,
+                        Op::Read => read += sum.bytes,
+                    }
+                }
+            }
+            assert_eq!((written, read), (40_000, 40_000), "{} on {targets}", info.name);
+            assert!(pieces >= 9 && reader.meta().checksums);
         }
     }
 }

@@ -29,7 +29,22 @@ impl Entry {
     }
 }
 
-/// Many entries by columns, all of the same length.
+/// A checksum of what an entry read or wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sum {
+    /// See [`checksum`].
+    pub crc: u32,
+    /// Bytes of the entry, the first ones, that it is of. Fewer than the entry has where the file ended before.
+    pub bytes: u32,
+}
+
+/// CRC-32 of zlib and Ethernet (polynomial 0x04C11DB7, reflected).
+#[must_use]
+pub fn checksum(data: &[u8]) -> u32 {
+    crc32fast::hash(data)
+}
+
+/// Many entries by columns, all of the same length, but for the last two.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {
     /// See [`Entry::time`].
@@ -46,6 +61,10 @@ pub struct Columns {
     pub offset: Vec<u64>,
     /// See [`Entry::len`].
     pub len: Vec<u32>,
+    /// See [`Sum::crc`]. Empty if no entry has a checksum.
+    pub sum: Vec<u32>,
+    /// Bytes at the end of the entry that its checksum is not of; all of them, if it has none. Empty as `sum`.
+    pub unsummed: Vec<u32>,
 }
 
 impl Columns {
@@ -78,13 +97,26 @@ impl Columns {
         }
     }
 
+    /// The checksum of an entry's data, if it has one.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[must_use]
+    pub fn sum_of(&self, at: usize) -> Option<Sum> {
+        let bytes = self.len[at] - *self.unsummed.get(at)?;
+        (bytes > 0).then(|| Sum { crc: self.sum[at], bytes })
+    }
+
     /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    /// Appends an entry.
+    /// Appends an entry, which has no checksum.
     pub fn push(&mut self, entry: Entry) {
+        if !self.sum.is_empty() {
+            self.push_sum(entry.len, None);
+        }
         self.time.push(entry.time);
         self.file.push(entry.file);
         self.app.push(entry.app);
@@ -94,8 +126,28 @@ impl Columns {
         self.len.push(entry.len);
     }
 
-    /// Appends entries, column by column.
+    /// Appends an entry with a checksum.
+    pub(crate) fn push_summed(&mut self, entry: Entry, sum: Sum) {
+        // Those before have none.
+        self.sum.resize(self.len(), 0);
+        self.unsummed.extend_from_slice(&self.len[self.unsummed.len()..]);
+        self.push_sum(entry.len, Some(sum));
+        let (sum, unsummed) = (std::mem::take(&mut self.sum), std::mem::take(&mut self.unsummed));
+        self.push(entry);
+        (self.sum, self.unsummed) = (sum, unsummed);
+    }
+
+    fn push_sum(&mut self, len: u32, sum: Option<Sum>) {
+        let Sum { crc, bytes } = sum.unwrap_or(Sum { crc: 0, bytes: 0 });
+        self.sum.push(crc);
+        self.unsummed.push(len - bytes.min(len));
+    }
+
+    /// Appends entries, which have no checksums, column by column.
     pub(crate) fn extend(&mut self, entries: &[Entry]) {
+        if !self.sum.is_empty() {
+            entries.iter().for_each(|entry| self.push_sum(entry.len, None));
+        }
         self.time.extend(entries.iter().map(|entry| entry.time));
         self.file.extend(entries.iter().map(|entry| entry.file));
         self.app.extend(entries.iter().map(|entry| entry.app));
@@ -114,5 +166,7 @@ impl Columns {
         self.op.clear();
         self.offset.clear();
         self.len.clear();
+        self.sum.clear();
+        self.unsummed.clear();
     }
 }

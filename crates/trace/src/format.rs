@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89SLTR\r\n\x1a";
 /// A later major version cannot be read by older programs; a later minor one has more, which they skip.
 pub(crate) const MAJOR: u16 = 1;
+/// Traces with checksums of data have 1.
 pub(crate) const MINOR: u16 = 0;
+pub(crate) const MINOR_CHECKSUMS: u16 = 1;
 /// Magic, versions, reserved, checksum.
 pub(crate) const FILE_HEADER: usize = 24;
 
@@ -82,11 +84,11 @@ impl Header {
     }
 }
 
-pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+pub(crate) fn file_header(minor: u16) -> [u8; FILE_HEADER] {
     let mut bytes = [0; FILE_HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&MAJOR.to_le_bytes());
-    bytes[10..12].copy_from_slice(&MINOR.to_le_bytes());
+    bytes[10..12].copy_from_slice(&minor.to_le_bytes());
     let own = crc32fast::hash(&bytes[..20]);
     bytes[20..].copy_from_slice(&own.to_le_bytes());
     bytes
@@ -122,6 +124,9 @@ pub struct Meta {
     pub source: String,
     /// The algorithm in force when the recording began.
     pub policy: String,
+    /// Entries have checksums of their data.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checksums: bool,
 }
 
 impl Default for Meta {
@@ -135,6 +140,7 @@ impl Default for Meta {
             emulated: false,
             source: String::new(),
             policy: String::new(),
+            checksums: false,
         }
     }
 }

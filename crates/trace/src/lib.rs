@@ -38,7 +38,7 @@ mod reader;
 pub mod summary;
 mod writer;
 
-pub use entry::{Columns, Entry};
+pub use entry::{Columns, Entry, Sum, checksum};
 pub use error::{Error, Problem};
 pub use format::{BLOCK_ENTRIES, BLOCK_ENTRIES_MAX, Meta, PATH_BYTES_MAX};
 pub use paths::Paths;

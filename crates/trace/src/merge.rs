@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use crate::{Columns, End, Entry, Error, Paths, Reader, Writer};
+use crate::{Columns, End, Entry, Error, Paths, Reader, Sum, Writer};
 
 /// How the times of traces relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,12 @@ impl<R: Read> Source<'_, R> {
         let file = self.numbers[entry.file as usize];
         Ok(Some(Entry { file, time: entry.time.saturating_add(self.shift), ..entry }))
     }
+
+    /// Goes on behind the entry seen last; returns the checksum of its data.
+    fn take(&mut self) -> Option<Sum> {
+        self.at += 1;
+        self.block.sum_of(self.at - 1)
+    }
 }
 
 /// Merges traces into `writer`; returns the entries lost by their recorders. Memory: a block of each.
@@ -72,8 +78,8 @@ pub fn merge<R: Read, W: Write>(readers: &mut [Reader<R>], align: Align, writer:
             }
         }
         let Some((entry, number)) = next else { break };
-        sources[number].at += 1;
-        writer.push(entry)?;
+        let sum = sources[number].take();
+        writer.push_summed(entry, sum)?;
     }
     Ok(sources
         .iter()

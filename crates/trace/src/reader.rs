@@ -212,7 +212,7 @@ impl<R: Read> Reader<R> {
             let descriptor = Descriptor::of_bytes(bytes)?;
             let (stored, rest) = data.split_at_checked(descriptor.stored as usize).ok_or(Problem::Columns)?;
             data = rest;
-            if !(1..=7).contains(&descriptor.id) {
+            if !(1..=9).contains(&descriptor.id) {
                 continue; // of a later minor version
             }
             let bit = 1 << descriptor.id;
@@ -233,15 +233,22 @@ impl<R: Read> Reader<R> {
                 4 => block.offset.extend_from_slice(values),
                 5 => narrow(values, &mut block.len, 1 << 32, "a length")?,
                 6 => narrow(values, &mut block.app, 1 << 32, "an application")?,
-                _ => narrow(values, &mut block.target, 1 << 32, "a data server")?,
+                7 => narrow(values, &mut block.target, 1 << 32, "a data server")?,
+                8 => narrow(values, &mut block.sum, 1 << 32, "a checksum")?,
+                _ => narrow(values, &mut block.unsummed, 1 << 32, "the length of what a checksum is of")?,
             }
         }
-        if seen != 0b1111_1110 || !data.is_empty() {
+        const ALL: u32 = 0b00_1111_1110;
+        const WITH_SUMS: u32 = 0b11_1111_1110;
+        if (seen != ALL && seen != WITH_SUMS) || !data.is_empty() {
             return Err(Problem::Columns);
         }
         let ends = block.offset.iter().zip(&block.len);
         if ends.fold(false, |over, (offset, &len)| over | offset.checked_add(len.into()).is_none()) {
             return Err(Problem::Value("a request beyond 2^64"));
+        }
+        if block.unsummed.iter().zip(&block.len).any(|(unsummed, len)| unsummed > len) {
+            return Err(Problem::Value("the length of what a checksum is of"));
         }
         self.entries += count as u64;
         Ok(())

@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::column::Encoder;
-use crate::entry::{Columns, Entry};
+use crate::entry::{Columns, Entry, Sum};
 use crate::error::Error;
-use crate::format::{BLOCK_ENTRIES, Header, Kind, Meta, PATH_BLOCK_MAX, file_header};
+use crate::format::{BLOCK_ENTRIES, Header, Kind, MINOR, MINOR_CHECKSUMS, Meta, PATH_BLOCK_MAX, file_header};
 use crate::paths::Paths;
 
 /// Fast, and near what higher levels reach on these columns.
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
             descriptors: Vec::new(),
             data: Vec::new(),
         };
-        writer.out.write_all(&file_header())?;
+        writer.out.write_all(&file_header(if meta.checksums { MINOR_CHECKSUMS } else { MINOR }))?;
         let json = serde_json::to_vec(meta).map_err(std::io::Error::from)?;
         writer.write_block(Kind::Meta, 0, 0, &[&json])?;
         writer.out.flush()?;
@@ -102,11 +102,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// See [`Writer::push`]. If one entry is wrong, none is added.
     pub fn push_all(&mut self, entries: &[Entry]) -> Result<(), Error> {
-        let wrong = |entry: &Entry| self.names_nothing(entry) | entry.offset.checked_add(entry.len.into()).is_none();
-        if let Some(entry) = entries.iter().find(|entry| wrong(entry)) {
-            let what = if self.names_nothing(entry) { "names no path" } else { "ends beyond 2^64" };
-            return Err(Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("an entry {what}"))));
-        }
+        self.check(entries)?;
         let mut left = entries;
         while !left.is_empty() {
             let room = BLOCK_ENTRIES - self.block.len();
@@ -119,6 +115,28 @@ impl<W: Write> Writer<W> {
             left = later;
         }
         Ok(())
+    }
+
+    /// Adds an entry with the checksum of its data, for traces that say so ([`Meta::checksums`]).
+    ///
+    /// # Errors
+    /// See [`Writer::push`].
+    pub fn push_summed(&mut self, entry: Entry, sum: Option<Sum>) -> Result<(), Error> {
+        let Some(sum) = sum else { return self.push(entry) };
+        self.check(std::slice::from_ref(&entry))?;
+        self.block.push_summed(entry, sum);
+        self.entries += 1;
+        if self.block.len() >= BLOCK_ENTRIES {
+            self.write_entries()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, entries: &[Entry]) -> Result<(), Error> {
+        let wrong = |entry: &Entry| self.names_nothing(entry) | entry.offset.checked_add(entry.len.into()).is_none();
+        let Some(entry) = entries.iter().find(|entry| wrong(entry)) else { return Ok(()) };
+        let what = if self.names_nothing(entry) { "names no path" } else { "ends beyond 2^64" };
+        Err(Error::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("an entry {what}"))))
     }
 
     fn names_nothing(&self, entry: &Entry) -> bool {
@@ -162,7 +180,12 @@ impl<W: Write> Writer<W> {
             };
         }
         columns!(1 => time, 2 => file, 3 => op, 4 => offset, 5 => len, 6 => app, 7 => target);
-        self.write_block(Kind::Entries, 7, block.len() as u32, &[&descriptors, &data])?;
+        let mut count = 7;
+        if !block.sum.is_empty() {
+            columns!(8 => sum, 9 => unsummed);
+            count = 9;
+        }
+        self.write_block(Kind::Entries, count, block.len() as u32, &[&descriptors, &data])?;
         (self.block, self.descriptors, self.data) = (block, descriptors, data);
         self.block.clear();
         Ok(())

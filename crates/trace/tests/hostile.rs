@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use sluice_core::Op;
-use sluice_trace::{Columns, End, Entry, Error, Meta, Reader, Writer};
+use sluice_trace::{Columns, End, Entry, Error, Meta, Reader, Sum, Writer};
 
 fn entry() -> impl Strategy<Value = Entry> {
     let offset = prop_oneof![0..1_000_u64, (0..64_u32, any::<u64>()).prop_map(|(shift, n)| n >> shift >> 1)];
@@ -71,6 +71,33 @@ proptest! {
         let (all, end) = read(&written(&chunks, finish));
         prop_assert_eq!(all, chunks.concat());
         prop_assert_eq!(end.unwrap(), if finish { End::Complete { dropped: 7 } } else { End::CutShort { ignored: 0 } });
+    }
+
+    #[test]
+    fn checksums_are_read_with_the_entries_that_have_them(
+        entries in prop::collection::vec((entry(), prop::option::of((any::<u32>(), any::<u32>()))), 0..60),
+    ) {
+        let mut writer = Writer::new(Vec::new(), &Meta { checksums: true, ..Meta::default() }).unwrap();
+        (0..5).for_each(|n| _ = writer.another_file(format!("{n}").as_bytes()).unwrap());
+        let sum = |entry: &Entry, sum: Option<(u32, u32)>| {
+            sum.map(|(crc, bytes)| Sum { crc, bytes: bytes.min(entry.len) }).filter(|sum| sum.bytes > 0)
+        };
+        for (at, &(entry, of)) in entries.iter().enumerate() {
+            match sum(&entry, of) {
+                None if at % 2 == 0 => writer.push_all(&[entry]).unwrap(),
+                of => writer.push_summed(entry, of).unwrap(),
+            }
+        }
+        let bytes = writer.finish(0).unwrap();
+        let (mut reader, mut block, mut at) = (Reader::new(&bytes[..]).unwrap(), Columns::default(), 0);
+        prop_assert!(reader.meta().checksums && bytes[10] == 1);
+        while reader.next_block(&mut block).unwrap() {
+            for (n, entry) in block.iter().enumerate() {
+                prop_assert_eq!((entry, block.sum_of(n)), (entries[at].0, sum(&entry, entries[at].1)));
+                at += 1;
+            }
+        }
+        prop_assert_eq!(at, entries.len());
     }
 
     #[test]
@@ -151,7 +178,7 @@ proptest! {
     #[test]
     fn forged_columns_are_answered(
         count in 1..50_u32,
-        descriptors in prop::collection::vec((1..9_u8, 0..4_u8, 0..10_u8, 0..70_u8, 0..120_u32, any::<u64>()), 7),
+        descriptors in prop::collection::vec((1..11_u8, 0..4_u8, 0..10_u8, 0..70_u8, 0..120_u32, any::<u64>()), 7..10),
         data in prop::collection::vec(any::<u8>(), 0..400),
         tidy in any::<bool>(),
     ) {
@@ -169,7 +196,7 @@ proptest! {
         let mut bytes = written(&[vec![]], false);
         let mut header = vec![0; 20];
         header[..4].copy_from_slice(b"SLBK");
-        header[5] = 7;
+        header[5] = descriptors.len() as u8;
         header[8..12].copy_from_slice(&count.to_le_bytes());
         header[12..16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         header[16..].copy_from_slice(&crc32fast::hash(&payload).to_le_bytes());

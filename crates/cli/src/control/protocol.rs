@@ -38,6 +38,9 @@ pub(crate) enum Command {
     TraceStart {
         /// The file, as an absolute path.
         path: PathBuf,
+        /// With checksums of the data.
+        #[serde(default)]
+        checksums: bool,
     },
     /// End the recording.
     TraceStop,

@@ -13,7 +13,7 @@ use anyhow::Context;
 use parking_lot::RwLock;
 use sluice_core::{AppCounts, AppId, Counters, Time};
 use sluice_fuse::MountHandle;
-use sluice_runtime::{ShardSnapshot, VolumeSnapshot};
+use sluice_runtime::{RecordOptions, ShardSnapshot, VolumeSnapshot};
 
 use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
 use super::{key, make_directory};
@@ -186,8 +186,9 @@ fn answer(served: &Served, command: Command) -> Reply {
                 Err(error) => Reply::refused(format!("{error:#}")),
             }
         }
-        Command::TraceStart { path } => {
-            start_trace(served, &path).map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
+        Command::TraceStart { path, checksums } => {
+            let started = start_trace(served, &path, RecordOptions { checksums });
+            started.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::TraceStop => match served.handle.volume().stop_recording() {
             Ok(recording) => Reply::recorded(recording.into()),
@@ -213,7 +214,7 @@ fn answer(served: &Served, command: Command) -> Reply {
 ///
 /// # Errors
 /// If it lies inside, or cannot be written.
-fn start_trace(served: &Served, path: &Path) -> anyhow::Result<()> {
+fn start_trace(served: &Served, path: &Path, options: RecordOptions) -> anyhow::Result<()> {
     let mountpoint = served.handle.mountpoint();
     let dir = path.parent().unwrap_or(Path::new("/"));
     if !path.is_absolute() || path.starts_with(mountpoint) {
@@ -223,7 +224,7 @@ fn start_trace(served: &Served, path: &Path) -> anyhow::Result<()> {
     if real.starts_with(mountpoint) {
         anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
     }
-    Ok(served.handle.volume().start_recording(path, &mountpoint.display().to_string())?)
+    Ok(served.handle.volume().start_recording_with(path, &mountpoint.display().to_string(), options)?)
 }
 
 fn status(served: &Served) -> Status {

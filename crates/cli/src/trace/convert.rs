@@ -26,6 +26,15 @@ pub(crate) struct MergeArgs {
 }
 
 /// Converts a trace: to CSV (.csv), Parquet (.parquet, by the Python package), or a trace anew (.slt)
+///
+/// A line of CSV, or a row of Parquet, is a request: time in nanoseconds since the trace began, path, operation, offset in the
+/// file, length, application, data server, offset in the data server's part of the file; with checksums also the CRC-32 and
+/// of how many bytes it is.
+///
+/// Parquet needs the Python package sluicegate with pyarrow: `pip install './python[parquet]'` in Sluicegate's sources. The
+/// Python that has it is python3, or what the variable SLUICE_PYTHON names.
+///
+/// A trace anew is what makes a whole trace of one that a killed recorder left.
 #[derive(clap::Args)]
 pub(crate) struct ConvertArgs {
     /// The trace
@@ -54,6 +63,7 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         targets,
         stripe,
         emulated: metas.iter().any(|meta| meta.emulated),
+        checksums: metas.iter().any(|meta| meta.checksums),
         source: metas.iter().map(|meta| meta.source.as_str()).collect::<Vec<_>>().join(", "),
         ..Meta::default()
     };
@@ -82,19 +92,24 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
     let meta = reader.meta().clone();
     let out = Output::create(path)?;
     let mut file = BufWriter::new(out.file.as_file());
-    writeln!(file, "time_ns,path,op,offset,length,application,target,target_offset")?;
+    write!(file, "time_ns,path,op,offset,length,application,target,target_offset")?;
+    writeln!(file, "{}", if meta.checksums { ",crc32,crc32_bytes" } else { "" })?;
     let mut entries = 0;
     blocks(trace, &mut reader, |paths, block| {
-        for entry in block.iter() {
+        for (at, entry) in block.iter().enumerate() {
             let logical = meta.logical_offset(entry.target, entry.offset);
             let op = ["read", "write"][entry.op.index()];
             let (len, app, target, offset) = (entry.len, entry.app, entry.target, entry.offset);
-            writeln!(
+            write!(
                 file,
                 "{},{},{op},{logical},{len},{app},{target},{offset}",
                 entry.time,
                 field(&paths.text(entry.file))
             )?;
+            match block.sum_of(at) {
+                Some(sum) => writeln!(file, ",{},{}", sum.crc, sum.bytes)?,
+                None => writeln!(file, "{}", if meta.checksums { ",,0" } else { "" })?,
+            }
         }
         entries += block.len();
         Ok(())
@@ -120,7 +135,7 @@ fn anew(trace: &Path, path: &Path) -> anyhow::Result<()> {
         for path in paths.iter().skip(writer.paths().len()) {
             writer.another_file(path)?;
         }
-        block.iter().try_for_each(|entry| writer.push(entry))?;
+        block.iter().enumerate().try_for_each(|(at, entry)| writer.push_summed(entry, block.sum_of(at)))?;
         Ok(())
     })?;
     let entries = writer.entries();

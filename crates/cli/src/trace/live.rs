@@ -10,6 +10,10 @@ use crate::control::{Command, Predict};
 use crate::{output, status};
 
 /// Starts recording every request of a mount, in a new trace file
+///
+/// Recorded is what reaches the scheduler: requests that the kernel answers from its cache do not (see --cache of
+/// `sluice mount`). Recording ends with `sluice trace stop` or with the mount; what was written so far can be read meanwhile,
+/// and after a crash.
 #[derive(clap::Args)]
 pub(crate) struct StartArgs {
     /// Where it is mounted
@@ -17,6 +21,10 @@ pub(crate) struct StartArgs {
     /// The trace file [default: one in the current directory, named after the mountpoint and the time]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Record checksums of the data, too: of what was written as it was given, of what was read as it was returned. Then
+    /// `sluice trace replay --check` can tell whether files still hold what was read
+    #[arg(long)]
+    checksums: bool,
 }
 
 /// Ends the recording of a mount
@@ -56,7 +64,7 @@ pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let path = std::path::absolute(&out).with_context(|| out.display().to_string())?;
-    client.request(Command::TraceStart { path: path.clone() })?;
+    client.request(Command::TraceStart { path: path.clone(), checksums: args.checksums })?;
     let mountpoint = args.mountpoint.display();
     output::line(format_args!("Recording to {}. To end: sluice trace stop {mountpoint}", path.display()));
     Ok(ExitCode::SUCCESS)

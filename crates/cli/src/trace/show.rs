@@ -95,6 +95,7 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     let mut origin = vec![meta.program.clone()];
     origin.extend((!meta.source.is_empty()).then(|| format!("from {}", meta.source)));
     origin.extend((!meta.policy.is_empty()).then(|| format!("algorithm {}", meta.policy)));
+    origin.extend(meta.checksums.then(|| "with checksums of the data".to_owned()));
     origin.extend(meta.emulated.then(|| "times of emulated devices".to_owned()));
     writeln!(text, "recorded   {}", origin.join(", "))?;
     let each = if requests == 0 { 0.0 } else { bytes as f64 / requests as f64 };
@@ -141,7 +142,7 @@ fn course(text: &mut String, summary: &Summary) -> std::fmt::Result {
 }
 
 /// Paths come from anywhere: what would move the cursor is shown as it is written.
-fn printable(path: &str) -> String {
+pub(super) fn printable(path: &str) -> String {
     path.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
@@ -214,7 +215,7 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let result = blocks(&args.trace, &mut reader, |paths, block| {
-        for entry in block.iter() {
+        for (at, entry) in block.iter().enumerate() {
             if left == 0 {
                 return Err(Enough.into());
             }
@@ -222,8 +223,12 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
             let op = if entry.op == Op::Read { "read" } else { "write" };
             let (path, seconds) = (paths.text(entry.file), entry.time as f64 / 1e9);
             let written = if json {
-                let line = json!({"time_ns": entry.time, "path": path, "op": op, "offset": entry.offset,
+                let mut line = json!({"time_ns": entry.time, "path": path, "op": op, "offset": entry.offset,
                     "len": entry.len, "app": entry.app, "target": entry.target});
+                if let Some(sum) = block.sum_of(at) {
+                    line["crc32"] = sum.crc.into();
+                    line["crc32_bytes"] = sum.bytes.into();
+                }
                 writeln!(out, "{line}")
             } else {
                 let (offset, len, path) = (entry.offset, entry.len, printable(&path));

@@ -2,7 +2,7 @@
 //!
 //! Each thread has a ring of its own, so that leaving an entry takes no lock and no atomic operation that others have to
 //! wait for: on a small request these are most of what recording costs. A ring that is full drops entries, which are counted.
-//! Threads beyond the first hundred or so share a ring.
+//! Threads beyond the first 64 share a ring.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, RingBuffer};
 use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
+use sluice_trace::Sum;
 
-/// Entries of a ring, 320 KiB.
-const RING: usize = 8192;
+/// Entries of a ring, 768 KiB.
+const RING: usize = 16_384;
 /// After so many entries of one thread there is enough to fetch.
 const WORTH: u32 = 2048;
-/// Rings of threads, 40 MiB in all.
-const RINGS_MAX: usize = 128;
+/// Rings of threads, 48 MiB in all.
+const RINGS_MAX: usize = 64;
 
-/// What was submitted, in 40 bytes.
+/// What was submitted, in 48 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) at: Time,
@@ -28,13 +29,20 @@ pub(super) struct Seen {
     pub(super) len: u32,
     pub(super) app: AppId,
     target: u32,
+    sum: u32,
+    summed: u32,
     op: Op,
 }
 
 impl Seen {
     fn of(at: Time, request: &Request) -> Seen {
         let Request { file, app, target, op, offset, len, .. } = *request;
-        Seen { at, file, offset, len, app, target: target.0, op }
+        Seen { at, file, offset, len, app, target: target.0, sum: 0, summed: 0, op }
+    }
+
+    /// The checksum of its data, if there is one.
+    pub(super) fn sum(&self) -> Option<Sum> {
+        (self.summed > 0).then_some(Sum { crc: self.sum, bytes: self.summed })
     }
 
     /// The request again, but for its cookie.
@@ -78,7 +86,17 @@ impl Buffers {
     /// Leaves an entry. True if there is enough to fetch now.
     #[inline]
     pub(super) fn push(&self, at: Time, request: &Request) -> bool {
-        let (id, seen) = (self.id.load(Ordering::Relaxed), Seen::of(at, request));
+        self.push_seen(Seen::of(at, request))
+    }
+
+    /// Leaves an entry with the checksum of the first `bytes` of its data.
+    pub(super) fn push_summed(&self, at: Time, request: &Request, sum: u32, bytes: u32) -> bool {
+        self.push_seen(Seen { sum, summed: bytes, ..Seen::of(at, request) })
+    }
+
+    #[inline]
+    fn push_seen(&self, seen: Seen) -> bool {
+        let id = self.id.load(Ordering::Relaxed);
         let pushed = MINE.try_with(|mine| {
             let mine = &mut *mine.borrow_mut();
             match mine.iter_mut().find(|mine| mine.id == id) {
@@ -262,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_40_bytes_and_comes_back_as_it_was() {
-        assert_eq!(size_of::<Seen>(), 40);
+    fn an_entry_takes_48_bytes_and_comes_back_as_it_was() {
+        assert_eq!(size_of::<Seen>(), 48);
         assert_eq!(Seen::of(Time(1), &request(9)).request(), request(9));
     }
 
@@ -294,7 +312,7 @@ mod tests {
         let (buffers, mut rings) = (new(), Vec::new());
         let count = RING as u64 + 10;
         let wakes: Vec<u64> = (0..count).filter(|&n| buffers.push(Time(n), &request(n))).collect();
-        assert_eq!(wakes, [1, 2, 3, 4].map(|n| n * u64::from(WORTH) - 1));
+        assert_eq!(wakes, [1, 2, 3, 4, 5, 6, 7, 8].map(|n| n * u64::from(WORTH) - 1));
         assert!(all(&buffers, &mut rings).into_iter().eq((0..count - 10).map(|n| (n, n))));
         assert_eq!((buffers.dropped(), rings.len()), (10, 1));
         // Around the end of the ring.

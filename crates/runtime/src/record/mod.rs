@@ -44,6 +44,14 @@ pub enum RecordError {
     Thread(std::io::Error),
 }
 
+/// What to record beside the requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecordOptions {
+    /// Checksums of the data: costs some tenths of a nanosecond a byte, and entries are in the file a second later, as those
+    /// of reads are known only when they end.
+    pub checksums: bool,
+}
+
 /// A recording at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
@@ -72,6 +80,8 @@ pub trait Observer: Send + 'static {
 /// Where submitters leave what they submit.
 pub(crate) struct Tap {
     on: AtomicBool,
+    /// What is recorded are entries with checksums of their data.
+    sums: AtomicBool,
     buffers: Buffers,
     entries: AtomicU64,
     /// Of the recorder in charge.
@@ -91,6 +101,7 @@ impl Tap {
     pub(crate) fn new() -> Tap {
         Tap {
             on: AtomicBool::new(false),
+            sums: AtomicBool::new(false),
             buffers: Buffers::default(),
             entries: AtomicU64::new(0),
             thread: Mutex::default(),
@@ -101,6 +112,19 @@ impl Tap {
     #[inline]
     pub(crate) fn on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
+    }
+
+    /// What is submitted goes to [`Tap::record_summed`], once the data is known.
+    #[inline]
+    pub(crate) fn wants_sums(&self) -> bool {
+        self.on() && self.sums.load(Ordering::Relaxed)
+    }
+
+    /// `sum`: the checksum of the first `bytes` of the data.
+    pub(crate) fn record_summed(&self, at: Time, request: &Request, sum: u32, bytes: u32) {
+        if self.wants_sums() && self.buffers.push_summed(at, request, sum, bytes) {
+            self.wake();
+        }
     }
 
     #[inline]
@@ -125,13 +149,14 @@ impl Tap {
         clock: Clock,
         names: Option<Arc<FileNames>>,
     ) -> Result<(), RecordError> {
+        let sums = meta.checksums;
         let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
         let open = || {
             let writer = Writer::create(path, &Meta { start_unix_ns: unix_ns, ..meta });
             let writer = writer.map_err(|error| RecordError::Trace { path: path.to_owned(), error })?;
-            Ok(Sink::File(Box::new(TraceFile::new(writer, names.clone(), clock.now()))))
+            Ok(Sink::File(Box::new(TraceFile::new(writer, names.clone(), clock.now(), sums))))
         };
-        self.start(path, clock, names.clone(), open)
+        self.start(path, clock, names.clone(), sums, open)
     }
 
     /// Starts an observation.
@@ -141,7 +166,7 @@ impl Tap {
         clock: Clock,
         names: Option<Arc<FileNames>>,
     ) -> Result<(), RecordError> {
-        self.start(Path::new(""), clock, names, || Ok(Sink::Observer(observer)))
+        self.start(Path::new(""), clock, names, false, || Ok(Sink::Observer(observer)))
     }
 
     fn start(
@@ -149,6 +174,7 @@ impl Tap {
         path: &Path,
         clock: Clock,
         names: Option<Arc<FileNames>>,
+        sums: bool,
         open: impl FnOnce() -> Result<Sink, RecordError>,
     ) -> Result<(), RecordError> {
         let mut running = self.running.lock();
@@ -158,6 +184,7 @@ impl Tap {
         let sink = open()?;
         let (end, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
         self.buffers.clear();
+        self.sums.store(sums, Ordering::SeqCst);
         self.entries.store(0, Ordering::Relaxed);
         let mut recorder = Recorder::new(self.clone(), sink, clock);
         let (tap, told, why) = (self.clone(), end.clone(), failed.clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rtrb::Consumer;
 use sluice_core::{FileId, Time};
-use sluice_trace::{Entry, Error, Writer};
+use sluice_trace::{Entry, Error, Sum, Writer};
 
 use super::buffers::{Seen, fetch};
 use super::{Observer, Tap};
@@ -24,6 +24,11 @@ const FLUSH: Duration = Duration::from_secs(1);
 const FILES_MAX: usize = 1 << 20;
 /// Entries given to the writer together.
 const BATCH: usize = 512;
+
+/// Entries with checksums may come so long after their time, as a read is told when it ends, and still be in order.
+const HOLD_NS: u64 = 1_000_000_000;
+/// So many are held back, 48 MiB.
+const HELD_MAX: usize = 1 << 20;
 
 /// Where entries go.
 pub(super) enum Sink {
@@ -67,6 +72,7 @@ impl Recorder {
                 file.files.notice_changes();
                 let count = fetch(&mut self.rings, |seen| file.push(seen));
                 file.write_batch()?;
+                file.let_go(self.clock.now().since(file.begin).saturating_sub(HOLD_NS))?;
                 count
             }
         };
@@ -77,7 +83,8 @@ impl Recorder {
     pub(super) fn finish(self) -> Result<(), Error> {
         match self.sink {
             Sink::Observer(mut observer) => observer.end(self.clock.now()),
-            Sink::File(file) => {
+            Sink::File(mut file) => {
+                file.let_go(u64::MAX)?;
                 let out = file.writer.finish(self.tap.buffers.dropped())?;
                 out.into_inner().map_err(|error| error.into_error())?.sync_data()?;
             }
@@ -93,12 +100,21 @@ pub(super) struct TraceFile {
     begin: Time,
     flushed: Instant,
     batch: Vec<Entry>,
+    /// Entries with checksums, until those of requests that came before and took longer are there.
+    held: Option<Vec<(Entry, Option<Sum>)>>,
 }
 
 impl TraceFile {
-    pub(super) fn new(writer: Writer<BufWriter<File>>, names: Option<Arc<FileNames>>, begin: Time) -> TraceFile {
+    /// `sums`: the entries have checksums of their data.
+    pub(super) fn new(
+        writer: Writer<BufWriter<File>>,
+        names: Option<Arc<FileNames>>,
+        begin: Time,
+        sums: bool,
+    ) -> TraceFile {
         let files = Files { names, ..Files::default() };
-        TraceFile { writer, files, begin, flushed: Instant::now(), batch: Vec::with_capacity(BATCH) }
+        let (batch, held) = (Vec::with_capacity(BATCH), sums.then(Vec::new));
+        TraceFile { writer, files, begin, flushed: Instant::now(), batch, held }
     }
 
     fn push(&mut self, seen: &[Seen]) -> Result<(), Error> {
@@ -107,7 +123,7 @@ impl TraceFile {
                 self.write_batch()?;
             }
             let request = seen.request();
-            self.batch.push(Entry {
+            let entry = Entry {
                 time: seen.at.since(self.begin),
                 file: self.files.number(request.file, &mut self.writer)?,
                 app: request.app.0,
@@ -115,7 +131,11 @@ impl TraceFile {
                 op: request.op,
                 offset: request.offset,
                 len: request.len,
-            });
+            };
+            match &mut self.held {
+                Some(held) => held.push((entry, seen.sum())),
+                None => self.batch.push(entry),
+            }
         }
         Ok(())
     }
@@ -124,6 +144,15 @@ impl TraceFile {
         let done = self.writer.push_all(&self.batch);
         self.batch.clear();
         done
+    }
+
+    /// Writes what was held back of before `until`, in the order of time.
+    fn let_go(&mut self, until: u64) -> Result<(), Error> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        held.sort_by_key(|(entry, _)| entry.time);
+        let due = held.partition_point(|(entry, _)| entry.time < until);
+        let due = if until == u64::MAX { held.len() } else { due.max(held.len().saturating_sub(HELD_MAX)) };
+        held.drain(..due).try_for_each(|(entry, sum)| self.writer.push_summed(entry, sum))
     }
 
     fn flush_if_due(&mut self) -> Result<(), Error> {

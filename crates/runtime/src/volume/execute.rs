@@ -18,6 +18,7 @@ use super::ring::Ring;
 use super::transfer::{Ended, transfer};
 use super::workers::Workers;
 use super::{Done, Host};
+use crate::record::Tap;
 use crate::runtime::Executor;
 use crate::shard::Completer;
 
@@ -42,6 +43,8 @@ pub(super) struct Inner<H: Host> {
     pub(super) inline: bool,
     pub(super) counts: Counts,
     pub(super) spare: ArrayQueue<Vec<Part>>,
+    /// For reads of which a recording wants checksums.
+    pub(super) tap: Arc<Tap>,
     pub(super) me: std::sync::Weak<Inner<H>>,
 }
 
@@ -392,6 +395,7 @@ impl<H: Host> Inner<H> {
     pub(super) fn finish(&self, slot: u32) {
         let mut state = self.ops.slot(slot).state.lock();
         let result = self.result(&state);
+        self.record_read(&mut state, result.unwrap_or(0));
         let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
         let memory = std::mem::replace(&mut state.memory, Memory::None);
         let (op, bytes) = (state.op, state.len as u64);
@@ -421,6 +425,21 @@ impl<H: Host> Inner<H> {
             self.buffers.put(buffer);
         }
         self.ops.give_back(bytes);
+    }
+
+    /// Leaves the pieces of a read, of which there are `bytes` in all, to the recording that waits for their checksums.
+    fn record_read(&self, state: &mut Operation<H::Ticket>, bytes: usize) {
+        let memory = match &state.memory {
+            Memory::Pooled(buffer) => buffer.raw(state.len),
+            Memory::Borrowed(raw) => *raw,
+            Memory::None | Memory::Lent(..) => return,
+        };
+        let (at, requests) = &mut state.recorded;
+        for (request, piece) in requests.drain(..).zip(&state.pieces) {
+            let start = piece.start as usize;
+            let there = bytes.saturating_sub(start).min(piece.len as usize);
+            self.tap.record_summed(*at, &request, memory.part(start, there).checksum(), there as u32);
+        }
     }
 
     /// Bytes until the first piece that is short, holes filled with zeros.

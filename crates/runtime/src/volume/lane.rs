@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use sluice_core::{EngineConfig, Outcome, Request, Stats, Time};
+use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
 
 use super::execute::Caller;
 use super::job::Inside;
@@ -163,6 +163,11 @@ impl<H: Host> Volume<H> {
         self.note(what.file);
         self.runtime.record(self.runtime.is_watched().then_some(start), &request);
         let result = self.inner.call_whole(what.file, &request, memory);
+        if self.runtime.tap.wants_sums() {
+            let bytes = if what.op == Op::Write { what.len } else { *result.as_ref().unwrap_or(&0) };
+            let sum = memory.part(0, bytes).checksum();
+            self.runtime.tap.record_summed(start, &request, sum, bytes as u32);
+        }
         let outcome = match &result {
             Ok(bytes) => Outcome::ok(*bytes as u32),
             Err(error) => Outcome { bytes: 0, error: error.raw_os_error().unwrap_or(libc::EIO) },

@@ -137,6 +137,12 @@ impl Raw {
         copy
     }
 
+    /// Only on the data of a write, while the call that lent it still runs, or as on [`Raw::fill_zero`].
+    pub(super) fn checksum(&self) -> u32 {
+        // SAFETY: valid for this many bytes, and nobody writes to them then.
+        sluice_trace::checksum(unsafe { std::slice::from_raw_parts(self.0.iov_base.cast::<u8>(), self.len()) })
+    }
+
     /// Only on the memory of a read that has ended but was not reported.
     pub(super) fn fill_zero(&self) {
         // SAFETY: valid, and nobody uses it: all I/O to it has ended.

@@ -46,7 +46,7 @@ use self::transfer::Ended;
 use self::workers::Workers as Threads;
 use crate::clock::ClockKind;
 use crate::names::FileNames;
-use crate::record::{Observer, RecordError, Recording};
+use crate::record::{Observer, RecordError, RecordOptions, Recording, Tap};
 use crate::runtime::{Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError};
 
 /// Who asked for the I/O.
@@ -231,11 +231,13 @@ impl<H: Host> Volume<H> {
             inline: config.inline,
             counts: Counts::default(),
             spare: ArrayQueue::new(256),
+            tap: Arc::new(Tap::new()),
             me: me.clone(),
         });
         let system = |source| StartError::System { what: "a thread", source };
         inner.workers.start_one(|| inner.spawn()).map_err(system)?;
-        let runtime = Runtime::start(
+        let runtime = Runtime::start_with(
+            inner.tap.clone(),
             inner.clone(),
             RuntimeConfig {
                 shards: if shared { 1 } else { targets as usize },
@@ -379,6 +381,19 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// If a recording is running, or the file cannot be written.
     pub fn start_recording(&self, path: &std::path::Path, source: &str) -> Result<(), RecordError> {
+        self.start_recording_with(path, source, RecordOptions::default())
+    }
+
+    /// As [`Volume::start_recording`], with options.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn start_recording_with(
+        &self,
+        path: &std::path::Path,
+        source: &str,
+        options: RecordOptions,
+    ) -> Result<(), RecordError> {
         let meta = Meta {
             targets: self.layout.targets(),
             stripe: self.layout.stripe().unwrap_or(0),
@@ -386,6 +401,7 @@ impl<H: Host> Volume<H> {
             emulated: self.inner.storage.emulated(),
             source: source.to_owned(),
             policy: self.policy().name().to_owned(),
+            checksums: options.checksums,
             ..Meta::default()
         };
         self.runtime.tap.record_to(path, meta, self.runtime.clock(), Some(self.names.clone()))
@@ -505,6 +521,8 @@ impl<H: Host> Volume<H> {
         }
         let inside = Inside::enter(inner.address());
         let outermost = inside.outermost();
+        let time = self.runtime.time();
+        let summed = time.filter(|_| self.runtime.tap.wants_sums());
         let slot = self.admit(if waits { 0 } else { what.len as u64 });
         let pieces = {
             let mut state = inner.ops.slot(slot).state.lock();
@@ -515,8 +533,12 @@ impl<H: Host> Volume<H> {
                 Some(raw) if waits => Memory::Borrowed(raw),
                 Some(raw) => Memory::Lent(raw, thread_token()),
             };
-            for (start, _, _, len) in self.pieces(what) {
+            for (start, target, offset, len) in self.pieces(what) {
                 state.pieces.push(OpPiece { start, len, ended: Ended::default() });
+                if let Some(time) = summed.filter(|_| what.op == Op::Read) {
+                    state.recorded.0 = time;
+                    state.recorded.1.push(self.request(what, 0, (target, offset, len)));
+                }
             }
             state.pieces.len()
         };
@@ -526,8 +548,12 @@ impl<H: Host> Volume<H> {
             self.blocking(|| lane.wait_empty());
         }
         self.note(what.file);
-        let time = self.runtime.time();
-        for (at, (_, target, offset, len)) in self.pieces(what).enumerate() {
+        for (at, (start, target, offset, len)) in self.pieces(what).enumerate() {
+            if let (Some(time), Op::Write, Some(data)) = (summed, what.op, memory) {
+                let request = self.request(what, 0, (target, offset, len));
+                let sum = data.part(start as usize, len as usize).checksum();
+                self.runtime.tap.record_summed(time, &request, sum, len);
+            }
             self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits(), time);
         }
         let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };

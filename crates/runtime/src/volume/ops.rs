@@ -6,7 +6,7 @@ use std::thread::Thread;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use sluice_core::Op;
+use sluice_core::{Op, Request, Time};
 use sluice_storage::FileRef;
 
 use super::memory::{Buffer, Raw};
@@ -50,6 +50,8 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
+    /// For a read whose data a recording wants the checksum of: its arrival, and the request for each piece.
+    pub(super) recorded: (Time, Vec<Request>),
     /// For a waiting thread: bytes or error number.
     pub(super) result: Option<Result<usize, i32>>,
 }
@@ -95,6 +97,7 @@ impl<T> Ops<T> {
                 memory: Memory::None,
                 pieces: Vec::with_capacity(1),
                 waiter: Waiter::Nobody,
+                recorded: (Time::ZERO, Vec::new()),
                 result: None,
             });
             let (pending, generation, file) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
