@@ -222,9 +222,10 @@ def over_jitter(results: Results) -> Figure:
     panels = _unique(cell.panel for cell in cells)
     policies = _unique(cell.policy for cell in cells)
     figure = _figure(1.2 + 2.6 * len(panels), 5.0)
-    axes = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(2, len(panels), sharex=True, squeeze=False)
     for column, panel in enumerate(panels):
         makespan, aggregation = axes[:, column]
+        makespan.sharey(axes[0, 0])
         makespan.axhspan(0, _COST_BAR, color="0.92")
         for place in (makespan, aggregation):
             place.axhline(0, color="0.4", linewidth=0.8)
