@@ -53,6 +53,17 @@ def test_results_of_the_benchmark(tmp_path):
     assert cell.change == pytest.approx(-0.15) and cell.low == pytest.approx(-0.3)
 
 
+def test_what_was_measured_twice_is_one_cell(tmp_path):
+    path = bench(tmp_path)
+    report = json.loads(path.read_text())
+    again = [cell | {"makespan_ratio": 1.0, "makespan_ratio_range": [0.9, 1.5]} for cell in report["cells"]]
+    path.write_text(json.dumps(report | {"cells": report["cells"] + again}))
+    cells = plot.read(path).cells
+    assert len(cells) == 16
+    assert (cells[0].low, cells[0].high) == (pytest.approx(-0.3), pytest.approx(0.5))
+    assert cells[0].change == pytest.approx(-0.075)
+
+
 def test_results_of_the_simulator(tmp_path):
     results = plot.read(runs(tmp_path))
     assert [(cell.policy, cell.jitter) for cell in results.cells] == [("aioli", 0.0), ("aioli", 0.5)]

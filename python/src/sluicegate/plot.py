@@ -11,7 +11,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -91,8 +91,26 @@ def _bench(report: dict[str, Any]) -> Results:
         )
         for cell in report["cells"]
     ]
+    cells = _merged(cells)
     model, count, repetitions = report["model"], report["processes"], report["repetitions"]
     return Results(f"emulated {model}, {count} processes, medians of {repetitions}", cells)
+
+
+def _merged(cells: list[Cell]) -> list[Cell]:
+    """One cell for each situation, where several parts of the benchmark have measured the same."""
+    same: dict[tuple[str, str, str, float, str], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        same[cell.policy, cell.pattern, cell.op, cell.jitter, cell.predicted_from].append(cell)
+    return [
+        replace(
+            several[0],
+            change=median(cell.change for cell in several),
+            low=min(cell.low for cell in several),
+            high=max(cell.high for cell in several),
+            aggregation=median(cell.aggregation for cell in several),
+        )
+        for several in same.values()
+    ]
 
 
 # Columns of runs.csv between the scenario's name and its results are axes.
@@ -182,7 +200,7 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
         raise ValueError(f"nothing was measured with a jitter of {jitter:.0%}")
     panels = _unique(cell.panel for cell in cells)
     policies = _unique(cell.policy for cell in cells)
-    columns = min(len(panels), 4)
+    columns = 3 if len(panels) % 3 == 0 else min(len(panels), 4)
     rows = -(-len(panels) // columns)
     figure = _figure(1.0 + 2.4 * columns, 0.9 + (0.5 + 0.28 * len(policies)) * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -197,7 +215,7 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
         place.set_title(panel, fontsize=9)
         place.set_yticks(range(len(policies)), policies)
         _percent(place, along_x=True)
-    axes[0, 0].invert_yaxis()
+    axes[0, 0].set_ylim(len(policies) - 0.5, -0.5)
     for place in list(axes.flat)[len(panels) :]:
         place.set_visible(False)
     figure.suptitle(f"{results.origin}; predicted from: {predicted_from}; jitter {jitter:.0%}", fontsize=9)
@@ -221,7 +239,7 @@ def over_jitter(results: Results) -> Figure:
         raise ValueError("nothing was measured with several jitters")
     panels = _unique(cell.panel for cell in cells)
     policies = _unique(cell.policy for cell in cells)
-    figure = _figure(1.2 + 2.6 * len(panels), 5.0)
+    figure = _figure(max(6.0, 1.2 + 2.6 * len(panels)), 5.0)
     axes = figure.subplots(2, len(panels), sharex=True, squeeze=False)
     for column, panel in enumerate(panels):
         makespan, aggregation = axes[:, column]
