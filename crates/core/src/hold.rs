@@ -3,7 +3,10 @@
 //!
 //! The policy has picked a held batch and considers it gone, so every aggregating policy profits without knowing of
 //! predictions. What arrives of the expected range joins the held batch, next to it or not, for parts come in any order. A
-//! batch goes when all that was expected is there, or its time is over; where parts are missing then, as several.
+//! batch goes when all that was expected is there, or its time is over; where parts are missing then, what does not touch it
+//! is queued again.
+
+use std::ops::Range;
 
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
@@ -13,7 +16,7 @@ use crate::request::{FileId, Op, Request, Time};
 /// Batches held at a time, one at most of each file queue.
 const HOLDS_MAX: usize = 64;
 /// Parts of a held batch.
-const PARTS_MAX: usize = 256;
+pub(crate) const PARTS_MAX: usize = 256;
 const NO_HOLD: u8 = u8::MAX;
 
 /// Knows from earlier runs what will arrive.
@@ -24,6 +27,16 @@ pub trait Predictor: Send + std::fmt::Debug {
     /// The policy has chosen these bytes to go next. The answer is what they should be dispatched together with, and
     /// until when to wait for it; `None`, or a time not after `now`: do not wait.
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected>;
+
+    /// So many batches in flight keep the device busy: with fewer it idles, wholly or in part.
+    fn parallelism(&self) -> u32 {
+        1
+    }
+
+    /// The device has worked for a while, and this is what it has done.
+    fn served(&mut self, work: &Work) {
+        let _ = work;
+    }
 
     /// A wait is over: what it was for, and what came of it.
     fn waited(&mut self, wait: &WaitReport) {
@@ -53,8 +66,10 @@ pub struct Expected {
     pub offset: u64,
     /// The byte after its last one.
     pub end: u64,
-    /// How long to wait for it.
+    /// How long to wait for it while the device has other batches to serve.
     pub until: Time,
+    /// How long to wait for it with an idle device; not after `until`. In the past: not at all.
+    pub idle_until: Time,
     /// Bytes of it that have not arrived yet: when so many have joined, the wait is over, although some of the range may
     /// have gone before. `u64::MAX`: all that is not there.
     pub missing: u64,
@@ -65,14 +80,31 @@ pub struct Expected {
 pub struct WaitReport {
     /// The batch as it was chosen.
     pub chosen: Chosen,
+    /// What was waited for.
+    pub expected: Expected,
     /// How long it waited, in nanoseconds.
     pub waited_ns: u64,
     /// Of that, how long at least one other batch was in flight, so that the device did not idle.
     pub overlapped_ns: u64,
     /// Bytes that joined it.
     pub gained: u64,
+    /// How long it had waited when the last of them came, in nanoseconds; 0 if none did.
+    pub gained_by_ns: u64,
+    /// First byte of what it has become, and the byte after the last one. Some between them may be missing.
+    pub range: (u64, u64),
     /// All that was expected came.
     pub complete: bool,
+}
+
+/// What the device did in some busy time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// The time, in nanoseconds.
+    pub busy_ns: u64,
+    /// Batches of reads and of writes.
+    pub batches: [u64; 2],
+    /// Bytes read and written.
+    pub bytes: [u64; 2],
 }
 
 #[derive(Debug)]
@@ -81,14 +113,14 @@ pub(crate) struct Hold {
     chosen: Chosen,
     expected: Expected,
     since: Time,
+    /// When the last of its parts joined.
+    joined: Time,
     /// In offset order; no two overlap.
     parts: Vec<Part>,
     /// Their bytes.
     bytes: u64,
     /// How many there will be when nothing is missing.
     target: u64,
-    /// Its time is over, and some parts may be gone.
-    over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +138,7 @@ impl Hold {
     /// Where a request of this range would be among the parts, if it was expected and overlaps none of them.
     fn place(&self, (offset, end): (u64, u64), requests_max: u32) -> Option<usize> {
         let expected = offset >= self.expected.offset && end <= self.expected.end && offset < end;
-        if !expected || self.over || self.parts.len() >= PARTS_MAX.min(requests_max as usize) {
+        if !expected || self.parts.len() >= PARTS_MAX.min(requests_max as usize) {
             return None;
         }
         let at = self.parts.partition_point(|part| part.offset < offset);
@@ -115,17 +147,29 @@ impl Hold {
         (before && behind).then_some(at)
     }
 
-    /// How many of the first parts follow each other, within these bounds.
-    fn run(&self, bytes_max: u64, requests_max: u32) -> usize {
-        let (mut count, mut bytes) = (1, self.parts[0].end - self.parts[0].offset);
-        for pair in self.parts.windows(2) {
-            bytes += pair[1].end - pair[1].offset;
-            if pair[0].end != pair[1].offset || bytes > bytes_max || count >= requests_max as usize {
-                break;
-            }
-            count += 1;
+    /// The parts that follow each other round the one that was chosen, within these bounds.
+    fn batch(&self, bytes_max: u64, requests_max: u32) -> Range<usize> {
+        let parts = &self.parts;
+        let chosen = parts.partition_point(|part| part.offset < self.chosen.offset).min(parts.len() - 1);
+        let mut range = chosen..chosen + 1;
+        let mut bytes = parts[chosen].end - parts[chosen].offset;
+        let mut fits = |part: &Part, count: usize| {
+            bytes += part.end - part.offset;
+            bytes <= bytes_max && count < requests_max as usize
+        };
+        while range.end < parts.len()
+            && parts[range.end - 1].end == parts[range.end].offset
+            && fits(&parts[range.end], range.len())
+        {
+            range.end += 1;
         }
-        count
+        while range.start > 0
+            && parts[range.start - 1].end == parts[range.start].offset
+            && fits(&parts[range.start - 1], range.len())
+        {
+            range.start -= 1;
+        }
+        range
     }
 }
 
@@ -137,6 +181,8 @@ pub(crate) struct Holds {
     of_queue: Vec<u8>,
     /// By the time at which they go.
     due: IndexedHeap<Time>,
+    /// By the time at which they go if the device is idle.
+    idle_due: IndexedHeap<Time>,
     requests: u32,
     /// Time during which a batch was in flight, up to `busy_since`'s last change.
     busy_ns: u64,
@@ -149,18 +195,19 @@ impl Holds {
         let blank = || Hold {
             queue: QueueId(0),
             chosen: Chosen { file: FileId(0), op: Op::Read, offset: 0, end: 0, earliest: Time::ZERO },
-            expected: Expected { offset: 0, end: 0, until: Time::ZERO, missing: 0 },
+            expected: Expected { offset: 0, end: 0, until: Time::ZERO, idle_until: Time::ZERO, missing: 0 },
             target: 0,
             since: Time::ZERO,
+            joined: Time::ZERO,
             parts: Vec::with_capacity(PARTS_MAX),
             bytes: 0,
-            over: false,
         };
         Holds {
             holds: (0..HOLDS_MAX).map(|_| blank()).collect(),
             free: (0..HOLDS_MAX as u8).rev().collect(),
             of_queue: vec![NO_HOLD; queues as usize],
             due: IndexedHeap::new(HOLDS_MAX as u32),
+            idle_due: IndexedHeap::new(HOLDS_MAX as u32),
             requests: 0,
             busy_ns: 0,
             busy_since: None,
@@ -184,11 +231,13 @@ impl Holds {
         self.of_queue[queue.0 as usize] = number;
         self.busy_at_start[usize::from(number)] = self.busy_until(now);
         let hold = &mut self.holds[usize::from(number)];
-        (hold.queue, hold.chosen, hold.expected, hold.since) = (queue, chosen, expected, now);
-        (hold.bytes, hold.over) = (0, false);
+        (hold.queue, hold.chosen, hold.expected) = (queue, chosen, expected);
+        (hold.since, hold.joined) = (now, now);
+        hold.bytes = 0;
         hold.target = expected.end - expected.offset;
         hold.parts.clear();
         self.due.set(number.into(), expected.until);
+        self.idle_due.set(number.into(), expected.idle_until);
     }
 
     /// All that has arrived is in the held batch of this queue: from now on what was missing counts.
@@ -204,7 +253,7 @@ impl Holds {
 
     /// The range that is expected for this queue, while it is waited for.
     pub(crate) fn expected(&self, queue: QueueId) -> Option<(u64, u64)> {
-        let hold = self.get(queue).filter(|hold| !hold.over)?;
+        let hold = self.get(queue)?;
         Some((hold.expected.offset, hold.expected.end))
     }
 
@@ -219,13 +268,21 @@ impl Holds {
     }
 
     /// Takes a request of the expected range, if there is room. `requests_max`: bound of a batch.
-    pub(crate) fn join(&mut self, queue: QueueId, slot: Slot, range: (u64, u64), requests_max: u32) -> bool {
+    pub(crate) fn join(
+        &mut self,
+        now: Time,
+        queue: QueueId,
+        slot: Slot,
+        range: (u64, u64),
+        requests_max: u32,
+    ) -> bool {
         let number = self.of_queue[queue.0 as usize];
         let Some(hold) = self.holds.get_mut(usize::from(number)) else { return false };
         let Some(at) = hold.place(range, requests_max) else { return false };
         let (offset, end) = range;
         hold.parts.insert(at, Part { slot, offset, end });
         hold.bytes += end - offset;
+        hold.joined = now;
         self.requests += 1;
         if hold.is_complete() {
             self.due.set(number.into(), Time::ZERO);
@@ -233,9 +290,18 @@ impl Holds {
         true
     }
 
-    /// When the first held batch goes.
-    pub(crate) fn next_due(&self) -> Option<Time> {
-        self.due.peek().map(|(at, _)| at)
+    /// When the first held batch goes. `idle`: the device has nothing else to serve.
+    pub(crate) fn next_due(&self, idle: bool) -> Option<Time> {
+        let (due, _) = self.due.peek()?;
+        Some(if idle { self.idle_due.peek().map_or(due, |(idle_due, _)| idle_due.min(due)) } else { due })
+    }
+
+    /// The device has nothing else to serve: the batch that has least to expect goes, if it is not to be waited for any
+    /// more. True if there is one.
+    pub(crate) fn end_idle_wait(&mut self, now: Time) -> bool {
+        let Some((_, number)) = self.idle_due.peek().filter(|&(at, _)| at <= now) else { return false };
+        self.due.set(number, Time::ZERO);
+        true
     }
 
     /// All of them go now.
@@ -247,25 +313,27 @@ impl Holds {
         }
     }
 
-    /// The next batch of the first hold that is due, its parts into `run`. With the first of a hold comes the report.
+    /// Ends the first hold that is due: what goes as a batch into `run`, the run of what was chosen first. What does not touch
+    /// it is left over, into `rest`: its neighbours are still to come, and it had better wait for them in the queue.
     pub(crate) fn take_due(
         &mut self,
         now: Time,
         (bytes_max, requests_max): (u64, u32),
         run: &mut Vec<Slot>,
-    ) -> Option<Option<WaitReport>> {
+        rest: &mut Vec<Slot>,
+    ) -> Option<WaitReport> {
         let (_, number) = self.due.peek().filter(|&(at, _)| at <= now)?;
-        let report = (!self.holds[number as usize].over).then(|| self.report(now, number));
+        let report = self.report(now, number);
         let hold = &mut self.holds[number as usize];
-        hold.over = true;
-        let count = hold.run(bytes_max, requests_max);
+        let batch = hold.batch(bytes_max, requests_max);
+        let slots = |parts: &[Part], into: &mut Vec<Slot>| into.extend(parts.iter().map(|part| part.slot));
         run.clear();
-        run.extend(hold.parts.drain(..count).map(|part| part.slot));
-        self.requests -= count as u32;
-        match hold.parts.is_empty() {
-            true => self.end(number),
-            false => self.due.set(number, Time::ZERO),
-        }
+        slots(&hold.parts[batch.clone()], run);
+        rest.clear();
+        slots(&hold.parts[..batch.start], rest);
+        slots(&hold.parts[batch.end..], rest);
+        self.requests -= hold.parts.len() as u32;
+        self.end(number);
         Some(report)
     }
 
@@ -281,6 +349,7 @@ impl Holds {
 
     fn end(&mut self, number: u32) {
         self.due.remove(number);
+        self.idle_due.remove(number);
         self.free.push(number as u8);
         self.of_queue[self.holds[number as usize].queue.0 as usize] = NO_HOLD;
     }
@@ -289,9 +358,12 @@ impl Holds {
         let hold = &self.holds[number as usize];
         WaitReport {
             chosen: hold.chosen,
+            expected: hold.expected,
             waited_ns: now.since(hold.since),
             overlapped_ns: self.busy_until(now) - self.busy_at_start[number as usize],
             gained: hold.bytes - (hold.chosen.end - hold.chosen.offset),
+            gained_by_ns: hold.joined.since(hold.since),
+            range: (hold.parts[0].offset, hold.parts[hold.parts.len() - 1].end),
             complete: hold.is_complete(),
         }
     }
@@ -302,7 +374,8 @@ impl Holds {
         self.busy_since = busy.then_some(now);
     }
 
-    fn busy_until(&self, now: Time) -> u64 {
+    /// Time up to now during which a batch was in flight.
+    pub(crate) fn busy_until(&self, now: Time) -> u64 {
         self.busy_ns + self.busy_since.map_or(0, |since| now.since(since))
     }
 }

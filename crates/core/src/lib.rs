@@ -28,7 +28,7 @@ pub use engine::{CancelError, CompleteError, Engine, EngineConfig, Ordering, Sta
 pub use event::{Event, Stage};
 pub use files::QueueId;
 pub use histogram::Histogram;
-pub use hold::{Chosen, Expected, Predictor, WaitReport};
+pub use hold::{Chosen, Expected, Predictor, WaitReport, Work};
 pub use policy::{ConfigError, PolicyConfig};
 pub use queues::{Queues, Run, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};

@@ -26,7 +26,7 @@ impl Predictor for Arbitrary {
         self.next += 1;
         let (before, behind, wait) = self.answers[self.next % self.answers.len()]?;
         let offset = chosen.offset.saturating_sub(before);
-        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait), missing: u64::MAX })
+        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait), idle_until: now.after(wait), missing: u64::MAX })
     }
 
     fn waited(&mut self, wait: &WaitReport) {
@@ -233,7 +233,7 @@ impl Predictor for OneMissing {
     fn submitted(&mut self, _: Time, _: &Request) {}
 
     fn expect(&mut self, now: Time, _: &Chosen) -> Option<Expected> {
-        Some(Expected { offset: 0, end: 400, until: now.after(20_000), missing: 100 })
+        Some(Expected { offset: 0, end: 400, until: now.after(20_000), idle_until: now.after(20_000), missing: 100 })
     }
 }
 

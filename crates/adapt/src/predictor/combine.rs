@@ -12,6 +12,7 @@ use sluice_trace::{Columns, Entry, Paths, Reader};
 
 use super::Settings;
 use super::forecast::{FileForecast, Forecast, Predicted, Totals};
+use super::stride::{Distances, Groups, Seen};
 
 /// Most runs that are combined.
 pub const RUNS_MAX: u32 = 64;
@@ -115,6 +116,7 @@ impl Combiner {
         self.records.sort_unstable_by_key(|r| (r.file, r.op, r.offset, r.len, r.time, r.run));
         let entries = self.records.len() as u64;
         let mut totals = Totals { runs: self.runs, entries, ..Totals::default() };
+        let groups = groups(&self.records, self.runs);
         pair(&mut self.records, &self.settings, &mut totals);
         self.records.sort_unstable_by_key(|r| (r.file, r.op, r.offset, r.time, r.len));
         let requests: Vec<Predicted> = self
@@ -139,6 +141,7 @@ impl Combiner {
                 target,
                 start: (sum / u128::from(runs.max(1))) as u64,
                 duration: self.records[start..end].iter().map(|r| r.time).max().unwrap_or_default(),
+                groups: groups.get(&(number as u32)).copied().unwrap_or_default(),
                 reads: start as u32,
                 writes: writes as u32,
                 end: end as u32,
@@ -147,6 +150,35 @@ impl Combiner {
         }
         Forecast { paths: self.paths, files, requests, totals }
     }
+}
+
+/// Of each file, which reads and writes may arrive together. `records` are sorted by file, operation and offset.
+fn groups(records: &[Record], runs: u32) -> HashMap<u32, [Option<Groups>; 2]> {
+    let mut all: HashMap<u32, [Option<Groups>; 2]> = HashMap::new();
+    let mut requests: Vec<Vec<Seen>> = vec![Vec::new(); runs as usize];
+    for same in records.chunk_by(|a, b| (a.file, a.op) == (b.file, b.op)) {
+        for record in same {
+            let run = &mut requests[usize::from(record.run)];
+            let Record { offset, len, time, .. } = *record;
+            match run.last_mut() {
+                // Of the same place the first in time counts.
+                Some(last) if last.offset == offset => {
+                    if time < last.time {
+                        *last = Seen { offset, len, time };
+                    }
+                }
+                _ => run.push(Seen { offset, len, time }),
+            }
+        }
+        let mut distances = Distances::default();
+        requests.iter().for_each(|run| distances.add(run));
+        if let Some(bytes) = distances.stride() {
+            let op = usize::from(same[0].op);
+            all.entry(same[0].file).or_default()[op] = Some(Groups { offset: same[0].offset, bytes });
+        }
+        requests.iter_mut().for_each(Vec::clear);
+    }
+    all
 }
 
 /// A run that is being added. Without [`NewRun::end`] it leaves nothing behind.

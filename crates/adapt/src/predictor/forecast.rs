@@ -5,6 +5,8 @@ use std::ops::Range;
 use sluice_core::Op;
 use sluice_trace::Paths;
 
+use super::stride::Groups;
+
 /// A predicted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Predicted {
@@ -38,12 +40,20 @@ pub struct FileForecast {
     /// Time of its last request, since its first.
     pub duration: u64,
     /// Where its requests are: reads up to `writes`, then writes.
+    /// Reads and writes that may arrive together.
+    pub(super) groups: [Option<Groups>; 2],
     pub(super) reads: u32,
     pub(super) writes: u32,
     pub(super) end: u32,
 }
 
 impl FileForecast {
+    /// Which requests of an operation may arrive together, if that is known.
+    #[must_use]
+    pub fn groups(&self, op: Op) -> Option<Groups> {
+        self.groups[op.index()]
+    }
+
     /// Where the requests of an operation are in [`Forecast::requests`].
     #[must_use]
     pub fn range(&self, op: Op) -> Range<usize> {
@@ -109,6 +119,16 @@ impl Forecast {
     pub fn find(&self, path: &[u8], target: u32) -> Option<usize> {
         let path = self.paths.find(path)?;
         self.files.binary_search_by_key(&(path, target), |file| (file.path, file.target)).ok()
+    }
+
+    /// The predicted request of this place whose time is nearest to `time`.
+    pub(super) fn nearest_at(&self, range: Range<usize>, offset: u64, time: u64) -> Option<usize> {
+        let slice = &self.requests[range.clone()];
+        let after = slice.partition_point(|request| (request.offset, request.time) < (offset, time));
+        let beside = [after.checked_sub(1), Some(after)].into_iter().flatten();
+        let here = beside.filter(|&at| slice.get(at).is_some_and(|request| request.offset == offset));
+        let found = here.min_by_key(|&at| slice[at].time.abs_diff(time))?;
+        Some(range.start + found)
     }
 
     /// The predicted request of this place and length whose time is nearest to `time` and within `tolerance` of it.

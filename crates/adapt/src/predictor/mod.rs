@@ -32,9 +32,12 @@
 
 mod aggregate;
 mod combine;
+mod cost;
 mod forecast;
 mod learn;
 mod online;
+mod stride;
+mod wait;
 
 use std::sync::Arc;
 
@@ -44,6 +47,7 @@ pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
 pub use combine::{CombineError, Combiner, NewRun, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
 pub use learn::{LearnLimits, Learner, series_of};
+pub use stride::Groups;
 pub use online::{Counters, Handle, Names, TracePredictor};
 
 /// Time to process so many bytes, in nanoseconds.
@@ -71,6 +75,8 @@ pub struct Settings {
     pub requests_max: u32,
     /// Longest time between the arrivals of an aggregation's first part and its last, in nanoseconds.
     pub span_max_ns: u64,
+    /// So many batches in flight keep the device busy.
+    pub parallelism: u32,
 }
 
 impl Default for Settings {
@@ -82,6 +88,7 @@ impl Default for Settings {
             bytes_max: 1 << 20,
             requests_max: 256,
             span_max_ns: 25_000_000,
+            parallelism: 1,
         }
     }
 }

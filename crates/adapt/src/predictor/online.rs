@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitReport};
+use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitReport, Work};
 
 use super::aggregate::{Aggregations, estimate_alpha};
+use super::cost::DeviceCost;
 use super::forecast::Forecast;
+use super::stride::Groups;
+use super::wait::History;
 use super::{Settings, TimeToProcess};
 
 /// Knows the paths of files.
@@ -34,11 +37,13 @@ const FILES_MAX: usize = 65_536;
 /// Arrived requests whose prediction is remembered: a power of two.
 const LINKS: usize = 8_192;
 /// What waits may cost before they have shown what they are good for.
-const CREDIT_NS: f64 = 50e6;
+const CREDIT_NS: f64 = 10e6;
 /// Share of the time that waits in vain may cost.
 const COST_SHARE: f64 = 0.01;
 /// Most credit that successes earn.
-const CREDIT_MAX_NS: f64 = 2e9;
+const CREDIT_MAX_NS: f64 = 100e6;
+/// While the device has other batches, a wait may take so many times what it gains.
+const BUSY_GAINS: u64 = 4;
 /// Half as long again as predicted is waited, and at least so much longer: parts come late as often as early, and a wait ends
 /// when all is there.
 const SLACK_MIN_NS: u64 = 1_000_000;
@@ -178,38 +183,39 @@ struct Known {
     other: (i64, u32),
 }
 
-/// An arrived request that was predicted.
+/// An arrived request of a file that there are predictions for.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     file: FileId,
     offset: u64,
     op: Op,
     epoch: u32,
+    /// The predicted request at its place that is nearest in time.
     request: u32,
+    /// And near enough.
+    linked: bool,
 }
 
-/// What has come of an aggregation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    /// The last run in which a batch of it was held.
-    held: u32,
-    /// The run that `arrived` is of.
-    epoch: u32,
-    /// Bytes that have arrived.
-    arrived: u64,
+/// What a batch is to become, and until when to wait for that.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    range: (u64, u64),
+    until: Time,
+    /// Only requests that are predicted for about this time count.
+    in_time: bool,
 }
 
 /// Holds batches of an engine back for what a [`Forecast`] says is about to arrive.
 pub struct TracePredictor {
     forecast: Arc<Forecast>,
     settings: Settings,
-    ttp: TimeToProcess,
     names: Arc<dyn Names>,
     /// Of the names, when `files` was right.
     changes: u64,
     aggregations: Aggregations,
-    /// Of each aggregation, what has come of it.
-    progress: Vec<Progress>,
+    /// Of each file of the forecast, for reads and writes, what came of waits.
+    histories: Vec<[History; 2]>,
+    cost: DeviceCost,
     files: Files,
     epochs: u32,
     links: Box<[Option<Link>]>,
@@ -261,10 +267,10 @@ impl TracePredictor {
             given: Arc::new(Mutex::new((forecast.clone(), alpha))),
         };
         let predictor = TracePredictor {
-            progress: vec![Progress::default(); aggregations.list().len()],
+            histories: vec![Default::default(); forecast.files.len()],
+            cost: DeviceCost::new(&ttp),
             forecast,
             settings,
-            ttp,
             changes: names.changes(),
             names,
             aggregations,
@@ -282,12 +288,12 @@ impl TracePredictor {
     fn take_over(&mut self) {
         self.shared.fresh.store(false, Ordering::Relaxed);
         let Some((forecast, aggregations)) = self.shared.mailbox.lock().take() else { return };
-        self.progress.clear();
-        self.progress.resize(aggregations.list().len(), Progress::default());
         self.aggregations = aggregations;
         if !Arc::ptr_eq(&forecast, &self.forecast) {
             // Runs under way go on; files that were unknown are asked for anew.
             let old = std::mem::replace(&mut self.forecast, forecast);
+            self.histories.clear();
+            self.histories.resize(self.forecast.files.len(), Default::default());
             self.files.retain(|_, known| {
                 let Some(known) = known else { return false };
                 let file = &old.files[known.file as usize];
@@ -326,6 +332,14 @@ impl TracePredictor {
         let time = now.since(known.first).saturating_add_signed(-known.skew);
         let tolerance = |predicted| self.settings.tolerance(predicted);
         self.forecast.nearest(range, (request.offset, request.len), time, tolerance)
+    }
+
+    /// The predicted request at the place of one that came at another time.
+    fn anywhere(&self, now: Time, request: &Request) -> Option<(Known, usize)> {
+        let known = self.files.get(&request.file).copied().flatten()?;
+        let range = self.forecast.files[known.file as usize].range(request.op);
+        let time = now.since(known.first).saturating_add_signed(-known.skew);
+        Some((known, self.forecast.nearest_at(range, request.offset, time)?))
     }
 
     /// Whether this request is one that a run begins with.
@@ -378,10 +392,60 @@ impl TracePredictor {
         (hasher.finish() >> 7) as usize % LINKS
     }
 
-    /// What holding back may still cost.
-    fn may_wait(&self, now: Time) -> bool {
+    /// What has arrived of this run at this place.
+    fn arrived(&self, file: FileId, op: Op, offset: u64, epoch: u32) -> Option<&Link> {
+        let link = self.links[TracePredictor::place(file, op, offset)].as_ref()?;
+        ((link.file, link.op, link.offset, link.epoch) == (file, op, offset, epoch)).then_some(link)
+    }
+
+    /// Bytes of a goal that are still to come: predicted requests, one behind the other. `None` if there is a gap. O(parts of
+    /// the goal x log n).
+    fn missing(&self, chosen: &Chosen, known: &Known, goal: &Goal, time: u64) -> Option<u64> {
+        let requests = self.forecast.files[known.file as usize].range(chosen.op);
+        let (mut at, end) = goal.range;
+        let mut missing = 0;
+        while at < end {
+            if at == chosen.offset {
+                at = chosen.end;
+                continue;
+            }
+            let found = self.forecast.nearest_at(requests.clone(), at, time)?;
+            let part = &self.forecast.requests[found];
+            if part.len == 0 || part.end() > end {
+                return None;
+            }
+            let arrived = self.arrived(chosen.file, chosen.op, at, known.epoch);
+            if arrived.is_none_or(|link| link.request as usize != found) {
+                if goal.in_time && part.time.abs_diff(time) > self.settings.tolerance(part.time) {
+                    return None;
+                }
+                missing += u64::from(part.len);
+            }
+            at = part.end();
+        }
+        Some(missing)
+    }
+
+    /// The group that a batch is of: all of it can be served together, whenever it came in the recorded runs.
+    fn group(&self, chosen: &Chosen, groups: Groups, history: &History) -> Option<Goal> {
+        let range = groups.at(chosen.offset, self.settings.bytes_max)?;
+        Some(Goal { range, until: chosen.earliest.after(history.patience()), in_time: false })
+    }
+
+    /// The aggregation of a request as it was predicted from the recorded times.
+    fn aggregation(&self, chosen: &Chosen, known: &Known, link: &Link) -> Option<Goal> {
+        let whole = self.aggregations.list()[self.aggregations.of(link.request as usize)? as usize];
+        let span = whole.last - whole.first;
+        let usual = chosen.earliest.after(span.saturating_add((span / 2).max(SLACK_MIN_NS)));
+        let last = whole.last.saturating_add(self.settings.tolerance(whole.last)).saturating_add_signed(known.skew);
+        let until = usual.min(known.first.after(last));
+        link.linked.then_some(Goal { range: (whole.offset, whole.end), until, in_time: true })
+    }
+
+    /// How long the device may idle now, in nanoseconds.
+    fn allowance(&self, now: Time) -> u64 {
         let elapsed = self.began.map_or(0, |began| now.since(began));
-        self.credit + CREDIT_NS + elapsed as f64 * COST_SHARE > 0.0
+        (self.credit + CREDIT_NS + elapsed as f64 * COST_SHARE).max(0.0) as u64
     }
 
     fn publish(&self) {
@@ -405,60 +469,60 @@ impl Predictor for TracePredictor {
         let Some(known) = self.meet(now, request) else { return };
         self.began.get_or_insert(now);
         self.counters.known += 1;
-        let Some((mut known, found)) = self.link(now, request, known) else { return self.publish() };
-        self.counters.linked += 1;
-        self.publish();
-        // Follows slowly: an eighth of what the request is off.
-        let predicted = self.forecast.requests[found].time;
-        let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
-        known.skew += (off - known.skew) / 8;
-        self.files.insert(request.file, Some(known));
-        if let Some(number) = self.aggregations.of(found) {
-            let progress = &mut self.progress[number as usize];
-            if progress.epoch != known.epoch {
-                (progress.epoch, progress.arrived) = (known.epoch, 0);
+        let (known, found, linked) = match self.link(now, request, known) {
+            Some((mut known, found)) => {
+                self.counters.linked += 1;
+                // Follows slowly: an eighth of what the request is off.
+                let predicted = self.forecast.requests[found].time;
+                let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
+                known.skew += (off - known.skew) / 8;
+                self.files.insert(request.file, Some(known));
+                (known, found, true)
             }
-            progress.arrived += u64::from(request.len);
-        }
-        let link = Link {
-            file: request.file,
-            offset: request.offset,
-            op: request.op,
-            epoch: known.epoch,
-            request: found as u32,
+            None => match self.anywhere(now, request) {
+                Some((known, found)) => (known, found, false),
+                None => return self.publish(),
+            },
         };
-        self.links[TracePredictor::place(request.file, request.op, request.offset)] = Some(link);
+        self.publish();
+        let &Request { file, offset, op, .. } = request;
+        let link = Link { file, offset, op, epoch: known.epoch, request: found as u32, linked };
+        self.links[TracePredictor::place(file, op, offset)] = Some(link);
     }
 
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
-        let link = self.links[TracePredictor::place(chosen.file, chosen.op, chosen.offset)]?;
         let known = self.files.get(&chosen.file).copied().flatten()?;
-        if (link.file, link.offset, link.op, link.epoch) != (chosen.file, chosen.offset, chosen.op, known.epoch) {
+        let link = *self.arrived(chosen.file, chosen.op, chosen.offset, known.epoch)?;
+        let history = self.histories[known.file as usize][chosen.op.index()];
+        let goal = match self.forecast.files[known.file as usize].groups(chosen.op) {
+            Some(groups) => self.group(chosen, groups, &history),
+            None => self.aggregation(chosen, &known, &link),
+        }?;
+        let (offset, end) = (goal.range.0.min(chosen.offset), goal.range.1.max(chosen.end));
+        if end - offset > self.settings.bytes_max || (offset, end) == (chosen.offset, chosen.end) {
             return None;
         }
-        let number = self.aggregations.of(link.request as usize)?;
-        let whole = self.aggregations.list()[number as usize];
-        let (offset, end) = (whole.offset.min(chosen.offset), whole.end.max(chosen.end));
-        let progress = &mut self.progress[number as usize];
-        // What has arrived and is not in the batch is queued, or has gone; neither is worth waiting for.
-        let arrived = if progress.epoch == known.epoch { progress.arrived } else { 0 };
-        let missing = (whole.end - whole.offset).saturating_sub(arrived);
-        if end - offset > self.settings.bytes_max || progress.held == known.epoch || missing == 0 {
+        let time = self.forecast.requests[link.request as usize].time;
+        let missing = self.missing(chosen, &known, &Goal { range: (offset, end), ..goal }, time)?;
+        // One batch less is what waiting gains. Idling for longer than that is a loss; while others are served, it is not, but
+        // what is held back will be missing later.
+        let gain = self.cost.of_batch(chosen.op);
+        let until = goal.until.min(now.after(gain.saturating_mul(BUSY_GAINS)));
+        if missing == 0 || until <= now || !self.histories[known.file as usize][chosen.op.index()].allows() {
             return None;
         }
-        let span = whole.last - whole.first;
-        let last = whole.last.saturating_add(self.settings.tolerance(whole.last)).saturating_add_signed(known.skew);
-        let slack = (span / 2).max(SLACK_MIN_NS);
-        let until = chosen.earliest.after(span.saturating_add(slack)).min(known.first.after(last));
-        if (offset, end) == (chosen.offset, chosen.end) || until <= now {
-            return None;
-        }
-        progress.held = known.epoch;
-        if !self.may_wait(now) {
-            self.counters.refused += 1;
-            return None;
-        }
-        Some(Expected { offset, end, until, missing })
+        let idle = gain.min(self.allowance(now));
+        self.counters.refused += u64::from(idle == 0);
+        let idle_until = if idle == 0 { Time::ZERO } else { until.min(now.after(idle)) };
+        Some(Expected { offset, end, until, idle_until, missing })
+    }
+
+    fn parallelism(&self) -> u32 {
+        self.settings.parallelism
+    }
+
+    fn served(&mut self, work: &Work) {
+        self.cost.served(work);
     }
 
     fn waited(&mut self, wait: &WaitReport) {
@@ -468,12 +532,10 @@ impl Predictor for TracePredictor {
         counters.gained_bytes += wait.gained;
         counters.waited_ns += wait.waited_ns;
         counters.overlapped_ns += wait.overlapped_ns;
-        let op = wait.chosen.op;
-        let alone = wait.chosen.end - wait.chosen.offset;
-        let saved = match wait.gained {
-            0 => 0,
-            gained => ((self.ttp)(op, alone) + (self.ttp)(op, gained)).saturating_sub((self.ttp)(op, alone + gained)),
-        };
+        let saved = if wait.gained > 0 { self.cost.of_batch(wait.chosen.op) } else { 0 };
+        if let Some(known) = self.files.get(&wait.chosen.file).copied().flatten() {
+            self.histories[known.file as usize][wait.chosen.op.index()].ended(wait);
+        }
         let idle = wait.waited_ns.saturating_sub(wait.overlapped_ns);
         self.credit = (self.credit + saved as f64 - idle as f64).min(CREDIT_MAX_NS);
         let estimate = self.aggregations.alpha();

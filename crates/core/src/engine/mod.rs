@@ -6,7 +6,7 @@ mod prediction;
 
 use crate::batch::{Batch, Part};
 use crate::event::{Event, Events, Stage};
-use crate::hold::{Holds, Predictor};
+use crate::hold::{Holds, Predictor, Work};
 use crate::list::{List, NIL};
 use crate::policy::{ConfigError, Pick, Policy, PolicyConfig, PolicyContext, Removal};
 use crate::queues::{Queues, Run, Slot, State};
@@ -21,6 +21,10 @@ pub use error::{CancelError, CompleteError, Stale, SubmitError};
 struct Prediction {
     predictor: Box<dyn Predictor>,
     holds: Holds,
+    /// Scratch space: what is left over of a batch that was held.
+    rest: Vec<Slot>,
+    /// Dispatched since the last report; `busy_ns`: up to that.
+    work: Work,
 }
 
 /// A scheduler of file I/O requests. A state machine without I/O, clock, threads or global state.
@@ -181,6 +185,9 @@ impl Engine {
                 }
             }
         }
+        if self.prediction.is_some() && self.dispatch_idle(now, batch) {
+            return true;
+        }
         self.wake_for_held();
         false
     }
@@ -225,6 +232,7 @@ impl Engine {
             if self.queues.batches_in_flight == 0 {
                 self.device_busy(now, false);
             }
+            self.report_work(now);
         }
         if entry.waiters != NIL {
             self.release_waiters(now, slot);
@@ -412,7 +420,7 @@ impl Engine {
         let entry = &mut self.queues.entries[slot as usize];
         entry.state = State::Queued;
         entry.since = now;
-        if self.prediction.is_none() || !self.join_held(slot) {
+        if self.prediction.is_none() || !self.join_held(now, slot) {
             self.enter_orders(now, slot);
         }
     }
@@ -482,6 +490,7 @@ impl Engine {
         if self.queues.batches_in_flight == 1 {
             self.device_busy(now, true);
         }
+        self.note_work();
         batch.parts.clear();
         for at in 0..self.run.len() {
             let slot = self.run[at];

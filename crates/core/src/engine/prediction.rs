@@ -2,10 +2,13 @@
 
 use super::{Engine, Prediction};
 use crate::batch::Batch;
-use crate::hold::{Chosen, Holds, Predictor};
+use crate::hold::{Chosen, Holds, PARTS_MAX, Predictor, Work};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot, State};
 use crate::request::Time;
+
+/// Busy time between two reports of what was done.
+const WORK_NS: u64 = 10_000_000;
 
 impl Engine {
     /// Uses a predictor from now on, or none. It has an effect with policies that aggregate. Batches held because of the
@@ -17,7 +20,10 @@ impl Engine {
                 old.holds.release_all();
                 Some(Prediction { predictor, ..old })
             }
-            (Some(predictor), None) => Some(Prediction { predictor, holds: Holds::new(self.config.files_max * 2) }),
+            (Some(predictor), None) => {
+                let holds = Holds::new(self.config.files_max * 2);
+                Some(Prediction { predictor, holds, rest: Vec::with_capacity(PARTS_MAX), work: Work::default() })
+            }
             (None, Some(mut old)) if old.holds.requests() > 0 => {
                 old.holds.release_all();
                 Some(Prediction { predictor: Box::new(NoPrediction), ..old })
@@ -37,20 +43,59 @@ impl Engine {
         }
     }
 
+    /// A batch goes to the device.
+    pub(super) fn note_work(&mut self) {
+        let Some(prediction) = &mut self.prediction else { return };
+        let op = self.queues.queue(self.run[0]).op().index();
+        prediction.work.batches[op] += 1;
+        prediction.work.bytes[op] += self.run.iter().map(|&slot| u64::from(self.queues.len(slot))).sum::<u64>();
+    }
+
+    /// A batch is complete: now and then the predictor hears what the device has done in how much time.
+    pub(super) fn report_work(&mut self, now: Time) {
+        let Some(Prediction { predictor, holds, work, .. }) = &mut self.prediction else { return };
+        let busy_ns = holds.busy_until(now);
+        if busy_ns - work.busy_ns < WORK_NS {
+            return;
+        }
+        predictor.served(&Work { busy_ns: busy_ns - work.busy_ns, ..*work });
+        *work = Work { busy_ns, ..Work::default() };
+    }
+
     /// Dispatches a held batch that is complete or has waited long enough.
     pub(super) fn dispatch_held(&mut self, now: Time, batch: &mut Batch) -> bool {
         let Some(prediction) = &mut self.prediction else { return false };
         let limits = (self.queues.limits.bytes, self.queues.limits.requests);
-        let Some(report) = prediction.holds.take_due(now, limits, &mut self.run) else { return false };
-        if let Some(report) = report {
-            prediction.predictor.waited(&report);
+        let mut rest = std::mem::take(&mut prediction.rest);
+        let Some(report) = prediction.holds.take_due(now, limits, &mut self.run, &mut rest) else {
+            prediction.rest = rest;
+            return false;
+        };
+        prediction.predictor.waited(&report);
+        rest.iter().for_each(|&slot| self.queue_again(now, slot));
+        if let Some(prediction) = &mut self.prediction {
+            prediction.rest = rest;
         }
         self.start_batch(now, false, batch);
         true
     }
 
+    /// Nothing else can be dispatched: a held batch goes rather than let the device idle for longer than it is worth.
+    pub(super) fn dispatch_idle(&mut self, now: Time, batch: &mut Batch) -> bool {
+        let idle = self.is_idle();
+        let Some(prediction) = &mut self.prediction else { return false };
+        idle && prediction.holds.end_idle_wait(now) && self.dispatch_held(now, batch)
+    }
+
+    /// The device could serve more than it has.
+    fn is_idle(&self) -> bool {
+        let keeps_busy = self.prediction.as_ref().map_or(1, |p| p.predictor.parallelism());
+        self.queues.batches_in_flight < keeps_busy
+    }
+
     pub(super) fn wake_for_held(&mut self) {
-        if let Some(due) = self.prediction.as_ref().and_then(|p| p.holds.next_due()) {
+        let idle = self.is_idle();
+        if let Some(due) = self.prediction.as_ref().and_then(|p| p.holds.next_due(idle)) {
             self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
         }
     }
@@ -77,6 +122,7 @@ impl Engine {
         let grows =
             expected.offset <= chosen.offset && expected.end >= chosen.end && whole > chosen.end - chosen.offset;
         expected.until = expected.until.min(deadline);
+        expected.idle_until = expected.idle_until.min(expected.until);
         // A batch that could not go as one is not worth waiting for.
         if !grows || expected.until <= now || whole > self.queues.limits.bytes {
             return false;
@@ -115,14 +161,14 @@ impl Engine {
         self.collect(first, parts);
         self.leave_queue(now, Removal::Picked);
         for at in 0..self.run.len() {
-            let joined = self.try_join(self.run[at]);
+            let joined = self.try_join(now, self.run[at]);
             debug_assert!(joined, "there is room for the whole run");
         }
     }
 
     /// A request has become eligible: joins a held batch if it is what was waited for.
-    pub(super) fn join_held(&mut self, slot: Slot) -> bool {
-        if !self.try_join(slot) {
+    pub(super) fn join_held(&mut self, now: Time, slot: Slot) -> bool {
+        if !self.try_join(now, slot) {
             return false;
         }
         if self.is_strict() {
@@ -131,12 +177,12 @@ impl Engine {
         true
     }
 
-    fn try_join(&mut self, slot: Slot) -> bool {
+    fn try_join(&mut self, now: Time, slot: Slot) -> bool {
         let queue = self.queues.queue(slot);
         let range = (self.queues.offset(slot), self.queues.end(slot));
         let requests_max = self.queues.limits.requests;
         let Some(prediction) = &mut self.prediction else { return false };
-        let joined = prediction.holds.join(queue, slot, range, requests_max);
+        let joined = prediction.holds.join(now, queue, slot, range, requests_max);
         if joined {
             self.queues.entries[slot as usize].state = State::Held;
         }
@@ -149,7 +195,7 @@ impl Engine {
         let mut at = self.queues.at_or_after(queue, offset);
         while let Some(slot) = at.filter(|&slot| self.queues.offset(slot) < end) {
             at = self.queues.next(slot);
-            if self.try_join(slot) {
+            if self.try_join(now, slot) {
                 self.run.clear();
                 self.run.push(slot);
                 self.leave_queue(now, Removal::Joined);
@@ -165,15 +211,22 @@ impl Engine {
         let others = self.run.len();
         for at in 0..others {
             let other = self.run[at];
-            if self.is_strict() {
+            if other != slot {
+                self.queue_again(now, other);
+            } else if self.is_strict() {
                 self.queues.leave_busy(other);
             }
-            if other != slot {
-                self.queues.entries[other as usize].state = State::Queued;
-                self.enter_orders(now, other);
-                self.move_by_age(other);
-            }
         }
+    }
+
+    /// A request of a held batch that has ended is queued as if it had never left.
+    fn queue_again(&mut self, now: Time, slot: Slot) {
+        if self.is_strict() {
+            self.queues.leave_busy(slot);
+        }
+        self.queues.entries[slot as usize].state = State::Queued;
+        self.enter_orders(now, slot);
+        self.move_by_age(slot);
     }
 
     /// Moves a request that was queued just now to where its age belongs: the front of the order of arrival tells when

@@ -1,0 +1,82 @@
+//! What batches cost the device, as it turns out while running.
+
+use sluice_core::{Op, Work};
+
+use super::TimeToProcess;
+
+/// Share of what was seen that is forgotten with each report: a memory of about 50 of them, half a second of work.
+const FORGOTTEN: f64 = 0.02;
+/// Weight of the profile among the reports: that of so many.
+const PROFILE_WEIGHT: f64 = 4.0;
+/// The line through the profile is laid through these sizes.
+const SIZES: [u64; 2] = [64 << 10, 128 << 10];
+
+/// Least squares of `busy = batch * batches + byte * bytes` over the recent reports of one operation, beginning with the
+/// device's profile.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// Of a batch, in nanoseconds.
+    batch: f64,
+    /// Of a byte.
+    byte: f64,
+    /// Sums of squares and products: batches², batches x KiB, KiB², batches x ns, KiB x ns.
+    sums: [f64; 5],
+}
+
+impl Line {
+    fn new(op: Op, ttp: &TimeToProcess) -> Line {
+        let [small, large] = SIZES.map(|size| ttp(op, size) as f64);
+        let byte = ((large - small) / (SIZES[1] - SIZES[0]) as f64).max(0.0);
+        let batch = (small - byte * SIZES[0] as f64).max(0.0);
+        let mut line = Line { batch, byte, sums: [0.0; 5] };
+        // Two points of the profile keep the solution unique.
+        for bytes in [4 << 10, 256 << 10] {
+            let busy = batch + byte * f64::from(bytes);
+            line.add(PROFILE_WEIGHT, 1.0, f64::from(bytes), busy);
+        }
+        line
+    }
+
+    fn add(&mut self, weight: f64, batches: f64, bytes: f64, busy: f64) {
+        let kib = bytes / 1024.0;
+        let products = [batches * batches, batches * kib, kib * kib, batches * busy, kib * busy];
+        self.sums.iter_mut().zip(products).for_each(|(sum, product)| *sum += weight * product);
+    }
+
+    fn seen(&mut self, batches: f64, bytes: f64, busy: f64) {
+        self.sums.iter_mut().for_each(|sum| *sum *= 1.0 - FORGOTTEN);
+        // Reports weigh the same, however many batches were in them.
+        self.add(1.0 / (batches * batches), batches, bytes, busy);
+        let [bb, bk, kk, bt, kt] = self.sums;
+        let determinant = bb * kk - bk * bk;
+        if determinant > bb * kk * 1e-6 {
+            self.batch = ((bt * kk - kt * bk) / determinant).max(0.0);
+            self.byte = ((kt * bb - bt * bk) / determinant / 1024.0).max(0.0);
+        }
+    }
+}
+
+/// What a batch costs beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceCost([Line; 2]);
+
+impl DeviceCost {
+    pub(super) fn new(ttp: &TimeToProcess) -> DeviceCost {
+        DeviceCost([Op::Read, Op::Write].map(|op| Line::new(op, ttp)))
+    }
+
+    /// The device has worked. What is of both operations tells little about either.
+    pub(super) fn served(&mut self, work: &Work) {
+        for op in [Op::Read, Op::Write] {
+            let (own, other) = (op.index(), 1 - op.index());
+            if work.batches[own] > 0 && work.batches[other] == 0 {
+                self.0[own].seen(work.batches[own] as f64, work.bytes[own] as f64, work.busy_ns as f64);
+            }
+        }
+    }
+
+    /// Time that one batch less saves, in nanoseconds.
+    pub(super) fn of_batch(&self, op: Op) -> u64 {
+        self.0[op.index()].batch as u64
+    }
+}
