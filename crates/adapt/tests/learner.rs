@@ -4,10 +4,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use sluice_adapt::predictor::{Combiner, Forecast, LearnLimits, Learner, Predicted, Settings, series_of};
-use sluice_core::Op;
+use sluice_adapt::predictor::{
+    Combiner, Forecast, LearnLimits, Learner, Names, Predicted, Settings, TracePredictor, default_time_to_process,
+    series_of,
+};
+use sluice_core::{AppId, Chosen, FileId, Op, Predictor, Request, TargetId, Time};
 use sluice_trace::{Columns, Entry, Meta, Reader, Writer};
 
 const MS: u64 = 1_000_000;
@@ -314,4 +318,96 @@ fn what_cannot_be_read_is_told_and_the_rest_is_kept() {
 fn paths_of_bursts_are_none_of_files() {
     let series: Arc<[u8]> = series_of(b"run/steps.1").into();
     assert_eq!(Learner::bursts_of(&series), b"run/steps.#//+");
+}
+
+/// A step of 16 blocks, as 4 processes write them in turn: in another order each time.
+fn order(step: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..16).map(move |n| (n, n / 4 * 4 + (n + step) % 4))
+}
+
+#[test]
+fn appended_steps_are_predicted_at_their_new_place() {
+    let mut learner = Learner::new(LearnLimits::default());
+    let long = 16 * u64::from(BLOCK) + 4096;
+    let place = |step: u64, block: u64| 4096 + step * long + block * u64::from(BLOCK);
+    for step in 0..4 {
+        for (n, block) in order(step) {
+            see(&mut learner, "steps", entry(1, step * 400 * MS + n * MS, Op::Write, place(step, block)));
+        }
+        learner.settle(step * 400 * MS + 200 * MS);
+    }
+    let forecast = learner.forecast(Settings::default());
+    let names = Arc::new(|_: FileId| Some(Arc::from(&b"steps"[..])));
+    let (mut predictor, handle) = TracePredictor::new(forecast, Settings::default(), default_time_to_process(), names);
+    let request = |offset| Request {
+        cookie: 0,
+        file: FileId(7),
+        app: AppId(0),
+        target: TargetId(0),
+        op: Op::Write,
+        offset,
+        len: BLOCK,
+    };
+    for step in 4..9 {
+        let start = step * 400 * MS;
+        for (n, block) in order(step) {
+            let (now, offset) = (Time(start + n * MS), place(step, block));
+            predictor.submitted(now, &request(offset));
+            if n > 0 || step < 6 {
+                continue;
+            }
+            let chosen =
+                Chosen { file: FileId(7), op: Op::Write, offset, end: offset + u64::from(BLOCK), earliest: now };
+            let expected =
+                predictor.expect(now, &chosen).unwrap_or_else(|| panic!("step {step}: {:?}", handle.counters()));
+            // The whole step, or what the four processes write in their first turn.
+            assert_eq!(expected.offset, place(step, 0), "step {step}");
+            assert!((place(step, 4)..=place(step, 16)).contains(&expected.end), "step {step}: {expected:?}");
+        }
+    }
+    let counters = handle.counters();
+    assert!(
+        counters.known == 80 && counters.linked >= 72,
+        "the first two steps show how far they are apart: {counters:?}"
+    );
+}
+
+/// Another file is made with each request, with a number that another one had.
+struct Churn(AtomicU64);
+
+impl Names for Churn {
+    fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
+        Some(Arc::from(if file.0 < 2 { &b"out.#"[..] } else { b"tmp" }))
+    }
+    fn changes(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn runs_go_on_while_other_files_come_and_go() {
+    let mut learner = Learner::new(LearnLimits::default());
+    for step in 0..3_u64 {
+        blocks(&mut learner, &format!("out.{step}"), (1, Op::Write), step * 5_000 * MS, 0, 100);
+    }
+    learner.settle(u64::MAX);
+    let forecast = learner.forecast(Settings::default());
+    let names = Arc::new(Churn(AtomicU64::new(0)));
+    let (mut predictor, handle) = TracePredictor::new(forecast, Settings::default(), default_time_to_process(), names);
+    for n in 0..100_u64 {
+        for file in [1, 2 + n % 7] {
+            let request = Request {
+                cookie: 0,
+                file: FileId(file),
+                app: AppId(0),
+                target: TargetId(0),
+                op: Op::Write,
+                offset: n * u64::from(BLOCK),
+                len: BLOCK,
+            };
+            predictor.submitted(Time(1 + n * 2 * MS), &request);
+        }
+    }
+    let counters = handle.counters();
+    assert_eq!((counters.known, counters.linked), (100, 100), "{counters:?}");
 }

@@ -1,6 +1,6 @@
 //! Predictions while requests arrive.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +11,8 @@ use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitRe
 use super::aggregate::{Aggregations, estimate_alpha};
 use super::cost::DeviceCost;
 use super::forecast::Forecast;
+use super::learn::Learner;
+use super::learn::bursts::{Bursts, Place};
 use super::stride::Groups;
 use super::wait::History;
 use super::{Settings, TimeToProcess};
@@ -181,6 +183,10 @@ struct Known {
     skew: i64,
     /// By how much the last unlinked ones would have, and how many in a row agree about it.
     other: (i64, u32),
+    /// Predicted offsets count from here: not 0 in a burst behind the end of a file.
+    base: u64,
+    /// How often numbers had changed their paths when its path was looked up last.
+    checked: u64,
 }
 
 /// An arrived request of a file that there are predictions for.
@@ -217,6 +223,9 @@ pub struct TracePredictor {
     histories: Vec<[History; 2]>,
     cost: DeviceCost,
     files: Files,
+    /// Those that nothing is predicted for.
+    unknown: HashSet<FileId, BuildHasherDefault<NumberHasher>>,
+    bursts: Bursts,
     epochs: u32,
     links: Box<[Option<Link>]>,
     began: Option<Time>,
@@ -230,6 +239,18 @@ impl std::fmt::Debug for TracePredictor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TracePredictor").field("counters", &self.counters).finish_non_exhaustive()
     }
+}
+
+/// What is predicted for a path: a file, or bursts behind its end if that is more.
+fn find_file(forecast: &Forecast, path: &[u8], target: u32) -> Option<usize> {
+    let whole = forecast.find(path, target);
+    let bursts = forecast.find(&Learner::bursts_of(path), target);
+    let requests = |file: &usize| {
+        let file = &forecast.files[*file];
+        file.range(Op::Read).len() + file.range(Op::Write).len()
+    };
+    // The last one of those that are as good.
+    bursts.into_iter().chain(whole).max_by_key(requests)
 }
 
 impl TracePredictor {
@@ -275,6 +296,8 @@ impl TracePredictor {
             names,
             aggregations,
             files: Files::default(),
+            unknown: HashSet::default(),
+            bursts: Bursts::default(),
             epochs: 0,
             links: vec![None; LINKS].into(),
             began: None,
@@ -297,34 +320,71 @@ impl TracePredictor {
             self.files.retain(|_, known| {
                 let Some(known) = known else { return false };
                 let file = &old.files[known.file as usize];
-                let found = self.forecast.find(old.paths.get(file.path), file.target);
+                let path = old.paths.get(file.path);
+                let found = find_file(&self.forecast, Learner::without_bursts(path), file.target);
                 known.file = found.unwrap_or_default() as u32;
-                found.is_some()
+                // A file whose bursts are predicted from now on is another one.
+                let now_bursts =
+                    |found: usize| Learner::are_bursts(self.forecast.paths.get(self.forecast.files[found].path));
+                found.is_some_and(|found| now_bursts(found) == Learner::are_bursts(path))
             });
+            self.unknown.clear();
             self.links.fill(None);
         }
     }
 
     /// The file of a request, met for the first time perhaps.
     fn meet(&mut self, now: Time, request: &Request) -> Option<Known> {
-        if let Some(known) = self.files.get(&request.file) {
-            return *known;
+        let known = self.files.get(&request.file).copied().flatten();
+        if let Some(known) = known.filter(|known| known.checked == self.changes) {
+            return Some(known);
         }
-        if self.files.len() >= FILES_MAX {
+        if self.unknown.contains(&request.file) {
+            return None;
+        }
+        if self.files.len() + self.unknown.len() >= FILES_MAX {
             self.files.clear();
+            self.unknown.clear();
         }
         let path = self.names.path(request.file);
-        let file = path.and_then(|path| self.forecast.find(&path, request.target.0));
-        let known = file.map(|file| self.begin(file as u32, now));
-        self.files.insert(request.file, known);
-        known
+        let file = path.and_then(|path| find_file(&self.forecast, &path, request.target.0));
+        let Some(file) = file.map(|file| file as u32) else {
+            self.files.remove(&request.file);
+            self.unknown.insert(request.file);
+            return None;
+        };
+        let known = match known.filter(|known| known.file == file) {
+            Some(known) => Known { checked: self.changes, ..known },
+            None => self.begin(file, now),
+        };
+        self.files.insert(request.file, Some(known));
+        Some(known)
     }
 
     /// A run of a file begins.
     fn begin(&mut self, file: u32, now: Time) -> Known {
         // 0 is never held.
         self.epochs = self.epochs.wrapping_add(1).max(1);
-        Known { file, epoch: self.epochs, first: now, skew: 0, other: (0, 0) }
+        Known { file, epoch: self.epochs, first: now, skew: 0, other: (0, 0), base: 0, checked: self.changes }
+    }
+
+    /// A request as predictions have it, with its offset from the beginning of its burst, if its file has such; none if it
+    /// belongs to no burst.
+    fn in_burst(&mut self, now: Time, request: &Request, known: Known) -> Option<(Request, Known)> {
+        let file = &self.forecast.files[known.file as usize];
+        if !Learner::are_bursts(self.forecast.paths.get(file.path)) {
+            return Some((*request, known));
+        }
+        let predicted = &self.forecast.requests[file.range(request.op)];
+        let known = match self.bursts.place(now, request, predicted) {
+            Place::Outside => return None,
+            Place::Here(base) => Known { base, ..known },
+            Place::New(base) => Known { base, ..self.begin(known.file, now) },
+            Place::Moved(base) => Known { base, ..self.begin(known.file, known.first) },
+        };
+        self.files.insert(request.file, Some(known));
+        let offset = request.offset.checked_sub(known.base)?;
+        Some((Request { offset, ..*request }, known))
     }
 
     fn find(&self, known: &Known, now: Time, request: &Request) -> Option<usize> {
@@ -380,7 +440,7 @@ impl TracePredictor {
         if !over && !self.is_first(&known, request) {
             return None;
         }
-        let known = self.begin(known.file, now);
+        let known = Known { base: known.base, ..self.begin(known.file, now) };
         self.files.insert(request.file, Some(known));
         self.find(&known, now, request).map(|found| (known, found))
     }
@@ -448,49 +508,8 @@ impl TracePredictor {
         (self.credit + CREDIT_NS + elapsed as f64 * COST_SHARE).max(0.0) as u64
     }
 
-    fn publish(&self) {
-        // Whoever looks at the same moment sees the next ones.
-        if let Some(mut counters) = self.shared.counters.try_lock() {
-            *counters = self.counters;
-        }
-    }
-}
-
-impl Predictor for TracePredictor {
-    fn submitted(&mut self, now: Time, request: &Request) {
-        if self.shared.fresh.load(Ordering::Acquire) {
-            self.take_over();
-        }
-        let changes = self.names.changes();
-        if changes != self.changes {
-            self.changes = changes;
-            self.files.clear();
-        }
-        let Some(known) = self.meet(now, request) else { return };
-        self.began.get_or_insert(now);
-        self.counters.known += 1;
-        let (known, found, linked) = match self.link(now, request, known) {
-            Some((mut known, found)) => {
-                self.counters.linked += 1;
-                // Follows slowly: an eighth of what the request is off.
-                let predicted = self.forecast.requests[found].time;
-                let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
-                known.skew += (off - known.skew) / 8;
-                self.files.insert(request.file, Some(known));
-                (known, found, true)
-            }
-            None => match self.anywhere(now, request) {
-                Some((known, found)) => (known, found, false),
-                None => return self.publish(),
-            },
-        };
-        self.publish();
-        let &Request { file, offset, op, .. } = request;
-        let link = Link { file, offset, op, epoch: known.epoch, request: found as u32, linked };
-        self.links[TracePredictor::place(file, op, offset)] = Some(link);
-    }
-
-    fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+    /// What to wait for, by offsets as predictions have them.
+    fn expect_more(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         let known = self.files.get(&chosen.file).copied().flatten()?;
         let link = *self.arrived(chosen.file, chosen.op, chosen.offset, known.epoch)?;
         let history = self.histories[known.file as usize][chosen.op.index()];
@@ -515,6 +534,58 @@ impl Predictor for TracePredictor {
         self.counters.refused += u64::from(idle == 0);
         let idle_until = if idle == 0 { Time::ZERO } else { until.min(now.after(idle)) };
         Some(Expected { offset, end, until, idle_until, missing })
+    }
+
+    fn publish(&self) {
+        // Whoever looks at the same moment sees the next ones.
+        if let Some(mut counters) = self.shared.counters.try_lock() {
+            *counters = self.counters;
+        }
+    }
+}
+
+impl Predictor for TracePredictor {
+    fn submitted(&mut self, now: Time, request: &Request) {
+        if self.shared.fresh.load(Ordering::Acquire) {
+            self.take_over();
+        }
+        let changes = self.names.changes();
+        if changes != self.changes {
+            // Those that are known are looked up again one by one: runs under way go on.
+            self.changes = changes;
+            self.unknown.clear();
+        }
+        let Some(known) = self.meet(now, request) else { return };
+        self.began.get_or_insert(now);
+        self.counters.known += 1;
+        let Some((request, known)) = self.in_burst(now, request, known) else { return self.publish() };
+        let request = &request;
+        let (known, found, linked) = match self.link(now, request, known) {
+            Some((mut known, found)) => {
+                self.counters.linked += 1;
+                // Follows slowly: an eighth of what the request is off.
+                let predicted = self.forecast.requests[found].time;
+                let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
+                known.skew += (off - known.skew) / 8;
+                self.files.insert(request.file, Some(known));
+                (known, found, true)
+            }
+            None => match self.anywhere(now, request) {
+                Some((known, found)) => (known, found, false),
+                None => return self.publish(),
+            },
+        };
+        self.publish();
+        let &Request { file, offset, op, .. } = request;
+        let link = Link { file, offset, op, epoch: known.epoch, request: found as u32, linked };
+        self.links[TracePredictor::place(file, op, offset)] = Some(link);
+    }
+
+    fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+        let base = self.files.get(&chosen.file)?.as_ref()?.base;
+        let (offset, end) = (chosen.offset.checked_sub(base)?, chosen.end.checked_sub(base)?);
+        let expected = self.expect_more(now, &Chosen { offset, end, ..*chosen })?;
+        Some(Expected { offset: expected.offset + base, end: expected.end + base, ..expected })
     }
 
     fn parallelism(&self) -> u32 {

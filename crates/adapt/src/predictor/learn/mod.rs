@@ -7,6 +7,7 @@
 //! A program may also append step after step to one file. What comes between two pauses behind everything before is a
 //! *burst*. Bursts are runs of a series of their own, with offsets counted from the lowest one.
 
+pub(super) mod bursts;
 mod open;
 mod state;
 mod store;
@@ -73,6 +74,9 @@ pub fn series_of(path: &[u8]) -> Vec<u8> {
     series
 }
 
+/// Ends the path of bursts. No path of a file ends like this.
+const BURSTS: &[u8] = b"//+";
+
 /// How much is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Learned {
@@ -135,6 +139,9 @@ impl Learner {
         let over = |open: &Open| open.len() > 0 && now.saturating_sub(open.last()) > self.limits.pause_ns;
         let ended: Vec<Key> = self.open.iter().filter(|(_, open)| over(open)).map(|(key, _)| key.clone()).collect();
         ended.iter().for_each(|key| self.close(key));
+        let over = |open: &Open| open.has_burst() && now.saturating_sub(open.last()) > self.limits.short_pause_ns();
+        let ended: Vec<Key> = self.open.iter().filter(|(_, open)| over(open)).map(|(key, _)| key.clone()).collect();
+        ended.iter().for_each(|key| self.end_burst(key));
     }
 
     /// Forgets those files that were not used for longest, if there are too many.
@@ -195,7 +202,15 @@ impl Learner {
     /// The path under which the bursts of a series are known: none that a file can have.
     #[must_use]
     pub fn bursts_of(series: &[u8]) -> Vec<u8> {
-        [series, b"//+"].concat()
+        [series, BURSTS].concat()
+    }
+
+    pub(super) fn are_bursts(path: &[u8]) -> bool {
+        path.ends_with(BURSTS)
+    }
+
+    pub(super) fn without_bursts(path: &[u8]) -> &[u8] {
+        path.strip_suffix(BURSTS).unwrap_or(path)
     }
 
     /// How much is known.

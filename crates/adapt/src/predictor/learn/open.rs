@@ -53,6 +53,10 @@ impl Open {
         self.steps.len()
     }
 
+    pub(super) fn has_burst(&self) -> bool {
+        self.burst < self.steps.len()
+    }
+
     pub(super) fn last(&self) -> u64 {
         self.last
     }
