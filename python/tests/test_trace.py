@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_extreme_numbers_come_back():
     assert same(loads(dumps(trace)), trace)
 
 
+def test_checksums_come_back_and_are_exported(tmp_path: Path):
+    trace = example(1000)
+    random = np.random.default_rng(3)
+    trace.checked = random.choice([0, 100, 4096], 1000).astype(np.uint32)
+    trace.checksum = np.where(trace.checked > 0, random.integers(0, 1 << 32, 1000), 0).astype(np.uint32)
+    data = dumps(trace)
+    back = loads(data)
+    assert same(trace, back) and data[10] == 1 and back.meta["checksums"] is True
+    assert np.array_equal(back.checksum, trace.checksum) and np.array_equal(back.checked, trace.checked)
+    assert loads(dumps(example(10))).checksum is None
+    pytest.importorskip("pyarrow")
+    table = back.to_arrow()
+    assert table["crc32"].null_count == int((trace.checked == 0).sum())
+    assert table["crc32_bytes"].to_pylist() == trace.checked.tolist()
+
+
 def test_a_torn_tail_is_left_out():
     trace = example()
     data = dumps(trace)
@@ -78,6 +95,39 @@ def test_damage_is_told_or_harmless():
             assert str(error)
         data[at] ^= 1 << bit
     assert bytes(data) == original
+
+
+def forged(random):
+    """Make a block of entries with right checksums and any contents."""
+    count, columns = int(random.integers(0, 40)), int(random.integers(0, 11))
+    heads, bodies = b"", b""
+    for number in range(columns):
+        encoding, width, shift = (int(random.integers(0, high)) for high in (4, 10, 70))
+        body = random.bytes(count * width if random.random() < 0.7 else int(random.integers(0, 60)))
+        if encoding == 0 and random.random() < 0.8:
+            width, body = 0, b""
+        name = number + 1 if random.random() < 0.9 else int(random.integers(0, 12))
+        heads += bytes([name, encoding, width, shift]) + len(body).to_bytes(4, "little") + random.bytes(8)
+        bodies += body
+    return columns, count, heads + bodies
+
+
+def test_forged_blocks_are_answered():
+    """Seeded: a failure comes again."""
+    random = np.random.default_rng(11)
+    start = dumps(example(0))[:-40]
+    for turn in range(3000):
+        columns, count, payload = forged(random)
+        kind = int(random.integers(0, 5)) if turn % 3 == 0 else 0
+        head = b"SLBK" + bytes([kind, columns, 0, 0])
+        for number in (count, len(payload), zlib.crc32(payload)):
+            head += number.to_bytes(4, "little")
+        try:
+            trace = loads(start + head + zlib.crc32(head).to_bytes(4, "little") + payload)
+        except TraceError as error:
+            assert str(error)
+        else:
+            assert len(trace) <= count and (trace.file < len(trace.paths)).all(), f"turn {turn}"
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89SLTR\r\n\x1a" + bytes(16)])
@@ -143,6 +193,50 @@ def test_records_of_darshan_become_a_trace():
     assert trace.op.tolist() == [1, 0, 1, 0]
     assert same(loads(dumps(trace)), trace)
     assert len(loads(dumps(dxt.from_records([], {})))) == 0
+
+
+def test_any_records_of_darshan_become_a_trace_that_can_be_written():
+    """Seeded: a failure comes again."""
+    random = np.random.default_rng(5)
+    odd = [0, 1, -1, 4096, 2**31, 2**32, 2**63 - 1, -(2**63)]
+    times = [0.0, -1.0, 1e-9, 0.5, 1e300, -1e300, float("nan"), float("inf"), 1e10, 2e10]
+    for turn in range(500):
+        records, names = [], {}
+        for _ in range(int(random.integers(0, 4))):
+            record = {"id": int(random.integers(0, 3)), "rank": 0}
+            for key in ("read_segments", "write_segments"):
+                count = int(random.integers(0, 5))
+                record[key] = (
+                    {
+                        "offset": [int(random.choice(odd)) for _ in range(count)],
+                        "length": [int(random.choice(odd)) for _ in range(count)],
+                        "start_time": [float(random.choice(times)) for _ in range(count)],
+                        "end_time": [0.0] * count,
+                    }
+                    if count
+                    else {}
+                )
+            records.append(record)
+            if random.random() < 0.7:
+                names[record["id"]] = "/scratch/\udcff" + "x" * int(random.integers(0, 70_000))
+        trace = dxt.from_records(records, names)
+        assert same(loads(dumps(trace)), trace), f"turn {turn}"
+
+
+def test_what_is_no_log_of_darshan_is_told(tmp_path: Path, capsys):
+    pytest.importorskip("darshan")
+    for content in (b"", b"hello", bytes(5000)):
+        (tmp_path / "job.darshan").write_bytes(content)
+        assert main(["import-darshan", str(tmp_path / "job.darshan"), str(tmp_path / "out.slt")]) == 1
+        assert "job.darshan" in capsys.readouterr().err
+    assert not (tmp_path / "out.slt").exists()
+
+
+def test_the_speed_is_measured(tmp_path: Path, capsys):
+    sluicegate.write(tmp_path / "t.slt", example(1000))
+    assert main(["bench", str(tmp_path / "t.slt"), "--seconds", "0", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["entries"] == 1000 and figures["entries_per_s"] > 0
 
 
 def test_the_rust_program_reads_the_same(tmp_path: Path):

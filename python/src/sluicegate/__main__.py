@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ def main(arguments: list[str] | None = None) -> int:
     about = "Traces and results of Sluicegate."
     parser = argparse.ArgumentParser(prog="python -m sluicegate", description=about)
     commands = parser.add_subparsers(dest="command", required=True)
+    bench = commands.add_parser("bench", help="measure how fast a trace is read into NumPy")
+    bench.add_argument("trace", nargs="?", help="default: one of two million made-up requests")
+    bench.add_argument("--seconds", type=float, default=3.0, help="how long to measure (default: 3)")
+    bench.add_argument("--json", action="store_true", help="print JSON")
     convert = commands.add_parser("convert", help="write a trace as Parquet")
     convert.add_argument("trace")
     convert.add_argument("out")
@@ -57,6 +62,18 @@ def _import(args: argparse.Namespace) -> int:
     return 0
 
 
+def _bench(args: argparse.Namespace) -> int:
+    from sluicegate.bench import measure
+
+    figures = measure(args.trace, args.seconds)
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        entries, rate = figures["entries"], figures["entries_per_s"] / 1e6
+        print(f"{entries} requests into NumPy in {figures['seconds']:.3f} s: {rate:.1f} million a second")
+    return 0
+
+
 def _plot(args: argparse.Namespace) -> int:
     from sluicegate import plot
 
@@ -73,6 +90,7 @@ def _plot(args: argparse.Namespace) -> int:
 
 # What runs a command, and which extra has what it imports.
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "bench": (_bench, ""),
     "convert": (_convert, "parquet"),
     "import-darshan": (_import, "darshan"),
     "plot": (_plot, "plot"),

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sluicegate.trace import READ, WRITE, Trace
+from sluicegate.trace import PATH_MAX, READ, WRITE, Trace
 
+_SECONDS_MAX = 2.0**33
 MODULES = ("DXT_POSIX", "DXT_MPIIO")
 
 
@@ -45,7 +46,7 @@ def from_records(records: Iterable[Mapping[str, Any]], names: Mapping[int, str])
     paths: dict[bytes, int] = {}
     parts: list[tuple[np.ndarray[Any, Any], ...]] = []
     for record in records:
-        path = names.get(record["id"], f"record {record['id']}").encode("utf-8", "surrogateescape")
+        path = names.get(record["id"], f"record {record['id']}").encode("utf-8", "surrogateescape")[:PATH_MAX]
         for key, kind in (("read_segments", READ), ("write_segments", WRITE)):
             segments = record[key]
             if len(segments) == 0:
@@ -53,7 +54,8 @@ def from_records(records: Iterable[Mapping[str, Any]], names: Mapping[int, str])
             offset = np.asarray(segments["offset"], dtype=np.int64)
             length = np.asarray(segments["length"], dtype=np.int64)
             start = np.asarray(segments["start_time"], dtype=np.float64)
-            good = (offset >= 0) & (length >= 0) & (length < 1 << 32) & np.isfinite(start)
+            # Neither times beyond all jobs nor what is no time.
+            good = (offset >= 0) & (length >= 0) & (length < 1 << 32) & (start < _SECONDS_MAX)
             number = np.full(int(good.sum()), paths.setdefault(path, len(paths)))
             arrival = np.rint(np.clip(start[good], 0, None) * 1e9).astype(np.uint64)
             parts.append((arrival, number, np.full(len(number), kind), offset[good], length[good]))

@@ -24,7 +24,8 @@ _DESCRIPTOR = 16
 _PAYLOAD_MAX = 64 << 20
 _ENTRIES_MAX = 1 << 20
 _BLOCK_ENTRIES = 1 << 16
-_PATH_MAX = 1 << 16
+PATH_MAX = 1 << 16
+"""Longest path, in bytes."""
 _PATH_BLOCK_MAX = 16 << 20
 _PATH_BYTES_MAX = 256 << 20
 _PATHS_MAX = 1 << 24
@@ -45,6 +46,8 @@ _COLUMNS: list[tuple[int, str, Any]] = [
     (6, "app", np.uint32),
     (7, "target", np.uint32),
 ]
+# Of version 1.1; a block has both or none.
+_CHECKSUM, _UNSUMMED = 8, 9
 
 
 class TraceError(ValueError):
@@ -77,6 +80,10 @@ class Trace:
     """The application."""
     target: Array32 = field(default_factory=_empty(np.uint32))
     """The data server."""
+    checksum: Array32 | None = None
+    """CRC-32 (that of zlib) of the first `checked` bytes of the data, if the trace has checksums."""
+    checked: Array32 | None = None
+    """Bytes that the checksum is of: fewer than `length` where the file ended before, or 0."""
     complete: bool = True
     """False if the trace has no end: it is still being written, or its recorder was killed."""
     dropped: int = 0
@@ -114,6 +121,9 @@ class Trace:
             "target": pa.array(self.target),
             "target_offset": pa.array(self.offset),
         }
+        if self.checksum is not None and self.checked is not None:
+            columns["crc32"] = pa.array(self.checksum, mask=self.checked == 0)
+            columns["crc32_bytes"] = pa.array(self.checked)
         return pa.table(columns).replace_schema_metadata({"sluicegate": json.dumps(self.meta)})
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
@@ -147,6 +157,7 @@ class _Reader:
         self.data = memoryview(data)
         self.trace = Trace(complete=False)
         self.parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for _, name, _ in _COLUMNS}
+        self.sums: list[tuple[Array32, Array32]] = []
         self.entries = 0
         self.path_bytes = 0
         self.zstd = zstandard.ZstdDecompressor()
@@ -174,6 +185,10 @@ class _Reader:
         for _, name, kind in _COLUMNS:
             parts = self.parts[name]
             setattr(self.trace, name, np.concatenate(parts) if parts else np.empty(0, dtype=kind))
+        if self.trace.meta.get("checksums") is True:
+            nothing = [np.empty(0, dtype=np.uint32)]
+            self.trace.checksum = np.concatenate([crc for crc, _ in self.sums] or nothing)
+            self.trace.checked = np.concatenate([checked for _, checked in self.sums] or nothing)
         return self.trace
 
     def block(self, at: int) -> tuple[int, int, int, memoryview] | None:
@@ -219,8 +234,8 @@ class _Reader:
         listing = memoryview(self.decompress(payload[4:], raw))
         paths, at = [], 0
         while at < len(listing):
-            size = _u32(listing, at) if at + 4 <= len(listing) else _PATH_MAX + 1
-            if size > _PATH_MAX or at + 4 + size > len(listing):
+            size = _u32(listing, at) if at + 4 <= len(listing) else PATH_MAX + 1
+            if size > PATH_MAX or at + 4 + size > len(listing):
                 raise TraceError("a list of paths does not add up")
             paths.append(bytes(listing[at + 4 : at + 4 + size]))
             at += 4 + size
@@ -244,9 +259,10 @@ class _Reader:
             if len(stored) < _u32(head, 4) or head[0] in found:
                 raise TraceError("a block's columns do not add up")
             at += len(stored)
-            if 1 <= head[0] <= len(_COLUMNS):
+            if 1 <= head[0] <= _UNSUMMED:
                 found[head[0]] = self.column(head, stored, count)
-        if at != len(payload) or len(found) != len(_COLUMNS):
+        sums = (found.pop(_CHECKSUM, None), found.pop(_UNSUMMED, None))
+        if at != len(payload) or len(found) != len(_COLUMNS) or (sums[0] is None) != (sums[1] is None):
             raise TraceError("a block's columns do not add up")
         limits = {
             "file": len(self.trace.paths),
@@ -262,7 +278,18 @@ class _Reader:
             self.parts[name].append(values.astype(kind, copy=False))
         if bool(np.any(found[4] + found[5] < found[4])):
             raise TraceError("a value is out of range: a request beyond 2^64")
+        self.sums.append(self.read_sums(sums[0], sums[1], found[5]))
         self.entries += count
+
+    def read_sums(
+        self, crc: Array64 | None, unsummed: Array64 | None, length: Array64
+    ) -> tuple[Array32, Array32]:
+        if crc is None or unsummed is None:
+            none = np.zeros(len(length), dtype=np.uint32)
+            return none, none
+        if int(crc.max()) >= 1 << 32 or bool(np.any(unsummed > length)):
+            raise TraceError("a value is out of range: checksum")
+        return crc.astype(np.uint32), (length - unsummed).astype(np.uint32)
 
     def column(self, head: memoryview, stored: memoryview, count: int) -> Array64:
         encoding, width, shift = head[1], head[2], np.uint64(head[3])
@@ -272,14 +299,20 @@ class _Reader:
         if encoding not in (_REFERENCE, _DELTA) or not 1 <= width <= 8 or shift > 63:
             raise TraceError("a block's columns do not add up")
         planes = np.frombuffer(self.decompress(stored, count * width), dtype=np.uint8).reshape(width, count)
-        wide = np.zeros((count, 8), dtype=np.uint8)
-        wide[:, :width] = planes.T
-        coded: Array64 = wide.view("<u8").ravel().astype(np.uint64, copy=False)
-        with np.errstate(over="ignore"):
-            if encoding == _REFERENCE:
-                return base + (coded << shift)
-            distance = (coded >> np.uint64(1)) ^ (np.uint64(0) - (coded & np.uint64(1)))
-            return base + np.cumsum(distance << shift, dtype=np.uint64)
+        # In place wherever possible: what costs is going through memory.
+        coded: Array64 = planes[0].astype(np.uint64)
+        for number in range(1, width):
+            coded |= planes[number].astype(np.uint64) << np.uint64(8 * number)
+        if encoding == _DELTA:
+            sign = (coded & np.uint64(1)) * np.uint64(2**64 - 1)
+            coded >>= np.uint64(1)
+            coded ^= sign
+        if shift:
+            coded <<= shift
+        if encoding == _DELTA:
+            np.cumsum(coded, dtype=np.uint64, out=coded)
+        coded += base
+        return coded
 
     def decompress(self, stored: memoryview, raw: int) -> bytes | memoryview:
         if len(stored) == raw:
@@ -299,22 +332,27 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
 
 def dumps(trace: Trace) -> bytes:
     """Write a trace into memory."""
-    head = _MAGIC + (1).to_bytes(2, "little") + bytes(10)
+    sums = None if trace.checksum is None or trace.checked is None else (trace.checksum, trace.checked)
+    head = _MAGIC + (1).to_bytes(2, "little") + (0 if sums is None else 1).to_bytes(2, "little") + bytes(8)
     parts = [head + zlib.crc32(head).to_bytes(4, "little")]
-    parts += _block(_KIND_META, 0, 0, json.dumps({"program": "sluicegate (Python)", **trace.meta}).encode())
+    meta = {"program": "sluicegate (Python)", **trace.meta, "checksums": sums is not None}
+    parts += _block(_KIND_META, 0, 0, json.dumps(meta).encode())
     compressor = zstandard.ZstdCompressor(level=3)
     parts += _path_blocks(trace.paths, compressor)
     if len(trace) and int(trace.file.max()) >= len(trace.paths):
         raise ValueError("a request names no path")
     for start in range(0, len(trace), _BLOCK_ENTRIES):
         here = slice(start, start + _BLOCK_ENTRIES)
+        columns = [(number, getattr(trace, name)[here]) for number, name, _ in _COLUMNS]
+        if sums is not None:
+            columns += [(_CHECKSUM, sums[0][here]), (_UNSUMMED, trace.length[here] - sums[1][here])]
         heads, bodies = [], []
-        for number, name, _ in _COLUMNS:
-            head, body = _encode(number, getattr(trace, name)[here].astype(np.uint64), compressor)
+        for number, values in columns:
+            head, body = _encode(number, values.astype(np.uint64), compressor)
             heads.append(head)
             bodies.append(body)
         count = len(trace.time[here])
-        parts += _block(_KIND_ENTRIES, len(_COLUMNS), count, b"".join(heads + bodies))
+        parts += _block(_KIND_ENTRIES, len(columns), count, b"".join(heads + bodies))
     totals = len(trace).to_bytes(8, "little") + trace.dropped.to_bytes(8, "little")
     parts += _block(_KIND_END, 0, 0, totals)
     return b"".join(parts)
@@ -332,7 +370,7 @@ def _path_blocks(paths: Iterable[bytes], compressor: zstandard.ZstdCompressor) -
         parts.extend(_block(_KIND_PATHS, 0, count, len(raw).to_bytes(4, "little") + stored))
 
     for path in paths:
-        if len(path) > _PATH_MAX:
+        if len(path) > PATH_MAX:
             raise ValueError("a path is longer than 64 KiB")
         if len(path) + 4 > room:
             close()
