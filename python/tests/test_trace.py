@@ -97,6 +97,19 @@ def test_damage_is_told_or_harmless():
     assert bytes(data) == original
 
 
+def test_what_is_before_a_damaged_place_can_be_had(tmp_path: Path, capsys):
+    data = bytearray(dumps(example()))
+    data[-200] ^= 1
+    with pytest.raises(TraceError, match="damaged at byte"):
+        loads(bytes(data))
+    back = loads(bytes(data), strict=False)
+    assert len(back) == 65536 and not back.complete and "damaged at byte" in back.damage
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.slt").write_bytes(data)
+    assert main(["convert", str(tmp_path / "t.slt"), str(tmp_path / "t.parquet")]) == 0
+    assert "damaged at byte" in capsys.readouterr().err
+
+
 def forged(random):
     """Make a block of entries with right checksums and any contents."""
     count, columns = int(random.integers(0, 40)), int(random.integers(0, 11))

@@ -93,6 +93,14 @@ fn mistakes_are_told() {
     fs::write(place.path("bad.slt"), bytes).unwrap();
     let output = run(&mut place.sluice(&["trace", "cat", "@bad.slt"]));
     assert!(common::stderr(&output).contains("damaged at byte"), "{output:?}");
+    let error = place.bad(&["trace", "merge", "@t.slt", "@bad.slt", "--out", "@m.slt"]);
+    assert!(error.contains("bad.slt") && error.contains("damaged at byte") && !place.path("m.slt").exists(), "{error}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = place.sluice(&["trace", "cat", "@t.slt"]).stdout(full).output().unwrap();
+    assert!(!output.status.success() && common::stderr(&output).contains("cannot be printed"), "{output:?}");
+    fs::write(place.path("begun.slt"), &fs::read(place.path("t.slt")).unwrap()[..24]).unwrap();
+    let said = place.good(&["trace", "info", "@begun.slt"]);
+    assert!(said.contains("without an end") && !said.contains("over time"), "{said}");
     assert!(place.bad(&["trace", "start", "@mnt"]).contains("no Sluicegate mount"));
 }
 

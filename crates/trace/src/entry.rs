@@ -68,6 +68,20 @@ pub struct Columns {
 }
 
 impl Columns {
+    /// No entries, and room for so many without checksums.
+    pub(crate) fn with_capacity(count: usize) -> Columns {
+        Columns {
+            time: Vec::with_capacity(count),
+            file: Vec::with_capacity(count),
+            app: Vec::with_capacity(count),
+            target: Vec::with_capacity(count),
+            op: Vec::with_capacity(count),
+            offset: Vec::with_capacity(count),
+            len: Vec::with_capacity(count),
+            ..Columns::default()
+        }
+    }
+
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -49,7 +49,7 @@ impl<W: Write> Writer<W> {
             encoder: Encoder::new(LEVEL)?,
             paths: Paths::default(),
             written: 0,
-            block: Columns::default(),
+            block: Columns::with_capacity(BLOCK_ENTRIES),
             entries: 0,
             descriptors: Vec::new(),
             data: Vec::new(),

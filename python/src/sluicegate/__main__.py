@@ -47,7 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    trace = read(args.trace)
+    trace = read(args.trace, strict=False)
+    if trace.damage:
+        print(f"sluicegate: {args.trace}: {trace.damage}; what is before that place is good", file=sys.stderr)
     trace.to_parquet(args.out)
     print(f"{args.out}: {len(trace)} requests")
     return 0

@@ -86,6 +86,8 @@ class Trace:
     """Bytes that the checksum is of: fewer than `length` where the file ended before, or 0."""
     complete: bool = True
     """False if the trace has no end: it is still being written, or its recorder was killed."""
+    damage: str | None = None
+    """Where and how the file is damaged; what is before that place is here."""
     dropped: int = 0
     """Requests that the recorder lost because it could not keep up."""
 
@@ -133,15 +135,16 @@ class Trace:
         pq.write_table(self.to_arrow(), os.fspath(path), compression="zstd")
 
 
-def read(path: str | os.PathLike[str]) -> Trace:
+def read(path: str | os.PathLike[str], *, strict: bool = True) -> Trace:
     """Read a trace. What a killed recorder left is read up to its last whole block.
 
-    Raises TraceError, with the place, if the file is not a trace or is damaged.
+    Raises TraceError, with the place, if the file is not a trace or is damaged. A trace that is damaged after
+    its head is read up to there if `strict` is false; `damage` says where.
     """
-    return loads(Path(path).read_bytes())
+    return loads(Path(path).read_bytes(), strict=strict)
 
 
-def loads(data: bytes) -> Trace:
+def loads(data: bytes, *, strict: bool = True) -> Trace:
     """Read a trace from memory."""
     if len(data) < _FILE_HEADER or data[:8] != _MAGIC:
         raise TraceError("this is not a trace of Sluicegate (it does not begin as one)")
@@ -149,7 +152,7 @@ def loads(data: bytes) -> Trace:
         raise TraceError("damaged at byte 0: the head's checksum is wrong")
     if (major := int.from_bytes(data[8:10], "little")) != 1:
         raise TraceError(f"the trace has format version {major}, this program reads version 1")
-    return _Reader(data).read()
+    return _Reader(data).read(strict)
 
 
 class _Reader:
@@ -162,7 +165,23 @@ class _Reader:
         self.path_bytes = 0
         self.zstd = zstandard.ZstdDecompressor()
 
-    def read(self) -> Trace:
+    def read(self, strict: bool) -> Trace:
+        try:
+            self.read_blocks()
+        except TraceError as error:
+            if strict:
+                raise
+            self.trace.damage = str(error)
+        for _, name, kind in _COLUMNS:
+            parts = self.parts[name]
+            setattr(self.trace, name, np.concatenate(parts) if parts else np.empty(0, dtype=kind))
+        if self.trace.meta.get("checksums") is True:
+            nothing = [np.empty(0, dtype=np.uint32)]
+            self.trace.checksum = np.concatenate([crc for crc, _ in self.sums] or nothing)
+            self.trace.checked = np.concatenate([checked for _, checked in self.sums] or nothing)
+        return self.trace
+
+    def read_blocks(self) -> None:
         at = _FILE_HEADER
         while (block := self.block(at)) is not None:
             kind, columns, count, payload = block
@@ -182,14 +201,6 @@ class _Reader:
                 if any(self.data[at:]):
                     raise TraceError(f"damaged at byte {at}: something follows the end of the trace")
                 break
-        for _, name, kind in _COLUMNS:
-            parts = self.parts[name]
-            setattr(self.trace, name, np.concatenate(parts) if parts else np.empty(0, dtype=kind))
-        if self.trace.meta.get("checksums") is True:
-            nothing = [np.empty(0, dtype=np.uint32)]
-            self.trace.checksum = np.concatenate([crc for crc, _ in self.sums] or nothing)
-            self.trace.checked = np.concatenate([checked for _, checked in self.sums] or nothing)
-        return self.trace
 
     def block(self, at: int) -> tuple[int, int, int, memoryview] | None:
         """Kind, columns, count and contents of the block at `at`; None at the end, or where it was cut."""

@@ -184,7 +184,7 @@ impl Host for Nobody {
 
 /// Throughput of a volume with and without recording, turn by turn.
 fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recording> {
-    const RUN: Duration = Duration::from_millis(200);
+    const RUN: Duration = Duration::from_millis(500);
     let dir = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
     std::fs::create_dir(dir.path().join("data"))?;
     let plain: Arc<dyn Storage> = if storage == "files" {

@@ -69,12 +69,25 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     };
     let out = Output::create(&args.out)?;
     let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
-    let dropped = sluice_trace::merge::merge(&mut readers, args.align, &mut writer)?;
+    let dropped = sluice_trace::merge::merge(&mut readers, args.align, &mut writer)
+        .map_err(|error| first_damaged(&args.traces).unwrap_or(error.into()))?;
     let entries = writer.entries();
     writer.finish(dropped)?;
     out.keep()?;
     output::line(format_args!("{}: {entries} requests of {} traces", args.out.display(), args.traces.len()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with the first of these traces that cannot be read to its end.
+fn first_damaged(traces: &[PathBuf]) -> Option<anyhow::Error> {
+    traces.iter().find_map(|path| {
+        let damage = open(path).and_then(|mut reader| {
+            reader.for_each(|_, _| ()).with_context(|| path.display().to_string())?;
+            Ok(())
+        });
+        let hint = "`sluice trace convert` makes a trace of what is good";
+        damage.err().map(|error| anyhow::anyhow!("{error:#} ({hint})"))
+    })
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {

@@ -105,6 +105,9 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
         End::Complete { dropped } => writeln!(text, "complete but for {dropped} requests that the recorder lost")?,
         _ => writeln!(text, "without an end: still being written, or the recorder was killed")?,
     }
+    if requests == 0 {
+        return Ok(());
+    }
     for (name, counts) in [("reads", &summary.reads), ("writes", &summary.writes)] {
         let Counts { requests, bytes, len_min, len_max } = *counts;
         writeln!(text, "{name:<10} {requests}, {:.1} MB, of {len_min} to {len_max} bytes", bytes as f64 / 1e6)?;
@@ -138,7 +141,8 @@ fn course(text: &mut String, summary: &Summary) -> std::fmt::Result {
     let most = bytes.iter().copied().max().unwrap_or_default().max(1);
     let line: String = bytes.iter().map(|&bytes| BLOCKS[(bytes * 8).div_ceil(most).min(8) as usize]).collect();
     let rate = most as f64 / 1e6 / (2.0 * summary.point_seconds).max(1e-9);
-    writeln!(text, "over time  |{line}| up to {rate:.1} MB/s")
+    let each = 2.0 * summary.point_seconds;
+    writeln!(text, "over time  |{line}| up to {rate:.1} MB/s, {each:.3} s a column")
 }
 
 /// Paths come from anywhere: what would move the cursor is shown as it is written.
@@ -238,17 +242,25 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
                     entry.app, entry.target
                 )
             };
-            written.map_err(|_| Enough)?;
+            written.map_err(stopped)?;
         }
         Ok(())
     });
-    match result {
-        Err(error) if !error.is::<Enough>() => return Err(error),
-        _ => {}
+    match result.map(drop).and_then(|()| out.flush().map_err(stopped)) {
+        Err(error) if error.is::<Enough>() => {}
+        result => result?,
     }
-    // Whoever reads may have had enough.
-    let _ = out.flush();
+    // What is left of a limited number.
+    out.flush().map_err(stopped).or_else(|error| if error.is::<Enough>() { Ok(()) } else { Err(error) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why no more can be printed: whoever reads has had enough, or a disk is full.
+fn stopped(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Enough.into(),
+        _ => anyhow::Error::from(error).context("the requests cannot be printed"),
+    }
 }
 
 /// Nothing more is to be printed.

@@ -110,7 +110,7 @@ pub fn fio_iolog<W: Write>(mut log: impl BufRead, app: u32, writer: &mut Writer<
         let file = writer.file(path.as_bytes())?;
         writer.push(Entry { time, file, app, target: 0, op, offset, len })?;
         imported.entries += 1;
-        time += u64::from(version == 2);
+        time = time.saturating_add(u64::from(version == 2));
     }
     if number == 1 {
         return Err(ImportError::Line { line: 1, problem: "the log is empty".to_owned() });
@@ -173,7 +173,43 @@ mod tests {
         }
     }
 
+    /// Lines that are nearly right.
+    fn line() -> impl Strategy<Value = String> {
+        let number = prop_oneof![
+            (0..100_000_u64).prop_map(|n| n.to_string()),
+            any::<u64>().prop_map(|n| n.to_string()),
+            Just("-1".to_owned()),
+            Just("99999999999999999999999".to_owned()),
+            Just("0x10".to_owned()),
+            Just(String::new()),
+        ];
+        let action =
+            prop::sample::select(vec!["read", "write", "wait", "sync", "trim", "add", "open", "close", "READ"]);
+        let file = prop::sample::select(vec!["/d/f", "f", "../f", "\u{fc}", ""]);
+        (prop::option::of(number.clone()), file, action, prop::option::of((number.clone(), number))).prop_map(
+            |(time, file, action, range)| {
+                let time = time.map_or(String::new(), |time| format!("{time} "));
+                let range = range.map_or(String::new(), |(offset, len)| format!(" {offset} {len}"));
+                format!("{time}{file} {action}{range}\n")
+            },
+        )
+    }
+
     proptest! {
+        #[test]
+        fn logs_that_are_nearly_right_are_answered(version in 1..5_u8, lines in prop::collection::vec(line(), 0..12)) {
+            let log = format!("fio version {version} iolog\n{}", lines.concat());
+            match import(log.as_bytes()) {
+                Ok((imported, all)) => {
+                    prop_assert!(version == 2 || version == 3);
+                    prop_assert_eq!((imported.entries + imported.others) as usize, lines.len());
+                    prop_assert!(imported.entries as usize == all.len());
+                    prop_assert!(all.is_sorted_by_key(|(entry, _)| entry.time) || version == 3);
+                }
+                Err(error) => prop_assert!(error.to_string().starts_with("line "), "{}", error),
+            }
+        }
+
         #[test]
         fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[a-z0-9 \n]{0,200}") {
             let _ = import(&bytes);
