@@ -268,14 +268,7 @@ impl Holds {
     }
 
     /// Takes a request of the expected range, if there is room. `requests_max`: bound of a batch.
-    pub(crate) fn join(
-        &mut self,
-        now: Time,
-        queue: QueueId,
-        slot: Slot,
-        range: (u64, u64),
-        requests_max: u32,
-    ) -> bool {
+    pub(crate) fn join(&mut self, now: Time, queue: QueueId, slot: Slot, range: (u64, u64), requests_max: u32) -> bool {
         let number = self.of_queue[queue.0 as usize];
         let Some(hold) = self.holds.get_mut(usize::from(number)) else { return false };
         let Some(at) = hold.place(range, requests_max) else { return false };

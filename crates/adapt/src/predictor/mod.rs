@@ -47,8 +47,8 @@ pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
 pub use combine::{CombineError, Combiner, NewRun, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
 pub use learn::{LearnLimits, Learner, series_of};
-pub use stride::Groups;
 pub use online::{Counters, Handle, Names, TracePredictor};
+pub use stride::Groups;
 
 /// Time to process so many bytes, in nanoseconds.
 pub type TimeToProcess = Arc<dyn Fn(Op, u64) -> u64 + Send + Sync>;

@@ -20,8 +20,6 @@ use crate::names::FileNames;
 const PERIOD: Duration = Duration::from_millis(250);
 /// An entry is in the file at the latest so long after it was fetched.
 const FLUSH: Duration = Duration::from_secs(1);
-/// Less important than those who serve requests.
-const NICE: i32 = 10;
 /// Files whose numbers in the trace are remembered.
 const FILES_MAX: usize = 1 << 20;
 /// Entries given to the writer together.
@@ -52,11 +50,6 @@ impl Recorder {
 
     /// Until `end` is set, and then once more.
     pub(super) fn run(&mut self, end: &AtomicBool) -> Result<(), Error> {
-        // For this thread alone: requests go first. A tenth of a processor, which is left to it on the busiest machine, is
-        // three times what it needs.
-        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-            tracing::debug!(%error, "the recorder runs like any other thread");
-        }
         while !end.load(Ordering::SeqCst) {
             std::thread::park_timeout(PERIOD);
             self.collect()?;
