@@ -47,9 +47,6 @@ lint: ## What CI demands of the sources beside the tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(AS_TESTS) --all-targets -- -D warnings
 	scripts/check-sources.sh
-	@if command -v ruff > /dev/null && command -v mypy > /dev/null; then \
-	  cd python && ruff format --check . && ruff check . && mypy; \
-	else echo "NOTE: ruff or mypy is missing (pip install './python[test]'): python/ is not checked." >&2; fi
 
 doc: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(AS_TESTS) --no-deps

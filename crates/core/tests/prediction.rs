@@ -26,13 +26,7 @@ impl Predictor for Arbitrary {
         self.next += 1;
         let (before, behind, wait) = self.answers[self.next % self.answers.len()]?;
         let offset = chosen.offset.saturating_sub(before);
-        Some(Expected {
-            offset,
-            end: chosen.end + behind,
-            until: now.after(wait),
-            idle_until: now.after(wait),
-            missing: u64::MAX,
-        })
+        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait), idle_until: now.after(wait), missing: u64::MAX })
     }
 
     fn waited(&mut self, wait: &WaitReport) {
