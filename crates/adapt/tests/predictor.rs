@@ -308,7 +308,7 @@ fn wrong_traces_cost_next_to_nothing() {
     let (predicted, handle) = replay("to-agg", &with, &lonely);
     assert_eq!(plain.batches.len(), predicted.batches.len());
     let counters = handle.counters();
-    assert!(counters.refused > 0, "{counters:?}");
+    assert!(counters.waits < 20, "{counters:?}");
     let idle = counters.waited_ns - counters.overlapped_ns;
     let elapsed = lonely[lonely.len() - 1].time;
     assert!(idle as f64 <= elapsed as f64 * 0.01 + 60e6, "{counters:?} in {elapsed}");

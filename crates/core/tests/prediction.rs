@@ -15,18 +15,22 @@ const MAX_WAIT: u64 = 50_000;
 /// Answers from a list, again and again.
 #[derive(Debug)]
 struct Arbitrary {
-    answers: Vec<Option<(u64, u64, u64)>>,
+    answers: Vec<Answer>,
     next: usize,
 }
+
+/// Bytes in front and behind, how long to wait, and how much of that with an idle device.
+type Answer = Option<(u64, u64, u64, u64)>;
 
 impl Predictor for Arbitrary {
     fn submitted(&mut self, _: Time, _: &Request) {}
 
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         self.next += 1;
-        let (before, behind, wait) = self.answers[self.next % self.answers.len()]?;
+        let (before, behind, wait, idle) = self.answers[self.next % self.answers.len()]?;
         let offset = chosen.offset.saturating_sub(before);
-        Some(Expected { offset, end: chosen.end + behind, until: now.after(wait), idle_until: now.after(wait), missing: u64::MAX })
+        let (until, idle_until) = (now.after(wait), now.after(idle));
+        Some(Expected { offset, end: chosen.end + behind, until, idle_until, missing: u64::MAX })
     }
 
     fn waited(&mut self, wait: &WaitReport) {
@@ -66,11 +70,11 @@ struct Driver {
     /// By handle: the request, its number in the order of submission, and whether it is in flight.
     outstanding: HashMap<u64, (Request, u64, bool)>,
     submitted: u64,
-    answers: Vec<Option<(u64, u64, u64)>>,
+    answers: Vec<Answer>,
 }
 
 impl Driver {
-    fn new(policy: &str, answers: Vec<Option<(u64, u64, u64)>>) -> Driver {
+    fn new(policy: &str, answers: Vec<Answer>) -> Driver {
         let config = EngineConfig { capacity: 64, files_max: 8, max_wait_ns: MAX_WAIT, ..EngineConfig::default() };
         let policy = PolicyConfig::parse(policy).expect("a name from the table");
         let engine = Engine::new(config, &policy, Time(1)).expect("a valid configuration");
@@ -179,7 +183,7 @@ proptest! {
     #[test]
     fn a_predictor_may_say_anything(
         policy in 0..table().len(),
-        answers in prop::collection::vec(prop::option::of((0..400_u64, 0..800_u64, 0..30_000_u64)), 1..5),
+        answers in prop::collection::vec(prop::option::of((0..400_u64, 0..800_u64, 0..30_000_u64, 0..30_000_u64)), 1..5),
         steps in steps(),
     ) {
         let mut driver = Driver::new(table()[policy].name, answers);
@@ -191,7 +195,7 @@ proptest! {
 #[test]
 fn what_is_predicted_joins_the_batch_that_waits() {
     for info in table().iter().filter(|info| info.aggregates) {
-        let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000))]);
+        let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000, 20_000))]);
         let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
         driver.run(&block(0));
         assert!(!driver.dispatch(), "{}: it waits", info.name);
@@ -208,7 +212,7 @@ fn what_is_predicted_joins_the_batch_that_waits() {
 #[test]
 fn the_others_of_a_cancelled_hold_keep_their_age() {
     for info in table().iter().filter(|info| info.aggregates) {
-        let mut driver = Driver::new(info.name, vec![Some((0, 300, MAX_WAIT))]);
+        let mut driver = Driver::new(info.name, vec![Some((0, 300, MAX_WAIT, MAX_WAIT))]);
         let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
         driver.run(&block(1, 0));
         let first = driver.now;
@@ -225,15 +229,18 @@ fn the_others_of_a_cancelled_hold_keep_their_age() {
     }
 }
 
-/// Expects blocks 0 to 3 together, of which only one has not arrived yet.
+/// Expects blocks 0 to 3 together, of which so many bytes have not arrived yet. Says so once.
 #[derive(Debug)]
-struct OneMissing;
+struct Once {
+    missing: Option<u64>,
+}
 
-impl Predictor for OneMissing {
+impl Predictor for Once {
     fn submitted(&mut self, _: Time, _: &Request) {}
 
     fn expect(&mut self, now: Time, _: &Chosen) -> Option<Expected> {
-        Some(Expected { offset: 0, end: 400, until: now.after(20_000), idle_until: now.after(20_000), missing: 100 })
+        let until = now.after(20_000);
+        self.missing.take().map(|missing| Expected { offset: 0, end: 400, until, idle_until: until, missing })
     }
 }
 
@@ -241,12 +248,56 @@ impl Predictor for OneMissing {
 fn a_wait_ends_when_what_was_missing_is_there() {
     for info in table().iter().filter(|info| info.aggregates) {
         let mut driver = Driver::new(info.name, vec![None]);
-        driver.engine.set_predictor(Some(Box::new(OneMissing)));
+        driver.engine.set_predictor(Some(Box::new(Once { missing: Some(100) })));
         let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
         driver.run(&block(0));
         assert!(!driver.dispatch(), "{}: it waits", info.name);
         driver.run(&block(2));
-        assert!(driver.dispatch() && driver.dispatch(), "{}: both go, though apart", info.name);
-        assert_eq!(driver.engine.queued(), 0, "{}", info.name);
+        assert!(driver.dispatch(), "{}: the wait is over", info.name);
+        assert_eq!((driver.batch.offset(), driver.batch.requests()), (0, 1), "{}", info.name);
+        driver.complete(0);
+        driver.now = driver.now.after(10_000);
+        assert!(driver.dispatch(), "{}: what does not touch it goes as the algorithm likes", info.name);
+        assert_eq!((driver.batch.offset(), driver.engine.queued()), (200, 0), "{}", info.name);
+    }
+}
+
+#[test]
+fn a_batch_is_held_only_as_long_as_the_device_has_others() {
+    for info in table().iter().filter(|info| info.aggregates) {
+        let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000, 0))]);
+        driver.engine.set_predictor(None);
+        let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
+        driver.run(&block(1, 0));
+        assert!(driver.dispatch(), "{}: the device is busy with this", info.name);
+        driver.run(&Step::Predictor(true));
+        driver.run(&block(2, 0));
+        driver.now = driver.now.after(1_000);
+        assert!(!driver.dispatch(), "{}: held, or the algorithm waits by itself", info.name);
+        driver.complete(0);
+        assert!(driver.dispatch(), "{}: the device would idle", info.name);
+        assert_eq!(driver.batch.parts()[0].request.file, FileId(2), "{}", info.name);
+    }
+}
+
+/// What was held with a gap in front of it had better wait for the gap in the queue.
+#[test]
+fn what_does_not_touch_a_batch_whose_time_is_over_is_queued_again() {
+    for info in table().iter().filter(|info| info.aggregates) {
+        let mut driver = Driver::new(info.name, vec![None]);
+        driver.engine.set_predictor(Some(Box::new(Once { missing: Some(300) })));
+        let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
+        driver.run(&block(0));
+        assert!(!driver.dispatch(), "{}: it waits", info.name);
+        driver.run(&block(2));
+        driver.now = driver.now.after(20_000);
+        assert!(driver.dispatch(), "{}: its time is over", info.name);
+        assert_eq!((driver.batch.offset(), driver.batch.requests()), (0, 1), "{}", info.name);
+        driver.run(&block(1));
+        driver.run(&block(3));
+        driver.complete(0);
+        driver.now = driver.now.after(10_000);
+        assert!(driver.dispatch(), "{}: the rest", info.name);
+        assert_eq!((driver.batch.offset(), driver.batch.requests()), (100, 3), "{}: with the gap", info.name);
     }
 }

@@ -12,7 +12,7 @@ use sluice_trace::{Columns, Entry, Paths, Reader};
 
 use super::Settings;
 use super::forecast::{FileForecast, Forecast, Predicted, Totals};
-use super::stride::{Distances, Groups, Seen};
+use super::stride::{Distances, Groups, RUNS, Seen};
 
 /// Most runs that are combined.
 pub const RUNS_MAX: u32 = 64;
@@ -171,7 +171,7 @@ fn groups(records: &[Record], runs: u32) -> HashMap<u32, [Option<Groups>; 2]> {
             }
         }
         let mut distances = Distances::default();
-        requests.iter().for_each(|run| distances.add(run));
+        requests.iter().filter(|run| !run.is_empty()).take(RUNS).for_each(|run| distances.add(run));
         if let Some(bytes) = distances.stride() {
             let op = usize::from(same[0].op);
             all.entry(same[0].file).or_default()[op] = Some(Groups { offset: same[0].offset, bytes });

@@ -14,7 +14,7 @@ use super::forecast::Forecast;
 use super::learn::Learner;
 use super::learn::bursts::{Bursts, Place};
 use super::stride::Groups;
-use super::wait::History;
+use super::wait::{History, Trust};
 use super::{Settings, TimeToProcess};
 
 /// Knows the paths of files.
@@ -221,6 +221,8 @@ pub struct TracePredictor {
     aggregations: Aggregations,
     /// Of each file of the forecast, for reads and writes, what came of waits.
     histories: Vec<[History; 2]>,
+    /// What came of all of them.
+    trust: Trust,
     cost: DeviceCost,
     files: Files,
     /// Those that nothing is predicted for.
@@ -289,6 +291,7 @@ impl TracePredictor {
         };
         let predictor = TracePredictor {
             histories: vec![Default::default(); forecast.files.len()],
+            trust: Trust::default(),
             cost: DeviceCost::new(&ttp),
             forecast,
             settings,
@@ -527,7 +530,11 @@ impl TracePredictor {
         // what is held back will be missing later.
         let gain = self.cost.of_batch(chosen.op);
         let until = goal.until.min(now.after(gain.saturating_mul(BUSY_GAINS)));
-        if missing == 0 || until <= now || !self.histories[known.file as usize][chosen.op.index()].allows() {
+        if missing == 0
+            || until <= now
+            || !self.trust.allows()
+            || !self.histories[known.file as usize][chosen.op.index()].allows()
+        {
             return None;
         }
         let idle = gain.min(self.allowance(now));
@@ -604,6 +611,7 @@ impl Predictor for TracePredictor {
         counters.waited_ns += wait.waited_ns;
         counters.overlapped_ns += wait.overlapped_ns;
         let saved = if wait.gained > 0 { self.cost.of_batch(wait.chosen.op) } else { 0 };
+        self.trust.ended(wait.complete);
         if let Some(known) = self.files.get(&wait.chosen.file).copied().flatten() {
             self.histories[known.file as usize][wait.chosen.op.index()].ended(wait);
         }

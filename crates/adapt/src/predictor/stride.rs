@@ -9,8 +9,6 @@
 //! What lies within a stride can be served together, however far apart it arrived in the recorded run: if it is waited for
 //! once, its processes go on together.
 
-use std::collections::BTreeMap;
-
 /// Requests of a file that may arrive together: its range from `offset` on is cut into pieces of so many `bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Groups {
@@ -40,25 +38,32 @@ pub(super) struct Seen {
 
 /// Longest stride, in requests.
 const PARTS_MAX: usize = 256;
-/// Requests that distances are measured from: so many, at so many places of the file.
-const SAMPLES: usize = 128;
-const PLACES: usize = 3;
+/// Requests of a run that distances are measured from: so many, at so many places of the file.
+const SAMPLES: usize = 96;
+const PLACES: usize = 2;
+/// Runs that are looked at.
+pub(super) const RUNS: usize = 4;
 /// Distances that occur more rarely tell nothing.
-const SAMPLES_MIN: u32 = 16;
+const SAMPLES_MIN: usize = 16;
 /// Least time between a request and the next one of the same process, in nanoseconds.
 const SOONEST_NS: i64 = 50_000;
+/// Of the mean time between requests, what all but a fiftieth of them take at least: where they come regularly, and where
+/// they come in bursts.
+const REGULAR: f64 = 0.8;
+const BURSTS: f64 = 0.2;
 
-/// Pairs of requests that are so far apart.
-#[derive(Clone, Copy, Debug, Default)]
+/// Pairs of requests with so many requests between them, over some runs of a file and operation.
+#[derive(Clone, Debug, Default)]
 struct Pairs {
-    all: u32,
-    /// The one behind came first, or so soon that it did not wait for the one in front.
-    independent: u32,
+    /// Bytes from the one to the other.
+    distance: u64,
+    /// By how much the one behind comes later, in nanoseconds.
+    later: Vec<i64>,
 }
 
-/// Pairs of requests by their distance in bytes, over all runs of a file and operation.
+/// Pairs of requests, by the number of requests between them.
 #[derive(Default)]
-pub(super) struct Distances(BTreeMap<u64, Pairs>);
+pub(super) struct Distances(Vec<Pairs>);
 
 impl Distances {
     /// Adds a run. `run` is sorted by offset; of requests that come again the first counts.
@@ -75,21 +80,40 @@ impl Distances {
     fn follow(&mut self, run: &[Seen]) {
         let first = &run[0];
         let mut end = first.offset.saturating_add(first.len.into());
-        for request in run[1..].iter().take(PARTS_MAX) {
+        for (between, request) in run[1..].iter().take(PARTS_MAX).enumerate() {
             if request.offset != end || request.len == 0 {
                 break;
             }
-            let later = request.time as i64 - first.time as i64;
-            let pairs = self.0.entry(request.offset - first.offset).or_default();
-            pairs.all += 1;
-            pairs.independent += u32::from(later < SOONEST_NS);
+            let distance = request.offset - first.offset;
+            if between == self.0.len() {
+                self.0.push(Pairs { distance, later: Vec::new() });
+            }
+            // Where requests are of different lengths, those like the first ones count.
+            let pairs = &mut self.0[between];
+            if pairs.distance == distance {
+                pairs.later.push(request.time as i64 - first.time as i64);
+            }
             end = request.offset.saturating_add(request.len.into());
         }
     }
 
-    /// The least distance at which every request waits for the one in front.
+    /// The least distance at which every request waits for the one in front. Where requests always come in the same order
+    /// (one program that sends several at once, in each of its steps), all distances are like that, and the least one is
+    /// that of a burst: then it is the least one at which they come regularly.
     pub(super) fn stride(self) -> Option<u64> {
-        let waits = |pairs: &Pairs| pairs.all >= SAMPLES_MIN && pairs.independent == 0;
-        self.0.into_iter().find(|(_, pairs)| waits(pairs)).map(|(distance, _)| distance)
+        let mut least = None;
+        for Pairs { distance, later: mut times } in self.0 {
+            if times.len() < SAMPLES_MIN || times.iter().any(|&later| later < SOONEST_NS) {
+                continue;
+            }
+            times.sort_unstable();
+            let mean = times.iter().sum::<i64>() as f64 / times.len() as f64;
+            let soonest = times[times.len() / 50] as f64;
+            if least.is_none() && soonest >= mean * BURSTS || soonest >= mean * REGULAR {
+                return Some(distance);
+            }
+            least = least.or(Some(distance));
+        }
+        least
     }
 }
