@@ -14,6 +14,13 @@
 //!
 //! A [`Learner`] needs no traces: it notices files that are used again and again in the same way.
 //!
+//! # Beyond the thesis
+//! Recorded times are those of a run in which neighbours came when they happened to; the processes of a program that do not
+//! wait for each other drift apart by seconds. But when their requests are served together they go on together, and their next
+//! requests arrive together as well. So which requests *can* be served together matters more than when they came: all that
+//! lies within a [stride](Groups) of a program whose processes take turns in a file. That is found in the recorded runs,
+//! and goes before the rule above, which decides where there is no stride.
+//!
 //! # Deviations
 //! * Next to 0 a margin of 10 % is nothing: times also agree if they are less than [`Settings::margin_floor_ns`] apart.
 //! * With more than two requests `|AT2 - AT1|` is what the next request adds to the time between the first arrival and the
@@ -22,13 +29,15 @@
 //!   its request does not go on, and what it would have sent next is missing later. So no aggregation has its arrivals spread
 //!   over more than [`Settings::span_max_ns`].
 //! * The thesis's wait `W = (max AT - min AT) - (now - earliest arrival)` ends too early for the last part as often as not.
-//!   Here it is half as long again; it ends when all is there, at the latest when the last part is beyond its margin by the
-//!   clock of the run. Each aggregation is waited for once in a run.
+//!   Here it is half as long again. A group is waited for as long as its like took lately, and four deviations.
+//! * No wait is longer than four times what it gains: the cost of a batch beside its bytes, which begins with the device's
+//!   profile and then is what the device is seen to take. The device idles for it no longer than that cost, and a budget
+//!   bounds that: waits with an idle device that gained nothing may take 1 % of the time.
+//! * Waits that were in vain are tried more and more rarely.
+//! * What is there when a wait ends in vain, but does not touch the batch, goes back to the queue.
 //! * The time of a run is followed: when linked requests come late or early by some share of the margin, so are the next
 //!   ones expected; and when several in a row are where they were expected but all later, or earlier, by about the same. A run
 //!   that predictions make faster would soon not be recognised any more.
-//! * A budget bounds what wrong predictions cost: waits that left the device idle and gained nothing may take 1 % of the
-//!   time, no more.
 
 mod aggregate;
 mod combine;

@@ -48,9 +48,9 @@ const SAMPLES_MIN: usize = 16;
 /// Least time between a request and the next one of the same process, in nanoseconds.
 const SOONEST_NS: i64 = 50_000;
 /// Of the mean time between requests, what all but a fiftieth of them take at least: where they come regularly, and where
-/// they come in bursts.
+/// they certainly do not.
 const REGULAR: f64 = 0.8;
-const BURSTS: f64 = 0.2;
+const IRREGULAR: f64 = 0.2;
 
 /// Pairs of requests with so many requests between them, over some runs of a file and operation.
 #[derive(Clone, Debug, Default)]
@@ -99,20 +99,22 @@ impl Distances {
 
     /// The least distance at which every request waits for the one in front. Where requests always come in the same order
     /// (one program that sends several at once, in each of its steps), all distances are like that, and the least one is
-    /// that of a burst: then it is the least one at which they come regularly.
+    /// within a burst: then it is that of a burst, at which they are suddenly regular.
     pub(super) fn stride(self) -> Option<u64> {
-        let mut least = None;
+        let enough = self.0.first()?.later.len().div_ceil(2).max(SAMPLES_MIN);
+        let (mut least, mut before) = (None, 1.0);
         for Pairs { distance, later: mut times } in self.0 {
-            if times.len() < SAMPLES_MIN || times.iter().any(|&later| later < SOONEST_NS) {
+            if times.len() < enough || times.iter().any(|&later| later < SOONEST_NS) {
+                before = 1.0;
                 continue;
             }
             times.sort_unstable();
             let mean = times.iter().sum::<i64>() as f64 / times.len() as f64;
-            let soonest = times[times.len() / 50] as f64;
-            if least.is_none() && soonest >= mean * BURSTS || soonest >= mean * REGULAR {
+            let regular = times[times.len() / 50] as f64 / mean;
+            if least.is_none() && regular >= IRREGULAR || regular >= REGULAR && before < IRREGULAR {
                 return Some(distance);
             }
-            least = least.or(Some(distance));
+            (least, before) = (least.or(Some(distance)), regular);
         }
         least
     }

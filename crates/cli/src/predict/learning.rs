@@ -12,7 +12,7 @@ use sluice_core::{Request, Time};
 use sluice_runtime::{FileNames, Host, Observer, Volume};
 use sluice_trace::{Entry, Error, Meta, Reader, Writer};
 
-use super::{Active, Learned, Options, settings, start, time_to_process};
+use super::{Active, Learned, Options, device, settings, start};
 
 /// How often what was learned is kept, if it has changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
@@ -47,8 +47,8 @@ pub(super) fn learning<H: Host>(
     volume: &Volume<H>,
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let settings = settings(volume, options);
-    let ttp = time_to_process(options.profile.as_deref())?;
+    let (ttp, parallelism) = device(options.profile.as_deref())?;
+    let settings = Settings { parallelism, ..settings(volume, options) };
     // One that learned before goes first, and keeps what it knows.
     let _ = volume.end_observation();
     let (mut learner, state) = remembered(options.state.as_deref());

@@ -139,18 +139,26 @@ impl Names for VolumeNames {
     }
 }
 
-/// The time to process, from a profile or by default.
+/// Random requests of 4 KiB that take longer are those of a device with an arm, which serves one at a time, however many it
+/// may choose from.
+const ARM_NS: u64 = 1_000_000;
+
+/// The time to process, from a profile or by default, and how many batches keep the device busy.
 ///
 /// # Errors
 /// If the profile cannot be read.
-pub(crate) fn time_to_process(profile: Option<&Path>) -> anyhow::Result<TimeToProcess> {
-    let Some(path) = profile else { return Ok(default_time_to_process()) };
+fn device(profile: Option<&Path>) -> anyhow::Result<(TimeToProcess, u32)> {
+    let Some(path) = profile else { return Ok((default_time_to_process(), Settings::default().parallelism)) };
     let profile = Profile::load(path)?;
+    let read = sluice_device::Op::Read;
+    let has_arm = profile.random_ns(read, 4096) > ARM_NS;
+    let parallelism = if has_arm { 1 } else { profile.saturation(read).max(1) };
     // A batch goes between those of other files, so the device has to go to its place.
-    Ok(Arc::new(move |op, bytes| {
+    let ttp: TimeToProcess = Arc::new(move |op, bytes| {
         let op = if op == Op::Read { sluice_device::Op::Read } else { sluice_device::Op::Write };
         profile.random_ns(op, bytes)
-    }))
+    });
+    Ok((ttp, parallelism))
 }
 
 /// Combines the traces of several runs.
@@ -227,12 +235,13 @@ fn from_files<H: Host>(
     paths: &[PathBuf],
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let settings = settings(volume, options);
+    let (ttp, parallelism) = device(options.profile.as_deref())?;
+    let settings = Settings { parallelism, ..settings(volume, options) };
     let forecast = Arc::new(combine(paths, settings)?);
     let totals = forecast.totals();
     tracing::info!(?totals, "predicting from traces");
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    start(volume, forecast, settings, time_to_process(options.profile.as_deref())?, shown.join(", "), false)
+    start(volume, forecast, settings, ttp, shown.join(", "), false)
 }
 
 fn start<H: Host>(
