@@ -31,6 +31,7 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \

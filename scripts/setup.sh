@@ -63,6 +63,7 @@ if [ "${1:-}" = tests ]; then
     need fio fio
     need sqlite3 sqlite3
     need python3 python3
+    python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
     need setpriv util-linux
     need cmp diffutils
     need g++ g++
