@@ -30,9 +30,10 @@
 //!   over more than [`Settings::span_max_ns`].
 //! * The thesis's wait `W = (max AT - min AT) - (now - earliest arrival)` ends too early for the last part as often as not.
 //!   Here it is half as long again. A group is waited for as long as its like took lately, and four deviations.
-//! * No wait is longer than four times what it gains: the cost of a batch beside its bytes, which begins with the device's
-//!   profile and then is what the device is seen to take. The device idles for it no longer than that cost, and a budget
-//!   bounds that: waits with an idle device that gained nothing may take 1 % of the time.
+//! * No wait is longer than what it gains: the cost of a batch beside its bytes, which begins with the device's profile and
+//!   then is what the device is seen to take. For groups, which gain again later, it is four times that, and the device may
+//!   idle for one. For an aggregation it never idles: what a server gains by that, programs have lost that would have gone on
+//!   to another one. A budget bounds idling: waits that gained nothing may take 1 % of the time.
 //! * Waits that were in vain are tried more and more rarely.
 //! * What is there when a wait ends in vain, but does not touch the batch, goes back to the queue.
 //! * The time of a run is followed: when linked requests come late or early by some share of the margin, so are the next

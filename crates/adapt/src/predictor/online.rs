@@ -44,7 +44,7 @@ const CREDIT_NS: f64 = 10e6;
 const COST_SHARE: f64 = 0.01;
 /// Most credit that successes earn.
 const CREDIT_MAX_NS: f64 = 100e6;
-/// While the device has other batches, a wait may take so many times what it gains.
+/// While the device has other batches, waiting for a group may take so many times what it gains at once.
 const BUSY_GAINS: u64 = 4;
 /// Half as long again as predicted is waited, and at least so much longer: parts come late as often as early, and a wait ends
 /// when all is there.
@@ -526,10 +526,12 @@ impl TracePredictor {
         }
         let time = self.forecast.requests[link.request as usize].time;
         let missing = self.missing(chosen, &known, &Goal { range: (offset, end), ..goal }, time)?;
-        // One batch less is what waiting gains. Idling for longer than that is a loss; while others are served, it is not, but
-        // what is held back will be missing later.
+        // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
+        // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
+        // an aggregation does not, and is no reason to idle.
         let gain = self.cost.of_batch(chosen.op);
-        let until = goal.until.min(now.after(gain.saturating_mul(BUSY_GAINS)));
+        let (longest, idle) = if goal.in_time { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
+        let until = goal.until.min(now.after(longest));
         if missing == 0
             || until <= now
             || !self.trust.allows()
@@ -537,8 +539,8 @@ impl TracePredictor {
         {
             return None;
         }
-        let idle = gain.min(self.allowance(now));
-        self.counters.refused += u64::from(idle == 0);
+        let idle = idle.min(self.allowance(now));
+        self.counters.refused += u64::from(idle == 0 && !goal.in_time);
         let idle_until = if idle == 0 { Time::ZERO } else { until.min(now.after(idle)) };
         Some(Expected { offset, end, until, idle_until, missing })
     }
