@@ -105,3 +105,11 @@ def test_mistakes_are_told(tmp_path, capsys):
     ]:
         assert main(["plot", *arguments]) == 1
         assert says in capsys.readouterr().err
+
+
+def test_a_table_has_a_line_for_each_situation(tmp_path, capsys):
+    assert main(["compare", str(runs(tmp_path))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("simulated, medians of")
+    assert lines[2].split() == ["aioli"]
+    assert [line.split()[-2:] for line in lines[3:]][1] == ["+0%", "+50%"]

@@ -26,6 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
     darshan.add_argument("log")
     darshan.add_argument("out")
     darshan.add_argument("--module", choices=["DXT_POSIX", "DXT_MPIIO"], help="which layer's accesses")
+    compare = commands.add_parser("compare", help="print what prediction brings")
+    compare.add_argument(
+        "results", help="of `sluice bench prediction --json`, or a runs.csv of `sluice simulate`"
+    )
     plot = commands.add_parser("plot", help="draw what prediction brings")
     plot.add_argument("figure", choices=["table", "jitter"], help="by algorithm, or over the jitter")
     plot.add_argument(
@@ -90,9 +94,17 @@ def _plot(args: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(args: argparse.Namespace) -> int:
+    from sluicegate import compare, plot
+
+    print(compare.table(plot.read(args.results)))
+    return 0
+
+
 # What runs a command, and which extra has what it imports.
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "bench": (_bench, ""),
+    "compare": (_compare, ""),
     "convert": (_convert, "parquet"),
     "import-darshan": (_import, "darshan"),
     "plot": (_plot, "plot"),
