@@ -114,7 +114,7 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
             text,
             "           {linked} of {known} requests linked; {waits} waits, {complete} complete, {waited_ms:.1} ms in all"
         )?;
-        writeln!(text, "           {refused} waits refused; alpha {alpha:.2}")?;
+        writeln!(text, "           {refused} of them only while the disk was busy; alpha {alpha:.2}")?;
         if let Some(learned) = &prediction.learned {
             let crate::predict::Learned { series, repeating, runs, requests, open_requests, bytes, .. } = learned;
             writeln!(

@@ -73,7 +73,7 @@ pub struct Counters {
     pub waited_ns: u64,
     /// Of that, time in which the device had other requests.
     pub overlapped_ns: u64,
-    /// Batches that were not held because waits had cost more than they gained.
+    /// Of the waits, those for which the device must not idle, because others had cost more than they gained.
     pub refused: u64,
     /// Share of overlapped waiting, as known now.
     pub alpha: f64,

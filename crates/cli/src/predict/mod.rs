@@ -63,7 +63,7 @@ pub(crate) struct Status {
     /// Waits after which all was there.
     pub(crate) complete: u64,
     pub(crate) waited_ms: f64,
-    /// Waits not begun because they had cost more than they gained.
+    /// Waits for which the device must not idle, because others had cost more than they gained.
     pub(crate) refused: u64,
     /// Share of waiting in which the device had other requests.
     pub(crate) alpha: f64,
