@@ -89,7 +89,7 @@ fn anew(learner: &Learner, settings: Settings) -> Flat {
         numbered.resize_with(numbered.len().max(number + 1), Vec::new);
         numbered[number].extend(entries.into_iter().map(|entry| (path.clone(), entry)));
     }
-    let mut combiner = Combiner::new(Settings { runs_min: 2, ..settings });
+    let mut combiner = Combiner::new(Settings { runs_min: 2, margin_floor_ns: u64::MAX, ..settings });
     numbered.resize_with(numbered.len().max(2), Vec::new);
     for run in numbered {
         let mut begun = combiner.begin_run();
@@ -184,6 +184,28 @@ fn a_file_that_is_written_and_read_in_turn_has_both_predicted() {
     let forecast = learner.forecast(Settings::default());
     let file = forecast.files()[forecast.find(b"state", 0).unwrap()];
     assert_eq!((file.range(Op::Write).len(), file.range(Op::Read).len()), (10, 10));
+}
+
+#[test]
+fn a_run_that_stalled_is_paired_all_the_same() {
+    let mut learner = Learner::new(LearnLimits::default());
+    for run in 0..2 {
+        // The second one stalls in the middle for longer than it takes in all.
+        let (path, start) = (format!("step.{run}"), u64::from(run) * 10_000 * MS);
+        blocks(&mut learner, &path, (run, Op::Write), start, 0, 10);
+        blocks(
+            &mut learner,
+            &path,
+            (run, Op::Write),
+            start + (20 + u64::from(run) * 80) * MS,
+            10 * u64::from(BLOCK),
+            10,
+        );
+    }
+    learner.settle(u64::MAX);
+    let forecast = learner.forecast(Settings::default());
+    assert_eq!(forecast.totals().requests, 20);
+    assert_eq!(forecast.requests()[10].time, 60 * MS, "the mean");
 }
 
 #[test]

@@ -208,7 +208,9 @@ impl Store {
 }
 
 fn combine(key: &Key, series: &Series, limits: &LearnLimits, settings: Settings) -> Forecast {
-    let mut combiner = Combiner::new(Settings { runs_min: 2, ..settings });
+    // What is learned was not recorded for the purpose: a run may have stalled anywhere. So the order of a request's
+    // occurrences pairs them, not their times; arrivals must still be near the mean to be linked.
+    let mut combiner = Combiner::new(Settings { runs_min: 2, margin_floor_ns: u64::MAX, ..settings });
     for number in 0..limits.runs {
         let mut begun = combiner.begin_run();
         for run in series.runs.iter().filter_map(|runs| runs.get(number)) {
