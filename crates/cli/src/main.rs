@@ -64,8 +64,9 @@ fn main() -> ExitCode {
         Command::DemoWorker(args) => demo::worker::run(args),
         Command::Bench(command) => bench::run(command),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("sluice: {error:#}");
+    let code = result.unwrap_or_else(|error| {
+        output::tell(format_args!("{error:#}"));
         ExitCode::FAILURE
-    })
+    });
+    output::end(code)
 }

@@ -1,17 +1,39 @@
 //! Writing to standard output and standard error.
 
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a line. Whoever reads may have had enough (`sluice policy | head`); that is no failure, and must not end a mount.
+/// Something could not be written.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Writes a line. Whoever reads may have had enough (`sluice policy | head`); that is no failure. Others are told of by
+/// [`end`], and must not end a mount.
 pub(crate) fn line(text: impl Display) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    written(writeln!(std::io::stdout().lock(), "{text}"));
 }
 
 /// Writes text that has its own line ends.
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+fn written(result: io::Result<()>) {
+    if result.is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        LOST.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The exit code of a command that has said all it has to say: a failure if that could not be written, as on a full disk.
+pub(crate) fn end(code: ExitCode) -> ExitCode {
+    written(std::io::stdout().lock().flush());
+    if !LOST.load(Ordering::Relaxed) {
+        return code;
+    }
+    tell("standard output cannot be written: what was to be said there is incomplete");
+    ExitCode::FAILURE
 }
 
 /// Writes a line for people to standard error, which may be closed.

@@ -95,9 +95,11 @@ fn mistakes_are_told() {
     assert!(common::stderr(&output).contains("damaged at byte"), "{output:?}");
     let error = place.bad(&["trace", "merge", "@t.slt", "@bad.slt", "--out", "@m.slt"]);
     assert!(error.contains("bad.slt") && error.contains("damaged at byte") && !place.path("m.slt").exists(), "{error}");
-    let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = place.sluice(&["trace", "cat", "@t.slt"]).stdout(full).output().unwrap();
-    assert!(!output.status.success() && common::stderr(&output).contains("cannot be printed"), "{output:?}");
+    for (command, says) in [("cat", "cannot be printed"), ("info", "cannot be written")] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = place.sluice(&["trace", command, "@t.slt"]).stdout(full).output().unwrap();
+        assert!(!output.status.success() && common::stderr(&output).contains(says), "{output:?}");
+    }
     fs::write(place.path("begun.slt"), &fs::read(place.path("t.slt")).unwrap()[..24]).unwrap();
     let said = place.good(&["trace", "info", "@begun.slt"]);
     assert!(said.contains("without an end") && !said.contains("over time"), "{said}");
@@ -223,14 +225,18 @@ fn the_configuration_records_and_predicts_from_the_start() {
         return;
     }
     let place = Place::new();
-    let config =
-        "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
-    fs::write(place.path("c.toml"), config).unwrap();
+    let config = "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
+    fs::write(place.path("c.toml"), config.replace("run.slt", "mnt/run.slt")).unwrap();
+    let error = place.bad(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+    assert!(error.contains("trace.record") && error.contains("outside the mount"), "{error}");
+    assert!(!place.is_mounted());
+    fs::write(place.path("c.toml"), format!("{config}checksums = true\n")).unwrap();
     place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
     write(&place, "a", 5);
     common::unmount(&place);
     // The end of the mount ends the recording.
-    assert_eq!(json(&place.good(&["trace", "info", "--json", "@run.slt"]))["end"]["complete"], true);
+    let info = json(&place.good(&["trace", "info", "--json", "@run.slt"]));
+    assert_eq!((&info["end"]["complete"], &info["meta"]["checksums"]), (&Value::from(true), &Value::from(true)), "{info}");
     let config = config.replace("[trace]\nrecord = \"run.slt\"", "[prediction]\npredict = [\"run.slt\"]");
     fs::write(place.path("c.toml"), &config).unwrap();
     place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);

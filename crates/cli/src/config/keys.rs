@@ -95,6 +95,7 @@ keys! {
     }
     "trace" {
         "record" => |s, v| s.record = Some(v.path()?);
+        "checksums" => |s, v| s.recording.checksums = v.flag()?;
     }
     "prediction" {
         "predict" => |s, v| s.predict = match v.texts.as_slice() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sluice_core::PolicyConfig;
 use sluice_fuse::MountOptions;
-use sluice_runtime::VolumeConfig;
+use sluice_runtime::{RecordOptions, VolumeConfig};
 
 pub(crate) use file::read;
 
@@ -56,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) volume: VolumeConfig,
     /// Where to record every request from the start.
     pub(crate) record: Option<PathBuf>,
+    pub(crate) recording: RecordOptions,
     /// What to predict from.
     pub(crate) predict: predict::Source,
     pub(crate) prediction: predict::Options,
@@ -81,6 +82,7 @@ impl Default for Settings {
             in_flight: None,
             volume: VolumeConfig::default(),
             record: None,
+            recording: RecordOptions::default(),
             predict: predict::Source::default(),
             prediction: predict::Options::default(),
             log: None,

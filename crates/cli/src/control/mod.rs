@@ -32,7 +32,7 @@ use anyhow::{Context, bail};
 
 pub(crate) use client::{Client, connect};
 pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status};
-pub(crate) use server::{Served, Server};
+pub(crate) use server::{Served, Server, start_recording};
 
 /// Overrides where sockets are.
 const DIR_VARIABLE: &str = "SLUICE_RUNTIME_DIR";

@@ -187,7 +187,7 @@ fn answer(served: &Served, command: Command) -> Reply {
             }
         }
         Command::TraceStart { path, checksums } => {
-            let started = start_trace(served, &path, RecordOptions { checksums });
+            let started = start_recording(&served.handle, &path, RecordOptions { checksums });
             started.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::TraceStop => match served.handle.volume().stop_recording() {
@@ -214,8 +214,8 @@ fn answer(served: &Served, command: Command) -> Reply {
 ///
 /// # Errors
 /// If it lies inside, or cannot be written.
-fn start_trace(served: &Served, path: &Path, options: RecordOptions) -> anyhow::Result<()> {
-    let mountpoint = served.handle.mountpoint();
+pub(crate) fn start_recording(handle: &MountHandle, path: &Path, options: RecordOptions) -> anyhow::Result<()> {
+    let mountpoint = handle.mountpoint();
     let dir = path.parent().unwrap_or(Path::new("/"));
     if !path.is_absolute() || path.starts_with(mountpoint) {
         anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
@@ -224,7 +224,7 @@ fn start_trace(served: &Served, path: &Path, options: RecordOptions) -> anyhow::
     if real.starts_with(mountpoint) {
         anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
     }
-    Ok(served.handle.volume().start_recording_with(path, &mountpoint.display().to_string(), options)?)
+    Ok(handle.volume().start_recording_with(path, &mountpoint.display().to_string(), options)?)
 }
 
 fn status(served: &Served) -> Status {

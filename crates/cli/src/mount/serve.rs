@@ -111,7 +111,8 @@ fn begin(
 ) -> anyhow::Result<()> {
     let volume = handle.volume();
     if let Some(path) = &settings.record {
-        volume.start_recording(path, &handle.mountpoint().display().to_string())?;
+        control::start_recording(handle, &std::path::absolute(path)?, settings.recording)
+            .context("trace.record")?;
     }
     predictions.set(volume, &settings.predict, prediction).context("the predictions cannot start")
 }
