@@ -225,7 +225,8 @@ fn the_configuration_records_and_predicts_from_the_start() {
         return;
     }
     let place = Place::new();
-    let config = "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
+    let config =
+        "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
     fs::write(place.path("c.toml"), config.replace("run.slt", "mnt/run.slt")).unwrap();
     let error = place.bad(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
     assert!(error.contains("trace.record") && error.contains("outside the mount"), "{error}");
@@ -236,7 +237,11 @@ fn the_configuration_records_and_predicts_from_the_start() {
     common::unmount(&place);
     // The end of the mount ends the recording.
     let info = json(&place.good(&["trace", "info", "--json", "@run.slt"]));
-    assert_eq!((&info["end"]["complete"], &info["meta"]["checksums"]), (&Value::from(true), &Value::from(true)), "{info}");
+    assert_eq!(
+        (&info["end"]["complete"], &info["meta"]["checksums"]),
+        (&Value::from(true), &Value::from(true)),
+        "{info}"
+    );
     let config = config.replace("[trace]\nrecord = \"run.slt\"", "[prediction]\npredict = [\"run.slt\"]");
     fs::write(place.path("c.toml"), &config).unwrap();
     place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);

@@ -111,8 +111,7 @@ fn begin(
 ) -> anyhow::Result<()> {
     let volume = handle.volume();
     if let Some(path) = &settings.record {
-        control::start_recording(handle, &std::path::absolute(path)?, settings.recording)
-            .context("trace.record")?;
+        control::start_recording(handle, &std::path::absolute(path)?, settings.recording).context("trace.record")?;
     }
     predictions.set(volume, &settings.predict, prediction).context("the predictions cannot start")
 }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -153,7 +153,14 @@ impl Buffers {
         let mut known = self.rings.lock();
         let before = rings.len();
         // Those of threads that have ended, once they are empty.
-        rings.retain(|ring| !(ring.is_abandoned() && ring.is_empty()));
+        let over = |ring: &Consumer<Seen>| {
+            ring.is_abandoned() && {
+                // What the thread left last must be seen after its end is.
+                fence(Ordering::Acquire);
+                ring.is_empty()
+            }
+        };
+        rings.retain(|ring| !over(ring));
         known.made -= before - rings.len();
         rings.append(&mut known.new);
     }
@@ -290,14 +297,15 @@ mod tests {
         const EACH: u64 = 5_000;
         let (buffers, clock) = (new(), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            for _ in 0..6 {
-                scope.spawn(|| {
-                    for _ in 0..EACH {
-                        let now = clock.fetch_add(1, Ordering::Relaxed);
-                        buffers.push(Time(now), &request(now * 2));
-                    }
-                });
-            }
+            let leave = || {
+                for _ in 0..EACH {
+                    let now = clock.fetch_add(1, Ordering::Relaxed);
+                    buffers.push(Time(now), &request(now * 2));
+                }
+            };
+            let threads: Vec<_> = (0..6).map(|_| scope.spawn(leave)).collect();
+            // The scope alone waits for what they do, but not for the end of what is theirs.
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         let mut rings = Vec::new();
         let seen = all(&buffers, &mut rings);
