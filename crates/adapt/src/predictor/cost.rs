@@ -1,6 +1,6 @@
-//! What batches cost the device, as it turns out while running.
+//! What batches cost the device, and how busy it is, as it turns out while running.
 
-use sluice_core::{Op, Work};
+use sluice_core::{Op, Time, Work};
 
 use super::TimeToProcess;
 
@@ -78,5 +78,66 @@ impl DeviceCost {
     /// Time that one batch less saves, in nanoseconds.
     pub(super) fn of_batch(&self, op: Op) -> u64 {
         self.0[op.index()].batch as u64
+    }
+}
+
+/// After so many nanoseconds half of the load is that of the time since.
+const LOAD_WINDOW_NS: u64 = 50_000_000;
+
+/// In which share of the time the device is busy while programs use it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    share: f64,
+    since: Time,
+    busy_ns: u64,
+}
+
+impl Default for Load {
+    fn default() -> Load {
+        // As long as nothing is known predictions are worth a try.
+        Load { share: 1.0, since: Time::ZERO, busy_ns: 0 }
+    }
+}
+
+impl Load {
+    pub(super) fn served(&mut self, work: &Work) {
+        self.busy_ns += work.busy_ns;
+    }
+
+    /// From 0 to 1. To be asked for each batch.
+    pub(super) fn at(&mut self, now: Time) -> f64 {
+        let elapsed = now.since(self.since);
+        if elapsed < LOAD_WINDOW_NS {
+            return self.share;
+        }
+        // After a longer time without any batch programs had no use for the device: the load is what it was before.
+        if elapsed < 4 * LOAD_WINDOW_NS {
+            let share = (self.busy_ns as f64 / elapsed as f64).min(1.0);
+            self.share = (self.share + share) / 2.0;
+        }
+        (self.since, self.busy_ns) = (now, 0);
+        self.share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_load_follows_what_the_device_did_and_outlasts_pauses() {
+        let mut load = Load::default();
+        let mut step = |at: u64, busy: u64| {
+            load.served(&Work { busy_ns: busy * MS, ..Work::default() });
+            load.at(Time(at * MS))
+        };
+        assert_eq!(step(1_000_000, 10), 1.0, "what was before is not known");
+        assert_eq!(step(1_000_040, 20), 1.0, "too early to tell");
+        assert_eq!(step(1_000_100, 30), 0.75, "50 ms of 100, and 1 before");
+        assert_eq!(step(1_000_160, 0), 0.375);
+        assert_eq!(step(1_010_000, 5), 0.375, "a pause");
+        assert_eq!(step(1_010_050, 200), 0.6875, "no more than all the time");
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitReport, Work};
 
 use super::aggregate::{Aggregations, estimate_alpha};
-use super::cost::DeviceCost;
+use super::cost::{DeviceCost, Load};
 use super::forecast::Forecast;
 use super::learn::Learner;
 use super::learn::bursts::{Bursts, Place};
@@ -44,6 +44,8 @@ const CREDIT_NS: f64 = 10e6;
 const COST_SHARE: f64 = 0.01;
 /// Most credit that successes earn.
 const CREDIT_MAX_NS: f64 = 100e6;
+/// Share of the time in which the device is busy, below which aggregations are not waited for.
+const LOAD_MIN: f64 = 0.7;
 /// While the device has other batches, waiting for a group may take so many times what it gains at once.
 const BUSY_GAINS: u64 = 4;
 /// Half as long again as predicted is waited, and at least so much longer: parts come late as often as early, and a wait ends
@@ -224,6 +226,7 @@ pub struct TracePredictor {
     /// What came of all of them.
     trust: Trust,
     cost: DeviceCost,
+    load: Load,
     files: Files,
     /// Those that nothing is predicted for.
     unknown: HashSet<FileId, BuildHasherDefault<NumberHasher>>,
@@ -293,6 +296,7 @@ impl TracePredictor {
             histories: vec![Default::default(); forecast.files.len()],
             trust: Trust::default(),
             cost: DeviceCost::new(&ttp),
+            load: Load::default(),
             forecast,
             settings,
             changes: names.changes(),
@@ -526,13 +530,16 @@ impl TracePredictor {
         }
         let time = self.forecast.requests[link.request as usize].time;
         let missing = self.missing(chosen, &known, &Goal { range: (offset, end), ..goal }, time)?;
-        // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
+        // One batch less is what waiting gains now. A device that idles part of the time has no use for that, and programs lose
+        // what their requests wait. Idling for longer than that is a loss; while others are served, it is not,
         // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
         // an aggregation does not, and is no reason to idle.
         let gain = self.cost.of_batch(chosen.op);
         let (longest, idle) = if goal.in_time { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
         let until = goal.until.min(now.after(longest));
+        let load = self.load.at(now);
         if missing == 0
+            || (goal.in_time && load < LOAD_MIN)
             || until <= now
             || !self.trust.allows()
             || !self.histories[known.file as usize][chosen.op.index()].allows()
@@ -603,6 +610,7 @@ impl Predictor for TracePredictor {
 
     fn served(&mut self, work: &Work) {
         self.cost.served(work);
+        self.load.served(work);
     }
 
     fn waited(&mut self, wait: &WaitReport) {
