@@ -52,6 +52,13 @@ fn an_imported_log_is_shown_and_converted() {
     let bytes = fs::read(place.path("both.slt")).unwrap();
     fs::write(place.path("torn.slt"), &bytes[..bytes.len() - 7]).unwrap();
     assert!(place.good(&["trace", "info", "@torn.slt"]).contains("without an end"));
+    let said = place.good(&["trace", "import", "@log", "@below.slt", "--below", "/t/"]);
+    assert!(said.ends_with("below.slt: 5 requests\n") && said.lines().count() == 1, "{said}");
+    let lines = place.good(&["trace", "cat", "--json", "@below.slt"]);
+    assert_eq!(json(lines.lines().next().unwrap())["path"], "a");
+    let error = place.bad(&["trace", "convert", "@t.slt", "@none.slt", "--below", "/t/a"]);
+    assert!(error.contains("no file is below /t/a: one is /t/a") && !place.path("none.slt").exists(), "{error}");
+    assert!(place.bad(&["trace", "convert", "@t.slt", "@t.csv", "--below", "/t"]).contains(".slt"));
     place.good(&["trace", "convert", "@torn.slt", "@whole.slt"]);
     assert_eq!(json(&place.good(&["trace", "info", "--json", "@whole.slt"]))["end"]["complete"], true);
 }

@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     darshan = commands.add_parser("import-darshan", help="make a trace of a Darshan log with extended traces")
     darshan.add_argument("log")
     darshan.add_argument("out")
+    darshan.add_argument("--quiet", action="store_true", help="say nothing of success")
     darshan.add_argument("--module", choices=["DXT_POSIX", "DXT_MPIIO"], help="which layer's accesses")
     compare = commands.add_parser("compare", help="print what prediction brings")
     compare.add_argument(
@@ -64,7 +65,8 @@ def _import(args: argparse.Namespace) -> int:
 
     trace = read_log(args.log, args.module)
     write(args.out, trace)
-    print(f"{args.out}: {len(trace)} requests to {len(trace.paths)} files")
+    if not args.quiet:
+        print(f"{args.out}: {len(trace)} requests to {len(trace.paths)} files")
     return 0
 
 

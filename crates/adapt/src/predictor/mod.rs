@@ -34,7 +34,9 @@
 //!   then is what the device is seen to take. For groups, which gain again later, it is four times that, and the device may
 //!   idle for one. For an aggregation it never idles: what a server gains by that, programs have lost that would have gone on
 //!   to another one. A budget bounds idling: waits that gained nothing may take 1 % of the time.
+//! * Where the device is busy for less than 70 % of the time an aggregation is not waited for: it has no use for one batch less.
 //! * Waits that were in vain are tried more and more rarely.
+//! * Runs that are learned are paired by the order of a request's occurrences, not by their times: one may have stalled.
 //! * What is there when a wait ends in vain, but does not touch the batch, goes back to the queue.
 //! * The time of a run is followed: when linked requests come late or early by some share of the margin, so are the next
 //!   ones expected; and when several in a row are where they were expected but all later, or earlier, by about the same. A run

@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Only these algorithms [default: all that aggregate]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
+    /// Only these patterns [default: all]
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',', hide_default_value = true,
+        default_values_t = PATTERNS)]
+    pattern: Vec<Pattern>,
     /// Processes of each application
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=64))]
     processes: u64,
@@ -73,7 +77,7 @@ enum Part {
     Useless,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Pattern {
     /// One file for each application; its processes take turns record by record.
@@ -209,6 +213,7 @@ fn plan(args: &Args, policies: &[PolicyConfig]) -> Vec<Wanted> {
             }
         }
     }
+    plan.retain(|wanted| args.pattern.contains(&wanted.pattern));
     plan
 }
 
@@ -467,14 +472,19 @@ fn print(args: &Args, model: &str, cells: &[Cell]) {
             format!("{}/{}", cell.complete, cell.waits),
         ));
     }
+    output::line("");
+    let whole: Vec<&Cell> = cells.iter().filter(|cell| cell.predicted_from == SAME && cell.jitter == USUAL).collect();
     for op in ["write", "read"] {
-        let of: Vec<&Cell> =
-            cells.iter().filter(|cell| cell.op == op && cell.predicted_from == SAME && cell.jitter == USUAL).collect();
-        if !of.is_empty() {
+        let of_op: Vec<&Cell> = whole.iter().copied().filter(|cell| cell.op == op).collect();
+        let strided: Vec<&Cell> = of_op.iter().copied().filter(|cell| cell.pattern == Pattern::Strided).collect();
+        for (of, what) in [(of_op, "all patterns"), (strided, "strided alone")] {
+            if of.is_empty() {
+                continue;
+            }
             let mean =
                 |value: &dyn Fn(&Cell) -> f64| of.iter().map(|cell| value(cell)).sum::<f64>() / of.len() as f64 * 100.0;
             output::line(format_args!(
-                "\n{op}s, mean of the table: throughput {:+.1} %, aggregation {:+.1} %",
+                "{op}s, mean of {what}: throughput {:+.1} %, aggregation {:+.1} %",
                 mean(&|cell| 1.0 / cell.makespan_ratio - 1.0),
                 mean(&|cell| cell.aggregation_ratio - 1.0)
             ));

@@ -1,12 +1,14 @@
 //! Traces into other files: one from several, or other formats.
 
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use sluice_trace::merge::Align;
-use sluice_trace::{End, Meta, Writer};
+use sluice_trace::{End, Entry, Meta, Writer};
 
 use super::{Output, blocks, open};
 use crate::output;
@@ -41,6 +43,9 @@ pub(crate) struct ConvertArgs {
     trace: PathBuf,
     /// The new file; its ending says the format
     out: PathBuf,
+    /// Of a trace anew: only files below this directory, with paths that begin there
+    #[arg(long, value_name = "DIR")]
+    below: Option<PathBuf>,
 }
 
 fn align(text: &str) -> Result<Align, String> {
@@ -92,8 +97,9 @@ fn first_damaged(traces: &[PathBuf]) -> Option<anyhow::Error> {
 
 pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     match args.out.extension().and_then(|ending| ending.to_str()) {
+        Some("slt") => anew(&args.trace, &args.out, args.below.as_deref())?,
+        _ if args.below.is_some() => bail!("{}: --below makes a trace anew, of the ending .slt", args.out.display()),
         Some("csv") => csv(&args.trace, &args.out)?,
-        Some("slt") => anew(&args.trace, &args.out)?,
         Some("parquet") => python(&["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()])?,
         _ => bail!("{}: the ending says the format: .csv, .parquet or .slt", args.out.display()),
     }
@@ -139,27 +145,48 @@ fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The same trace with full blocks and an end: what a recorder that was killed left becomes a whole trace.
-fn anew(trace: &Path, path: &Path) -> anyhow::Result<()> {
+/// The same trace with full blocks and an end: what a recorder that was killed left becomes a whole trace. With a directory,
+/// only what is below it.
+pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::Result<()> {
     let mut reader = open(trace)?;
     let out = Output::create(path)?;
     let mut writer = Writer::new(BufWriter::new(out.file.as_file()), reader.meta())?;
+    // The new number of each path, if it is taken over.
+    let mut numbers: Vec<Option<u32>> = Vec::new();
+    let mut left_out = 0_u64;
     let end = blocks(trace, &mut reader, |paths, block| {
-        for path in paths.iter().skip(writer.paths().len()) {
-            writer.another_file(path)?;
+        for path in paths.iter().skip(numbers.len()) {
+            let inside = below.map_or(Some(path), |dir| inside(path, dir));
+            numbers.push(inside.map(|path| writer.another_file(path)).transpose()?);
         }
-        block.iter().enumerate().try_for_each(|(at, entry)| writer.push_summed(entry, block.sum_of(at)))?;
+        for (at, entry) in block.iter().enumerate() {
+            match numbers[entry.file as usize] {
+                Some(file) => writer.push_summed(Entry { file, ..entry }, block.sum_of(at))?,
+                None => left_out += 1,
+            }
+        }
         Ok(())
     })?;
     let entries = writer.entries();
+    if entries == 0 && left_out > 0 {
+        let (dir, first) = (below.unwrap_or(Path::new("")).display(), reader.paths().text(0));
+        bail!("no file is below {dir}: one is {first}");
+    }
     writer.finish(if let End::Complete { dropped } = end { dropped } else { 0 })?;
     out.keep()?;
-    output::line(format_args!("{}: {entries} requests", path.display()));
+    let others = if left_out > 0 { format!("; {left_out} to other files left out") } else { String::new() };
+    output::line(format_args!("{}: {entries} requests{others}", path.display()));
     Ok(())
 }
 
+/// A path from a directory on, if it is below it.
+fn inside<'a>(path: &'a [u8], dir: &Path) -> Option<&'a [u8]> {
+    let rest = Path::new(OsStr::from_bytes(path)).strip_prefix(dir).ok()?;
+    Some(rest.as_os_str().as_bytes()).filter(|rest| !rest.is_empty())
+}
+
 /// Does something with the Python package.
-pub(super) fn python(args: &[&std::ffi::OsStr]) -> anyhow::Result<()> {
+pub(super) fn python(args: &[&OsStr]) -> anyhow::Result<()> {
     let program = std::env::var_os("SLUICE_PYTHON").unwrap_or_else(|| "python3".into());
     let shown = program.to_string_lossy().into_owned();
     let there = Command::new(&program).args(["-c", "import sluicegate"]).output();

@@ -1,8 +1,9 @@
 //! Traces from what other programs have recorded.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -14,6 +15,9 @@ use crate::output;
 
 /// Makes a trace from another program's log: fio's (--write_iolog, versions 2 and 3), or Darshan's extended traces (DXT, by
 /// the Python package)
+///
+/// Paths are those of the log. In a trace that is to be predicted from, they begin where the mount begins: a log of programs
+/// that used /scratch, of which /scratch is to be mounted, needs --below /scratch.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The log
@@ -23,6 +27,9 @@ pub(crate) struct Args {
     /// The log's format [default: darshan for files that end in .darshan, else fio]
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Only files below this directory, with paths that begin there
+    #[arg(long, value_name = "DIR")]
+    below: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,29 +39,48 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let darshan = args.log.extension().is_some_and(|ending| ending == "darshan");
-    match args.format.unwrap_or(if darshan { Format::Darshan } else { Format::Fio }) {
-        Format::Darshan => convert::python(&["import-darshan".as_ref(), args.log.as_ref(), args.out.as_ref()])?,
-        Format::Fio => fio(args)?,
-    }
+    let Some(below) = &args.below else {
+        import(args, &args.out, Said::Here)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let whole = Output::create(&args.out)?.file.into_temp_path();
+    import(args, &whole, Said::Later)?;
+    convert::anew(&whole, &args.out, Some(below)).with_context(|| args.log.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn fio(args: &Args) -> anyhow::Result<()> {
-    let shown = args.log.display().to_string();
-    let log = BufReader::new(File::open(&args.log).with_context(|| shown.clone())?);
-    let out = Output::create(&args.out)?;
+/// Whether to say what became of the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Here,
+    Later,
+}
+
+fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<()> {
+    let darshan = args.log.extension().is_some_and(|ending| ending == "darshan");
+    match args.format.unwrap_or(if darshan { Format::Darshan } else { Format::Fio }) {
+        Format::Darshan => {
+            let quiet = (said == Said::Later).then_some("--quiet".as_ref());
+            let command: [&OsStr; 3] = ["import-darshan".as_ref(), args.log.as_ref(), out.as_ref()];
+            convert::python(&command.into_iter().chain(quiet).collect::<Vec<_>>())
+        }
+        Format::Fio => fio(&args.log, out, said),
+    }
+}
+
+fn fio(log: &Path, path: &Path, said: Said) -> anyhow::Result<()> {
+    let shown = log.display().to_string();
+    let log = BufReader::new(File::open(log).with_context(|| shown.clone())?);
+    let out = Output::create(path)?;
     let meta = Meta { source: shown.clone(), ..Meta::default() };
     let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
     let imported = import::fio_iolog(log, 0, &mut writer).with_context(|| shown)?;
     writer.finish(0)?;
     out.keep()?;
-    output::line(format_args!(
-        "{}: {} requests; {} other lines left out",
-        args.out.display(),
-        imported.entries,
-        imported.others
-    ));
+    if said == Said::Here {
+        let (entries, others) = (imported.entries, imported.others);
+        output::line(format_args!("{}: {entries} requests; {others} other lines left out", path.display()));
+    }
     if imported.untimed {
         output::line("Note: this version of the log has no times; the order is right, the times are not");
     }
