@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Place, eventually, fuse_works};
+use common::{LIMIT, Place, eventually, fuse_works, run, stderr};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
@@ -211,6 +211,13 @@ fn traces_of_several_programs_are_loaded_at_the_start_and_replaced_live() {
     assert_eq!(linked(&place).0, 30);
     place.good(&["trace", "predict", "@mnt", "@b.slt"]);
     assert_eq!(predicted(&place), Some(30));
+    log(&place, "absolute.slt", "/scratch/b", 30);
+    let said = run(&mut place.sluice(&["trace", "predict", "@mnt", "@absolute.slt", "@b.slt"]));
+    assert!(said.status.success() && stderr(&said).contains("absolute.slt: its paths begin with /"), "{said:?}");
+    assert!(!stderr(&said).contains("b.slt:"), "{said:?}");
+    place.good(&["trace", "convert", "@absolute.slt", "@b.slt", "--below", "/scratch"]);
+    let said = run(&mut place.sluice(&["trace", "predict", "@mnt", "@b.slt"]));
+    assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
     // What is wrong leaves what was there.
     let whole = fs::read(place.path("a1.slt")).unwrap();
     let mut damaged = whole.clone();

@@ -1,10 +1,11 @@
 //! Recording and predicting on a mount, through its control socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use sluice_trace::{Columns, Reader};
 
 use crate::control::{Command, Predict};
 use crate::{output, status};
@@ -97,12 +98,26 @@ pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
             Predict::Files(files.iter().map(absolute).collect::<anyhow::Result<_>>()?)
         }
     };
-    client.request(Command::Predict { from })?;
+    client.request(Command::Predict { from: from.clone() })?;
     match client.status()?.prediction {
         Some(prediction) => {
             output::line(format_args!("{}: predicting from {}", args.mountpoint.display(), prediction.from))
         }
         None => output::line(format_args!("{}: no prediction", args.mountpoint.display())),
     }
+    if let Predict::Files(files) = &from {
+        files.iter().filter(|file| is_of_no_mount(file)).for_each(|file| {
+            let hint =
+                "its paths begin with /, which no file of a mount does; `sluice trace convert --below DIR` mends that";
+            output::tell(format_args!("{}: {hint}", file.display()));
+        });
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a trace is that of another program's log, whose paths are those of the machine.
+fn is_of_no_mount(file: &Path) -> bool {
+    let Ok(mut reader) = Reader::open(file) else { return false };
+    let found = reader.next_block(&mut Columns::default());
+    found.is_ok() && reader.paths().iter().next().is_some_and(|path| path.starts_with(b"/"))
 }
