@@ -104,11 +104,16 @@ impl Load {
         self.busy_ns += work.busy_ns;
     }
 
-    /// From 0 to 1. To be asked for each batch.
-    pub(super) fn at(&mut self, now: Time) -> f64 {
+    /// From 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// There is a batch for the device.
+    pub(super) fn batch(&mut self, now: Time) {
         let elapsed = now.since(self.since);
         if elapsed < LOAD_WINDOW_NS {
-            return self.share;
+            return;
         }
         // After a longer time without any batch programs had no use for the device: the load is what it was before.
         if elapsed < 4 * LOAD_WINDOW_NS {
@@ -116,7 +121,6 @@ impl Load {
             self.share = (self.share + share) / 2.0;
         }
         (self.since, self.busy_ns) = (now, 0);
-        self.share
     }
 }
 
@@ -131,7 +135,8 @@ mod tests {
         let mut load = Load::default();
         let mut step = |at: u64, busy: u64| {
             load.served(&Work { busy_ns: busy * MS, ..Work::default() });
-            load.at(Time(at * MS))
+            load.batch(Time(at * MS));
+            load.share()
         };
         assert_eq!(step(1_000_000, 10), 1.0, "what was before is not known");
         assert_eq!(step(1_000_040, 20), 1.0, "too early to tell");

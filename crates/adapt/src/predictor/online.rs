@@ -537,9 +537,8 @@ impl TracePredictor {
         let gain = self.cost.of_batch(chosen.op);
         let (longest, idle) = if goal.in_time { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
         let until = goal.until.min(now.after(longest));
-        let load = self.load.at(now);
         if missing == 0
-            || (goal.in_time && load < LOAD_MIN)
+            || (goal.in_time && self.load.share() < LOAD_MIN)
             || until <= now
             || !self.trust.allows()
             || !self.histories[known.file as usize][chosen.op.index()].allows()
@@ -598,6 +597,7 @@ impl Predictor for TracePredictor {
     }
 
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+        self.load.batch(now);
         let base = self.files.get(&chosen.file)?.as_ref()?.base;
         let (offset, end) = (chosen.offset.checked_sub(base)?, chosen.end.checked_sub(base)?);
         let expected = self.expect_more(now, &Chosen { offset, end, ..*chosen })?;
