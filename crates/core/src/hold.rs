@@ -80,8 +80,6 @@ pub struct Expected {
 pub struct WaitReport {
     /// The batch as it was chosen.
     pub chosen: Chosen,
-    /// What was waited for.
-    pub expected: Expected,
     /// How long it waited, in nanoseconds.
     pub waited_ns: u64,
     /// Of that, how long at least one other batch was in flight, so that the device did not idle.
@@ -90,8 +88,6 @@ pub struct WaitReport {
     pub gained: u64,
     /// How long it had waited when the last of them came, in nanoseconds; 0 if none did.
     pub gained_by_ns: u64,
-    /// First byte of what it has become, and the byte after the last one. Some between them may be missing.
-    pub range: (u64, u64),
     /// All that was expected came.
     pub complete: bool,
 }
@@ -153,19 +149,21 @@ impl Hold {
         let chosen = parts.partition_point(|part| part.offset < self.chosen.offset).min(parts.len() - 1);
         let mut range = chosen..chosen + 1;
         let mut bytes = parts[chosen].end - parts[chosen].offset;
-        let mut fits = |part: &Part, count: usize| {
-            bytes += part.end - part.offset;
-            bytes <= bytes_max && count < requests_max as usize
+        let mut takes = |part: &Part, touches: bool, count: usize| {
+            let whole = bytes + (part.end - part.offset);
+            let fits = touches && whole <= bytes_max && count < requests_max as usize;
+            if fits {
+                bytes = whole;
+            }
+            fits
         };
-        while range.end < parts.len()
-            && parts[range.end - 1].end == parts[range.end].offset
-            && fits(&parts[range.end], range.len())
+        while let Some(next) = parts.get(range.end)
+            && takes(next, parts[range.end - 1].end == next.offset, range.len())
         {
             range.end += 1;
         }
-        while range.start > 0
-            && parts[range.start - 1].end == parts[range.start].offset
-            && fits(&parts[range.start - 1], range.len())
+        while let Some(before) = range.start.checked_sub(1).map(|at| &parts[at])
+            && takes(before, before.end == parts[range.start].offset, range.len())
         {
             range.start -= 1;
         }
@@ -351,12 +349,10 @@ impl Holds {
         let hold = &self.holds[number as usize];
         WaitReport {
             chosen: hold.chosen,
-            expected: hold.expected,
             waited_ns: now.since(hold.since),
             overlapped_ns: self.busy_until(now) - self.busy_at_start[number as usize],
             gained: hold.bytes - (hold.chosen.end - hold.chosen.offset),
             gained_by_ns: hold.joined.since(hold.since),
-            range: (hold.parts[0].offset, hold.parts[hold.parts.len() - 1].end),
             complete: hold.is_complete(),
         }
     }
@@ -370,5 +366,25 @@ impl Holds {
     /// Time up to now during which a batch was in flight.
     pub(crate) fn busy_until(&self, now: Time) -> u64 {
         self.busy_ns + self.busy_since.map_or(0, |since| now.since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_that_does_not_fit_leaves_room_for_the_one_on_the_other_side() {
+        let mut holds = Holds::new(1);
+        let queue = QueueId(0);
+        let chosen = Chosen { file: FileId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
+        let expected = Expected { offset: 0, end: 200, until: Time(5), idle_until: Time::ZERO, missing: u64::MAX };
+        holds.hold(Time::ZERO, queue, chosen, expected);
+        for (slot, range) in [(1, (100, 110)), (2, (110, 190)), (3, (90, 100))] {
+            assert!(holds.join(Time(1), queue, slot, range, 8));
+        }
+        let (mut run, mut rest) = (Vec::new(), Vec::new());
+        let report = holds.take_due(Time(5), (25, 8), &mut run, &mut rest).unwrap();
+        assert_eq!((run, rest, report.gained, report.gained_by_ns), (vec![3, 1], vec![2], 90, 1));
     }
 }

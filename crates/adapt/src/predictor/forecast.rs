@@ -39,9 +39,9 @@ pub struct FileForecast {
     pub start: u64,
     /// Time of its last request, since its first.
     pub duration: u64,
-    /// Where its requests are: reads up to `writes`, then writes.
     /// Reads and writes that may arrive together.
     pub(super) groups: [Option<Groups>; 2],
+    /// Where its requests are: reads up to `writes`, then writes.
     pub(super) reads: u32,
     pub(super) writes: u32,
     pub(super) end: u32,

@@ -170,7 +170,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-type Files = HashMap<FileId, Option<Known>, BuildHasherDefault<NumberHasher>>;
+type Files = HashMap<FileId, Known, BuildHasherDefault<NumberHasher>>;
 
 /// A file that there are predictions for.
 #[derive(Clone, Copy, Debug)]
@@ -325,7 +325,6 @@ impl TracePredictor {
             self.histories.clear();
             self.histories.resize(self.forecast.files.len(), Default::default());
             self.files.retain(|_, known| {
-                let Some(known) = known else { return false };
                 let file = &old.files[known.file as usize];
                 let path = old.paths.get(file.path);
                 let found = find_file(&self.forecast, Learner::without_bursts(path), file.target);
@@ -342,7 +341,7 @@ impl TracePredictor {
 
     /// The file of a request, met for the first time perhaps.
     fn meet(&mut self, now: Time, request: &Request) -> Option<Known> {
-        let known = self.files.get(&request.file).copied().flatten();
+        let known = self.files.get(&request.file).copied();
         if let Some(known) = known.filter(|known| known.checked == self.changes) {
             return Some(known);
         }
@@ -364,7 +363,7 @@ impl TracePredictor {
             Some(known) => Known { checked: self.changes, ..known },
             None => self.begin(file, now),
         };
-        self.files.insert(request.file, Some(known));
+        self.files.insert(request.file, known);
         Some(known)
     }
 
@@ -389,7 +388,7 @@ impl TracePredictor {
             Place::New(base) => Known { base, ..self.begin(known.file, now) },
             Place::Moved(base) => Known { base, ..self.begin(known.file, known.first) },
         };
-        self.files.insert(request.file, Some(known));
+        self.files.insert(request.file, known);
         let offset = request.offset.checked_sub(known.base)?;
         Some((Request { offset, ..*request }, known))
     }
@@ -403,7 +402,7 @@ impl TracePredictor {
 
     /// The predicted request at the place of one that came at another time.
     fn anywhere(&self, now: Time, request: &Request) -> Option<(Known, usize)> {
-        let known = self.files.get(&request.file).copied().flatten()?;
+        let known = self.files.get(&request.file).copied()?;
         let range = self.forecast.files[known.file as usize].range(request.op);
         let time = now.since(known.first).saturating_add_signed(-known.skew);
         Some((known, self.forecast.nearest_at(range, request.offset, time)?))
@@ -430,7 +429,7 @@ impl TracePredictor {
         if enough {
             (known.skew, known.other) = (off, (0, 0));
         }
-        self.files.insert(request.file, Some(known));
+        self.files.insert(request.file, known);
         enough.then_some((known, found))
     }
 
@@ -448,7 +447,7 @@ impl TracePredictor {
             return None;
         }
         let known = Known { base: known.base, ..self.begin(known.file, now) };
-        self.files.insert(request.file, Some(known));
+        self.files.insert(request.file, known);
         self.find(&known, now, request).map(|found| (known, found))
     }
 
@@ -517,7 +516,7 @@ impl TracePredictor {
 
     /// What to wait for, by offsets as predictions have them.
     fn expect_more(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
-        let known = self.files.get(&chosen.file).copied().flatten()?;
+        let known = self.files.get(&chosen.file).copied()?;
         let link = *self.arrived(chosen.file, chosen.op, chosen.offset, known.epoch)?;
         let history = self.histories[known.file as usize][chosen.op.index()];
         let goal = match self.forecast.files[known.file as usize].groups(chosen.op) {
@@ -530,10 +529,9 @@ impl TracePredictor {
         }
         let time = self.forecast.requests[link.request as usize].time;
         let missing = self.missing(chosen, &known, &Goal { range: (offset, end), ..goal }, time)?;
-        // One batch less is what waiting gains now. A device that idles part of the time has no use for that, and programs lose
-        // what their requests wait. Idling for longer than that is a loss; while others are served, it is not,
+        // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
         // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
-        // an aggregation does not, and is no reason to idle.
+        // an aggregation does not, and is no reason to idle, nor to wait where the device idles anyway.
         let gain = self.cost.of_batch(chosen.op);
         let (longest, idle) = if goal.in_time { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
         let until = goal.until.min(now.after(longest));
@@ -582,7 +580,7 @@ impl Predictor for TracePredictor {
                 let predicted = self.forecast.requests[found].time;
                 let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
                 known.skew += (off - known.skew) / 8;
-                self.files.insert(request.file, Some(known));
+                self.files.insert(request.file, known);
                 (known, found, true)
             }
             None => match self.anywhere(now, request) {
@@ -598,7 +596,7 @@ impl Predictor for TracePredictor {
 
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         self.load.batch(now);
-        let base = self.files.get(&chosen.file)?.as_ref()?.base;
+        let base = self.files.get(&chosen.file)?.base;
         let (offset, end) = (chosen.offset.checked_sub(base)?, chosen.end.checked_sub(base)?);
         let expected = self.expect_more(now, &Chosen { offset, end, ..*chosen })?;
         Some(Expected { offset: expected.offset + base, end: expected.end + base, ..expected })
@@ -622,7 +620,7 @@ impl Predictor for TracePredictor {
         counters.overlapped_ns += wait.overlapped_ns;
         let saved = if wait.gained > 0 { self.cost.of_batch(wait.chosen.op) } else { 0 };
         self.trust.ended(wait.complete);
-        if let Some(known) = self.files.get(&wait.chosen.file).copied().flatten() {
+        if let Some(known) = self.files.get(&wait.chosen.file).copied() {
             self.histories[known.file as usize][wait.chosen.op.index()].ended(wait);
         }
         let idle = wait.waited_ns.saturating_sub(wait.overlapped_ns);

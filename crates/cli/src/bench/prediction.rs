@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -142,6 +142,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let policies = policies(&args.policy)?;
     let plan = plan(args, &policies);
+    if plan.is_empty() {
+        bail!("nothing to measure: the sweep of jitter is of the pattern strided alone");
+    }
     let progress = ProgressBar::new(plan.len() as u64);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} cells, {eta} left  {msg}")?);
     let bed = Bed::make(args)?;
@@ -472,8 +475,10 @@ fn print(args: &Args, model: &str, cells: &[Cell]) {
             format!("{}/{}", cell.complete, cell.waits),
         ));
     }
-    output::line("");
     let whole: Vec<&Cell> = cells.iter().filter(|cell| cell.predicted_from == SAME && cell.jitter == USUAL).collect();
+    if !whole.is_empty() {
+        output::line("");
+    }
     for op in ["write", "read"] {
         let of_op: Vec<&Cell> = whole.iter().copied().filter(|cell| cell.op == op).collect();
         let strided: Vec<&Cell> = of_op.iter().copied().filter(|cell| cell.pattern == Pattern::Strided).collect();

@@ -12,7 +12,7 @@ use sluice_core::{Request, Time};
 use sluice_runtime::{FileNames, Host, Observer, Volume};
 use sluice_trace::{Entry, Error, Meta, Reader, Writer};
 
-use super::{Active, Learned, Options, device, settings, start};
+use super::{Active, Learned, Options, settings, start};
 
 /// How often what was learned is kept, if it has changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
@@ -47,8 +47,7 @@ pub(super) fn learning<H: Host>(
     volume: &Volume<H>,
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let (ttp, parallelism) = device(options.profile.as_deref())?;
-    let settings = Settings { parallelism, ..settings(volume, options) };
+    let (settings, ttp) = settings(volume, options)?;
     // One that learned before goes first, and keeps what it knows.
     let _ = volume.end_observation();
     let (mut learner, state) = remembered(options.state.as_deref());

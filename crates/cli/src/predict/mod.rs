@@ -220,14 +220,21 @@ impl Predictions {
     }
 }
 
-fn settings<H: Host>(volume: &Volume<H>, options: &Options) -> Settings {
+/// Settings for a volume and its device.
+///
+/// # Errors
+/// If the device's profile cannot be read.
+fn settings<H: Host>(volume: &Volume<H>, options: &Options) -> anyhow::Result<(Settings, TimeToProcess)> {
     let (limits, default) = (volume.limits(), Settings::default());
-    Settings {
+    let (ttp, parallelism) = device(options.profile.as_deref())?;
+    let settings = Settings {
         margin: options.margin.unwrap_or(default.margin),
         bytes_max: limits.batch_bytes_max,
         requests_max: limits.batch_requests_max,
+        parallelism,
         ..default
-    }
+    };
+    Ok((settings, ttp))
 }
 
 fn from_files<H: Host>(
@@ -235,8 +242,7 @@ fn from_files<H: Host>(
     paths: &[PathBuf],
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let (ttp, parallelism) = device(options.profile.as_deref())?;
-    let settings = Settings { parallelism, ..settings(volume, options) };
+    let (settings, ttp) = settings(volume, options)?;
     let forecast = Arc::new(combine(paths, settings)?);
     let totals = forecast.totals();
     tracing::info!(?totals, "predicting from traces");

@@ -246,12 +246,9 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(())
     });
-    match result.map(drop).and_then(|()| out.flush().map_err(stopped)) {
-        Err(error) if error.is::<Enough>() => {}
-        result => result?,
-    }
-    // What is left of a limited number.
-    out.flush().map_err(stopped).or_else(|error| if error.is::<Enough>() { Ok(()) } else { Err(error) })?;
+    let enough = |error: anyhow::Error| if error.is::<Enough>() { Ok(()) } else { Err(error) };
+    result.map(drop).or_else(enough)?;
+    out.flush().map_err(stopped).or_else(enough)?;
     Ok(ExitCode::SUCCESS)
 }
 
