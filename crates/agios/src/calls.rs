@@ -30,6 +30,8 @@ type ProcessMany = unsafe extern "C" fn(*mut i64, i32) -> *mut c_void;
 struct Scheduler {
     runtime: Runtime<Host>,
     queue_id_max: i32,
+    /// Queues are data servers, not applications: a file's parts on them are files of their own.
+    queues_are_targets: bool,
 }
 
 struct Host {
@@ -131,17 +133,19 @@ pub unsafe extern "C" fn agios_init(
         let mut config = unsafe { configuration(config_file) };
         let policy = config.policy(max_queue_id as u32 + 1);
         config.warnings.iter().for_each(|warning| complain(warning));
+        let policy = policy.map_err(|what| format!("agios_init: {what}"))?;
+        let queues_are_targets = policy.info().shared_engine;
         let engine = EngineConfig { capacity: CAPACITY, files_max: FILES_MAX, ..EngineConfig::default() };
         let settings = RuntimeConfig {
             engine,
             // Programs may hold a lock that their callback takes, too.
             driving: Driving::Thread,
             name: "agios".to_owned(),
-            ..RuntimeConfig::new(policy.map_err(|what| format!("agios_init: {what}"))?)
+            ..RuntimeConfig::new(policy)
         };
         let host = Host { one, many: process_requests, outstanding: Outstanding::new() };
         let runtime = Runtime::start(Arc::new(host), settings).map_err(|error| format!("agios_init: {error}"))?;
-        *current = Some(Arc::new(Scheduler { runtime, queue_id_max: max_queue_id }));
+        *current = Some(Arc::new(Scheduler { runtime, queue_id_max: max_queue_id, queues_are_targets }));
         Ok(())
     };
     report(init)
@@ -231,7 +235,7 @@ pub unsafe extern "C" fn agios_add_request(
             cookie: identifier as u64,
             file: key.file,
             app: AppId(queue_id as u32),
-            target: TargetId(queue_id as u32),
+            target: TargetId(if scheduler.queues_are_targets { queue_id as u32 } else { 0 }),
             op: key.op,
             offset: key.offset,
             len: key.len,

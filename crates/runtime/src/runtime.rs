@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluice_core::{
-    Batch, CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, Request, RequestId, Stats,
-    Time,
+    Batch, CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, PreparedPolicy, Request,
+    RequestId, Stats, Time,
 };
 use sluice_trace::Meta;
 
@@ -342,21 +342,19 @@ impl<X: Executor> Runtime<X> {
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
         for (number, (shard, completer)) in self.shards.iter().enumerate() {
             let predictor = make(number);
-            shard.with_owner(completer, |owner| owner.engine.set_predictor(predictor));
+            drop(shard.with_owner(completer, |owner| owner.engine.set_predictor(predictor)));
         }
     }
 
     /// Changes the algorithm of all shards, with requests queued and in flight. Not from inside [`Executor::start`].
-    ///
-    /// # Errors
-    /// If the configuration cannot be used; nothing changes then.
-    pub fn set_policy(&self, policy: &PolicyConfig) -> Result<(), ConfigError> {
+    pub fn set_policy(&self, policy: &PolicyConfig) {
         let mut current = self.policy.lock();
+        let limits = self.limits();
         for (shard, completer) in &self.shards {
-            shard.with_owner(completer, |owner| owner.engine.set_policy(self.clock.now(), policy))?;
+            let prepared = PreparedPolicy::new(policy, &limits);
+            drop(shard.with_owner(completer, |owner| owner.engine.set_policy(self.clock.now(), prepared)));
         }
         *current = policy.clone();
-        Ok(())
     }
 
     /// Takes over the *live* settings of `limits` ([`Engine::set_limits`]) on all shards. Not from inside

@@ -154,7 +154,7 @@ fn the_algorithm_changes_under_load() {
             let mut changes = 0;
             while !done.load(Ordering::Relaxed) {
                 for info in table() {
-                    volume.set_policy(&PolicyConfig::parse(info.name).unwrap()).unwrap();
+                    volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
                     let limits = EngineConfig { in_flight_max: changes % 4, ..volume.limits() };
                     volume.set_limits(&limits).unwrap();
                     changes += 1;

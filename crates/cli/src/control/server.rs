@@ -178,8 +178,9 @@ fn answer(served: &Served, command: Command) -> Reply {
         Command::Status => Reply::status(status(served)),
         Command::SetPolicy { name, params } => {
             let policy = config::policy_for(&name, &params, served.targets);
-            match policy.and_then(|policy| Ok((served.handle.volume().set_policy(&policy)?, policy).1)) {
+            match policy {
                 Ok(policy) => {
+                    served.handle.volume().set_policy(&policy);
                     tracing::info!(?policy, "the algorithm was changed");
                     Reply::done()
                 }

@@ -83,12 +83,11 @@ impl Bed {
         Ok(Bed { front, plain, storage, _dir: dir })
     }
 
-    pub(super) fn set_policy(&self, policy: &PolicyConfig) -> anyhow::Result<()> {
+    pub(super) fn set_policy(&self, policy: &PolicyConfig) {
         match &self.front {
-            Front::Mounted(mount, _) => mount.volume().set_policy(policy)?,
-            Front::Direct(volume) => volume.set_policy(policy)?,
+            Front::Mounted(mount, _) => mount.volume().set_policy(policy),
+            Front::Direct(volume) => volume.set_policy(policy),
         }
-        Ok(())
     }
 
     fn snapshot(&self) -> VolumeSnapshot {

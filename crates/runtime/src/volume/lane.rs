@@ -294,7 +294,7 @@ mod tests {
         let name = OsStr::new("f");
         let (_, file) = storage.create(&storage.root(), name, 0o600, libc::O_RDWR, (0, 0)).unwrap();
         let volume = Volume::start(Arc::new(storage), Arc::new(Nobody), VolumeConfig::default()).unwrap();
-        let change = |info: &PolicyInfo| volume.set_policy(&PolicyConfig::parse(info.name).unwrap()).unwrap();
+        let change = |info: &PolicyInfo| volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
         let all = sluice_core::policy::table();
         let passes = VolumeConfig::default().policy.info();
         // Once each way, whatever the threads meet.
@@ -327,7 +327,7 @@ mod tests {
                 // Every other time the first one that lets requests pass.
                 let info =
                     if turn % 2 == 0 { all[turn / 2 % all.len()] } else { VolumeConfig::default().policy.info() };
-                volume.set_policy(&sluice_core::PolicyConfig::parse(info.name).unwrap()).unwrap();
+                volume.set_policy(&sluice_core::PolicyConfig::parse(info.name).unwrap());
                 volume.wait_idle(&file);
                 turn += 1;
             }

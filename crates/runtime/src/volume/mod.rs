@@ -332,11 +332,8 @@ impl<H: Host> Volume<H> {
     }
 
     /// Changes the algorithm, with requests queued and in flight.
-    ///
-    /// # Errors
-    /// If the configuration cannot be used; nothing changes then.
-    pub fn set_policy(&self, policy: &PolicyConfig) -> Result<(), ConfigError> {
-        self.settled(|| self.runtime.set_policy(policy))
+    pub fn set_policy(&self, policy: &PolicyConfig) {
+        self.settled(|| self.runtime.set_policy(policy));
     }
 
     /// Takes over the *live* settings of `limits`: `max_wait_ns`, the bounds of a batch, and `in_flight_max` (0: as many
