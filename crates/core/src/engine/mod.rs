@@ -280,6 +280,26 @@ impl Engine {
         self.cancel(now, id).ok().map(|request| (id, request))
     }
 
+    /// Cancels the next request, by slot from `from` on, that was not dispatched and is one of those `wanted`; `None` if
+    /// there is none. `from` is where to go on: 0 at first. O(`capacity`) for all calls of one search together.
+    pub fn cancel_next(
+        &mut self,
+        now: Time,
+        from: &mut Slot,
+        wanted: impl Fn(RequestId) -> bool,
+    ) -> Option<(RequestId, Request)> {
+        while *from < self.queues.capacity() && self.queued() > 0 {
+            let slot = *from;
+            let waits = matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
+            if waits && wanted(self.queues.id(slot)) {
+                let id = self.queues.id(slot);
+                return self.cancel(now, id).ok().map(|request| (id, request));
+            }
+            *from += 1;
+        }
+        None
+    }
+
     /// Changes the algorithm or its parameters, with requests queued and in flight, and hands back the one that was in
     /// force. O(n log n), n being the requests queued. What the old one remembered is forgotten, also if it is the same
     /// algorithm.
