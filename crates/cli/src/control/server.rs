@@ -257,7 +257,7 @@ fn status(served: &Served) -> Status {
         in_flight_max: served.in_flight_max,
         workers: snapshot.workers.clone(),
         queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),
-        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.passing,
+        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.bypassing,
         known_objects: handle.known_objects(),
         recent: Flow::of(&recent, window_s),
         total: Flow::of(&total, served.started.elapsed().as_secs_f64()),
