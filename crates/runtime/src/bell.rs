@@ -7,12 +7,15 @@ use std::sync::{Arc, OnceLock};
 use crate::clock::Clock;
 use crate::effects::Deferred;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::{JoinHandle, Mutex, Thread, park, sabotaged, spawn, thread};
+use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, sabotaged, spawn, thread};
 
 /// No deadline: parked until somebody calls.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// Awake, or about to be: no call is necessary.
 const AWAKE: u64 = 0;
+/// Looks for work before the thread sleeps, if there was some at the last look: to fall asleep and be woken costs both sides
+/// some microseconds, and a stream of submissions comes faster than that.
+const LOOKS: u32 = 96;
 
 /// What a serving thread serves.
 pub(crate) trait Served: Send + Sync + 'static {
@@ -73,13 +76,16 @@ impl Bell {
         self.ring_at(0);
     }
 
-    /// Carries out what was left to the thread, on this one.
-    pub(crate) fn carry_out_deferred(&self) {
-        while self.has_deferred.swap(false, Ordering::SeqCst) {
+    /// Carries out what was left to the thread, on this one. False if that was nothing.
+    pub(crate) fn carry_out_deferred(&self) -> bool {
+        let mut found = false;
+        while self.has_deferred.load(Ordering::SeqCst) && self.has_deferred.swap(false, Ordering::SeqCst) {
+            found = true;
             while let Some(deferred) = { self.deferred.lock().pop_front() } {
                 deferred.carry_out();
             }
         }
+        found
     }
 
     pub(crate) fn wakes(&self) -> u64 {
@@ -151,13 +157,26 @@ fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
     while !bell.stop.load(Ordering::SeqCst) {
         bell.wakes.fetch_add(1, Ordering::Relaxed);
         bell.wakes_at.store(AWAKE, Ordering::SeqCst);
-        let now = clock.now().0;
-        for one in served {
-            if one.is_ready() || one.deadline() <= now {
-                one.drive();
+        let mut looks = 0;
+        while looks < LOOKS && !bell.stop.load(Ordering::SeqCst) {
+            let now = clock.now().0;
+            let mut found = bell.carry_out_deferred();
+            for one in served {
+                // A deadline alone is nothing that more would follow from.
+                found |= one.is_ready();
+                if one.is_ready() || one.deadline() <= now {
+                    one.drive();
+                }
             }
+            looks = if found {
+                1
+            } else if looks == 0 {
+                LOOKS
+            } else {
+                looks + 1
+            };
+            back_off(looks % LOOKS);
         }
-        bell.carry_out_deferred();
         let next = served.iter().map(|one| one.deadline()).min().unwrap_or(NEVER);
         bell.wakes_at.store(next.max(AWAKE + 1), Ordering::SeqCst);
         fence(Ordering::SeqCst); // see `Bell`

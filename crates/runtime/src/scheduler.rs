@@ -525,6 +525,13 @@ impl Client {
         own.shard.cancel(own, id)
     }
 
+    /// Takes the oldest request back that was not dispatched yet and is one of those `wanted`, for hosts that know requests
+    /// by what they are. Slow: looks at all that the engine has.
+    pub fn cancel_where(&self, shard: usize, wanted: impl Fn(&Request) -> bool + Send + 'static) -> Option<Request> {
+        let own = &self.completers[shard];
+        own.shard.cancel_where(own, wanted)
+    }
+
     /// Leaves the scheduler: no request is accepted any more, those accepted are dispatched or failed. When this returns the
     /// executor has been told of everything, as after [`Scheduler::shutdown`]; others go on.
     pub fn detach(&self, how: Shutdown) -> ShutdownReport {

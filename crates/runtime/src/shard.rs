@@ -272,6 +272,23 @@ impl Shard {
         cancelled
     }
 
+    /// Cancels the oldest request of the caller's that is one of those `wanted`.
+    pub(crate) fn cancel_where(
+        &self,
+        own: &Completer,
+        wanted: impl Fn(&Request) -> bool + Send + 'static,
+    ) -> Option<Request> {
+        let targets = own.port.targets.clone();
+        let cancelled = self.ask(own, move |core| {
+            let id = core.engine.find(|request| targets.contains(&request.target.0) && wanted(request))?;
+            core.cancel(id).ok()
+        });
+        if cancelled.is_some() {
+            self.give_up(&own.port);
+        }
+        cancelled
+    }
+
     /// Waits until a place may be free. False inside a call of a host, which must not wait for others to be told.
     pub(crate) fn wait_for_room(&self, port: &Port) -> bool {
         if in_callback() {

@@ -2,6 +2,7 @@
 
 mod config;
 mod error;
+mod find;
 mod prediction;
 
 use crate::batch::{Batch, Part};
@@ -290,7 +291,8 @@ impl Engine {
     ) -> Option<(RequestId, Request)> {
         while *from < self.queues.capacity() && self.queued() > 0 {
             let slot = *from;
-            let waits = matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
+            let waits =
+                matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
             if waits && wanted(self.queues.id(slot)) {
                 let id = self.queues.id(slot);
                 return self.cancel(now, id).ok().map(|request| (id, request));
