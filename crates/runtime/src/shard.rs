@@ -450,7 +450,8 @@ impl Shard {
             }
         };
         self.release(std::mem::take(&mut effects.freed));
-        if std::mem::take(&mut effects.answered) || turn == Turn::Interrupted {
+        let answered = std::mem::take(&mut effects.answered);
+        if answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed() {
             self.gate.changed();
         }
         match turn {
@@ -567,10 +568,11 @@ impl Shard {
             Some(port) if !alone => port.has_been_told(),
             _ => {
                 self.outstanding.load(Ordering::SeqCst) <= self.in_flight.load(Ordering::Acquire)
-                    && (nested || self.token.carriers() == 0)
+                    && (nested || self.token.is_quiet())
             }
         };
-        if !sabotaged!(ShutdownLeavesEarly) {
+        let broken = if port.is_some() { sabotaged!(DetachLeavesEarly) } else { sabotaged!(ShutdownLeavesEarly) };
+        if !broken {
             self.gate.wait(None, || {
                 if self.token.has_work() {
                     self.drive(own, None);
@@ -578,11 +580,8 @@ impl Shard {
                 told()
             });
         }
-        let in_flight = match port.and_then(Port::counts) {
-            Some((outstanding, _)) => outstanding,
-            None => self.outstanding.load(Ordering::SeqCst),
-        };
-        (self.ask(own, |core| core.failed) - before, in_flight)
+        let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
+        (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
     }
 
     /// Forgets all clients, at the end.
@@ -756,11 +755,12 @@ impl Core {
             return false;
         }
         // All parts are of one target, and so of one client.
-        let client = self.client(batch.parts()[0].id);
-        if let Some(port) = self.port(client) {
-            port.dispatched(batch.requests() as u32);
-        }
+        let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
         self.push(client, Effect::Start(batch));
+        // Counted as untold before: see `Port::has_been_told`.
+        if let Some(port) = self.port(client) {
+            port.dispatched(requests);
+        }
         true
     }
 }
