@@ -23,6 +23,7 @@ fn policies() -> Vec<PolicyConfig> {
         ("mlf", "wait_time", "0"),
         ("twins", "work_conserving", "true"),
         ("twins", "servers", "1"),
+        ("twins", "alone_after", "0"),
         ("wfq", "aggregate", "true"),
         ("wfq", "weight.1", "7"),
         ("hbrr", "ranges", "1"),
@@ -244,4 +245,42 @@ fn submissions_are_requests() {
     let step = Step::Submit { file: 2, write: true, block: 3, blocks: 2, app: 1, target: 4 };
     let request = request(&step, 9);
     assert_eq!((request.offset, request.len, request.op, request.cookie), (3_000, 2_000, Op::Write, 9));
+}
+
+/// With nobody to take turns with, windows cost nothing; with somebody, each server has its window.
+#[test]
+fn time_windows_are_waited_for_only_where_servers_take_turns() {
+    let policy = PolicyConfig::parse("twins").expect("a name from the table");
+    let to = |target: u32| Request { target: TargetId(target), ..at(0, 10) };
+    let mut batch = Batch::new();
+    let mut go = |engine: &mut Engine, now: Time| {
+        engine.poll_dispatch(now, &mut batch).then(|| {
+            engine.complete(now, batch.parts()[0].id, Outcome::ok(10)).unwrap();
+            batch.target().0
+        })
+    };
+    let ms = |n: u64| Time(n * 1_000_000);
+    // Windows of 1 ms each: server 0 at 4, 8, 12... ms, server 1 at 5, 9...
+    let mut engine = engine(&policy, EngineConfig::default());
+    for n in 4..8 {
+        engine.submit(ms(n), to(0)).unwrap();
+        assert_eq!(go(&mut engine, ms(n)), Some(0), "nobody else at {n} ms");
+    }
+    engine.submit(ms(8), to(1)).unwrap();
+    assert_eq!((go(&mut engine, ms(8)), engine.poll_timeout()), (None, Some(ms(9))));
+    assert_eq!(go(&mut engine, ms(9)), Some(1));
+    // Server 1 had a request at 8 ms, so server 0 waits for its window until 108 ms, and no longer.
+    engine.submit(ms(9), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(9)), engine.poll_timeout()), (None, Some(ms(12))));
+    assert_eq!(go(&mut engine, ms(12)), Some(0));
+    engine.submit(ms(105), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(107)), engine.poll_timeout()), (None, Some(ms(108))));
+    engine.submit(ms(109), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(109)), go(&mut engine, ms(109))), (Some(0), Some(0)));
+    // The paper's way waits all the same.
+    let paper = policy.with("alone_after", "0").expect("a known parameter");
+    let prepared = PreparedPolicy::new(&paper, engine.config());
+    engine.set_policy(ms(200), prepared);
+    engine.submit(ms(201), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(201)), engine.poll_timeout()), (None, Some(ms(204))));
 }

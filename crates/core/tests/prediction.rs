@@ -302,3 +302,81 @@ fn what_does_not_touch_a_batch_whose_time_is_over_is_queued_again() {
         assert_eq!((driver.batch.offset(), driver.batch.requests()), (100, 3), "{}: with the gap", info.name);
     }
 }
+
+/// Two applications under fair queueing; `file` is also the number of the application.
+fn fair(missing: u64) -> Driver {
+    let mut driver = Driver::new("wfq", vec![None]);
+    let policy = PolicyConfig::parse("wfq").unwrap().with("aggregate", "true").unwrap();
+    let prepared = PreparedPolicy::new(&policy, driver.engine.config());
+    driver.engine.set_policy(driver.now, prepared);
+    driver.engine.set_predictor(Some(Box::new(Once { missing: Some(missing) })));
+    driver
+}
+
+impl Driver {
+    fn submit_for(&mut self, app: u32, block: u64) {
+        let (file, target, op) = (FileId(app.into()), TargetId(0), Op::Read);
+        self.submit(Request { cookie: 0, file, app: AppId(app), target, op, offset: block * 100, len: 100 });
+    }
+
+    /// The applications of all that is dispatched now, in order; each batch is complete at once.
+    fn served(&mut self) -> Vec<u32> {
+        let mut apps = Vec::new();
+        while self.dispatch() {
+            apps.extend(self.batch.parts().iter().map(|part| part.request.app.0));
+            while self.pick(0, true).is_some() {
+                self.complete(0);
+            }
+        }
+        apps
+    }
+}
+
+#[test]
+fn what_joins_a_held_batch_is_charged_to_its_application() {
+    let mut driver = fair(300);
+    driver.submit_for(1, 0);
+    assert!(!driver.dispatch(), "it waits");
+    (1..4).for_each(|block| driver.submit_for(1, block));
+    assert!(driver.dispatch(), "all is there");
+    assert_eq!(driver.batch.requests(), 4);
+    // Application 1 has had 400 bytes. Now both want as much, nothing contiguous.
+    (0..4).for_each(|n| driver.submit_for(1, 10 + 2 * n));
+    (0..4).for_each(|n| driver.submit_for(2, 10 + 2 * n));
+    assert_eq!(driver.served(), [2, 2, 2, 2, 1, 1, 1, 1]);
+}
+
+/// Both ways into a held batch: from the queue when it began, and on arrival.
+#[test]
+fn what_a_held_batch_leaves_behind_is_charged_once() {
+    for on_arrival in [false, true] {
+        let mut driver = fair(300);
+        driver.submit_for(1, 0);
+        if !on_arrival {
+            driver.submit_for(1, 2);
+        }
+        assert!(!driver.dispatch(), "it waits");
+        if on_arrival {
+            driver.submit_for(1, 2);
+        }
+        (0..4).for_each(|n| driver.submit_for(2, 10 + 2 * n));
+        driver.now = driver.now.after(20_000);
+        // Block 0 alone was served: application 2 is 100 bytes behind, no more.
+        assert_eq!(driver.served(), [1, 2, 2, 1, 2, 2], "on arrival: {on_arrival}");
+    }
+}
+
+#[test]
+fn what_is_cancelled_out_of_a_held_batch_is_not_charged() {
+    let mut driver = fair(300);
+    driver.submit_for(1, 0);
+    assert!(!driver.dispatch(), "it waits");
+    driver.submit_for(1, 1);
+    driver.submit_for(1, 2);
+    (0..3).for_each(|_| driver.run(&Step::Cancel(0)));
+    driver.submit_for(2, 10);
+    driver.submit_for(2, 20);
+    driver.submit_for(1, 10);
+    driver.submit_for(1, 20);
+    assert_eq!(driver.served(), [2, 1, 2, 1]);
+}

@@ -138,6 +138,7 @@ proptest! {
         node in 0..7_u64,
         window_us in 100..3_000_u64,
         work_conserving: bool,
+        alone_after_us in prop_oneof![Just(0), 1..10_000_u64],
     ) {
         let policy = policy("twins", &[
             ("servers", servers.to_string()),
@@ -145,8 +146,17 @@ proptest! {
             ("window", format!("{window_us}us")),
             ("epoch", "70us".to_owned()),
             ("work_conserving", work_conserving.to_string()),
+            ("alone_after", format!("{alone_after_us}us")),
         ]);
-        let model = models::TimeWindows { servers, node, window_ns: window_us * 1_000, epoch: 70_000, work_conserving };
+        let model = models::TimeWindows {
+            servers,
+            node,
+            window_ns: window_us * 1_000,
+            epoch: 70_000,
+            work_conserving,
+            alone_after_ns: alone_after_us * 1_000,
+            arrivals: Vec::new(),
+        };
         compare(config, &policy, false, model, &steps);
     }
 

@@ -178,6 +178,7 @@ impl Engine {
         if self.is_strict() {
             self.queues.enter_busy(slot);
         }
+        self.policy.algorithm_mut().joined(now, slot, &self.queues);
         true
     }
 
@@ -217,7 +218,10 @@ impl Engine {
             let other = self.run[at];
             if other != slot {
                 self.queue_again(now, other);
-            } else if self.is_strict() {
+                continue;
+            }
+            self.policy.algorithm_mut().returned(now, other, &self.queues);
+            if self.is_strict() {
                 self.queues.leave_busy(other);
             }
         }
@@ -228,6 +232,7 @@ impl Engine {
         if self.is_strict() {
             self.queues.leave_busy(slot);
         }
+        self.policy.algorithm_mut().returned(now, slot, &self.queues);
         self.queues.entries[slot as usize].state = State::Queued;
         self.enter_orders(now, slot);
         self.move_by_age(slot);

@@ -66,7 +66,7 @@ pub enum Removal {
     Overdue,
     /// Cancelled; always a single request.
     Cancelled,
-    /// Arrived next to a batch that was picked but held back, and goes with it.
+    /// Goes with a batch that was picked before and is held back; always a single request.
     Joined,
 }
 
@@ -92,6 +92,17 @@ pub trait Policy: Send + std::fmt::Debug {
     /// These requests, of one file queue and in offset order, have left the engine's orders. Their attributes can still be
     /// read.
     fn removed(&mut self, now: Time, run: &[Slot], why: Removal, queues: &Queues);
+
+    /// A request that was never queued goes with a batch that was picked before and is still held for it.
+    fn joined(&mut self, now: Time, slot: Slot, queues: &Queues) {
+        let _ = (now, slot, queues);
+    }
+
+    /// A request that was picked, or joined what was picked, is not dispatched after all: its batch goes without it. It is
+    /// queued again ([`Policy::enqueue`] follows) or was cancelled.
+    fn returned(&mut self, now: Time, slot: Slot, queues: &Queues) {
+        let _ = (now, slot, queues);
+    }
 
     /// The queue's file record is about to be used for another file: forget what was remembered about it. The queue is
     /// empty.

@@ -194,9 +194,17 @@ pub struct TimeWindows {
     pub window_ns: u64,
     pub epoch: u64,
     pub work_conserving: bool,
+    pub alone_after_ns: u64,
+    /// Server and time of every request that was queued.
+    pub arrivals: Vec<(u64, Time)>,
 }
 
 impl Model for TimeWindows {
+    fn enqueue(&mut self, item: &Item, _: &[Item]) {
+        let (since, _) = item.eligible.expect("it is queued");
+        self.arrivals.push((u64::from(item.request.target.0) % self.servers, since));
+    }
+
     fn pick(&mut self, now: Time, queued: &[Item], _: usize, _: &EngineConfig) -> Choice {
         let slot = now.0.saturating_sub(self.epoch) / self.window_ns;
         let serves = |slot: u64, item: &&Item| {
@@ -209,7 +217,17 @@ impl Model for TimeWindows {
             return Choice::Run(vec![queued[0]]);
         }
         let next = (slot..).find(|slot| queued.iter().any(|item| serves(*slot, &item)));
-        Choice::Wait(Time(self.epoch + next.expect("every server has its turn") * self.window_ns))
+        let opens = Time(self.epoch + next.expect("every server has its turn") * self.window_ns);
+        let server = |item: &Item| u64::from(item.request.target.0) % self.servers;
+        let only = server(&queued[0]);
+        if self.alone_after_ns == 0 || queued.iter().any(|item| server(item) != only) {
+            return Choice::Wait(opens);
+        }
+        let last = self.arrivals.iter().filter(|(other, _)| *other != only).map(|(_, at)| *at).max();
+        match last.map(|at| at.after(self.alone_after_ns)) {
+            Some(alone_from) if now < alone_from => Choice::Wait(opens.min(alone_from)),
+            _ => Choice::Run(vec![queued[0]]),
+        }
     }
 }
 
