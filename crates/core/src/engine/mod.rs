@@ -129,7 +129,7 @@ impl Engine {
         let id = self.queues.id(slot);
         self.event(now, id, request.cookie, Stage::Queued);
         let waiting = self.queued();
-        self.stats.submitted(&request, waiting, Some(self.queues.files.trail_mut(file)));
+        self.stats.submitted(&request, waiting, Some(self.queues.files.trails_mut(file)));
         self.submissions += 1;
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
@@ -205,16 +205,14 @@ impl Engine {
     pub fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> Result<(), CompleteError> {
         let slot = self.queues.resolve(id).ok_or(CompleteError::Stale)?;
         let entry = self.queues.entries[slot as usize];
-        if entry.state != State::InFlight {
-            return Err(CompleteError::NotDispatched);
-        }
+        let State::InFlight { since, batch } = entry.state else { return Err(CompleteError::NotDispatched) };
         self.stats.roll(now);
         let done = Completion {
             op: entry.queue.op(),
             app: entry.app,
             bytes: outcome.bytes.min(self.queues.len(slot)),
             error: outcome.error != 0,
-            service_ns: now.since(entry.since),
+            service_ns: now.since(since),
             latency_ns: now.since(entry.arrived),
         };
         self.stats.completed(now, &done);
@@ -223,10 +221,10 @@ impl Engine {
             self.queues.leave_busy(slot);
         }
         self.queues.in_flight -= 1;
-        let parts = &mut self.batch_parts[entry.link as usize];
+        let parts = &mut self.batch_parts[batch as usize];
         *parts -= 1;
         if *parts == 0 {
-            *parts = std::mem::replace(&mut self.batch_free, entry.link);
+            *parts = std::mem::replace(&mut self.batch_free, batch);
             self.queues.batches_in_flight -= 1;
             if self.queues.batches_in_flight == 0 {
                 self.device_busy(now, false);
@@ -248,10 +246,10 @@ impl Engine {
         let slot = self.queues.resolve(id).ok_or(CancelError::Stale)?;
         self.stats.roll(now);
         match self.queues.entries[slot as usize].state {
-            State::InFlight | State::Free => return Err(CancelError::InFlight),
-            State::Blocked => self.queues.unblock(slot),
-            State::Held => self.cancel_held(now, slot),
-            State::Queued => {
+            State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
+            State::Blocked(_) => self.queues.unblock(slot),
+            State::Delayed { .. } => self.cancel_delayed(now, slot),
+            State::Queued { .. } => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
                     self.queues.leave_busy(slot);
@@ -413,7 +411,10 @@ impl Engine {
     fn deadline(&self, oldest: Slot) -> Time {
         match self.config.max_wait_ns {
             0 => Time(u64::MAX),
-            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
+            max_wait => {
+                let since = self.queues.entries[oldest as usize].eligible_since();
+                since.map_or(Time(u64::MAX), |since| since.after(max_wait))
+            }
         }
     }
 
@@ -429,9 +430,7 @@ impl Engine {
 
     /// The request may be dispatched from now on.
     fn make_eligible(&mut self, now: Time, slot: Slot) {
-        let entry = &mut self.queues.entries[slot as usize];
-        entry.state = State::Queued;
-        entry.since = now;
+        self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
         if self.prediction.is_none() || !self.join_held(now, slot) {
             self.enter_orders(now, slot);
         }
@@ -450,7 +449,9 @@ impl Engine {
         record.queued_bytes += len;
         self.queues.arrival.push_back(&mut self.queues.arrival_links, slot);
         self.arrivals += 1;
-        self.queues.set_place(slot, self.arrivals);
+        if let State::Queued { place, .. } = &mut self.queues.entries[slot as usize].state {
+            *place = self.arrivals;
+        }
         self.queues.queued += 1;
         self.policy.algorithm_mut().enqueue(now, slot, &self.queues);
     }
@@ -509,9 +510,7 @@ impl Engine {
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);
             let entry = &mut self.queues.entries[slot as usize];
-            entry.state = State::InFlight;
-            entry.since = now;
-            entry.link = number;
+            entry.state = State::InFlight { since: now, batch: number };
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
@@ -530,7 +529,7 @@ impl Engine {
             last = next;
         }
         assert!(
-            self.run.len() as u32 == parts && self.queues.entries[first as usize].state == State::Queued,
+            self.run.len() as u32 == parts && matches!(self.queues.entries[first as usize].state, State::Queued { .. }),
             "policy {} picked what is not queued",
             self.policy.config().name()
         );
@@ -539,7 +538,7 @@ impl Engine {
     fn release_waiters(&mut self, now: Time, slot: Slot) {
         let mut at = self.queues.take_waiters(slot);
         while at != NIL {
-            let next = self.queues.entries[at as usize].link;
+            let next = self.queues.next_waiter(at);
             if self.queues.recheck(at) {
                 self.make_eligible(now, at);
             }
@@ -550,9 +549,9 @@ impl Engine {
     /// Some request that is blocked or held.
     fn next_waiting(&mut self) -> Option<Slot> {
         let capacity = self.queues.capacity();
-        let found = (0..capacity)
-            .map(|ahead| (self.scan + ahead) % capacity)
-            .find(|&slot| matches!(self.queues.entries[slot as usize].state, State::Blocked | State::Held))?;
+        let found = (0..capacity).map(|ahead| (self.scan + ahead) % capacity).find(|&slot| {
+            matches!(self.queues.entries[slot as usize].state, State::Blocked(_) | State::Delayed { .. })
+        })?;
         self.scan = found;
         Some(found)
     }

@@ -189,7 +189,9 @@ impl Engine {
         let Some(prediction) = &mut self.prediction else { return false };
         let joined = prediction.holds.join(now, queue, slot, range, requests_max);
         if joined {
-            self.queues.entries[slot as usize].state = State::Held;
+            let entry = &mut self.queues.entries[slot as usize];
+            let since = entry.eligible_since().unwrap_or(now);
+            entry.state = State::Delayed { since };
         }
         joined
     }
@@ -209,7 +211,7 @@ impl Engine {
     }
 
     /// Takes a request out of its held batch. The others are queued again, by their age.
-    pub(super) fn cancel_held(&mut self, now: Time, slot: Slot) {
+    pub(super) fn cancel_delayed(&mut self, now: Time, slot: Slot) {
         let queue = self.queues.queue(slot);
         let Some(prediction) = &mut self.prediction else { return };
         prediction.holds.take_queue(queue, &mut self.run);
@@ -233,7 +235,9 @@ impl Engine {
             self.queues.leave_busy(slot);
         }
         self.policy.algorithm_mut().returned(now, slot, &self.queues);
-        self.queues.entries[slot as usize].state = State::Queued;
+        let entry = &mut self.queues.entries[slot as usize];
+        let since = entry.eligible_since().unwrap_or(now);
+        entry.state = State::Queued { since, place: 0 };
         self.enter_orders(now, slot);
         self.move_by_age(slot);
     }
@@ -242,7 +246,7 @@ impl Engine {
     /// somebody is overdue. O(requests that became eligible since this one did).
     fn move_by_age(&mut self, slot: Slot) {
         let Queues { arrival, arrival_links, entries, .. } = &mut self.queues;
-        let since = |slot: Slot| entries[slot as usize].since;
+        let since = |slot: Slot| entries[slot as usize].eligible_since();
         arrival.remove(arrival_links, slot);
         arrival.insert_from_back(arrival_links, slot, |other| since(other) <= since(slot));
     }

@@ -316,9 +316,10 @@ impl Stats {
         }
     }
 
-    /// `trail`: what is remembered of the request's file.
-    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trail: Option<&mut Trail>) {
-        self.features.submitted(request, trail);
+    /// `trails`: of the request's file, by operation, if files are remembered.
+    #[inline]
+    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
+        self.features.submitted(request, trails);
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
