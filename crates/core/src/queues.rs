@@ -15,16 +15,16 @@ pub(crate) struct BatchLimits {
     pub(crate) requests: u32,
 }
 
-/// Contiguous requests of one file queue, found by [`Queues::run_from`].
+/// Contiguous requests of one file queue, found by [`Queues::extent_from`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct Extent {
     /// The part with the lowest offset.
     pub first: Slot,
     /// Number of parts.
     pub parts: u32,
     /// Bytes of all parts.
     pub bytes: u64,
-    /// The run could not grow because it reached a bound.
+    /// The extent could not grow because it reached a bound.
     pub full: bool,
 }
 
@@ -253,54 +253,60 @@ impl Queues {
         self.nodes.prev(slot)
     }
 
-    /// The longest run of contiguous requests of one queue that starts with `first` and keeps within the engine's
+    /// The longest extent of contiguous requests of one queue that starts with `first` and keeps within the engine's
     /// `batch_bytes_max` and `batch_requests_max`. The first part is always in. O(parts).
     ///
     /// Contiguous means: the next request in offset order begins exactly where the one before it ends.
     #[must_use]
-    pub fn run_from(&self, first: Slot) -> Run {
-        self.run_while(first, self.limits.bytes, self.limits.requests, |_| true)
+    pub fn extent_from(&self, first: Slot) -> Extent {
+        self.extent_while(first, self.limits.bytes, self.limits.requests, |_| true)
     }
 
-    /// As [`Queues::run_from`], with tighter bounds and only with parts that `accept` takes (the first is not asked).
+    /// As [`Queues::extent_from`], with tighter bounds and only with parts that `accept` takes (the first is not asked).
     #[must_use]
-    pub fn run_while(&self, first: Slot, bytes_max: u64, requests_max: u32, accept: impl Fn(Slot) -> bool) -> Run {
+    pub fn extent_while(
+        &self,
+        first: Slot,
+        bytes_max: u64,
+        requests_max: u32,
+        accept: impl Fn(Slot) -> bool,
+    ) -> Extent {
         let bytes_max = bytes_max.min(self.limits.bytes);
         let requests_max = requests_max.min(self.limits.requests);
-        let mut run = Run { first, parts: 1, bytes: u64::from(self.len(first)), full: false };
+        let mut extent = Extent { first, parts: 1, bytes: u64::from(self.len(first)), full: false };
         let mut last = first;
         while let Some(next) = self.next(last) {
             if self.offset(next) != self.end(last) || !accept(next) {
                 break;
             }
-            let bytes = run.bytes + u64::from(self.len(next));
-            if run.parts >= requests_max || bytes > bytes_max {
-                run.full = true;
+            let bytes = extent.bytes + u64::from(self.len(next));
+            if extent.parts >= requests_max || bytes > bytes_max {
+                extent.full = true;
                 break;
             }
-            run.bytes = bytes;
-            run.parts += 1;
+            extent.bytes = bytes;
+            extent.parts += 1;
             last = next;
         }
-        run
+        extent
     }
 
-    /// The run around `slot`: as [`Queues::run_from`], then grown towards lower offsets while the bounds allow.
+    /// The extent around `slot`: as [`Queues::extent_from`], then grown towards lower offsets while the bounds allow.
     #[must_use]
-    pub fn run_around(&self, slot: Slot) -> Run {
-        let mut run = self.run_from(slot);
-        while let Some(prev) = self.prev(run.first) {
-            if self.end(prev) != self.offset(run.first) {
+    pub fn extent_around(&self, slot: Slot) -> Extent {
+        let mut extent = self.extent_from(slot);
+        while let Some(prev) = self.prev(extent.first) {
+            if self.end(prev) != self.offset(extent.first) {
                 break;
             }
-            let bytes = run.bytes + u64::from(self.len(prev));
-            if run.parts >= self.limits.requests || bytes > self.limits.bytes {
-                run.full = true;
+            let bytes = extent.bytes + u64::from(self.len(prev));
+            if extent.parts >= self.limits.requests || bytes > self.limits.bytes {
+                extent.full = true;
                 break;
             }
-            run = Run { first: prev, parts: run.parts + 1, bytes, full: run.full };
+            extent = Extent { first: prev, parts: extent.parts + 1, bytes, full: extent.full };
         }
-        run
+        extent
     }
 
     // ---- for the engine --------------------------------------------------------------------------------------

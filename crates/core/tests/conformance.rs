@@ -42,7 +42,7 @@ proptest! {
     #[test]
     fn every_promise_holds(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
     }
 
@@ -54,7 +54,7 @@ proptest! {
     ) {
         let mut harness = Harness::new(config, &first);
         for (steps, next) in &parts {
-            steps.iter().take(40).for_each(|step| harness.run(step));
+            steps.iter().take(40).for_each(|step| harness.apply(step));
             let prepared = PreparedPolicy::new(next, harness.engine.config());
             let before = harness.engine.policy().clone();
             let old = harness.engine.set_policy(harness.now, prepared);
@@ -68,13 +68,13 @@ proptest! {
     #[test]
     fn limits_change_while_running(policy in any_policy(), from in limits(), to in limits(), a in steps(), b in steps()) {
         let mut harness = Harness::new(from, &policy);
-        a.iter().for_each(|step| harness.run(step));
+        a.iter().for_each(|step| harness.apply(step));
         harness.engine.set_limits(&to).unwrap();
         // Batches that are in flight already may be more than are allowed from now on.
         while harness.at_limit() {
             harness.complete(0);
         }
-        b.iter().for_each(|step| harness.run(step));
+        b.iter().for_each(|step| harness.apply(step));
         harness.drain();
     }
 
@@ -86,7 +86,7 @@ proptest! {
             for step in &steps {
                 match step {
                     Step::Dispatch => answers.push(harness.dispatch()),
-                    step => harness.run(step),
+                    step => harness.apply(step),
                 }
             }
             answers
@@ -97,7 +97,7 @@ proptest! {
     #[test]
     fn each_request_leaves_its_trace(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(EngineConfig { events: 10_000, ..config }, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
         let mut stages: HashMap<RequestId, Vec<Stage>> = HashMap::new();
         let mut last = Time::ZERO;
@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn everything_can_be_cancelled_at_the_end(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         let waiting = harness.items.iter().filter(|item| !item.in_flight).count();
         let mut cancelled = 0;
         while let Some((id, request)) = harness.engine.cancel_any(harness.now) {

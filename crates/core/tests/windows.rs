@@ -171,7 +171,7 @@ impl Driver {
         self.batch = batch;
     }
 
-    fn run(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { file, target, app, write, offset, len } => self.submit(Request {
                 cookie: 0,
@@ -229,14 +229,14 @@ proptest! {
     fn each_window_is_recorded_once_with_what_it_saw(steps in steps()) {
         let mut driver = driver(24);
         for step in &steps {
-            driver.run(step);
+            driver.apply(step);
             // A window that saw something ends, and a timer can be set for it.
             let seen = driver.windows.contains_key(&((driver.now.0 - 1) / WINDOW_NS));
             prop_assert!(!seen || driver.engine.stats().window_end().is_some());
         }
         if let Some(end) = driver.engine.stats().window_end() {
             driver.now = driver.now.max(end);
-            driver.run(&Step::Roll);
+            driver.apply(&Step::Roll);
         }
         prop_assert_eq!(driver.engine.stats().window_end(), None);
         prop_assert_eq!(driver.engine.stats().windows_lost(), 0);

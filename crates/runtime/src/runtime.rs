@@ -388,7 +388,7 @@ impl<X: Executor> Runtime<X> {
         self.shards[shard].0.bypass.load(Ordering::Relaxed)
     }
 
-    /// See [`Engine::lets_pass`].
+    /// See [`Engine::allows_bypass`].
     pub(crate) fn lets_pass(&self, shard: usize) -> bool {
         self.shards[shard].0.lets_pass.load(Ordering::Relaxed)
     }

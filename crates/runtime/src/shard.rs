@@ -104,7 +104,7 @@ impl Shard {
         bell: Arc<Bell>,
     ) -> Shard {
         let bypass = AtomicBool::new(engine.bypasses_queue());
-        let lets_pass = AtomicBool::new(engine.lets_pass());
+        let lets_pass = AtomicBool::new(engine.allows_bypass());
         let owner = Owner { engine, batch: Batch::new(), held: None, failing: None, stale: 0, latest: Time::ZERO };
         Shard {
             index,
@@ -276,7 +276,7 @@ impl Shard {
         let mut owner = self.owner.lock();
         let result = action(&mut owner);
         self.bypass.store(owner.engine.bypasses_queue(), Ordering::Relaxed);
-        self.lets_pass.store(owner.engine.lets_pass(), Ordering::Relaxed);
+        self.lets_pass.store(owner.engine.allows_bypass(), Ordering::Relaxed);
         let idle = self.turn(&mut owner, completer, &mut budget, None);
         drop(owner);
         if !self.is_settled(idle) {

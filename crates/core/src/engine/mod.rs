@@ -5,23 +5,23 @@ mod error;
 mod prediction;
 
 use crate::batch::{Batch, Part};
+use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
-use crate::hold::{Holds, Predictor, Work};
 use crate::list::{List, NIL};
 use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
-use crate::queues::{Queues, Run, Slot, State};
+use crate::queues::{Extent, Queues, Slot, State};
 use crate::request::{Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats, WindowFeatures};
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
 
-/// A predictor, and the batches held because of it.
+/// A predictor, and the batches delayed because of it.
 #[derive(Debug)]
 struct Prediction {
     predictor: Box<dyn Predictor>,
-    holds: Holds,
-    /// Scratch space: what is left over of a batch that was held.
+    delayed: DelayedBatches,
+    /// Scratch space: what is left over of a batch that was delayed.
     rest: Vec<Slot>,
     /// Dispatched since the last report; `busy_ns`: up to that.
     work: Work,
@@ -69,13 +69,13 @@ pub struct Engine {
     batch_parts: Vec<u32>,
     batch_free: u32,
     /// The parts of the batch in the making.
-    run: Vec<Slot>,
+    candidate: Vec<Slot>,
     submissions: u64,
     /// Requests that have become eligible so far.
     arrivals: u64,
     wake: Option<Time>,
     prediction: Option<Prediction>,
-    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or held.
+    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
 
@@ -96,7 +96,7 @@ impl Engine {
             events: Events::new(config.events),
             batch_parts: (1..=config.capacity).collect(),
             batch_free: 0,
-            run: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
+            candidate: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
             submissions: 0,
             arrivals: 0,
             wake: None,
@@ -151,25 +151,26 @@ impl Engine {
     /// O(log n + parts), amortised.
     pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
         self.wake = None;
-        if self.queues.queued + self.held() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
+        if self.queues.queued + self.delayed() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
-        if self.prediction.is_some() && self.dispatch_held(now, batch) {
+        if self.prediction.is_some() && self.dispatch_delayed(now, batch) {
             return true;
         }
         while let Some(oldest) = self.queues.oldest() {
             let deadline = self.deadline(oldest);
             if deadline <= now {
-                let run = match self.in_offset_order {
-                    true => self.queues.run_around(oldest),
-                    false => Run { first: oldest, parts: 1, bytes: 0, full: true },
+                let extent = if self.in_offset_order {
+                    self.queues.extent_around(oldest)
+                } else {
+                    Extent { first: oldest, parts: 1, bytes: 0, full: true }
                 };
-                self.dispatch(now, run.first, run.parts, Removal::Overdue, batch);
+                self.dispatch(now, extent.first, extent.parts, Removal::Overdue, batch);
                 return true;
             }
             match self.policy.algorithm_mut().pick(now, &self.queues) {
                 Pick::Dispatch { first, parts } => {
-                    if self.prediction.is_none() || !self.hold_back(now, first, parts, deadline) {
+                    if self.prediction.is_none() || !self.delay(now, first, parts, deadline) {
                         self.dispatch(now, first, parts, Removal::Picked, batch);
                         return true;
                     }
@@ -187,7 +188,7 @@ impl Engine {
         if self.prediction.is_some() && self.dispatch_idle(now, batch) {
             return true;
         }
-        self.wake_for_held();
+        self.wake_for_delayed();
         false
     }
 
@@ -271,7 +272,7 @@ impl Engine {
     pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
         let slot = match self.queues.oldest() {
             Some(oldest) => oldest,
-            None if self.queues.blocked + self.held() == 0 => return None,
+            None if self.queues.blocked + self.delayed() == 0 => return None,
             None => self.next_waiting()?,
         };
         let id = self.queues.id(slot);
@@ -302,7 +303,7 @@ impl Engine {
         self.bypasses_queue = policy.config().info().bypasses_queue;
         let old = std::mem::replace(&mut self.policy, policy);
         if let Some(prediction) = &mut self.prediction {
-            prediction.holds.release_all();
+            prediction.delayed.release_all();
         }
         let mut at = first;
         while at != NIL {
@@ -327,7 +328,7 @@ impl Engine {
         };
         new.check()?;
         self.queues.limits = new.batch_limits();
-        self.run.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
         self.config = new;
         Ok(())
     }
@@ -350,11 +351,11 @@ impl Engine {
         self.bypasses_queue
     }
 
-    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::beside`]),
+    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::for_bypass`]),
     /// provided that no request is outstanding which it could overlap: the algorithm lets every request through at once,
     /// and nobody wants to hear of each one.
     #[must_use]
-    pub fn lets_pass(&self) -> bool {
+    pub fn allows_bypass(&self) -> bool {
         // A predictor is asked only by policies that aggregate.
         self.bypasses_queue && !self.events.on()
     }
@@ -362,7 +363,7 @@ impl Engine {
     /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
     #[must_use]
     pub fn queued(&self) -> u32 {
-        self.queues.queued + self.queues.blocked + self.held()
+        self.queues.queued + self.queues.blocked + self.delayed()
     }
 
     /// Requests dispatched and not completed.
@@ -431,7 +432,7 @@ impl Engine {
     /// The request may be dispatched from now on.
     fn make_eligible(&mut self, now: Time, slot: Slot) {
         self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
-        if self.prediction.is_none() || !self.join_held(now, slot) {
+        if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
         }
     }
@@ -480,33 +481,33 @@ impl Engine {
         self.start_batch(now, why == Removal::Overdue, batch);
     }
 
-    /// The requests of `self.run` are not queued any more.
+    /// The requests of `self.candidate` are not queued any more.
     fn leave_queue(&mut self, now: Time, why: Removal) {
         let busy_later = self.in_offset_order && self.is_strict();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             self.leave_orders(slot);
             if busy_later {
                 self.queues.enter_busy(slot);
             }
         }
-        self.policy.algorithm_mut().removed(now, &self.run, why, &self.queues);
+        self.policy.algorithm_mut().removed(now, &self.candidate, why, &self.queues);
     }
 
-    /// The requests of `self.run`, which have left the queue, are in flight as a batch.
+    /// The requests of `self.candidate`, which have left the queue, are in flight as a batch.
     fn start_batch(&mut self, now: Time, overdue: bool, batch: &mut Batch) {
         self.stats.roll(now);
         let number = self.batch_free;
-        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
+        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
         self.queues.batches_in_flight += 1;
-        self.queues.in_flight += self.run.len() as u32;
+        self.queues.in_flight += self.candidate.len() as u32;
         if self.queues.batches_in_flight == 1 {
             self.device_busy(now, true);
         }
         self.note_work();
         batch.parts.clear();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);
             let entry = &mut self.queues.entries[slot as usize];
@@ -514,22 +515,23 @@ impl Engine {
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
-        self.stats.dispatched(self.run.len() as u32, overdue);
+        self.stats.dispatched(self.candidate.len() as u32, overdue);
     }
 
-    /// The parts of a run into `self.run`, in offset order.
+    /// The parts of an extent into `self.candidate`, in offset order.
     fn collect(&mut self, first: Slot, parts: u32) {
-        self.run.clear();
-        self.run.push(first);
+        self.candidate.clear();
+        self.candidate.push(first);
         let mut last = first;
-        while (self.run.len() as u32) < parts
+        while (self.candidate.len() as u32) < parts
             && let Some(next) = self.queues.next(last)
         {
-            self.run.push(next);
+            self.candidate.push(next);
             last = next;
         }
         assert!(
-            self.run.len() as u32 == parts && matches!(self.queues.entries[first as usize].state, State::Queued { .. }),
+            self.candidate.len() as u32 == parts
+                && matches!(self.queues.entries[first as usize].state, State::Queued { .. }),
             "policy {} picked what is not queued",
             self.policy.config().name()
         );
@@ -546,7 +548,7 @@ impl Engine {
         }
     }
 
-    /// Some request that is blocked or held.
+    /// Some request that is blocked or delayed.
     fn next_waiting(&mut self) -> Option<Slot> {
         let capacity = self.queues.capacity();
         let found = (0..capacity).map(|ahead| (self.scan + ahead) % capacity).find(|&slot| {

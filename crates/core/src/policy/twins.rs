@@ -178,8 +178,8 @@ impl Policy for TimeWindows {
         Pick::WaitUntil(opens.min(alone_from))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], _: Removal, queues: &Queues) {
-        for &slot in run {
+    fn removed(&mut self, _: Time, requests: &[Slot], _: Removal, queues: &Queues) {
+        for &slot in requests {
             let server = self.server(slot, queues);
             self.by_server[server].remove(&mut self.links, slot);
             if self.by_server[server].front().is_none() {

@@ -7,7 +7,7 @@
 //! requests of the same application that follow the chosen one go with it. Deviation: where more than 1,024 applications
 //! have requests at the same time, those beyond share one flow of weight 1 (`weight`).
 //!
-//! Requests are charged when they are picked. Where a batch is held back for predicted neighbours, these are charged when
+//! Requests are charged when they are picked. Where a batch is delayed for predicted neighbours, these are charged when
 //! they join it, and what the batch leaves behind gets its charge back.
 
 use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
@@ -173,15 +173,15 @@ impl Policy for WeightedFairQueueing {
             return Pick::one(slot);
         }
         let app = queues.app(slot);
-        Pick::run(queues.run_while(slot, u64::MAX, u32::MAX, |next| queues.app(next) == app))
+        Pick::extent(queues.extent_while(slot, u64::MAX, u32::MAX, |next| queues.app(next) == app))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
+    fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
         if why == Removal::Picked {
-            let flow = self.flow_of[run[0] as usize];
+            let flow = self.flow_of[requests[0] as usize];
             self.virtual_time = self.virtual_time.max(self.flows[usize::from(flow)].tag);
         }
-        for &slot in run {
+        for &slot in requests {
             let flow = u32::from(self.flow_of[slot as usize]);
             let record = &mut self.flows[flow as usize];
             if why != Removal::Cancelled {

@@ -61,7 +61,7 @@ impl Lane {
     pub(super) fn new(config: &EngineConfig, start: Time) -> Lane {
         let count = 2 * std::thread::available_parallelism().map_or(2, usize::from).min(16);
         let stripe = |_| {
-            let stats = Mutex::new(Stats::beside(config, start));
+            let stats = Mutex::new(Stats::for_bypass(config, start));
             CachePadded::new(Stripe { inside: AtomicU32::new(0), passed: AtomicU64::new(0), stats })
         };
         Lane { stripes: (0..count).map(stripe).collect(), closed: AtomicU32::new(0), emptied: Gate::default() }
@@ -117,7 +117,7 @@ impl Lane {
 impl Pass<'_> {
     fn count(&self, start: Time, end: Time, request: &Request, outcome: Outcome) {
         self.stripe.passed.fetch_add(1, Ordering::Relaxed);
-        self.stripe.stats.lock().count_passed(start, end, request, outcome);
+        self.stripe.stats.lock().count_bypassed(start, end, request, outcome);
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
         });
         assert_eq!(lane.passed(), 3);
         let config = EngineConfig::default();
-        let mut stats = Stats::beside(&config, Time::ZERO);
+        let mut stats = Stats::for_bypass(&config, Time::ZERO);
         lane.add_to(Time(config.window_ns + 5), &mut stats);
         let total = stats.total();
         assert_eq!((total.completed(), total.submitted(), total.batches, total.bytes()), (3, 3, 3, 3 * 4096));
