@@ -87,7 +87,7 @@ pub(crate) struct Shard {
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
-    lets_pass: AtomicBool,
+    allows_bypass: AtomicBool,
     /// Requests dispatched and not completed, as of the last turn.
     in_flight: AtomicU32,
     bell: Arc<Bell>,
@@ -124,7 +124,7 @@ enum Turn {
 impl Shard {
     pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
         let capacity = engine.config().capacity;
-        let (bypass, lets_pass) = (engine.bypasses_queue(), engine.lets_pass());
+        let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
         let core = Core {
             engine,
             now: clock.now(),
@@ -150,7 +150,7 @@ impl Shard {
             closed: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
-            lets_pass: AtomicBool::new(lets_pass),
+            allows_bypass: AtomicBool::new(allows_bypass),
             in_flight: AtomicU32::new(0),
             bell,
             gate: Gate::default(),
@@ -166,8 +166,8 @@ impl Shard {
         self.bypasses_queue.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn lets_pass(&self) -> bool {
-        self.lets_pass.load(Ordering::Relaxed)
+    pub(crate) fn allows_bypass(&self) -> bool {
+        self.allows_bypass.load(Ordering::Relaxed)
     }
 
     /// What the last window that has closed contained.
@@ -491,7 +491,7 @@ impl Shard {
     /// What others may know without holding. Gives when to look again, if that is another time than before.
     fn note_state(&self, core: &mut Core) -> Option<u64> {
         self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
-        self.lets_pass.store(core.engine.lets_pass(), Ordering::Relaxed);
+        self.allows_bypass.store(core.engine.allows_bypass(), Ordering::Relaxed);
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         while let Some(window) = core.engine.closed_window() {
             self.window.store(Some(Arc::new(window)));

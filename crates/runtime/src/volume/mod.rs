@@ -397,7 +397,7 @@ impl<H: Host> Volume<H> {
             emulated: service.storage.data.emulated(),
             workers: self.workers.clone(),
             threads: service.workers.threads(),
-            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::passed),
+            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::requests),
             by_threads: count(&service.counts.threads),
             by_ring: count(&service.counts.asynchronous),
             outstanding: service.ops.outstanding() + bypassing as usize,
