@@ -336,7 +336,7 @@ mod tests {
         fn many_are_found(seed in any::<u64>(), count in 1..6_000_u64) {
             let table = Outstanding::new();
             let key = |n: u64| {
-                let op = if n % 2 == 0 { Op::Read } else { Op::Write };
+                let op = if n.is_multiple_of(2) { Op::Read } else { Op::Write };
                 Key { file: FileId(seed ^ (n / 2 % 3)), op, offset: n / 6 % 50 * 4096, len: (n / 300) as u32 }
             };
             let places: Vec<Place> = (0..count).map(|n| table.queued(key(n), n as i64)).collect();
