@@ -9,7 +9,7 @@ use sluice_core::{FileId, Op};
 
 use crate::config::Config;
 use crate::current;
-use crate::outstanding::Key;
+use crate::in_flight::Key;
 use crate::scheduler::{Host, ProcessMany, ProcessOne, Scheduler, is_in_callback};
 
 /// Reads the file that AGIOS reads without being told.

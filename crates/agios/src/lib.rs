@@ -1,13 +1,13 @@
 //! `libagios`: the public calls of AGIOS v2 over the Sluicegate engine, for programs written for it. The header is
 //! `include/agios.h`.
 //!
-//! AGIOS names requests by their attributes; [`outstanding`] finds them. [`scheduler`] is what is between its calls and the
+//! AGIOS names requests by their attributes; [`in_flight`] finds them. [`scheduler`] is what is between its calls and the
 //! engine, [`current`] the one that is running. Its configuration file is read by [`config`].
 
 mod calls;
 mod config;
 mod current;
-mod outstanding;
+mod in_flight;
 mod scheduler;
 mod syntax;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sluice_core::{AppId, Batch, EngineConfig, Outcome, Part, PolicyConfig, Request, TargetId};
-use sluice_runtime::{Completer, Driving, Executor, Runtime, RuntimeConfig, Shutdown};
+use sluice_core::{AppId, Batch, EngineConfig, Outcome, PolicyConfig, Request, TargetId};
+use sluice_runtime::{Client, Completer, Driving, Executor, SchedulerConfig, Shutdown};
 
-use crate::outstanding::{Key, Outstanding, Place};
+use crate::in_flight::{InFlight, Key};
 
 /// Most requests outstanding, and files that they are for.
 const CAPACITY: u32 = 131_072;
@@ -54,12 +54,12 @@ pub(crate) fn is_in_callback() -> bool {
 pub(crate) struct Host {
     one: ProcessOne,
     many: Option<ProcessMany>,
-    outstanding: Outstanding,
+    in_flight: InFlight,
 }
 
 impl Host {
     pub(crate) fn new(one: ProcessOne, many: Option<ProcessMany>) -> Host {
-        Host { one, many, outstanding: Outstanding::new() }
+        Host { one, many, in_flight: InFlight::new() }
     }
 
     fn process_one(&self, identifier: i64) {
@@ -77,45 +77,33 @@ impl Host {
             (each, _) => each.iter().for_each(|&identifier| self.process_one(identifier)),
         }
     }
-
-    /// The identifier, unless the request was cancelled; that is reported then.
-    fn dispatched(&self, part: &Part, completer: &Completer) -> Option<i64> {
-        let identifier = self.outstanding.dispatched(Place::of(&part.request), part.id);
-        if identifier.is_none() {
-            completer.complete(part.id, Outcome::ok(0));
-        }
-        identifier
-    }
 }
 
 impl Executor for Host {
-    fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
+    fn start(&self, batch: &Batch, _: &Completer) {
         let _inside = InCallback::enter();
-        if let [part] = batch.parts() {
-            if let Some(identifier) = self.dispatched(part, completer) {
-                self.process_one(identifier);
-            }
-            return;
+        let parts = batch.parts();
+        parts.iter().for_each(|part| self.in_flight.add(Key::of(&part.request), Some(part.id)));
+        if let [part] = parts {
+            return self.process_one(part.request.cookie as i64);
         }
         let mut identifiers = IDENTIFIERS.take();
         identifiers.clear();
-        for part in batch.parts() {
-            match self.dispatched(part, completer) {
-                Some(identifier) => identifiers.push(identifier),
-                None => {
-                    // What is on the two sides of one that was cancelled is not contiguous.
-                    self.process(&mut identifiers);
-                    identifiers.clear();
-                }
-            }
-        }
+        identifiers.extend(parts.iter().map(|part| part.request.cookie as i64));
         self.process(&mut identifiers);
         IDENTIFIERS.set(identifiers);
     }
 
-    fn cancelled(&self, request: &Request, _: usize, _: i32) {
-        self.outstanding.dropped(Place::of(request));
-    }
+    /// AGIOS has nothing to tell of such a request by; how many there were is told at the end.
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// An engine, and its only client.
+struct Driven {
+    scheduler: sluice_runtime::Scheduler,
+    client: Client,
+    /// Queues are data servers, not applications: a file's parts on them are files of their own.
+    queues_are_targets: bool,
 }
 
 /// Requests on their way from [`Scheduler::add`] to [`Scheduler::release`].
@@ -123,7 +111,7 @@ pub(crate) struct Scheduler {
     host: Arc<Host>,
     /// None with an algorithm that keeps no queue: its requests are handed over at once by those who add them, as AGIOS
     /// does it, and there is nothing for an engine to decide.
-    runtime: Option<Runtime<Host>>,
+    driven: Option<Driven>,
     closed: AtomicBool,
     queue_id_max: i32,
 }
@@ -143,21 +131,11 @@ impl Scheduler {
     /// If there is no thread to be had, with the reason.
     pub(crate) fn start(host: Host, policy: PolicyConfig, queue_id_max: i32) -> Result<Scheduler, String> {
         let host = Arc::new(host);
-        let engine = EngineConfig { capacity: CAPACITY, files_max: FILES_MAX, ..EngineConfig::default() };
-        let runtime = match policy.info().bypasses_queue {
+        let driven = match policy.info().bypasses_queue {
             true => None,
-            false => {
-                let settings = RuntimeConfig {
-                    engine,
-                    // Programs may hold a lock that their callback takes, too.
-                    driving: Driving::Thread,
-                    name: "agios".to_owned(),
-                    ..RuntimeConfig::new(policy)
-                };
-                Some(Runtime::start(host.clone(), settings).map_err(|error| error.to_string())?)
-            }
+            false => Some(Driven::start(host.clone(), policy)?),
         };
-        Ok(Scheduler { host, runtime, closed: AtomicBool::new(false), queue_id_max })
+        Ok(Scheduler { host, driven, closed: AtomicBool::new(false), queue_id_max })
     }
 
     /// Gives it a request. Waits for room, but not inside a callback.
@@ -168,57 +146,70 @@ impl Scheduler {
         if !(0..=self.queue_id_max).contains(&queue_id) {
             return Err(format!("queue_id {queue_id} is not between 0 and {}", self.queue_id_max));
         }
-        let Some(runtime) = &self.runtime else {
+        let Some(driven) = &self.driven else {
             if self.closed.load(Ordering::Relaxed) {
                 return Err("agios_exit was called".to_owned());
             }
-            self.host.outstanding.handed_over(key, identifier);
+            self.host.in_flight.add(key, None);
             let _inside = InCallback::enter();
             self.host.process_one(identifier);
             return Ok(());
         };
-        let place = self.host.outstanding.queued(key, identifier);
         let request = Request {
-            cookie: place.cookie(),
+            cookie: identifier as u64,
             file: key.file,
             app: AppId(queue_id as u32),
-            target: TargetId(queue_id as u32),
+            target: TargetId(if driven.queues_are_targets { queue_id as u32 } else { 0 }),
             op: key.op,
             offset: key.offset,
             len: key.len,
         };
-        let submitted = if is_in_callback() { runtime.try_submit(0, request) } else { runtime.submit(0, request) };
-        submitted.map_err(|error| {
-            self.host.outstanding.dropped(place);
-            error.to_string()
-        })
+        // Waits for room, but not inside a callback.
+        driven.client.submit(0, request).map_err(|error| error.to_string())
     }
 
     /// A request that was handed over is done. False if there is none with these attributes.
     pub(crate) fn release(&self, key: Key) -> bool {
-        let Some(id) = self.host.outstanding.released(key) else { return false };
-        if let Some((runtime, id)) = self.runtime.as_ref().zip(id) {
-            runtime.completer(0).complete(id, Outcome::ok(key.len));
+        let Some(id) = self.host.in_flight.remove(key) else { return false };
+        if let Some((driven, id)) = self.driven.as_ref().zip(id) {
+            driven.client.completer(0).complete(id, Outcome::ok(key.len));
         }
         true
     }
 
-    /// Takes back a request that was not handed over. False if there is none with these attributes.
+    /// Takes back a request that was not handed over. False if there is none with these attributes. O(requests outstanding).
     pub(crate) fn cancel(&self, key: Key) -> bool {
-        self.host.outstanding.cancelled(key)
+        let named = move |request: &Request| key.names(request);
+        self.driven.as_ref().is_some_and(|driven| driven.client.cancel_where(0, named).is_some())
     }
 
     /// Accepts no more requests, hands over what is queued and waits for what was, but not for ever.
     pub(crate) fn shutdown(&self) -> Left {
         self.closed.store(true, Ordering::Relaxed);
-        if let Some(runtime) = &self.runtime {
-            let left = runtime.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
+        if let Some(driven) = &self.driven {
+            let left = driven.scheduler.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
             return Left { queued: left.failed as usize, in_flight: left.in_flight as usize };
         }
         let until = Instant::now() + EXIT_TIMEOUT;
-        while self.host.outstanding.len() > 0 && Instant::now() < until {
+        while self.host.in_flight.len() > 0 && Instant::now() < until {
             std::thread::sleep(EXIT_POLL);
         }
-        Left { queued: 0, in_flight: self.host.outstanding.len() }
+        Left { queued: 0, in_flight: self.host.in_flight.len() }
+    }
+}
+
+impl Driven {
+    fn start(host: Arc<Host>, policy: PolicyConfig) -> Result<Driven, String> {
+        let queues_are_targets = policy.info().shared_engine;
+        let settings = SchedulerConfig {
+            engine: EngineConfig { capacity: CAPACITY, files_max: FILES_MAX, ..EngineConfig::default() },
+            // Programs may hold a lock that their callback takes, too.
+            driving: Driving::Thread,
+            name: "agios".to_owned(),
+            ..SchedulerConfig::new(policy)
+        };
+        let scheduler = sluice_runtime::Scheduler::start(settings).map_err(|error| error.to_string())?;
+        let client = scheduler.attach(host).map_err(|error| error.to_string())?;
+        Ok(Driven { scheduler, client, queues_are_targets })
     }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
 use crate::queues::Slot;
-use crate::request::{FileId, Op, Request, Time};
+use crate::request::{FileId, Op, Request, TargetId, Time};
 
 /// Batches held at a time, one at most of each file queue.
 const HOLDS_MAX: usize = 64;
@@ -49,6 +49,8 @@ pub trait Predictor: Send + std::fmt::Debug {
 pub struct Chosen {
     /// The file.
     pub file: FileId,
+    /// The data server that holds it.
+    pub target: TargetId,
     /// The operation.
     pub op: Op,
     /// Its first byte.
@@ -192,7 +194,14 @@ impl Holds {
     pub(crate) fn new(queues: u32) -> Holds {
         let blank = || Hold {
             queue: QueueId(0),
-            chosen: Chosen { file: FileId(0), op: Op::Read, offset: 0, end: 0, earliest: Time::ZERO },
+            chosen: Chosen {
+                file: FileId(0),
+                target: TargetId(0),
+                op: Op::Read,
+                offset: 0,
+                end: 0,
+                earliest: Time::ZERO,
+            },
             expected: Expected { offset: 0, end: 0, until: Time::ZERO, idle_until: Time::ZERO, missing: 0 },
             target: 0,
             since: Time::ZERO,
@@ -377,7 +386,8 @@ mod tests {
     fn a_neighbour_that_does_not_fit_leaves_room_for_the_one_on_the_other_side() {
         let mut holds = Holds::new(1);
         let queue = QueueId(0);
-        let chosen = Chosen { file: FileId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
+        let chosen =
+            Chosen { file: FileId(0), target: TargetId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
         let expected = Expected { offset: 0, end: 200, until: Time(5), idle_until: Time::ZERO, missing: u64::MAX };
         holds.hold(Time::ZERO, queue, chosen, expected);
         for (slot, range) in [(1, (100, 110)), (2, (110, 190)), (3, (90, 100))] {

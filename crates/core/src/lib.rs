@@ -29,10 +29,10 @@ pub use event::{Event, Stage};
 pub use files::QueueId;
 pub use histogram::Histogram;
 pub use hold::{Chosen, Expected, Predictor, WaitReport, Work};
-pub use policy::{ConfigError, PolicyConfig};
+pub use policy::{ConfigError, PolicyConfig, PreparedPolicy};
 pub use queues::{Queues, Run, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};
-pub use stats::{AppCounts, Counters, OpCounts, Stats};
+pub use stats::{AppCounts, Counters, DurationFeatures, OpCounts, OpFeatures, Stats, WindowFeatures};
 
 // The conformance suite again, from inside the crate, where the table has the template for new policies, too.
 #[cfg(test)]

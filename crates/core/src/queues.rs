@@ -47,7 +47,6 @@ pub(crate) struct Entry {
     /// Blocked: not a time but its number in the order of submission.
     pub(crate) since: Time,
     pub(crate) app: AppId,
-    pub(crate) target: TargetId,
     pub(crate) queue: QueueId,
     pub(crate) generation: u32,
     /// First of the requests that are blocked by this one.
@@ -85,7 +84,6 @@ impl Queues {
             arrived: Time::ZERO,
             since: Time::ZERO,
             app: AppId(0),
-            target: TargetId(0),
             queue: QueueId(0),
             generation: 1,
             waiters: NIL,
@@ -155,7 +153,7 @@ impl Queues {
     /// Its data server.
     #[must_use]
     pub fn target(&self, slot: Slot) -> TargetId {
-        self.entries[slot as usize].target
+        self.target_of(self.queue(slot))
     }
 
     /// When it was submitted.
@@ -294,7 +292,7 @@ impl Queues {
         if self.free == NIL {
             return None;
         }
-        let (file, new) = match self.files.acquire(r.file)? {
+        let (file, new) = match self.files.acquire((r.file, r.target))? {
             Acquired::Known(file) => (file, false),
             Acquired::New(file) => (file, true),
         };
@@ -306,7 +304,6 @@ impl Queues {
             arrived: now,
             since: now,
             app: r.app,
-            target: r.target,
             queue: QueueId::new(file, r.op),
             generation: entry.generation,
             waiters: NIL,
@@ -341,11 +338,12 @@ impl Queues {
 
     pub(crate) fn request(&self, slot: Slot) -> Request {
         let entry = &self.entries[slot as usize];
+        let (file, target) = self.files.id(entry.queue.file());
         Request {
             cookie: entry.cookie,
-            file: self.file_id(entry.queue),
+            file,
             app: entry.app,
-            target: entry.target,
+            target,
             op: entry.queue.op(),
             offset: self.nodes.offset(slot),
             len: self.nodes.len(slot),
@@ -355,7 +353,13 @@ impl Queues {
     /// The host's id of a queue's file.
     #[must_use]
     pub fn file_id(&self, queue: QueueId) -> FileId {
-        self.files.id(queue.file())
+        self.files.id(queue.file()).0
+    }
+
+    /// The data server of a queue.
+    #[must_use]
+    pub fn target_of(&self, queue: QueueId) -> TargetId {
+        self.files.id(queue.file()).1
     }
 
     pub(crate) fn tree_insert(&mut self, slot: Slot, tree: impl Fn(&mut crate::files::FileQueue) -> &mut Tree) {

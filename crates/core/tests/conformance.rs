@@ -8,8 +8,8 @@ mod harness;
 use harness::{Answer, Harness, Step, limits, request, steps};
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, CancelError, CompleteError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request,
-    RequestId, Stage, SubmitError, TargetId, Time, policy::table,
+    AppId, Batch, CancelError, CompleteError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, PreparedPolicy,
+    Request, RequestId, Stage, SubmitError, TargetId, Time, policy::table,
 };
 use std::collections::HashMap;
 
@@ -54,7 +54,10 @@ proptest! {
         let mut harness = Harness::new(config, &first);
         for (steps, next) in &parts {
             steps.iter().take(40).for_each(|step| harness.run(step));
-            harness.engine.set_policy(harness.now, next).unwrap();
+            let prepared = PreparedPolicy::new(next, harness.engine.config());
+            let before = harness.engine.policy().clone();
+            let old = harness.engine.set_policy(harness.now, prepared);
+            prop_assert_eq!(old.config(), &before);
             prop_assert_eq!(harness.engine.policy(), next);
             harness.check_counts();
         }

@@ -5,8 +5,8 @@
 
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, Request,
-    RequestId, TargetId, Time, WaitReport, policy::table,
+    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, PreparedPolicy,
+    Request, RequestId, TargetId, Time, WaitReport, policy::table,
 };
 use std::collections::HashMap;
 
@@ -152,7 +152,8 @@ impl Driver {
             Step::Pass(ns) => self.now = self.now.after(ns),
             Step::Policy(at) => {
                 let policy = PolicyConfig::parse(table()[at].name).expect("a name from the table");
-                self.engine.set_policy(self.now, &policy).expect("defaults are valid");
+                let prepared = PreparedPolicy::new(&policy, self.engine.config());
+                self.engine.set_policy(self.now, prepared);
             }
             Step::Predictor(on) => {
                 let arbitrary = Arbitrary { answers: self.answers.clone(), next: 0 };

@@ -2,16 +2,17 @@
 
 mod config;
 mod error;
+mod find;
 mod prediction;
 
 use crate::batch::{Batch, Part};
 use crate::event::{Event, Events, Stage};
 use crate::hold::{Holds, Predictor, Work};
 use crate::list::{List, NIL};
-use crate::policy::{ConfigError, Pick, Policy, PolicyConfig, PolicyContext, Removal};
+use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
 use crate::queues::{Queues, Run, Slot, State};
 use crate::request::{Outcome, Request, RequestId, Time};
-use crate::stats::{Completion, Stats};
+use crate::stats::{Completion, Stats, WindowFeatures};
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
@@ -32,7 +33,7 @@ struct Prediction {
 /// A host [submits](Engine::submit) requests, [takes](Engine::poll_dispatch) batches until there is none, executes them,
 /// and [reports](Engine::complete) how each request ended. When nothing can be dispatched,
 /// [`poll_timeout`](Engine::poll_timeout) tells when to ask again. Nothing is allocated after [`Engine::new`] except by
-/// [`Engine::set_policy`] and [`Engine::set_limits`]. Times must not go backwards from call to call; where they do, waits
+/// [`Engine::set_limits`] and [`Engine::set_predictor`]. Times must not go backwards from call to call; where they do, waits
 /// are measured as 0.
 ///
 /// # Example
@@ -58,8 +59,7 @@ struct Prediction {
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
-    policy_config: PolicyConfig,
-    policy: Box<dyn Policy>,
+    policy: PreparedPolicy,
     queues: Queues,
     stats: Stats,
     events: Events,
@@ -88,12 +88,11 @@ impl Engine {
     pub fn new(config: EngineConfig, policy: &PolicyConfig, now: Time) -> Result<Engine, ConfigError> {
         config.check()?;
         let queues = Queues::new(config.capacity, config.files_max, config.batch_limits());
-        let built = build(policy, &config);
+        let policy = PreparedPolicy::new(policy, &config).fresh(&config);
         Ok(Engine {
-            in_offset_order: built.aggregates(),
-            bypasses_queue: policy.info().bypasses_queue,
-            policy: built,
-            policy_config: policy.clone(),
+            in_offset_order: policy.algorithm().aggregates(),
+            bypasses_queue: policy.config().info().bypasses_queue,
+            policy,
             stats: Stats::new(now, config.window_ns, config.apps_max),
             events: Events::new(config.events),
             batch_parts: (1..=config.capacity).collect(),
@@ -122,15 +121,16 @@ impl Engine {
             self.stats.refused();
             return Err(SubmitError::Full);
         };
+        let file = self.queues.queue(slot).file();
         if new_file {
-            let file = self.queues.queue(slot).file();
             for op in [crate::request::Op::Read, crate::request::Op::Write] {
-                self.policy.forget(crate::files::QueueId::new(file, op));
+                self.policy.algorithm_mut().forget(crate::files::QueueId::new(file, op));
             }
         }
         let id = self.queues.id(slot);
         self.event(now, id, request.cookie, Stage::Queued);
-        self.stats.submitted(request.op, self.queued());
+        let waiting = self.queued();
+        self.stats.submitted(&request, waiting, Some(self.queues.files.trail_mut(file)));
         self.submissions += 1;
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
@@ -168,7 +168,7 @@ impl Engine {
                 self.dispatch(now, run.first, run.parts, Removal::Overdue, batch);
                 return true;
             }
-            match self.policy.pick(now, &self.queues) {
+            match self.policy.algorithm_mut().pick(now, &self.queues) {
                 Pick::Dispatch { first, parts } => {
                     if self.prediction.is_none() || !self.hold_back(now, first, parts, deadline) {
                         self.dispatch(now, first, parts, Removal::Picked, batch);
@@ -257,7 +257,7 @@ impl Engine {
                 if !self.in_offset_order && self.is_strict() {
                     self.queues.leave_busy(slot);
                 }
-                self.policy.removed(now, &[slot], Removal::Cancelled, &self.queues);
+                self.policy.algorithm_mut().removed(now, &[slot], Removal::Cancelled, &self.queues);
             }
         }
         let request = self.queues.request(slot);
@@ -281,13 +281,35 @@ impl Engine {
         self.cancel(now, id).ok().map(|request| (id, request))
     }
 
-    /// Changes the algorithm or its parameters, with requests queued and in flight. O(n log n), n being the requests
-    /// queued. What the old policy remembered is forgotten, also if it is the same algorithm.
+    /// Cancels the next request, by slot from `from` on, that was not dispatched and is one of those `wanted`; `None` if
+    /// there is none. `from` is where to go on: 0 at first. O(`capacity`) for all calls of one search together.
+    pub fn cancel_next(
+        &mut self,
+        now: Time,
+        from: &mut Slot,
+        wanted: impl Fn(RequestId) -> bool,
+    ) -> Option<(RequestId, Request)> {
+        while *from < self.queues.capacity() && self.queued() > 0 {
+            let slot = *from;
+            let waits =
+                matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
+            if waits && wanted(self.queues.id(slot)) {
+                let id = self.queues.id(slot);
+                return self.cancel(now, id).ok().map(|request| (id, request));
+            }
+            *from += 1;
+        }
+        None
+    }
+
+    /// Changes the algorithm or its parameters, with requests queued and in flight, and hands back the one that was in
+    /// force. O(n log n), n being the requests queued. What the old one remembered is forgotten, also if it is the same
+    /// algorithm.
     ///
-    /// # Errors
-    /// None at present: a [`PolicyConfig`] is valid by construction.
-    pub fn set_policy(&mut self, now: Time, policy: &PolicyConfig) -> Result<(), ConfigError> {
-        let built = build(policy, &self.config);
+    /// Allocates only where the policy was made for smaller tables than this engine's, or has been in use before: it is
+    /// then built anew.
+    pub fn set_policy(&mut self, now: Time, policy: PreparedPolicy) -> PreparedPolicy {
+        let policy = policy.fresh(&self.config);
         let first = self.queues.oldest().unwrap_or(NIL);
         let mut at = first;
         while at != NIL {
@@ -300,10 +322,9 @@ impl Engine {
         }
         self.queues.arrival = List::new();
         self.queues.queued = 0;
-        self.in_offset_order = built.aggregates();
-        self.bypasses_queue = policy.info().bypasses_queue;
-        self.policy = built;
-        self.policy_config = policy.clone();
+        self.in_offset_order = policy.algorithm().aggregates();
+        self.bypasses_queue = policy.config().info().bypasses_queue;
+        let old = std::mem::replace(&mut self.policy, policy);
         if let Some(prediction) = &mut self.prediction {
             prediction.holds.release_all();
         }
@@ -313,7 +334,7 @@ impl Engine {
             self.enter_orders(now, at);
             at = next;
         }
-        Ok(())
+        old
     }
 
     /// Takes over the *live* settings of `config`.
@@ -344,7 +365,7 @@ impl Engine {
     /// The algorithm in force.
     #[must_use]
     pub fn policy(&self) -> &PolicyConfig {
-        &self.policy_config
+        self.policy.config()
     }
 
     /// True if the algorithm lets every request through at once, so that a host may execute it where it is submitted.
@@ -378,6 +399,19 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// The record of a window that has ended and saw anything: each once, in order, for a driver that publishes them. O(1).
+    ///
+    /// Windows end at calls that take the time; ask after those, and after [`Engine::roll`] at [`Stats::window_end`]. Eight
+    /// are kept; what is not taken in time is lost and [counted](Stats::windows_lost).
+    pub fn closed_window(&mut self) -> Option<WindowFeatures> {
+        self.stats.take_closed()
+    }
+
+    /// Ends the windows of the statistics that are over at `now`. O(`apps_max`) if one is, else O(1).
+    pub fn roll(&mut self, now: Time) {
+        self.stats.roll(now);
     }
 
     /// The oldest trace event not yet taken.
@@ -440,7 +474,7 @@ impl Engine {
         self.arrivals += 1;
         self.queues.set_place(slot, self.arrivals);
         self.queues.queued += 1;
-        self.policy.enqueue(now, slot, &self.queues);
+        self.policy.algorithm_mut().enqueue(now, slot, &self.queues);
     }
 
     /// Out of everything that holds queued requests, except the busy ones' and the policy's.
@@ -477,7 +511,7 @@ impl Engine {
                 self.queues.enter_busy(slot);
             }
         }
-        self.policy.removed(now, &self.run, why, &self.queues);
+        self.policy.algorithm_mut().removed(now, &self.run, why, &self.queues);
     }
 
     /// The requests of `self.run`, which have left the queue, are in flight as a batch.
@@ -520,7 +554,7 @@ impl Engine {
         assert!(
             self.run.len() as u32 == parts && self.queues.entries[first as usize].state == State::Queued,
             "policy {} picked what is not queued",
-            self.policy_config.name()
+            self.policy.config().name()
         );
     }
 
@@ -544,9 +578,4 @@ impl Engine {
         self.scan = found;
         Some(found)
     }
-}
-
-fn build(policy: &PolicyConfig, config: &EngineConfig) -> Box<dyn Policy> {
-    let context = PolicyContext { capacity: config.capacity, queues: config.files_max * 2 };
-    (policy.info().build)(&policy.params(), context)
 }

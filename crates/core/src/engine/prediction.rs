@@ -11,25 +11,28 @@ use crate::request::Time;
 const WORK_NS: u64 = 10_000_000;
 
 impl Engine {
-    /// Uses a predictor from now on, or none. It has an effect with policies that aggregate. Batches held because of the
-    /// one before go now.
-    pub fn set_predictor(&mut self, predictor: Option<Box<dyn Predictor>>) {
+    /// Uses a predictor from now on, or none, and hands back the one before, so that it can be dropped where that holds up
+    /// nobody. It has an effect with policies that aggregate. Batches held because of the one before go now.
+    pub fn set_predictor(&mut self, predictor: Option<Box<dyn Predictor>>) -> Option<Box<dyn Predictor>> {
         // Held batches stay where they are: the holds outlive their predictor until they are empty.
-        self.prediction = match (predictor, self.prediction.take()) {
-            (Some(predictor), Some(mut old)) => {
-                old.holds.release_all();
-                Some(Prediction { predictor, ..old })
-            }
-            (Some(predictor), None) => {
-                let holds = Holds::new(self.config.files_max * 2);
-                Some(Prediction { predictor, holds, rest: Vec::with_capacity(PARTS_MAX), work: Work::default() })
-            }
-            (None, Some(mut old)) if old.holds.requests() > 0 => {
-                old.holds.release_all();
-                Some(Prediction { predictor: Box::new(NoPrediction), ..old })
-            }
-            (None, _) => None,
+        let Some(mut prediction) = self.prediction.take() else {
+            let holds = || Holds::new(self.config.files_max * 2);
+            self.prediction = predictor.map(|predictor| Prediction {
+                predictor,
+                holds: holds(),
+                rest: Vec::with_capacity(PARTS_MAX),
+                work: Work::default(),
+            });
+            return None;
         };
+        prediction.holds.release_all();
+        let goes_on = predictor.is_some() || prediction.holds.requests() > 0;
+        let new = predictor.unwrap_or_else(|| Box::new(NoPrediction));
+        let old = std::mem::replace(&mut prediction.predictor, new);
+        if goes_on {
+            self.prediction = Some(prediction);
+        }
+        Some(old)
     }
 
     /// Requests in held batches.
@@ -140,6 +143,7 @@ impl Engine {
     fn chosen(&self, queue: crate::files::QueueId, first: Slot, parts: u32) -> Option<Chosen> {
         let mut chosen = Chosen {
             file: self.queues.file_id(queue),
+            target: self.queues.target_of(queue),
             op: queue.op(),
             offset: self.queues.offset(first),
             end: self.queues.end(first),

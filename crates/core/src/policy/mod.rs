@@ -9,6 +9,7 @@ mod config;
 mod hbrr;
 mod mlf;
 mod noop;
+mod prepared;
 mod sjf;
 mod sw;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::queues::{Queues, Slot};
 use crate::request::Time;
 
 pub use config::{ConfigError, Kind, ParamInfo, Params, PolicyConfig};
+pub use prepared::PreparedPolicy;
 
 /// A policy's answer to "what goes next?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -106,7 +106,7 @@ impl WeightedFairQueueing {
     fn flow(&mut self, app: AppId) -> u32 {
         let flows = &self.flows;
         let app_of = |flow: u32| u64::from(flows[flow as usize].app.0);
-        if let Some(flow) = self.index.find(app.0.into(), app_of) {
+        if let Some(flow) = self.index.find(u64::from(app.0), app_of) {
             return flow;
         }
         let flow = if self.used < FLOWS_MAX {
@@ -121,7 +121,7 @@ impl WeightedFairQueueing {
         let weight = self.weights.binary_search_by_key(&app, |&(a, _)| a);
         let weight = weight.map_or(self.default_weight, |at| self.weights[at].1);
         self.flows[flow as usize] = Flow { app, weight, tag: 0, requests: List::new() };
-        self.index.insert(app.0.into(), flow);
+        self.index.insert(u64::from(app.0), flow);
         flow
     }
 }

@@ -8,8 +8,8 @@ use crate::harness::Item;
 use sluice_core::{EngineConfig, Op, Time};
 use std::collections::VecDeque;
 
-/// A file queue.
-pub type Queue = (u64, Op);
+/// A file queue: file, target, operation.
+pub type Queue = (u64, u32, Op);
 
 pub enum Choice {
     Run(Vec<Item>),

@@ -1,0 +1,73 @@
+//! How long the storage takes, for the question whether a request is better executed where it was submitted.
+//!
+//! To hand a request to another thread costs some microseconds. Where the storage answers faster than that (a page cache,
+//! memory), the submitter does it itself; where it does not, the submitter is better free to bring more requests, among
+//! which the scheduler can choose.
+
+use std::time::Instant;
+
+use sluice_core::Op;
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// About what a hand-over costs, in nanoseconds, with the wake-up of a sleeping thread.
+const FAST_NS: u32 = 20_000;
+/// Weight of a new measurement: 1 in 8.
+const WEIGHT_BITS: u32 = 3;
+
+/// Mean service times, by operation.
+pub(super) struct DeviceSpeed([AtomicU32; 2]);
+
+impl Default for DeviceSpeed {
+    /// Slow until measured.
+    fn default() -> DeviceSpeed {
+        DeviceSpeed([AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)])
+    }
+}
+
+impl DeviceSpeed {
+    pub(super) fn is_fast(&self, op: Op) -> bool {
+        self.0[op.index()].load(Ordering::Relaxed) <= FAST_NS
+    }
+
+    /// Begins a measurement, unless somebody else executed it.
+    pub(super) fn start(&self, elsewhere: bool) -> Option<Instant> {
+        (!elsewhere).then(Instant::now)
+    }
+
+    pub(super) fn end(&self, start: Option<Instant>, op: Op) {
+        let Some(start) = start else { return };
+        let took = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        let mean = &self.0[op.index()];
+        let known = mean.load(Ordering::Relaxed);
+        // The first one, and one that took so long that the mean would be slow to follow, count for themselves. Threads
+        // that measure at the same time may lose one of the two.
+        let next = match known {
+            u32::MAX => took,
+            _ if took > 4 * FAST_NS => took,
+            _ => known - (known >> WEIGHT_BITS) + (took >> WEIGHT_BITS),
+        };
+        mean.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn slow_at_first_then_as_measured() {
+        let speed = DeviceSpeed::default();
+        assert!(!speed.is_fast(Op::Read));
+        speed.end(Some(Instant::now()), Op::Read);
+        assert!(speed.is_fast(Op::Read) && !speed.is_fast(Op::Write));
+        let long_ago = Instant::now().checked_sub(Duration::from_millis(5)).expect("the machine has been up for 5 ms");
+        speed.end(Some(long_ago), Op::Read);
+        assert!(!speed.is_fast(Op::Read), "one slow request is enough");
+        (0..64).for_each(|_| speed.end(Some(Instant::now()), Op::Read));
+        assert!(speed.is_fast(Op::Read), "it becomes fast again");
+        speed.end(None, Op::Read);
+        assert!(speed.is_fast(Op::Read));
+    }
+}
