@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH = 3, SCHEDULERS = 3, NUMBERS = 1 << 20 };
+enum { DEPTH = 3, SCHEDULERS = 3, OWN_THREAD = 2, NUMBERS = 1 << 20 };
 
 static sluice *schedulers[SCHEDULERS];
 /* By the number in its cookie: how often a request ended, plus NEVER if it was not accepted. */
@@ -17,6 +17,8 @@ static atomic_uchar *ends;
 enum { NEVER = 100 };
 static atomic_long numbers, outstanding, wrong, taken_back;
 static atomic_ullong random_state = 1;
+/* A thread of this program, not of a scheduler. */
+static _Thread_local int is_ours;
 static sem_t all_done;
 
 static unsigned draw(unsigned below) {
@@ -70,6 +72,7 @@ static void start(void *user, sluice *s, const sluice_part *part) {
     unsigned depth = part->cookie & 255;
     int first = draw(2);
     (void)user;
+    if (s == schedulers[OWN_THREAD] && is_ours) unexpected(__LINE__, "a callback inside a call, although it has its own thread", 0);
     if (atomic_fetch_add(&ends[part->cookie >> 8], 1)) unexpected(__LINE__, "started twice, or after its end", 0);
     /* Some are reported before the nested calls, some after. */
     if (first) MUST(sluice_complete(s, part->id, part->len, 0));
@@ -85,13 +88,17 @@ static void start_batch(void *user, sluice *s, const sluice_part *parts, size_t 
     for (size_t i = 0; i < count; i++) start(user, s, &parts[i]);
 }
 
+/* What a scheduler was told was cancelled. */
+struct told { int requests, never_here; };
+
 /* Called while it shuts down: everything is answered, nothing waits. */
 static void cancelled(void *user, sluice *s, const sluice_part *part, int error) {
     sluice_request r = {.struct_size = sizeof r, .len = 1};
     sluice_counters c = {.struct_size = sizeof c};
     uint64_t id;
-    int *told = user;
+    struct told *told = user;
     (void)part, (void)error;
+    if (told->never_here && is_ours) unexpected(__LINE__, "told inside a call, although it has its own thread", 0);
     int got = sluice_submit(s, &r, NULL);
     if (got != SLUICE_ERR_CLOSED) unexpected(__LINE__, "sluice_submit", got);
     got = sluice_submit(s, &r, &id);
@@ -100,10 +107,11 @@ static void cancelled(void *user, sluice *s, const sluice_part *part, int error)
     if (got != SLUICE_ERR_STALE) unexpected(__LINE__, "sluice_cancel", got);
     MUST(sluice_set_policy(s, "to"));
     MUST(sluice_stats(s, SLUICE_TOTAL, &c));
-    ++*told;
+    told->requests++;
 }
 
 static void *roots(void *each) {
+    is_ours = 1;
     for (long i = 0; i < (long)(intptr_t)each; i++) do_all(schedulers[draw(SCHEDULERS)], 1);
     return NULL;
 }
@@ -117,7 +125,7 @@ static void keep(void *user, sluice *s, const sluice_part *part) {
 static void ending(unsigned flags) {
     enum { REQUESTS = 10 };
     struct sluice_options o = SLUICE_OPTIONS_INIT;
-    int told = 0;
+    struct told told = {0, flags == SLUICE_OWN_THREAD};
     sluice *s;
     o.start = keep, o.cancelled = cancelled, o.user = &told, o.in_flight_max = 1, o.policy = "to", o.flags = flags;
     MUST(sluice_create(&o, &s));
@@ -128,7 +136,7 @@ static void ending(unsigned flags) {
     sluice_counters c = {.struct_size = sizeof c};
     MUST(sluice_stats(s, SLUICE_TOTAL, &c));
     MUST(sluice_shutdown(s, 0));
-    if (told != REQUESTS - 1) unexpected(__LINE__, "requests that were told of", told);
+    if (told.requests != REQUESTS - 1) unexpected(__LINE__, "requests that were told of", told.requests);
     MUST(sluice_destroy(s));
 }
 
@@ -137,7 +145,8 @@ int main(int argc, char **argv) {
     long each = argc > 2 ? atol(argv[2]) : 200;
     if (argc > 3) random_state = strtoull(argv[3], NULL, 10);
     pthread_t ids[64];
-    int told = 0;
+    struct told told = {0, 0};
+    is_ours = 1;
     ends = calloc(NUMBERS, sizeof *ends);
     if (!ends || threads > 64) return perror("nested"), 1;
     sem_init(&all_done, 0, 0);
@@ -145,7 +154,7 @@ int main(int argc, char **argv) {
         struct sluice_options o = SLUICE_OPTIONS_INIT;
         o.start = start, o.start_batch = i ? start_batch : NULL, o.cancelled = cancelled, o.user = &told;
         /* One driven by its callers, one with a bound on what is in flight, one with a thread of its own. */
-        o.in_flight_max = i == 1 ? 2 : 0, o.flags = i == 2 ? SLUICE_OWN_THREAD : 0, o.policy = "sjf";
+        o.in_flight_max = i == 1 ? 2 : 0, o.flags = i == OWN_THREAD ? SLUICE_OWN_THREAD : 0, o.policy = "sjf";
         MUST(sluice_create(&o, &schedulers[i]));
     }
     atomic_fetch_add(&outstanding, 1);
