@@ -290,8 +290,8 @@ impl Engine {
     ) -> Option<(RequestId, Request)> {
         while *from < self.queues.capacity() && self.queued() > 0 {
             let slot = *from;
-            let waits =
-                matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
+            let state = self.queues.entries[slot as usize].state;
+            let waits = !matches!(state, State::Free { .. } | State::InFlight { .. });
             if waits && wanted(self.queues.id(slot)) {
                 let id = self.queues.id(slot);
                 return self.cancel(now, id).ok().map(|request| (id, request));

@@ -137,8 +137,9 @@ impl<H: Host> Volume<H> {
         if !fits || InCallback::is_deep() || self.service.storage.data.descriptor(access.file, 0).is_none() {
             return None;
         }
-        bypass
-            .enter(|| self.client.allows_bypass(0) && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked)))
+        bypass.enter(|| {
+            self.client.allows_bypass(0) && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked))
+        })
     }
 
     /// Executes a request that has a place in the bypass.

@@ -4,12 +4,12 @@ use sluice_runtime::sabotage::Fault;
 use sluice_runtime::{Driving, Shutdown};
 
 use crate::checker::{Completes, expect_seen};
-use crate::protocols::{callers, cancelling, ending, leaving, lonely_callers, stalled};
+use crate::protocols::{a_pair, callers, cancelling, ending, leaving, stalled};
 use crate::volumes::{bypass_order, whole_operations};
 
 #[test]
 fn a_holder_that_forgets_work_is_seen() {
-    expect_seen(Fault::TokenForgetsWork, 2_000, lonely_callers);
+    expect_seen(Fault::TokenForgetsWork, 2_000, a_pair);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shuttle::thread;
 use sluice_core::{Op, PolicyConfig};
-use sluice_runtime::{Client, Driving, Scheduler, SchedulerConfig, Shutdown, SubmitError};
+use sluice_runtime::{Client, Driving, Scheduler, Shutdown, SubmitError};
 
 use crate::checker::{Checked, Completes, check, config, request};
 
@@ -28,20 +28,8 @@ fn submit_some(client: &Client, host: &Checked, thread: u64, count: u64) {
 
 /// Threads submit more than there are places; a thread completes; everything ends.
 pub fn callers(policy: &'static str, driving: Driving, completes: Completes) {
-    callers_of(config(policy, 2, driving), completes);
-}
-
-/// The same where no serving thread comes by, at the end of a window or when a request is overdue, and would find what was
-/// forgotten.
-pub fn lonely_callers() {
-    let mut config = config("to-agg", 2, Driving::Caller);
-    (config.engine.window_ns, config.engine.max_wait_ns) = (1_000_000_000_000, 0);
-    callers_of(config, Completes::Later);
-}
-
-fn callers_of(config: SchedulerConfig, completes: Completes) {
     let host = Checked::new(completes);
-    let scheduler = Scheduler::start(config).unwrap();
+    let scheduler = Scheduler::start(config(policy, 2, driving)).unwrap();
     let client = Arc::new(scheduler.attach(host.clone()).unwrap());
     let submitters: Vec<_> = (0..2)
         .map(|number| {
@@ -55,6 +43,26 @@ fn callers_of(config: SchedulerConfig, completes: Completes) {
     scheduler.wait_empty();
     scheduler.shutdown(DRAIN);
     host.is_over();
+    host.expect_all_ended();
+}
+
+/// A request comes while the one that it overlaps is completed, and no serving thread comes by at the end of a window, or
+/// when a request is overdue, to find what was forgotten.
+pub fn a_pair() {
+    let mut config = config("to", 2, Driving::Caller);
+    (config.engine.window_ns, config.engine.max_wait_ns) = (1_000_000_000_000, 0);
+    let host = Checked::new(Completes::Later);
+    let scheduler = Scheduler::start(config).unwrap();
+    let client = scheduler.attach(host.clone()).unwrap();
+    let submit = |cookie| {
+        host.submits(request(cookie, 0, Op::Write, 0));
+        client.submit(0, request(cookie, 0, Op::Write, 0)).unwrap();
+    };
+    submit(0);
+    let completer = completing(&host, Completes::Later, 2);
+    submit(1);
+    completer.join().unwrap();
+    scheduler.wait_empty();
     host.expect_all_ended();
 }
 
@@ -82,7 +90,7 @@ fn every_request_is_told_once() {
             }
         }
     }
-    check(500, lonely_callers);
+    check(300, a_pair);
 }
 
 /// The engine has a place for one file only: requests for others wait in front of it.
