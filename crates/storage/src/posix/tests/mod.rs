@@ -6,6 +6,9 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod creation;
+mod descriptors;
+
 const ME: fn() -> Creator = Creator::process;
 
 fn storage(direct: bool) -> (TempDir, PosixStorage) {
@@ -67,7 +70,9 @@ fn creation_has_the_exact_mode_and_owner() {
         let link = dir.path().join("s").symlink_metadata().unwrap();
         assert_eq!((link.uid(), link.gid()), (12, 34));
         // A set-group-ID directory passes its group on.
-        let shared = storage.mkdir(&root, "shared".as_ref(), 0o2770, &Creator::new(1, 77)).unwrap();
+        let shared = storage.mkdir(&root, "shared".as_ref(), 0o770, &Creator::new(1, 77)).unwrap();
+        let set_gid = SetAttr { mode: Some(0o2770), ..SetAttr::default() };
+        storage.setattr(&shared, None, set_gid).unwrap();
         let (node, _) = storage.create(&shared, "x".as_ref(), 0o600, libc::O_RDWR, &Creator::new(5, 6)).unwrap();
         let attr = storage.getattr(&node).unwrap();
         assert_eq!((attr.uid, attr.gid), (5, 77));
@@ -121,17 +126,17 @@ fn extended_attributes_also_of_symbolic_links() {
     let root = storage.root();
     let (node, _) = create(&storage, "f");
     let name: &OsStr = "user.colour".as_ref();
-    storage.setxattr(&node, name, b"blue", 0).unwrap();
+    storage.setxattr(&node, name, b"blue", 0, &ME()).unwrap();
     assert_eq!(storage.getxattr(&node, name).unwrap(), b"blue");
     assert!(storage.listxattr(&node).unwrap().ends_with(b"user.colour\0"));
-    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE)), libc::EEXIST);
+    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE, &ME())), libc::EEXIST);
     storage.removexattr(&node, name).unwrap();
     assert_eq!(errno(storage.getxattr(&node, name)), libc::ENODATA);
     // The link's own attributes, not those of the file it leads to.
     let soft = storage.symlink(&root, "s".as_ref(), "f".as_ref(), &ME()).unwrap();
-    assert!(storage.setxattr(&soft, name, b"x", 0).is_err(), "user attributes are for files and directories");
+    assert!(storage.setxattr(&soft, name, b"x", 0, &ME()).is_err(), "user attributes are for files and directories");
     if ME().uid == 0 {
-        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0).unwrap();
+        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0, &ME()).unwrap();
         assert_eq!(errno(storage.getxattr(&node, "trusted.t".as_ref())), libc::ENODATA);
         assert_eq!(storage.getxattr(&soft, "trusted.t".as_ref()).unwrap(), b"x");
     }
@@ -145,7 +150,7 @@ fn holes() {
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_DATA).unwrap(), 1 << 20);
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_HOLE).unwrap(), 0);
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    storage.fallocate(&file, punch, 1 << 20, 4096).unwrap();
+    storage.fallocate(&file, punch, 1 << 20, 4096, &ME()).unwrap();
     assert_eq!(errno(storage.seek_data(&file, 0, libc::SEEK_DATA)), libc::ENXIO);
     assert_eq!(storage.getattr_open(&file).unwrap().size, (1 << 20) + 4096);
 }
