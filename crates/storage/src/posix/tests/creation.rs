@@ -145,3 +145,36 @@ fn nobody_gets_what_is_not_theirs_by_swapping_names() {
         round.store(ROUNDS, Ordering::Relaxed);
     });
 }
+
+/// xfstests generic/375: a list set by an owner who is not in the file's group costs the set-group-ID bit.
+#[test]
+fn an_access_control_list_from_outside_the_group_takes_the_set_gid_bit() {
+    if ME().uid != 0 {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let (dir, storage) = storage(false);
+    let list = acl(&[(OWNER, 7, NOBODY), (USER, 5, 4242), (GROUP, 7, NOBODY), (MASK, 7, NOBODY), (OTHER, 5, NOBODY)]);
+    let (node, _) = create(&storage, "f");
+    let path = dir.path().join("f");
+    for (groups, gid, expected) in [(vec![], 34, 0), (vec![77], 34, 0o2000), (vec![], 77, 0o2000)] {
+        let caller = Creator { uid: 12, gid, groups, umask: 0 };
+        std::os::unix::fs::chown(&path, Some(12), Some(77)).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2777)).unwrap();
+        match storage.setxattr(&node, "system.posix_acl_access".as_ref(), &list, 0, &caller) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                eprintln!("skipped: no access control lists here");
+                return;
+            }
+            result => result.unwrap(),
+        }
+        assert_eq!(path.metadata().unwrap().mode() & 0o2000, expected, "{caller:?}");
+    }
+    // The same for space.
+    let file = storage.open(&node, libc::O_RDWR).unwrap();
+    for (uid, expected) in [(0, 0o6777), (12, 0o777)] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
+        storage.fallocate(&file, 0, 0, 4096, &Creator::new(uid, 34)).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected);
+    }
+}

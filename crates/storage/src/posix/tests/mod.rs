@@ -156,6 +156,25 @@ fn holes() {
 }
 
 #[test]
+fn what_is_in_memory_can_be_read_without_waiting_and_descriptors_outlive_their_file() {
+    let (_dir, storage) = storage(false);
+    let (node, file) = create(&storage, "f");
+    storage.write(&file, 0, 0, &[IoSlice::new(&[7; 5000])]).unwrap();
+    let mut bytes = [0; 6000];
+    let (a, b) = bytes.split_at_mut(100);
+    // A file system may not know how to say what is in memory.
+    if let Some(read) = storage.try_read(&file, 0, 0, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]).unwrap() {
+        assert_eq!((read, bytes[4999], bytes[5000]), (5000, 7, 0));
+    }
+    assert!(!storage.never_waits(&file));
+    assert_eq!(storage.size_at_least(&file, 1).unwrap(), 5000);
+    let fd = storage.descriptor(&file, 0).expect("buffered");
+    storage.unlink(&storage.root(), "f".as_ref()).unwrap();
+    drop((node, file));
+    assert_eq!(rustix::io::pread(&*fd, &mut bytes[..], 0).unwrap(), 5000);
+}
+
+#[test]
 fn more_buffers_than_one_call_takes() {
     let (_dir, storage) = storage(false);
     let (_, file) = create(&storage, "f");
