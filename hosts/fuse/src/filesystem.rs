@@ -538,7 +538,7 @@ impl Filesystem for SluiceFs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -546,8 +546,9 @@ impl Filesystem for SluiceFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set =
-            || -> Answer<_> { Ok(self.storage.namespace.setxattr(&self.inodes.get(ino)?.node, name, value, flags)?) };
+        let set = || -> Answer<_> {
+            Ok(self.storage.namespace.setxattr(&self.inodes.get(ino)?.node, name, value, flags, &creator(req))?)
+        };
         answer!(reply, set(), () => reply.ok());
     }
 
@@ -568,7 +569,7 @@ impl Filesystem for SluiceFs {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -576,8 +577,9 @@ impl Filesystem for SluiceFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let allocate =
-            || -> Answer<_> { Ok(self.storage.namespace.fallocate(&Handle::of(&fh).file, mode, offset, length)?) };
+        let allocate = || -> Answer<_> {
+            Ok(self.storage.namespace.fallocate(&Handle::of(&fh).file, mode, offset, length, &creator(req))?)
+        };
         answer!(reply, allocate(), () => reply.ok());
     }
 
