@@ -18,7 +18,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use sluice_runtime::{Done, Host, Volume};
-use sluice_storage::{Attr, FileRef, NodeRef, SetAttr, SetTime, Storage};
+use sluice_storage::{Attr, Creator, FileRef, NodeRef, SetAttr, SetTime, Storage};
 
 use crate::apps::{Apps, LastCaller};
 use crate::inodes::{DirHandle, Handle, Inode, Inodes, SET_ID, kind, sent_time};
@@ -54,7 +54,7 @@ impl Host for FuseHost {
 }
 
 pub(crate) struct SluiceFs {
-    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) storage: Storage,
     pub(crate) volume: Arc<Volume<FuseHost>>,
     pub(crate) apps: Arc<Apps>,
     pub(crate) inodes: Arc<Inodes>,
@@ -89,7 +89,7 @@ impl SluiceFs {
 
     /// Tells the kernel about an object: counts a look-up.
     fn tell(&self, node: NodeRef) -> Answer<FileAttr> {
-        let attr = self.storage.getattr(&node)?;
+        let attr = self.storage.namespace.getattr(&node)?;
         Ok(self.noted(&self.inodes.told(node), &attr))
     }
 
@@ -134,14 +134,14 @@ impl SluiceFs {
             return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         let keep = self.options.cache == CacheMode::Writeback
-            || self.storage.getattr_open(file).is_ok_and(|attr| inode.note(&attr));
+            || self.storage.namespace.getattr_open(file).is_ok_and(|attr| inode.note(&attr));
         if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
     }
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
     fn drop_set_id(&self, inode: &Inode) {
         let change = || -> io::Result<()> {
-            let attr = self.storage.getattr(&inode.node)?;
+            let attr = self.storage.namespace.getattr(&inode.node)?;
             let mut gone = attr.mode & libc::S_ISUID;
             // Set-group-ID without group execution once meant mandatory locking.
             if attr.mode & libc::S_IXGRP != 0 {
@@ -149,7 +149,7 @@ impl SluiceFs {
             }
             if gone != 0 {
                 let mode = Some(attr.mode & 0o7777 & !gone);
-                self.storage.setattr(&inode.node, None, SetAttr { mode, ..SetAttr::default() })?;
+                self.storage.namespace.setattr(&inode.node, None, SetAttr { mode, ..SetAttr::default() })?;
             }
             inode.set_id.store(attr.mode & SET_ID & !gone != 0, Ordering::Relaxed);
             Ok(())
@@ -162,10 +162,10 @@ impl SluiceFs {
     fn set_attributes(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, set: SetAttr) -> Answer<FileAttr> {
         let inode = self.inodes.get(ino)?;
         let file = fh.as_ref().map(|fh| &Handle::of(fh).file);
-        let mut attr = self.storage.setattr(&inode.node, file, set)?;
+        let mut attr = self.storage.namespace.setattr(&inode.node, file, set)?;
         if set.size.is_some() && req.uid() != 0 && attr.mode & SET_ID != 0 {
             self.drop_set_id(&inode);
-            attr = self.storage.getattr(&inode.node)?;
+            attr = self.storage.namespace.getattr(&inode.node)?;
         }
         Ok(self.noted(&inode, &attr))
     }
@@ -182,13 +182,14 @@ impl SluiceFs {
         // Always exclusive: if the name appeared meanwhile nobody checked the file's permissions yet. The kernel looks
         // the name up again on ESTALE, and opens what it finds.
         let exclusive = self.storage_flags(flags) | libc::O_EXCL;
-        let (node, file) = match self.storage.create(&parent.node, name, mode & 0o7777, exclusive, owner(req)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && flags & libc::O_EXCL == 0 => {
-                return Err(Errno::ESTALE);
-            }
-            result => result?,
-        };
-        let attr = self.storage.getattr_open(&file)?;
+        let (node, file) =
+            match self.storage.namespace.create(&parent.node, name, mode & 0o7777, exclusive, &creator(req)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && flags & libc::O_EXCL == 0 => {
+                    return Err(Errno::ESTALE);
+                }
+                result => result?,
+            };
+        let attr = self.storage.namespace.getattr_open(&file)?;
         let inode = self.inodes.told(node);
         let attr = self.noted(&inode, &attr);
         let mode = self.open_mode(&inode, &file, flags);
@@ -199,7 +200,7 @@ impl SluiceFs {
     fn list(&self, dir: &DirHandle, from: u64) -> Answer<Arc<sluice_storage::DirEntries>> {
         let mut entries = dir.entries.lock();
         if from == 0 {
-            *entries = Arc::new(self.storage.readdir(&dir.inode.node)?);
+            *entries = Arc::new(self.storage.namespace.readdir(&dir.inode.node)?);
         }
         Ok(entries.clone())
     }
@@ -214,8 +215,8 @@ impl SluiceFs {
     }
 }
 
-fn owner(req: &Request) -> (u32, u32) {
-    (req.uid(), req.gid())
+fn creator(req: &Request) -> Creator {
+    Creator::new(req.uid(), req.gid())
 }
 
 impl Filesystem for SluiceFs {
@@ -226,7 +227,7 @@ impl Filesystem for SluiceFs {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer!(reply, self.under(parent, |dir| self.storage.lookup(dir, name)), attr => self.entry(reply, &attr));
+        answer!(reply, self.under(parent, |dir| self.storage.namespace.lookup(dir, name)), attr => self.entry(reply, &attr));
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
@@ -237,10 +238,10 @@ impl Filesystem for SluiceFs {
         let get = || -> Answer<FileAttr> {
             if let Some(fh) = &fh {
                 let handle = Handle::of(fh);
-                return Ok(self.noted(&handle.inode, &self.storage.getattr_open(&handle.file)?));
+                return Ok(self.noted(&handle.inode, &self.storage.namespace.getattr_open(&handle.file)?));
             }
             let inode = self.inodes.get(ino)?;
-            Ok(self.noted(&inode, &self.storage.getattr(&inode.node)?))
+            Ok(self.noted(&inode, &self.storage.namespace.getattr(&inode.node)?))
         };
         answer!(reply, get(), attr => reply.attr(&self.options.attr_timeout, &attr));
     }
@@ -282,7 +283,7 @@ impl Filesystem for SluiceFs {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let get = || -> Answer<_> { Ok(self.storage.readlink(&self.inodes.get(ino)?.node)?) };
+        let get = || -> Answer<_> { Ok(self.storage.namespace.readlink(&self.inodes.get(ino)?.node)?) };
         answer!(reply, get(), to => reply.data(to.as_bytes()));
     }
 
@@ -296,35 +297,35 @@ impl Filesystem for SluiceFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let make = |dir: &NodeRef| self.storage.mknod(dir, name, mode, rdev.into(), owner(req));
+        let make = |dir: &NodeRef| self.storage.namespace.mknod(dir, name, mode, rdev.into(), &creator(req));
         answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let make = |dir: &NodeRef| self.storage.mkdir(dir, name, mode & 0o7777, owner(req));
+        let make = |dir: &NodeRef| self.storage.namespace.mkdir(dir, name, mode & 0o7777, &creator(req));
         answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let make = |dir: &NodeRef| self.storage.symlink(dir, name, target.as_os_str(), owner(req));
+        let make = |dir: &NodeRef| self.storage.namespace.symlink(dir, name, target.as_os_str(), &creator(req));
         answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
             let inode = self.inodes.get(ino)?;
-            self.under(newparent, |dir| self.storage.link(&inode.node, dir, newname))
+            self.under(newparent, |dir| self.storage.namespace.link(&inode.node, dir, newname))
         };
         answer!(reply, link(), attr => self.entry(reply, &attr));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.unlink(&self.inodes.get(parent)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.storage.namespace.unlink(&self.inodes.get(parent)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.rmdir(&self.inodes.get(parent)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.storage.namespace.rmdir(&self.inodes.get(parent)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
@@ -340,7 +341,7 @@ impl Filesystem for SluiceFs {
     ) {
         let rename = || -> Answer<_> {
             let (from, to) = (self.inodes.get(parent)?, self.inodes.get(newparent)?);
-            Ok(self.storage.rename(&from.node, name, &to.node, newname, flags.bits())?)
+            Ok(self.storage.namespace.rename(&from.node, name, &to.node, newname, flags.bits())?)
         };
         answer!(reply, rename(), () => reply.ok());
     }
@@ -349,10 +350,10 @@ impl Filesystem for SluiceFs {
         let open = || -> Answer<_> {
             let inode = self.inodes.get(ino)?;
             let wanted = self.storage_flags(flags.0);
-            let file = match self.storage.open(&inode.node, wanted) {
+            let file = match self.storage.namespace.open(&inode.node, wanted) {
                 // The storage's owner may write but not read: then the cache has to do without reading.
                 Err(error) if error.raw_os_error() == Some(libc::EACCES) && wanted != flags.0 => {
-                    self.storage.open(&inode.node, flags.0 & !libc::O_APPEND)?
+                    self.storage.namespace.open(&inode.node, flags.0 & !libc::O_APPEND)?
                 }
                 result => result?,
             };
@@ -425,7 +426,7 @@ impl Filesystem for SluiceFs {
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        let sync = || -> Answer<_> { Ok(self.storage.fsync(&Handle::of(&fh).file, !datasync)?) };
+        let sync = || -> Answer<_> { Ok(self.storage.data.sync(&Handle::of(&fh).file, !datasync)?) };
         answer!(reply, sync(), () => reply.ok());
     }
 
@@ -443,7 +444,7 @@ impl Filesystem for SluiceFs {
             let handle = Handle::take(fh);
             if handle.writable && self.options.cache == CacheMode::Auto {
                 // What this handle wrote is what the cache holds: the next open need not drop it.
-                if let Ok(attr) = self.storage.getattr_open(&handle.file) {
+                if let Ok(attr) = self.storage.namespace.getattr_open(&handle.file) {
                     handle.inode.note(&attr);
                 }
             }
@@ -487,10 +488,10 @@ impl Filesystem for SluiceFs {
                 // These two the kernel does not count as looked up.
                 let dots = matches!(entry.name.as_bytes(), b"." | b"..");
                 let found = if dots {
-                    self.storage.getattr(&dir.inode.node).map(|attr| (self.inodes.file_attr(&attr), None))
+                    self.storage.namespace.getattr(&dir.inode.node).map(|attr| (self.inodes.file_attr(&attr), None))
                 } else {
-                    self.storage.lookup(&dir.inode.node, name).and_then(|node| {
-                        let attr = self.storage.getattr(&node)?;
+                    self.storage.namespace.lookup(&dir.inode.node, name).and_then(|node| {
+                        let attr = self.storage.namespace.getattr(&node)?;
                         let inode = self.inodes.told(node);
                         Ok((self.noted(&inode, &attr), Some(self.inodes.number(attr.ino))))
                     })
@@ -525,12 +526,12 @@ impl Filesystem for SluiceFs {
     }
 
     fn fsyncdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let sync = || -> Answer<_> { Ok(self.storage.fsync_dir(&DirHandle::of(&fh).inode.node)?) };
+        let sync = || -> Answer<_> { Ok(self.storage.namespace.fsync_dir(&DirHandle::of(&fh).inode.node)?) };
         answer!(reply, sync(), () => reply.ok());
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, self.storage.statfs().map_err(Errno::from), fs => reply.statfs(
+        answer!(reply, self.storage.namespace.statfs().map_err(Errno::from), fs => reply.statfs(
             fs.blocks, fs.bfree, fs.bavail, fs.files, fs.ffree, fs.bsize, fs.namelen, fs.frsize,
         ));
     }
@@ -545,22 +546,23 @@ impl Filesystem for SluiceFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = || -> Answer<_> { Ok(self.storage.setxattr(&self.inodes.get(ino)?.node, name, value, flags)?) };
+        let set =
+            || -> Answer<_> { Ok(self.storage.namespace.setxattr(&self.inodes.get(ino)?.node, name, value, flags)?) };
         answer!(reply, set(), () => reply.ok());
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let get = || -> Answer<_> { Ok(self.storage.getxattr(&self.inodes.get(ino)?.node, name)?) };
+        let get = || -> Answer<_> { Ok(self.storage.namespace.getxattr(&self.inodes.get(ino)?.node, name)?) };
         guarded("getxattr", move || SluiceFs::xattr(reply, size, get()));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = || -> Answer<_> { Ok(self.storage.listxattr(&self.inodes.get(ino)?.node)?) };
+        let list = || -> Answer<_> { Ok(self.storage.namespace.listxattr(&self.inodes.get(ino)?.node)?) };
         guarded("listxattr", move || SluiceFs::xattr(reply, size, list()));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.removexattr(&self.inodes.get(ino)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.storage.namespace.removexattr(&self.inodes.get(ino)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
@@ -574,7 +576,8 @@ impl Filesystem for SluiceFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let allocate = || -> Answer<_> { Ok(self.storage.fallocate(&Handle::of(&fh).file, mode, offset, length)?) };
+        let allocate =
+            || -> Answer<_> { Ok(self.storage.namespace.fallocate(&Handle::of(&fh).file, mode, offset, length)?) };
         answer!(reply, allocate(), () => reply.ok());
     }
 
@@ -584,7 +587,8 @@ impl Filesystem for SluiceFs {
         if self.options.cache == CacheMode::Writeback {
             return reply.error(Errno::ENOSYS);
         }
-        let seek = || -> Answer<u64> { Ok(self.storage.seek_data(&Handle::of(&fh).file, offset as u64, whence)?) };
+        let seek =
+            || -> Answer<u64> { Ok(self.storage.namespace.seek_data(&Handle::of(&fh).file, offset as u64, whence)?) };
         answer!(reply, seek(), to => reply.offset(to as i64));
     }
 }

@@ -23,7 +23,7 @@ use crate::{FuseHost, MountError, MountOptions};
 /// # Errors
 /// See [`MountError`]; nothing stays mounted then.
 pub fn mount(
-    storage: Arc<dyn Storage>,
+    storage: Storage,
     mountpoint: &Path,
     options: MountOptions,
     config: VolumeConfig,
@@ -36,7 +36,7 @@ pub fn mount(
     };
     let volume = Arc::new(Volume::start(storage.clone(), Arc::new(FuseHost), config)?);
     let apps = Apps::new(&options.job_variables).map_err(io("starting a thread"))?;
-    let inodes = Arc::new(Inodes::new(storage.root()));
+    let inodes = Arc::new(Inodes::new(storage.namespace.root()));
     let filesystem = SluiceFs {
         storage,
         volume: volume.clone(),

@@ -6,7 +6,7 @@ use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, Targ
 use sluice_runtime::{
     Completer, Done, Executor, Host, Runtime, RuntimeConfig, Shutdown, SubmitError, Volume, VolumeConfig,
 };
-use sluice_storage::{Layout, Storage, null::NullStorage};
+use sluice_storage::{Data, Layout, Namespace, Storage, null::NullStorage};
 use std::collections::VecDeque;
 use std::io;
 use std::process::ExitCode;
@@ -391,8 +391,9 @@ struct OverVolume {
 
 impl OverVolume {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverVolume> {
-        let storage: Arc<dyn Storage> = Arc::new(NullStorage::new(Layout::single(), 1 << 50));
-        let open = |n: u64| storage.open(&storage.lookup(&storage.root(), n.to_string().as_ref())?, libc::O_RDWR);
+        let storage = Storage::from(NullStorage::new(Layout::single(), 1 << 50));
+        let tree = &storage.namespace;
+        let open = |n: u64| tree.open(&tree.lookup(&tree.root(), n.to_string().as_ref())?, libc::O_RDWR);
         let files = (0..4 * FILES_EACH).map(open).collect::<io::Result<_>>()?;
         let host: Arc<Counting> = Arc::default();
         let volume = Volume::start(storage.clone(), host.clone(), VolumeConfig::new(policy.clone()))?;

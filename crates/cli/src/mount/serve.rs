@@ -52,7 +52,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let mountpoint = sluice_fuse::check_mountpoint(mountpoint, &dirs)?;
     let disks = storage::on_disks(settings, &dirs);
     let opened = storage::open(settings, &dirs)?;
-    let (targets, description) = (opened.layout().targets(), opened.describe());
+    let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
     let config = settings.volume_config(targets, disks)?;
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId};
-use sluice_storage::{FileRef, Storage};
+use sluice_storage::{FileRef, Segment, Storage};
 
 use super::job::{self, Inside, Job};
-use super::memory::{Buffers, Raw, borrow_fd};
+use super::memory::{self, Buffers};
 use super::ops::{Memory, Operation, Ops, Waiter, of_cookie};
 use super::ring::Ring;
 use super::transfer::{Ended, transfer};
@@ -31,7 +31,7 @@ pub(super) struct Counts {
 }
 
 pub(super) struct Inner<H: Host> {
-    pub(super) storage: Arc<dyn Storage>,
+    pub(super) storage: Storage,
     pub(super) host: Arc<H>,
     pub(super) targets: u32,
     pub(super) ops: Ops<H::Ticket>,
@@ -51,8 +51,8 @@ pub(super) struct Inner<H: Host> {
 /// Lists reused from job to job.
 #[derive(Default)]
 pub(super) struct Scratch {
-    pub(super) parts: Vec<Raw>,
-    slices: Vec<Raw>,
+    pub(super) parts: Vec<Segment>,
+    slices: Vec<Segment>,
     ended: Vec<Ended>,
     outcomes: Vec<(RequestId, Outcome)>,
     finished: Vec<u32>,
@@ -175,17 +175,19 @@ impl<H: Host> Inner<H> {
     fn may_run(&self, job: &Job, more: bool, slot: u32, waits: bool, bypass: bool) -> bool {
         // Where there is more than one job, the others should not wait for this one.
         let own = self.inline && !more && job.parts.iter().all(|part| of_cookie(part.request.cookie).0 == slot);
-        own && (waits || (bypass && self.raw_fd(&job.parts[0]).is_some()))
+        own && (waits || (bypass && self.is_plain(&job.parts[0])))
     }
 
     fn never_waits(&self, part: &Part) -> bool {
         let state = self.ops.slot(of_cookie(part.request.cookie).0).state.lock();
-        state.file.as_ref().is_some_and(|file| file.never_waits())
+        state.file.as_ref().is_some_and(|file| self.storage.data.never_waits(file))
     }
 
-    fn raw_fd(&self, part: &Part) -> Option<std::os::fd::RawFd> {
+    /// Plain system calls do it: nothing emulated waits in there.
+    fn is_plain(&self, part: &Part) -> bool {
         let state = self.ops.slot(of_cookie(part.request.cookie).0).state.lock();
-        state.file.as_ref().and_then(|file| file.raw_fd(part.request.target.0 as usize))
+        let target = part.request.target.0 as usize;
+        state.file.as_ref().is_some_and(|file| self.storage.data.descriptor(file, target).is_some())
     }
 
     /// Reads what is in the page cache at once; the job comes back if that was not possible.
@@ -198,16 +200,14 @@ impl<H: Host> Inner<H> {
         let mut scratch = SCRATCH.take();
         let run = self.gather(&job.parts, 0, true, &mut scratch.parts);
         let mut hit = false;
-        if let Some(fd) = run.file.raw_fd(target)
-            && run.end == job.parts.len()
-            && run.end <= 1024
-        {
-            let io = &mut |slices: &mut [Raw], at: u64| {
-                Ok(preadv2(borrow_fd(&fd), Raw::for_read(slices), at, ReadWriteFlags::NOWAIT)?)
+        if run.end == job.parts.len() && run.end <= 1024 {
+            let io = &mut |slices: &mut [Segment], at: u64| {
+                let read = self.storage.data.try_read(&run.file, target, at, Segment::for_read(slices))?;
+                read.ok_or_else(|| Errno::AGAIN.into())
             };
             let mut missed = false;
             scratch.ended.clear();
-            let mut guarded = |slices: &mut [Raw], at: u64| {
+            let mut guarded = |slices: &mut [Segment], at: u64| {
                 let result = if missed { Err(Errno::AGAIN.into()) } else { io(slices, at) };
                 missed |= result.is_err();
                 result
@@ -240,7 +240,7 @@ impl<H: Host> Inner<H> {
             let request = job.parts[from].request;
             let Scratch { parts, slices, ended, .. } = &mut scratch;
             let mut io =
-                |slices: &mut [Raw], at| first.take().unwrap_or_else(|| self.call(&run.file, &request, slices, at));
+                |slices: &mut [Segment], at| first.take().unwrap_or_else(|| self.call(&run.file, &request, slices, at));
             transfer(parts, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
             // An error may come from the handle that was used.
             let failed = job.parts[from..run.end].iter().zip(&mut ended[from..run.end]).filter(|(_, e)| e.errno != 0);
@@ -258,7 +258,7 @@ impl<H: Host> Inner<H> {
         let (mut parts, mut again) = (Vec::new(), Vec::new());
         let run = self.gather(std::slice::from_ref(part), 0, lender, &mut parts);
         let request = part.request;
-        let mut io = |slices: &mut [Raw], at| self.call(&run.file, &request, slices, at);
+        let mut io = |slices: &mut [Segment], at| self.call(&run.file, &request, slices, at);
         transfer(
             &parts,
             request.offset,
@@ -271,11 +271,11 @@ impl<H: Host> Inner<H> {
         *ended = again[0];
     }
 
-    fn call(&self, file: &FileRef, request: &Request, slices: &mut [Raw], at: u64) -> io::Result<usize> {
+    fn call(&self, file: &FileRef, request: &Request, slices: &mut [Segment], at: u64) -> io::Result<usize> {
         let target = request.target.0 as usize;
         let call = AssertUnwindSafe(|| match request.op {
-            Op::Read => self.storage.read(file, target, at, Raw::for_read(slices)),
-            Op::Write => self.storage.write(file, target, at, Raw::for_write(slices)),
+            Op::Read => self.storage.data.read(file, target, at, Segment::for_read(slices)),
+            Op::Write => self.storage.data.write(file, target, at, Segment::for_write(slices)),
         });
         catch_unwind(call).unwrap_or_else(|_| {
             tracing::error!(?request, "the storage panicked; the request fails");
@@ -284,7 +284,7 @@ impl<H: Host> Inner<H> {
     }
 
     /// Executes a request that is a whole operation, on this thread.
-    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Raw) -> io::Result<usize> {
+    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Segment) -> io::Result<usize> {
         let mut done = 0;
         loop {
             let mut rest = [memory.part(done, memory.len() - done)];
@@ -306,7 +306,7 @@ impl<H: Host> Inner<H> {
     }
 
     /// Memory of the parts from `from` on that one call can do.
-    pub(super) fn gather(&self, job: &[Part], from: usize, lender: bool, parts: &mut Vec<Raw>) -> Run {
+    pub(super) fn gather(&self, job: &[Part], from: usize, lender: bool, parts: &mut Vec<Segment>) -> Run {
         parts.clear();
         let (mut file, mut mixed): (Option<FileRef>, bool) = (None, false);
         let mut end = from;
@@ -330,14 +330,14 @@ impl<H: Host> Inner<H> {
     }
 
     /// The operation's memory. Lent data is copied unless `lender` and this is the lending thread.
-    fn memory(&self, state: &mut Operation<H::Ticket>, lender: bool) -> Raw {
+    fn memory(&self, state: &mut Operation<H::Ticket>, lender: bool) -> Segment {
         match &state.memory {
             Memory::Borrowed(raw) => *raw,
             Memory::Pooled(buffer) => buffer.raw(state.len),
             Memory::Lent(raw, token) if lender && *token == job::thread_token() => *raw,
             Memory::Lent(raw, _) => {
                 let buffer = self.buffers.take(state.len);
-                let copy = raw.copy_to(&buffer);
+                let copy = memory::copy(*raw, &buffer);
                 state.memory = Memory::Pooled(buffer);
                 copy
             }
@@ -438,7 +438,7 @@ impl<H: Host> Inner<H> {
         for (request, piece) in requests.drain(..).zip(&state.pieces) {
             let start = piece.start as usize;
             let there = bytes.saturating_sub(start).min(piece.len as usize);
-            self.tap.record_summed(*at, &request, memory.part(start, there).checksum(), there as u32);
+            self.tap.record_summed(*at, &request, memory::checksum(memory.part(start, there)), there as u32);
         }
     }
 
@@ -462,8 +462,8 @@ impl<H: Host> Inner<H> {
             let Some(file) = &state.file else { break };
             let size = match size {
                 Some(size) => size,
-                None => match self.storage.getattr_open(file) {
-                    Ok(attr) => *size.insert(attr.size),
+                None => match self.storage.data.size_at_least(file, u64::MAX) {
+                    Ok(now) => *size.insert(now),
                     Err(error) if total == 0 => return Err(error.raw_os_error().unwrap_or(libc::EIO)),
                     Err(_) => break,
                 },
@@ -472,8 +472,8 @@ impl<H: Host> Inner<H> {
             let hole = usize::try_from(end.saturating_sub(u64::from(bytes))).unwrap_or(0);
             let at = piece.start as usize + bytes as usize;
             match &state.memory {
-                Memory::Pooled(buffer) => buffer.raw(state.len).part(at, hole).fill_zero(),
-                Memory::Borrowed(raw) => raw.part(at, hole).fill_zero(),
+                Memory::Pooled(buffer) => memory::fill_zero(buffer.raw(state.len).part(at, hole)),
+                Memory::Borrowed(raw) => memory::fill_zero(raw.part(at, hole)),
                 Memory::None | Memory::Lent(..) => {}
             }
             total += hole;

@@ -24,7 +24,9 @@ use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
 
 use super::execute::Caller;
 use super::job::Inside;
-use super::memory::{Buffer, Raw};
+use sluice_storage::Segment;
+
+use super::memory::{self, Buffer};
 use super::{Done, Host, Volume, What};
 use crate::gate::Gate;
 
@@ -148,7 +150,7 @@ impl<H: Host> Volume<H> {
         let fits = (1..=self.piece_max).contains(&(what.len as u64)) && what.end().is_some();
         // What is submitted from inside a completion does not hold that up.
         let inside = Inside::enter(self.inner.address());
-        if !fits || !inside.outermost() || what.file.raw_fd(0).is_none() {
+        if !fits || !inside.outermost() || self.inner.storage.data.descriptor(what.file, 0).is_none() {
             return None;
         }
         let pass = lane.enter(|| self.runtime.lets_pass(0) && self.inner.ops.outstanding() == 0)?;
@@ -156,7 +158,7 @@ impl<H: Host> Volume<H> {
     }
 
     /// Executes a request that is in the lane.
-    pub(super) fn pass(&self, what: &What<'_>, memory: Raw, passing: &Passing<'_>) -> io::Result<usize> {
+    pub(super) fn pass(&self, what: &What<'_>, memory: Segment, passing: &Passing<'_>) -> io::Result<usize> {
         let clock = self.runtime.clock();
         let start = clock.now();
         let request = self.request(what, 0, (0, what.offset, what.len as u32));
@@ -165,7 +167,7 @@ impl<H: Host> Volume<H> {
         let result = self.inner.call_whole(what.file, &request, memory);
         if self.runtime.tap.wants_sums() {
             let bytes = if what.op == Op::Write { what.len } else { *result.as_ref().unwrap_or(&0) };
-            let sum = memory.part(0, bytes).checksum();
+            let sum = memory::checksum(memory.part(0, bytes));
             self.runtime.tap.record_summed(start, &request, sum, bytes as u32);
         }
         let outcome = match &result {
@@ -203,8 +205,8 @@ mod tests {
     use crate::{Shutdown, VolumeConfig};
     use sluice_core::policy::PolicyInfo;
     use sluice_core::{AppId, PolicyConfig};
-    use sluice_storage::Storage;
     use sluice_storage::posix::{PosixOptions, PosixStorage};
+    use sluice_storage::{Creator, Namespace};
     use std::ffi::OsStr;
     use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, Barrier};
@@ -292,8 +294,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = PosixStorage::open(dir.path(), PosixOptions::default()).unwrap();
         let name = OsStr::new("f");
-        let (_, file) = storage.create(&storage.root(), name, 0o600, libc::O_RDWR, (0, 0)).unwrap();
-        let volume = Volume::start(Arc::new(storage), Arc::new(Nobody), VolumeConfig::default()).unwrap();
+        let (_, file) = storage.create(&storage.root(), name, 0o600, libc::O_RDWR, &Creator::process()).unwrap();
+        let volume = Volume::start(storage.into(), Arc::new(Nobody), VolumeConfig::default()).unwrap();
         let change = |info: &PolicyInfo| volume.set_policy(&PolicyConfig::parse(info.name).unwrap()).unwrap();
         let all = sluice_core::policy::table();
         let passes = VolumeConfig::default().policy.info();

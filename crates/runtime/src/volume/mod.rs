@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
-use sluice_storage::{FileRef, Layout, Storage};
+use sluice_storage::{FileRef, Layout, Segment, Storage};
 use sluice_trace::Meta;
 
 mod execute;
@@ -39,7 +39,7 @@ mod workers;
 use self::execute::{Caller, Counts, Inner};
 use self::job::{Inside, thread_token};
 use self::lane::Lane;
-use self::memory::{Buffers, Raw};
+use self::memory::Buffers;
 use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
 use self::ring::Ring;
 use self::transfer::Ended;
@@ -195,8 +195,8 @@ impl<H: Host> Volume<H> {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(storage: Arc<dyn Storage>, host: Arc<H>, config: VolumeConfig) -> Result<Volume<H>, StartError> {
-        let layout = storage.layout();
+    pub fn start(storage: Storage, host: Arc<H>, config: VolumeConfig) -> Result<Volume<H>, StartError> {
+        let layout = storage.data.layout();
         let targets = layout.targets();
         let shared = match config.engines {
             Engines::Auto => config.policy.info().shared_engine,
@@ -283,11 +283,11 @@ impl<H: Host> Volume<H> {
     pub fn write(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8], ticket: H::Ticket) {
         let what = What { file, app, op: Op::Write, offset, len: data.len() };
         if let Some(passing) = self.passing(&what) {
-            let result = self.pass(&what, Raw::of(data), &passing);
+            let result = self.pass(&what, memory::borrow(data), &passing);
             self.passed(passing, ticket, result.map(Done::Written));
             return;
         }
-        self.run(&what, Some(Raw::of(data)), Waiter::Ticket(ticket));
+        self.run(&what, Some(memory::borrow(data)), Waiter::Ticket(ticket));
     }
 
     /// Reads into `buffer` and waits for it. Returns the number of bytes read.
@@ -297,9 +297,9 @@ impl<H: Host> Volume<H> {
     pub fn read_at(&self, file: &FileRef, app: AppId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let what = What { file, app, op: Op::Read, offset, len: buffer.len() };
         if let Some(passing) = self.passing(&what) {
-            return self.pass(&what, Raw::of_mut(buffer), &passing);
+            return self.pass(&what, memory::borrow_mut(buffer), &passing);
         }
-        self.run(&what, Some(Raw::of_mut(buffer)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
+        self.run(&what, Some(memory::borrow_mut(buffer)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
     }
 
     /// Writes `data` and waits for it. Returns the number of bytes written.
@@ -309,9 +309,9 @@ impl<H: Host> Volume<H> {
     pub fn write_at(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8]) -> io::Result<usize> {
         let what = What { file, app, op: Op::Write, offset, len: data.len() };
         if let Some(passing) = self.passing(&what) {
-            return self.pass(&what, Raw::of(data), &passing);
+            return self.pass(&what, memory::borrow(data), &passing);
         }
-        self.run(&what, Some(Raw::of(data)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
+        self.run(&what, Some(memory::borrow(data)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
     }
 
     /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
@@ -327,7 +327,7 @@ impl<H: Host> Volume<H> {
 
     /// The storage.
     #[must_use]
-    pub fn storage(&self) -> &Arc<dyn Storage> {
+    pub fn storage(&self) -> &Storage {
         &self.inner.storage
     }
 
@@ -365,7 +365,7 @@ impl<H: Host> Volume<H> {
     /// records or predicts.
     pub fn opened(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.renew(file.id(), || self.inner.storage.file_path(file));
+            self.names.renew(file.id(), || self.inner.storage.namespace.file_path(file));
         }
     }
 
@@ -398,7 +398,7 @@ impl<H: Host> Volume<H> {
             targets: self.layout.targets(),
             stripe: self.layout.stripe().unwrap_or(0),
             pieces: true,
-            emulated: self.inner.storage.emulated(),
+            emulated: self.inner.storage.data.emulated(),
             source: source.to_owned(),
             policy: self.policy().name().to_owned(),
             checksums: options.checksums,
@@ -455,8 +455,8 @@ impl<H: Host> Volume<H> {
         }
         VolumeSnapshot {
             runtime,
-            storage: inner.storage.describe(),
-            emulated: inner.storage.emulated(),
+            storage: inner.storage.data.describe(),
+            emulated: inner.storage.data.emulated(),
             workers: self.workers.clone(),
             threads: inner.workers.threads(),
             by_caller: inner.counts.caller.load(Ordering::Relaxed) + self.lane.as_ref().map_or(0, Lane::passed),
@@ -507,7 +507,7 @@ impl<H: Host> Volume<H> {
     // ---- submitting ------------------------------------------------------------------------------------------
 
     /// The way of every request. `memory`: what is written, or where to read to for a waiting thread.
-    fn run(&self, what: &What<'_>, memory: Option<Raw>, waiter: Waiter<H::Ticket>) -> Option<io::Result<usize>> {
+    fn run(&self, what: &What<'_>, memory: Option<Segment>, waiter: Waiter<H::Ticket>) -> Option<io::Result<usize>> {
         let inner = &*self.inner;
         let waits = matches!(waiter, Waiter::Thread(_));
         if what.len == 0 || what.end().is_none() {
@@ -551,10 +551,14 @@ impl<H: Host> Volume<H> {
         for (at, (start, target, offset, len)) in self.pieces(what).enumerate() {
             if let (Some(time), Op::Write, Some(data)) = (summed, what.op, memory) {
                 let request = self.request(what, 0, (target, offset, len));
-                let sum = data.part(start as usize, len as usize).checksum();
+                let sum = memory::checksum(data.part(start as usize, len as usize));
                 self.runtime.tap.record_summed(time, &request, sum, len);
             }
-            self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits(), time);
+            self.submit(
+                self.request(what, cookie(slot, at), (target, offset, len)),
+                self.inner.storage.data.never_waits(what.file),
+                time,
+            );
         }
         let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
         if outermost {
@@ -616,7 +620,7 @@ impl<H: Host> Volume<H> {
     /// Notes the path of a file that is used, if somebody wants to know.
     fn note(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.note(file.id(), || self.inner.storage.file_path(file));
+            self.names.note(file.id(), || self.inner.storage.namespace.file_path(file));
         }
     }
 

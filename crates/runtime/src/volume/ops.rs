@@ -7,9 +7,9 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sluice_core::{Op, Request, Time};
-use sluice_storage::FileRef;
+use sluice_storage::{FileRef, Segment};
 
-use super::memory::{Buffer, Raw};
+use super::memory::Buffer;
 use super::transfer::Ended;
 use crate::gate::Gate;
 
@@ -28,9 +28,9 @@ pub(super) enum Memory {
     /// In a buffer of ours.
     Pooled(Buffer),
     /// In the caller's memory until the operation ends: the caller waits for that.
-    Borrowed(Raw),
+    Borrowed(Segment),
     /// In the memory of the thread with this token, until its call returns. Other threads copy before they use it.
-    Lent(Raw, usize),
+    Lent(Segment, usize),
 }
 
 /// A part of an operation that is scheduled on its own.

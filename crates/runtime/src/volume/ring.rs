@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -9,12 +10,11 @@ use crossbeam_queue::ArrayQueue;
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 use sluice_core::Op;
-use sluice_storage::FileRef;
+use sluice_storage::Segment;
 
 use super::Host;
 use super::execute::{Caller, Inner};
 use super::job::{Inside, Job};
-use super::memory::Raw;
 
 /// Marks the entry that ends the reaper.
 const STOP: u64 = u64::MAX;
@@ -22,8 +22,8 @@ const STOP: u64 = u64::MAX;
 /// One operation in the kernel. Keeps everything alive that the kernel uses.
 struct Pending {
     job: Job,
-    _file: FileRef,
-    slices: Vec<Raw>,
+    _fd: Arc<OwnedFd>,
+    slices: Vec<Segment>,
     want: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Ring {
     push: Mutex<()>,
     pending: Box<[Mutex<Option<Pending>>]>,
     free: ArrayQueue<u32>,
-    spare: ArrayQueue<Vec<Raw>>,
+    spare: ArrayQueue<Vec<Segment>>,
     reaper: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -67,19 +67,21 @@ impl Ring {
         let Some(at) = self.free.pop() else { return Some(job) };
         let mut slices = self.spare.pop().unwrap_or_default();
         let run = inner.gather(&job.parts, 0, false, &mut slices);
-        let fd = run.file.raw_fd(request.target.0 as usize).filter(|_| run.end == job.parts.len());
+        let fd =
+            inner.storage.data.descriptor(&run.file, request.target.0 as usize).filter(|_| run.end == job.parts.len());
         let (Some(fd), Some(from)) = (fd, i64::try_from(request.offset).ok()) else {
             let _ = self.free.push(at);
             let _ = self.spare.push(slices);
             return Some(job);
         };
-        let (iovecs, count) = (Raw::as_iovecs(&slices), slices.len() as u32);
-        let want = slices.iter().map(Raw::len).sum();
+        let (iovecs, count) = (Segment::as_iovecs(&slices), slices.len() as u32);
+        let want = slices.iter().map(Segment::len).sum();
+        let number = types::Fd(fd.as_raw_fd());
         let entry = match request.op {
-            Op::Read => opcode::Readv::new(types::Fd(fd), iovecs, count).offset(from as u64).build(),
-            Op::Write => opcode::Writev::new(types::Fd(fd), iovecs, count).offset(from as u64).build(),
+            Op::Read => opcode::Readv::new(number, iovecs, count).offset(from as u64).build(),
+            Op::Write => opcode::Writev::new(number, iovecs, count).offset(from as u64).build(),
         };
-        *self.pending[at as usize].lock() = Some(Pending { job, _file: run.file, slices, want });
+        *self.pending[at as usize].lock() = Some(Pending { job, _fd: fd, slices, want });
         inner.counts.ring.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.submit(&entry.user_data(u64::from(at)));
         None

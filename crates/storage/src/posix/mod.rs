@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +26,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{Attr, DirEntries, DirEntry, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, SetTime, StatFs, Storage};
+use crate::{
+    Attr, Creator, Data, DirEntries, DirEntry, FileRef, Layout, Namespace, Node, NodeRef, OpenFile, SetAttr, SetTime,
+    StatFs, file_as, node_as,
+};
 
-mod data;
+mod bytes;
 
-use data::Data;
+use bytes::Bytes;
 
 /// How a [`PosixStorage`] does its I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +58,7 @@ struct PosixNode {
 }
 
 struct PosixFile {
-    data: Data,
+    bytes: Bytes,
     id: u64,
 }
 
@@ -63,21 +66,11 @@ impl Node for PosixNode {
     fn id(&self) -> u64 {
         self.id
     }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
 }
 
 impl OpenFile for PosixFile {
     fn id(&self) -> u64 {
         self.id
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    /// `None` with [`PosixOptions::direct`]: plain calls would fail on requests that are not aligned.
-    fn raw_fd(&self, _target: usize) -> Option<RawFd> {
-        self.data.plain()
     }
 }
 
@@ -93,7 +86,7 @@ impl PosixStorage {
         let path = path.as_ref();
         let fd = sys::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let stat = sys::fstat(&fd)?;
-        if options.direct && !data::supports_direct(&fd) {
+        if options.direct && !bytes::supports_direct(&fd) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("{}: the file system does not support O_DIRECT; use buffered I/O", path.display()),
@@ -112,13 +105,13 @@ impl PosixStorage {
 
     /// The object's inode number on its device: unlike its id the same after a restart.
     pub(crate) fn inode(&self, node: &NodeRef) -> io::Result<u64> {
-        Ok(sys::fstat(&own(node).fd)?.st_ino)
+        Ok(sys::fstat(&own(node)?.fd)?.st_ino)
     }
 
     /// One of the object's current paths, relative to the top; of no use for one that has none left.
     pub(crate) fn path_of(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        let path = sys::readlink(link(&own(node).fd), Vec::new())?.into_bytes();
-        let top = sys::readlink(link(&own(&self.root).fd), Vec::new())?.into_bytes();
+        let path = sys::readlink(link(&own(node)?.fd), Vec::new())?.into_bytes();
+        let top = sys::readlink(link(&own(&self.root)?.fd), Vec::new())?.into_bytes();
         let inner = path.strip_prefix(&top[..]).ok_or(Errno::XDEV)?;
         Ok(inner.strip_prefix(b"/").unwrap_or(inner).to_vec())
     }
@@ -136,16 +129,16 @@ impl PosixStorage {
 
     fn find(&self, parent: &NodeRef, name: &OsStr) -> io::Result<Arc<PosixNode>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.node(sys::openat(&own(parent).fd, name, flags, Mode::empty())?)
+        self.node(sys::openat(&own(parent)?.fd, name, flags, Mode::empty())?)
     }
 
     /// Gives a new object its owner and exact mode, and returns its node.
-    fn adopt(&self, parent: &NodeRef, node: Arc<PosixNode>, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
-        let setgid = sys::fstat(&own(parent).fd)?.st_mode & libc::S_ISGID != 0;
+    fn adopt(&self, parent: &NodeRef, node: Arc<PosixNode>, mode: u32, creator: &Creator) -> io::Result<NodeRef> {
+        let setgid = sys::fstat(&own(parent)?.fd)?.st_mode & libc::S_ISGID != 0;
         let stat = sys::fstat(&node.fd)?;
-        let gid = if setgid { stat.st_gid } else { owner.1 };
-        if (stat.st_uid, stat.st_gid) != (owner.0, gid) {
-            chown(&node.fd, Some(owner.0), Some(gid))?;
+        let gid = if setgid { stat.st_gid } else { creator.gid };
+        if (stat.st_uid, stat.st_gid) != (creator.uid, gid) {
+            chown(&node.fd, Some(creator.uid), Some(gid))?;
         }
         if node.kind != FileType::Symlink {
             let inherited = if setgid && node.kind == FileType::Directory { libc::S_ISGID } else { 0 };
@@ -176,22 +169,13 @@ impl PosixStorage {
     }
 }
 
-impl Storage for PosixStorage {
-    fn layout(&self) -> Layout {
-        Layout::single()
-    }
-
+impl Namespace for PosixStorage {
     fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
-        let path = sys::readlink(link(open(file).data.fd()), Vec::new()).ok()?.into_bytes();
-        let top = sys::readlink(link(&own(&self.root).fd), Vec::new()).ok()?.into_bytes();
+        let path = sys::readlink(link(open(file).ok()?.bytes.fd()), Vec::new()).ok()?.into_bytes();
+        let top = sys::readlink(link(&own(&self.root).ok()?.fd), Vec::new()).ok()?.into_bytes();
         let inner = path.strip_prefix(&top[..])?;
         let inner = inner.strip_prefix(b"/").unwrap_or(inner);
         Some(inner.strip_suffix(b" (deleted)").unwrap_or(inner).to_vec())
-    }
-
-    fn describe(&self) -> String {
-        let how = if self.options.direct { "direct" } else { "buffered" };
-        format!("directory {}, {how} I/O", self.path.display())
     }
 
     fn root(&self) -> NodeRef {
@@ -203,15 +187,15 @@ impl Storage for PosixStorage {
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
-        Ok(self.attr(&sys::fstat(&own(node).fd)?))
+        Ok(self.attr(&sys::fstat(&own(node)?.fd)?))
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        Ok(self.attr(&sys::fstat(open(file).data.fd())?))
+        Ok(self.attr(&sys::fstat(open(file)?.bytes.fd())?))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
-        let node = own(node);
+        let node = own(node)?;
         if set.uid.is_some() || set.gid.is_some() {
             chown(&node.fd, set.uid, set.gid)?;
         }
@@ -222,8 +206,8 @@ impl Storage for PosixStorage {
             sys::chmod(link(&node.fd), Mode::from_raw_mode(mode & 0o7777))?;
         }
         if let Some(size) = set.size {
-            match file.map(open).filter(|file| file.data.writable()) {
-                Some(file) => sys::ftruncate(file.data.fd(), size)?,
+            match file.map(open).transpose()?.filter(|file| file.bytes.writable()) {
+                Some(file) => sys::ftruncate(file.bytes.fd(), size)?,
                 None => {
                     node.expect_file()?;
                     let fd = sys::open(link(&node.fd), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -239,27 +223,27 @@ impl Storage for PosixStorage {
     }
 
     fn readlink(&self, node: &NodeRef) -> io::Result<CString> {
-        Ok(sys::readlinkat(&own(node).fd, "", Vec::new())?)
+        Ok(sys::readlinkat(&own(node)?.fd, "", Vec::new())?)
     }
 
-    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef> {
+    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, creator: &Creator) -> io::Result<NodeRef> {
         let kind = FileType::from_raw_mode(mode);
-        sys::mknodat(&own(parent).fd, name, kind, Mode::from_raw_mode(mode & 0o7777), rdev)?;
-        self.adopt(parent, self.find(parent, name)?, mode, owner)
+        sys::mknodat(&own(parent)?.fd, name, kind, Mode::from_raw_mode(mode & 0o7777), rdev)?;
+        self.adopt(parent, self.find(parent, name)?, mode, creator)
     }
 
-    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
-        sys::mkdirat(&own(parent).fd, name, Mode::from_raw_mode(mode & 0o7777))?;
-        self.adopt(parent, self.find(parent, name)?, mode, owner)
+    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, creator: &Creator) -> io::Result<NodeRef> {
+        sys::mkdirat(&own(parent)?.fd, name, Mode::from_raw_mode(mode & 0o7777))?;
+        self.adopt(parent, self.find(parent, name)?, mode, creator)
     }
 
-    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef> {
-        sys::symlinkat(to, &own(parent).fd, name)?;
-        self.adopt(parent, self.find(parent, name)?, 0, owner)
+    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, creator: &Creator) -> io::Result<NodeRef> {
+        sys::symlinkat(to, &own(parent)?.fd, name)?;
+        self.adopt(parent, self.find(parent, name)?, 0, creator)
     }
 
     fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
-        let (fd, dir) = (&own(node).fd, &own(parent).fd);
+        let (fd, dir) = (&own(node)?.fd, &own(parent)?.fd);
         match sys::linkat(fd, "", dir, name, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH older kernels refuse the empty path in this way.
             Err(Errno::NOENT) => sys::linkat(CWD, link(fd), dir, name, AtFlags::SYMLINK_FOLLOW)?,
@@ -269,11 +253,11 @@ impl Storage for PosixStorage {
     }
 
     fn unlink(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::unlinkat(&own(parent).fd, name, AtFlags::empty())?)
+        Ok(sys::unlinkat(&own(parent)?.fd, name, AtFlags::empty())?)
     }
 
     fn rmdir(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::unlinkat(&own(parent).fd, name, AtFlags::REMOVEDIR)?)
+        Ok(sys::unlinkat(&own(parent)?.fd, name, AtFlags::REMOVEDIR)?)
     }
 
     fn rename(
@@ -284,12 +268,12 @@ impl Storage for PosixStorage {
         new_name: &OsStr,
         flags: u32,
     ) -> io::Result<()> {
-        let (from, to) = (&own(parent).fd, &own(new_parent).fd);
+        let (from, to) = (&own(parent)?.fd, &own(new_parent)?.fd);
         Ok(sys::renameat_with(from, name, to, new_name, RenameFlags::from_bits_retain(flags))?)
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let fd = open_dir(&own(node).fd)?;
+        let fd = open_dir(&own(node)?.fd)?;
         let mut entries = DirEntries::new();
         for entry in Dir::new(fd)? {
             let entry = entry?;
@@ -303,7 +287,7 @@ impl Storage for PosixStorage {
     }
 
     fn statfs(&self) -> io::Result<StatFs> {
-        let fs = sys::fstatvfs(&own(&self.root).fd)?;
+        let fs = sys::fstatvfs(&own(&self.root)?.fd)?;
         Ok(StatFs {
             blocks: fs.f_blocks,
             bfree: fs.f_bfree,
@@ -321,11 +305,11 @@ impl Storage for PosixStorage {
 
     fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        Ok(sys::setxattr(link(&own(node).fd), name, value, flags)?)
+        Ok(sys::setxattr(link(&own(node)?.fd), name, value, flags)?)
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
-        let path = link(&own(node).fd);
+        let path = link(&own(node)?.fd);
         sized(
             |buffer| {
                 if buffer.is_empty() { sys::getxattr_query(&path, name) } else { sys::getxattr(&path, name, buffer) }
@@ -334,19 +318,19 @@ impl Storage for PosixStorage {
     }
 
     fn listxattr(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        let path = link(&own(node).fd);
+        let path = link(&own(node)?.fd);
         sized(|buffer| if buffer.is_empty() { sys::listxattr_query(&path) } else { sys::listxattr(&path, buffer) })
     }
 
     fn removexattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::removexattr(link(&own(node).fd), name)?)
+        Ok(sys::removexattr(link(&own(node)?.fd), name)?)
     }
 
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
-        let node = own(node);
+        let node = own(node)?;
         node.expect_file()?;
-        let data = Data::reopen(node.fd.as_fd(), OFlags::from_bits_retain(flags as u32), self.options.direct)?;
-        Ok(Arc::new(PosixFile { data, id: node.id }))
+        let bytes = Bytes::reopen(node.fd.as_fd(), OFlags::from_bits_retain(flags as u32), self.options.direct)?;
+        Ok(Arc::new(PosixFile { bytes, id: node.id }))
     }
 
     fn create(
@@ -355,19 +339,19 @@ impl Storage for PosixStorage {
         name: &OsStr,
         mode: u32,
         flags: i32,
-        owner: (u32, u32),
+        creator: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
         let flags = OFlags::from_bits_retain(flags as u32);
         // Another process may make or remove the name between two calls; one of them settles it.
         loop {
             let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDWR;
             // Readable and writable until it has its descriptors: a process that is not root could not reopen it.
-            match sys::openat(&own(parent).fd, name, new, Mode::from_raw_mode(mode & 0o7777 | 0o600)) {
+            match sys::openat(&own(parent)?.fd, name, new, Mode::from_raw_mode(mode & 0o7777 | 0o600)) {
                 Ok(fd) => {
                     let node = self.node(sys::open(link(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)?;
-                    let data = Data::reopen(node.fd.as_fd(), flags - OFlags::TRUNC, self.options.direct)?;
-                    let file = Arc::new(PosixFile { data, id: node.id });
-                    return Ok((self.adopt(parent, node, mode, owner)?, file));
+                    let bytes = Bytes::reopen(node.fd.as_fd(), flags - OFlags::TRUNC, self.options.direct)?;
+                    let file = Arc::new(PosixFile { bytes, id: node.id });
+                    return Ok((self.adopt(parent, node, mode, creator)?, file));
                 }
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => match self.lookup(parent, name) {
                     Ok(node) => {
@@ -382,18 +366,12 @@ impl Storage for PosixStorage {
         }
     }
 
-    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let fd = open(file).data.fd();
-        let result = if metadata { sys::fsync(fd) } else { sys::fdatasync(fd) };
-        Ok(result?)
-    }
-
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()> {
-        Ok(sys::fsync(open_dir(&own(node).fd)?)?)
+        Ok(sys::fsync(open_dir(&own(node)?.fd)?)?)
     }
 
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        Ok(sys::fallocate(open(file).data.fd(), FallocateFlags::from_bits_retain(mode as u32), offset, len)?)
+        Ok(sys::fallocate(open(file)?.bytes.fd(), FallocateFlags::from_bits_retain(mode as u32), offset, len)?)
     }
 
     fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
@@ -403,15 +381,51 @@ impl Storage for PosixStorage {
             _ => return Err(Errno::INVAL.into()),
         };
         // The descriptor's file position is nobody's: all I/O gives its own offset.
-        Ok(sys::seek(open(file).data.fd(), to)?)
+        Ok(sys::seek(open(file)?.bytes.fd(), to)?)
+    }
+}
+
+impl Data for PosixStorage {
+    fn layout(&self) -> Layout {
+        Layout::single()
+    }
+
+    fn describe(&self) -> String {
+        let how = if self.options.direct { "direct" } else { "buffered" };
+        format!("directory {}, {how} I/O", self.path.display())
     }
 
     fn read(&self, file: &FileRef, _target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(open(file).data.read(offset, bufs)?)
+        Ok(open(file)?.bytes.read(offset, bufs)?)
     }
 
     fn write(&self, file: &FileRef, _target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        Ok(open(file).data.write(offset, bufs)?)
+        Ok(open(file)?.bytes.write(offset, bufs)?)
+    }
+
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        let fd = open(file)?.bytes.fd();
+        let result = if metadata { sys::fsync(fd) } else { sys::fdatasync(fd) };
+        Ok(result?)
+    }
+
+    fn try_read(
+        &self,
+        file: &FileRef,
+        _target: usize,
+        offset: u64,
+        bufs: &mut [io::IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        Ok(open(file)?.bytes.try_read(offset, bufs)?)
+    }
+
+    /// `None` with [`PosixOptions::direct`]: plain calls would fail on requests that are not aligned.
+    fn descriptor(&self, file: &FileRef, _target: usize) -> Option<Arc<OwnedFd>> {
+        open(file).ok()?.bytes.plain().cloned()
+    }
+
+    fn size_at_least(&self, file: &FileRef, _end: u64) -> io::Result<u64> {
+        Ok(sys::fstat(open(file)?.bytes.fd())?.st_size as u64)
     }
 }
 
@@ -446,16 +460,12 @@ impl Ids {
     }
 }
 
-/// # Panics
-/// If `node` is another storage's: a mistake in the program.
-fn own(node: &NodeRef) -> &PosixNode {
-    node.as_any().downcast_ref().expect("a node of another storage")
+fn own(node: &NodeRef) -> io::Result<&PosixNode> {
+    node_as(node)
 }
 
-/// # Panics
-/// As [`own`].
-fn open(file: &FileRef) -> &PosixFile {
-    file.as_any().downcast_ref().expect("a file of another storage")
+fn open(file: &FileRef) -> io::Result<&PosixFile> {
+    file_as(file)
 }
 
 /// The path that leads to the object of an open descriptor.

@@ -9,15 +9,10 @@ use rustix::io::Errno;
 
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{FileRef, NodeRef, SetAttr, Storage};
+use crate::{FileRef, Namespace, NodeRef, SetAttr};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
-
-/// Owner of the objects on the targets but the first.
-pub(super) fn me() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
 
 impl StripedStorage {
     /// Makes a name with `op` on every target, target 0 last.
@@ -30,7 +25,7 @@ impl StripedStorage {
         self.expect_free(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).write();
-        let parent = own(parent);
+        let parent = own(parent)?;
         if !gone(&self.targets[0].lookup(parent.first(), name))? {
             return Err(Errno::EXIST.into());
         }
@@ -72,7 +67,7 @@ impl StripedStorage {
         self.expect_visible(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).write();
-        let parent = own(parent);
+        let parent = own(parent)?;
         fault::step()?;
         op(&self.targets[0], parent.first(), name)?;
         for target in 1..self.targets.len() {
@@ -116,7 +111,7 @@ impl StripedStorage {
             return Err(Errno::INVAL.into());
         }
         let _tree = self.tree.write();
-        let (from_dir, to_dir) = (own(from.0), own(to.0));
+        let (from_dir, to_dir) = (own(from.0)?, own(to.0)?);
         let from_inodes = self.inodes(from_dir, from.1)?;
         let to_inodes = self.inodes(to_dir, to.1)?;
         if from_inodes[0] == to_inodes[0] && from_inodes[0] != 0 && flags & libc::RENAME_NOREPLACE == 0 {
@@ -273,7 +268,7 @@ impl StripedStorage {
     }
 
     pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
-        let striped = own(node);
+        let striped = own(node)?;
         if striped.is_file() {
             self.expect_whole(striped)?;
         }

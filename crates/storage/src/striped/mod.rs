@@ -26,7 +26,7 @@ use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,10 @@ use parking_lot::RwLock;
 use rustix::io::Errno;
 
 use crate::posix::{PosixOptions, PosixStorage};
-use crate::{Attr, DirEntries, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, StatFs, Storage};
+use crate::{
+    Attr, Creator, Data, DirEntries, FileRef, Layout, Namespace, Node, NodeRef, OpenFile, SetAttr, StatFs, file_as,
+    node_as,
+};
 
 mod change;
 mod check;
@@ -70,6 +73,8 @@ pub struct StripedStorage {
     /// Keep the pieces of one name together: who changes a name holds its lock for writing, who looks it up for reading.
     names: [RwLock<()>; 64],
     hasher: RandomState,
+    /// To whom the objects on the targets but the first belong.
+    process: Creator,
     _locks: Vec<File>,
 }
 
@@ -92,20 +97,11 @@ impl Node for StripedNode {
     fn id(&self) -> u64 {
         self.id
     }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
 }
 
 impl OpenFile for StripedFile {
     fn id(&self) -> u64 {
         self.node.id()
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    fn raw_fd(&self, target: usize) -> Option<RawFd> {
-        self.pieces[target].raw_fd(0)
     }
 }
 
@@ -153,6 +149,7 @@ impl StripedStorage {
             tree: RwLock::default(),
             names: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::new(),
+            process: Creator::process(),
             _locks: locks,
         };
         storage.recover().map_err(volume::at(&dirs[0]))?;
@@ -240,21 +237,9 @@ impl StripedStorage {
     }
 }
 
-impl Storage for StripedStorage {
-    fn layout(&self) -> Layout {
-        self.layout
-    }
-
+impl Namespace for StripedStorage {
     fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
-        self.targets[0].file_path(&open(file).pieces[0])
-    }
-
-    fn describe(&self) -> String {
-        let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
-        match self.layout.stripe() {
-            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
-            None => format!("striped volume on {} alone", dirs[0]),
-        }
+        self.targets[0].file_path(&open(file).ok()?.pieces[0])
     }
 
     fn root(&self) -> NodeRef {
@@ -265,11 +250,11 @@ impl Storage for StripedStorage {
         self.expect_visible(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).read();
-        Ok(Arc::new(self.find(own(parent), name)?))
+        Ok(Arc::new(self.find(own(parent)?, name)?))
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
-        let node = own(node);
+        let node = own(node)?;
         if !node.is_file() {
             return self.targets[0].getattr(node.first());
         }
@@ -278,41 +263,41 @@ impl Storage for StripedStorage {
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        let pieces = open(file).pieces.iter().zip(&self.targets).enumerate();
+        let pieces = open(file)?.pieces.iter().zip(&self.targets).enumerate();
         self.combine(pieces.map(|(index, (piece, target))| Ok((index, target.getattr_open(piece)?))))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
-        self.change_attributes(own(node), file.map(open), set)?;
+        self.change_attributes(own(node)?, file.map(open).transpose()?, set)?;
         self.getattr(node)
     }
 
     fn readlink(&self, node: &NodeRef) -> io::Result<CString> {
-        self.targets[0].readlink(own(node).first())
+        self.targets[0].readlink(own(node)?.first())
     }
 
-    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef> {
+    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, creator: &Creator) -> io::Result<NodeRef> {
         self.make(parent, name, |target, dir| match target {
-            0 => self.targets[0].mknod(dir, name, mode, rdev, owner),
-            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, change::me()),
+            0 => self.targets[0].mknod(dir, name, mode, rdev, creator),
+            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, &self.process),
         })
     }
 
-    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
+    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, creator: &Creator) -> io::Result<NodeRef> {
         self.make(parent, name, |target, dir| match target {
-            0 => self.targets[0].mkdir(dir, name, mode, owner),
-            _ => self.targets[target].mkdir(dir, name, 0o700, change::me()),
+            0 => self.targets[0].mkdir(dir, name, mode, creator),
+            _ => self.targets[target].mkdir(dir, name, 0o700, &self.process),
         })
     }
 
-    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef> {
-        let owner = |target| if target == 0 { owner } else { change::me() };
-        self.make(parent, name, |target, dir| self.targets[target].symlink(dir, name, to, owner(target)))
+    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, creator: &Creator) -> io::Result<NodeRef> {
+        let creator = |target| if target == 0 { creator } else { &self.process };
+        self.make(parent, name, |target, dir| self.targets[target].symlink(dir, name, to, creator(target)))
     }
 
     fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
-        self.expect_whole(own(node))?;
-        self.make(parent, name, |target, dir| self.targets[target].link(own(node).on(target)?, dir, name))
+        self.expect_whole(own(node)?)?;
+        self.make(parent, name, |target, dir| self.targets[target].link(own(node)?.on(target)?, dir, name))
     }
 
     fn unlink(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
@@ -335,7 +320,7 @@ impl Storage for StripedStorage {
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let mut entries = self.targets[0].readdir(own(node).first())?;
+        let mut entries = self.targets[0].readdir(own(node)?.first())?;
         entries.retain(|entry| !self.reserved(node, OsStr::from_bytes(entry.name.as_bytes())));
         Ok(entries)
     }
@@ -357,19 +342,19 @@ impl Storage for StripedStorage {
     }
 
     fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        self.targets[0].setxattr(own(node).first(), name, value, flags)
+        self.targets[0].setxattr(own(node)?.first(), name, value, flags)
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
-        self.targets[0].getxattr(own(node).first(), name)
+        self.targets[0].getxattr(own(node)?.first(), name)
     }
 
     fn listxattr(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        self.targets[0].listxattr(own(node).first())
+        self.targets[0].listxattr(own(node)?.first())
     }
 
     fn removexattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<()> {
-        self.targets[0].removexattr(own(node).first(), name)
+        self.targets[0].removexattr(own(node)?.first(), name)
     }
 
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
@@ -382,10 +367,10 @@ impl Storage for StripedStorage {
         name: &OsStr,
         mode: u32,
         flags: i32,
-        owner: (u32, u32),
+        creator: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
         loop {
-            let made = self.mknod(parent, name, libc::S_IFREG | mode & 0o7777, 0, owner);
+            let made = self.mknod(parent, name, libc::S_IFREG | mode & 0o7777, 0, creator);
             let node = match made {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
                     match self.lookup(parent, name) {
@@ -400,23 +385,12 @@ impl Storage for StripedStorage {
         }
     }
 
-    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let pieces = &open(file).pieces;
-        // Devices flush side by side; the threads cost little next to that.
-        std::thread::scope(|scope| {
-            let jobs = pieces.iter().zip(&self.targets).skip(1);
-            let jobs: Vec<_> = jobs.map(|(piece, target)| scope.spawn(move || target.fsync(piece, metadata))).collect();
-            let first = self.targets[0].fsync(&pieces[0], metadata);
-            jobs.into_iter().map(|job| job.join().expect("fsync does not panic")).fold(first, Result::and)
-        })
-    }
-
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()> {
-        (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node).on(target)?))
+        (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node)?.on(target)?))
     }
 
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let pieces = &open(file).pieces;
+        let pieces = &open(file)?.pieces;
         let how = match mode {
             0 => libc::FALLOC_FL_KEEP_SIZE,
             libc::FALLOC_FL_KEEP_SIZE => mode,
@@ -432,7 +406,7 @@ impl Storage for StripedStorage {
             self.targets[target].fallocate(&pieces[target], how, from, len)?;
         }
         if mode == 0 && self.getattr_open(file)?.size < end {
-            self.resize(own(&open(file).node), Some(open(file)), end)?;
+            self.resize(own(&open(file)?.node)?, Some(open(file)?), end)?;
         }
         Ok(())
     }
@@ -444,7 +418,7 @@ impl Storage for StripedStorage {
         }
         // The next data or hole of the file is the first of the targets' next ones.
         let mut nearest = None;
-        for (target, piece) in (0u32..).zip(&open(file).pieces) {
+        for (target, piece) in (0u32..).zip(&open(file)?.pieces) {
             let from = self.layout.target_size(target, offset);
             let found = match self.targets[target as usize].seek_data(piece, from, whence) {
                 // Past the piece's end all is hole.
@@ -456,26 +430,65 @@ impl Storage for StripedStorage {
         }
         nearest.map(|at| at.min(size)).ok_or_else(|| Errno::NXIO.into())
     }
+}
+
+impl Data for StripedStorage {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn describe(&self) -> String {
+        let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
+        match self.layout.stripe() {
+            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
+            None => format!("striped volume on {} alone", dirs[0]),
+        }
+    }
 
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        self.targets[target].read(&open(file).pieces[target], 0, offset, bufs)
+        self.targets[target].read(&open(file)?.pieces[target], 0, offset, bufs)
     }
 
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.targets[target].write(&open(file).pieces[target], 0, offset, bufs)
+        self.targets[target].write(&open(file)?.pieces[target], 0, offset, bufs)
+    }
+
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        let pieces = &open(file)?.pieces;
+        // Devices flush side by side; the threads cost little next to that.
+        std::thread::scope(|scope| {
+            let jobs = pieces.iter().zip(&self.targets).skip(1);
+            let jobs: Vec<_> = jobs.map(|(piece, target)| scope.spawn(move || target.sync(piece, metadata))).collect();
+            let first = self.targets[0].sync(&pieces[0], metadata);
+            jobs.into_iter().map(|job| job.join().expect("fsync does not panic")).fold(first, Result::and)
+        })
+    }
+
+    fn try_read(
+        &self,
+        file: &FileRef,
+        target: usize,
+        offset: u64,
+        bufs: &mut [io::IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        self.targets[target].try_read(&open(file)?.pieces[target], 0, offset, bufs)
+    }
+
+    fn descriptor(&self, file: &FileRef, target: usize) -> Option<Arc<OwnedFd>> {
+        self.targets[target].descriptor(open(file).ok()?.pieces.get(target)?, 0)
+    }
+
+    fn size_at_least(&self, file: &FileRef, _end: u64) -> io::Result<u64> {
+        Ok(self.getattr_open(file)?.size)
     }
 }
 
-/// # Panics
-/// If `node` is another storage's: a mistake in the program.
-fn own(node: &NodeRef) -> &StripedNode {
-    node.as_any().downcast_ref().expect("a node of another storage")
+fn own(node: &NodeRef) -> io::Result<&StripedNode> {
+    node_as(node)
 }
 
-/// # Panics
-/// As [`own`].
-fn open(file: &FileRef) -> &StripedFile {
-    file.as_any().downcast_ref().expect("a file of another storage")
+fn open(file: &FileRef) -> io::Result<&StripedFile> {
+    file_as(file)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+const ME: fn() -> Creator = Creator::process;
+
 struct Volume {
     _top: TempDir,
     dirs: Vec<PathBuf>,
@@ -29,7 +31,7 @@ fn errno<T>(result: io::Result<T>) -> i32 {
 }
 
 fn create(storage: &StripedStorage, parent: &NodeRef, name: &str) -> io::Result<(NodeRef, FileRef)> {
-    storage.create(parent, name.as_ref(), 0o640, libc::O_RDWR | libc::O_EXCL, change::me())
+    storage.create(parent, name.as_ref(), 0o640, libc::O_RDWR | libc::O_EXCL, &ME())
 }
 
 fn write(storage: &StripedStorage, file: &FileRef, offset: u64, bytes: &[u8]) {
@@ -183,15 +185,15 @@ fn namespace() {
     let (a, file) = create(&storage, &root, "a").unwrap();
     write(&storage, &file, 0, &[7; 20_000]);
     assert_eq!(errno(create(&storage, &root, "a")), libc::EEXIST);
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o750, change::me()).unwrap();
-    assert_eq!(errno(storage.mkdir(&root, "d".as_ref(), 0o750, change::me())), libc::EEXIST);
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o750, &ME()).unwrap();
+    assert_eq!(errno(storage.mkdir(&root, "d".as_ref(), 0o750, &ME())), libc::EEXIST);
     assert_eq!(storage.getattr(&dir).unwrap().mode & 0o7777, 0o750);
     storage.link(&a, &dir, "hard".as_ref()).unwrap();
     let hard = storage.lookup(&dir, "hard".as_ref()).unwrap();
     assert_eq!((hard.id(), storage.getattr(&hard).unwrap().nlink), (a.id(), 2));
     storage.unlink(&root, "a".as_ref()).unwrap();
-    storage.symlink(&dir, "soft".as_ref(), "hard".as_ref(), change::me()).unwrap();
-    storage.mknod(&dir, "fifo".as_ref(), libc::S_IFIFO | 0o600, 0, change::me()).unwrap();
+    storage.symlink(&dir, "soft".as_ref(), "hard".as_ref(), &ME()).unwrap();
+    storage.mknod(&dir, "fifo".as_ref(), libc::S_IFIFO | 0o600, 0, &ME()).unwrap();
     storage.rename(&dir, "soft".as_ref(), &dir, "hard".as_ref(), libc::RENAME_EXCHANGE).unwrap();
     let soft = storage.lookup(&dir, "soft".as_ref()).unwrap();
     assert_eq!(soft.id(), a.id());
@@ -205,7 +207,7 @@ fn namespace() {
     let attr = storage.setattr(&a, None, SetAttr { size: Some(9000), ..SetAttr::default() }).unwrap();
     assert_eq!((attr.size, attr.nlink), (9000, 0), "an unlinked file can still be truncated");
     assert_eq!(read(&storage, &file, 0, 20_000), [7; 9000]);
-    storage.fsync(&file, true).unwrap();
+    storage.sync(&file, true).unwrap();
     storage.fsync_dir(&dir).unwrap();
     drop(storage);
     assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 3, ..Report::default() });
@@ -238,7 +240,7 @@ fn the_volumes_own_names_are_out_of_reach() {
     create(&storage, &root, "a").unwrap();
     assert_eq!(errno(storage.rename(&root, "a".as_ref(), &root, name, 0)), libc::EACCES);
     assert_eq!(errno(storage.rename(&root, name, &root, "b".as_ref(), 0)), libc::ENOENT);
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
     create(&storage, &dir, ".sluice-volume").expect("below the top the names are free");
 }
 
@@ -281,7 +283,7 @@ fn a_missing_part_is_an_error_and_the_rest_works() {
     let volume = Volume::new(2);
     let storage = volume.open(4096).unwrap();
     let root = storage.root();
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
     for name in ["lost", "kept", "changed"] {
         create(&storage, &dir, name).unwrap();
     }
@@ -316,8 +318,8 @@ type Act = fn(&StripedStorage, &NodeRef, &NodeRef) -> io::Result<()>;
 
 const ACTS: &[(&str, Act)] = &[
     ("create", |s, root, _| create(s, root, "new").map(drop)),
-    ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, change::me()).map(drop)),
-    ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), change::me()).map(drop)),
+    ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, &ME()).map(drop)),
+    ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), &ME()).map(drop)),
     ("link", |s, root, dir| s.link(&s.lookup(root, "a".as_ref())?, dir, "new".as_ref()).map(drop)),
     ("unlink", |s, root, _| s.unlink(root, "a".as_ref())),
     ("rmdir", |s, root, _| s.rmdir(root, "empty".as_ref())),
@@ -342,8 +344,8 @@ const ACTS: &[(&str, Act)] = &[
 
 fn tree(storage: &StripedStorage) -> (NodeRef, NodeRef) {
     let root = storage.root();
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
-    storage.mkdir(&root, "empty".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
+    storage.mkdir(&root, "empty".as_ref(), 0o700, &ME()).unwrap();
     for (parent, name, byte, len) in [(&root, "a", 1, 5000), (&dir, "b", 2, 7000)] {
         let (_, file) = create(storage, parent, name).unwrap();
         write(storage, &file, 0, &vec![byte; len]);

@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ pub fn options(mode: CacheMode, dir: &Path) -> MountOptions {
 
 pub fn mount_at(dir: &Path, options: MountOptions) -> Result<MountHandle, sluice_fuse::MountError> {
     let storage = PosixStorage::open(dir.join("source"), PosixOptions::default()).unwrap();
-    sluice_fuse::mount(Arc::new(storage), &dir.join("mnt"), options, VolumeConfig::default())
+    sluice_fuse::mount(storage.into(), &dir.join("mnt"), options, VolumeConfig::default())
 }
 
 impl Mount {

@@ -7,7 +7,8 @@
 //! only. The dirty pages of partial writes stay in the cache until the kernel or an `fsync` writes them.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
@@ -19,19 +20,22 @@ use super::{Fd, link};
 const ALIGN: usize = 4096;
 /// Bytes moved at a time through an aligned buffer.
 const BOUNCE: usize = 1 << 20;
+/// Most buffers that one call takes.
+const IOV_MAX: usize = 1024;
 
-pub(super) struct Data {
-    buffered: OwnedFd,
+pub(super) struct Bytes {
+    /// Shared with transfers of which the kernel has the descriptor.
+    buffered: Arc<OwnedFd>,
     direct: Option<OwnedFd>,
     writable: bool,
 }
 
-impl Data {
+impl Bytes {
     /// Opens the object of an `O_PATH` descriptor for I/O at explicit offsets.
     ///
     /// Files opened for writing only are opened for reading too where permissions allow: the kernel's writeback cache
     /// reads the pages that it fills only partly. `O_DIRECT` in `flags` is ignored: the storage decides.
-    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Data> {
+    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Bytes> {
         let keep = flags & (OFlags::TRUNC | OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME) | OFlags::CLOEXEC;
         let path = link(node);
         let open = |flags| sys::open(&*path, flags, Mode::empty());
@@ -50,7 +54,7 @@ impl Data {
             Some(Err(Errno::INVAL)) => None, // another file system, mounted below the top, without direct I/O
             Some(result) => Some(result?),
         };
-        Ok(Data { buffered, direct, writable })
+        Ok(Bytes { buffered: Arc::new(buffered), direct, writable })
     }
 
     /// The descriptor for everything but reading and writing.
@@ -63,8 +67,23 @@ impl Data {
     }
 
     /// The descriptor for plain calls, if those are always right.
-    pub(super) fn plain(&self) -> Option<RawFd> {
-        self.direct.is_none().then(|| self.buffered.as_raw_fd())
+    pub(super) fn plain(&self) -> Option<&Arc<OwnedFd>> {
+        self.direct.is_none().then_some(&self.buffered)
+    }
+
+    /// Reads what is in the page cache, one call's worth.
+    pub(super) fn try_read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<Option<usize>> {
+        if self.direct.is_some() {
+            return Ok(None);
+        }
+        let count = bufs.len().min(IOV_MAX);
+        let bufs = &mut bufs[..count];
+        match io::preadv2(self.fd(), bufs, offset, io::ReadWriteFlags::NOWAIT) {
+            Ok(got) => Ok(Some(got)),
+            // Not there, interrupted, or a file system that does not know the question.
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
