@@ -12,17 +12,18 @@ use sluice_fuse::CacheMode;
 
 const BLOCK: usize = 8192;
 
-/// Threads that write a block of their own in a shared file and read it back; `reopens`: with other opens going on.
+/// Threads that write a block of their own in a shared file and read it back, while somebody reads all of it; `reopens`:
+/// and opens it again and again.
 fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
     let path = m.path("shared");
     fs::write(&path, vec![0u8; threads * BLOCK]).unwrap();
     let (stale, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     std::thread::scope(|scope| {
         let work: Vec<_> = (0..threads)
             .map(|thread| {
-                let (path, stale) = (&path, &stale);
+                let (file, stale) = (&file, &stale);
                 scope.spawn(move || {
-                    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
                     let mut back = [0u8; BLOCK];
                     let at = (thread * BLOCK) as u64;
                     for round in 1..=rounds {
@@ -34,12 +35,16 @@ fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
                 })
             })
             .collect();
-        if reopens {
+        for _ in 0..2 {
             scope.spawn(|| {
+                let mut kept = File::open(&path).unwrap();
+                let mut all = vec![0; threads * BLOCK];
                 while !over.load(Ordering::Relaxed) {
-                    let file = File::open(&path).unwrap();
-                    file.read_at(&mut [0; 100], 0).unwrap();
-                    file.metadata().unwrap();
+                    if reopens {
+                        kept = File::open(&path).unwrap();
+                    }
+                    kept.metadata().unwrap();
+                    kept.read_exact_at(&mut all, 0).unwrap();
                 }
             });
         }
@@ -51,18 +56,18 @@ fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
 
 each_mode! {
     fn threads_read_what_they_wrote(m) {
-        own_writes(m, 400, 60, false);
+        own_writes(m, 32, 600, false);
     }
 
     fn threads_read_what_they_wrote_while_others_open_the_file(m) {
-        own_writes(m, 300, 60, true);
+        own_writes(m, 32, 600, true);
     }
 }
 
 #[test]
 fn threads_read_what_they_wrote_striped() {
     let Some(m) = common::Mount::striped(CacheMode::Auto, 3) else { return };
-    own_writes(&m, 300, 60, true);
+    own_writes(&m, 32, 600, true);
     m.finish();
 }
 
