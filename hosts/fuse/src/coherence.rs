@@ -24,6 +24,7 @@
 //!
 //! [`CacheMode::Auto`]: crate::CacheMode::Auto
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,7 @@ use fuser::{INodeNo, Notifier};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sluice_storage::Attr;
 
+use crate::inodes::Inode;
 use crate::pool::Pool;
 
 /// Notifications at a time.
@@ -60,6 +62,13 @@ pub(crate) struct Pages {
     writers: u32,
 }
 
+impl Pages {
+    /// Whether there may be any.
+    pub(crate) fn are_known(&self) -> bool {
+        self.version.is_some()
+    }
+}
+
 type Version = ((i64, u32), u64);
 
 /// What an open file is to do with the cache.
@@ -74,13 +83,13 @@ pub(crate) enum Verdict {
 }
 
 impl Coherence {
-    /// A change through this mount begins; call [`Coherence::changed`] after it, successful or not.
-    pub(crate) fn changing(&self) {
+    /// A change through this mount begins; [`Coherence::changed`] must follow, whether it succeeds or not.
+    fn changing(&self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A change through this mount has ended.
-    pub(crate) fn changed(&self) {
+    fn changed(&self) {
         self.last_ended_ns.fetch_max(now_ns(), Ordering::SeqCst);
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
@@ -114,14 +123,15 @@ impl Coherence {
             Some(_) => return Verdict::Drop,
         }
         if !overlapped || pages.version.is_none() {
-            (pages.version, pages.begun) = (Some(version), begun);
+            (pages.version, pages.begun) = (Some(version), before);
         }
         Verdict::Keep
     }
 
-    /// Pages were dropped.
-    pub(crate) fn dropped(pages: &mut Pages) {
+    /// Pages were dropped; `attr` was read before that, after `before`.
+    pub(crate) fn dropped(&self, pages: &mut Pages, before: u64, attr: &Attr) {
         pages.version = None;
+        self.judge(pages, before, attr);
     }
 
     /// A file was opened that uses the cache.
@@ -142,6 +152,32 @@ impl Coherence {
     /// Whether open files use the cache.
     pub(crate) fn is_cached(&self) -> bool {
         self.cached.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// A change of a file's contents or times through this mount, while it is under way.
+pub(crate) struct Change(Arc<Inode>);
+
+impl Change {
+    pub(crate) fn begin(inode: &Arc<Inode>) -> Change {
+        inode.coherence.changing();
+        Change(inode.clone())
+    }
+
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.0
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.coherence.changed();
+    }
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Change({})", self.0.ino)
     }
 }
 
@@ -242,8 +278,9 @@ mod tests {
         file.closed(true);
         assert!(!file.is_cached());
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Drop);
-        Coherence::dropped(&mut file.lock());
+        file.dropped(&mut file.lock(), 0, &attr(2, 1));
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Keep);
+        assert_eq!(judge(&file, &attr(3, 1)), Verdict::Drop);
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn changes_underneath_are_seen_at_the_next_open() {
         let reader = File::open(m.path("a")).unwrap();
         reader.read_exact_at(&mut [0; BLOCK], 0).unwrap();
         for i in 0..50 {
-            m.settle();
+            m.settle(1);
             // In place: neither size nor name changes.
             let change = OpenOptions::new().write(true).open(m.source("a")).unwrap();
             change.write_all_at(&[i; BLOCK], 0).unwrap();

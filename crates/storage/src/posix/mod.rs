@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{
@@ -32,6 +33,7 @@ use crate::{
 };
 
 mod bytes;
+mod close;
 
 use bytes::Bytes;
 
@@ -49,6 +51,10 @@ pub struct PosixStorage {
     options: PosixOptions,
     root: NodeRef,
     ids: Ids,
+    /// Errors may come when a file is closed.
+    reports_at_close: bool,
+    /// Listing a directory does not change its time of access.
+    no_atime: AtomicBool,
 }
 
 struct PosixNode {
@@ -93,8 +99,10 @@ impl PosixStorage {
             ));
         }
         let ids = Ids { device: stat.st_dev, others: Mutex::default() };
+        let reports_at_close = close::reports(fd.as_fd());
         let root = Arc::new(PosixNode { fd, id: ids.of(&stat), kind: FileType::Directory });
-        Ok(PosixStorage { path: path.to_owned(), options, root, ids })
+        let no_atime = AtomicBool::new(false);
+        Ok(PosixStorage { path: path.to_owned(), options, root, ids, reports_at_close, no_atime })
     }
 
     /// The path the directory was opened by.
@@ -273,7 +281,11 @@ impl Namespace for PosixStorage {
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let fd = open_dir(&own(node)?.fd)?;
+        let node = own(node)?;
+        let fd = match self.no_atime.load(Ordering::Relaxed) {
+            true => open_dir_with(&node.fd, OFlags::NOATIME).or_else(|_| open_dir(&node.fd))?,
+            false => open_dir(&node.fd)?,
+        };
         let mut entries = DirEntries::new();
         for entry in Dir::new(fd)? {
             let entry = entry?;
@@ -372,6 +384,19 @@ impl Namespace for PosixStorage {
 
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
         Ok(sys::fallocate(open(file)?.bytes.fd(), FallocateFlags::from_bits_retain(mode as u32), offset, len)?)
+    }
+
+    fn reports_at_close(&self) -> bool {
+        self.reports_at_close
+    }
+
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        close::report(open(file)?.bytes.fd())
+    }
+
+    fn keep_access_times(&self) -> io::Result<()> {
+        self.no_atime.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
@@ -474,7 +499,11 @@ fn link(fd: impl AsFd) -> String {
 }
 
 fn open_dir(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    sys::openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    open_dir_with(fd, OFlags::empty())
+}
+
+fn open_dir_with(fd: impl AsFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    sys::openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more, Mode::empty())
 }
 
 fn chown(fd: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> rustix::io::Result<()> {
