@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
     self as sys, AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
@@ -32,6 +33,7 @@ use crate::{
 
 mod bytes;
 mod cache;
+mod close;
 mod handle;
 mod identity;
 mod node;
@@ -55,6 +57,10 @@ pub struct PosixStorage {
     options: PosixOptions,
     root: Arc<PosixNode>,
     shared: Arc<Shared>,
+    /// Errors may come when a file is closed.
+    reports_at_close: bool,
+    /// Listing a directory does not change its time of access.
+    no_atime: AtomicBool,
 }
 
 struct PosixFile {
@@ -91,9 +97,11 @@ impl PosixStorage {
                 format!("{}: the file system does not support O_DIRECT; use buffered I/O", path.display()),
             ));
         }
+        let reports_at_close = close::reports(fd.as_fd());
         let shared = Shared::new(&fd, &stat, by_handle);
         let root = shared.top(fd, &stat);
-        Ok(PosixStorage { path: path.to_owned(), options, root, shared })
+        let no_atime = AtomicBool::new(false);
+        Ok(PosixStorage { path: path.to_owned(), options, root, shared, reports_at_close, no_atime })
     }
 
     /// The path the directory was opened by.
@@ -395,7 +403,11 @@ impl Namespace for PosixStorage {
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let fd = open_dir(&self.own(node)?.fd()?)?;
+        let node = self.own(node)?.fd()?;
+        let fd = match self.no_atime.load(Ordering::Relaxed) {
+            true => open_dir_with(&node, OFlags::NOATIME).or_else(|_| open_dir(&node))?,
+            false => open_dir(&node)?,
+        };
         let mut entries = DirEntries::new();
         for entry in Dir::new(fd)? {
             let entry = entry?;
@@ -508,6 +520,19 @@ impl Namespace for PosixStorage {
         acting_as_user(caller, || Ok(sys::fallocate(fd, mode, offset, len)?))
     }
 
+    fn reports_at_close(&self) -> bool {
+        self.reports_at_close
+    }
+
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        close::report(open(file)?.bytes.fd())
+    }
+
+    fn keep_access_times(&self) -> io::Result<()> {
+        self.no_atime.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
         let to = match whence {
             libc::SEEK_DATA => SeekFrom::Data(offset),
@@ -585,7 +610,11 @@ fn link(fd: impl AsFd) -> String {
 }
 
 fn open_dir(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open_dir_with(fd, OFlags::empty())
+}
+
+fn open_dir_with(fd: impl AsFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
     CACHE.with_room(|| sys::openat(&fd, ".", flags, Mode::empty()))
 }
 

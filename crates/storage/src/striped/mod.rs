@@ -414,6 +414,21 @@ impl Namespace for StripedStorage {
         (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node)?.on(target)?))
     }
 
+    fn reports_at_close(&self) -> bool {
+        self.targets.iter().any(Namespace::reports_at_close)
+    }
+
+    /// The first error, after all targets were asked.
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        let pieces = &open(file)?.pieces;
+        let results: Vec<_> = self.targets.iter().zip(pieces).map(|(target, piece)| target.flush(piece)).collect();
+        results.into_iter().collect()
+    }
+
+    fn keep_access_times(&self) -> io::Result<()> {
+        self.targets.iter().try_for_each(Namespace::keep_access_times)
+    }
+
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
         const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
         let pieces = &open(file)?.pieces;
