@@ -108,8 +108,8 @@ static void *produce(void *argument) {
     while (now() < p->until)
         for (int i = 0; i < SHALLOW; i++, p->added++) {
             int64_t id = (int64_t)p->index << NUMBER_BITS | p->added;
-            /* Whoever has to wait does so until there is room for half of what may be outstanding. */
-            if (p->added - p->done >= p->window) wait_for(p, p->added - p->window / 2);
+            /* Whoever has to wait does so until few are left: to be woken up costs more than what is measured. */
+            if (p->added - p->done >= p->window) wait_for(p, p->added - p->window / 8);
             calls.add(name_of(id), RT_READ, offset_of(id), 4096, id, (int32_t)(p->added % QUEUES));
         }
     wait_for(p, p->added);
