@@ -27,6 +27,7 @@ pub mod posix;
 pub mod striped;
 
 pub use layout::{Layout, Piece, Pieces};
+pub use striped::fnv1a;
 
 /// A reference to a file system object, kept for as long as it lives even if it is renamed or unlinked
 /// (an `O_PATH` descriptor on every target for the directory-based storages).

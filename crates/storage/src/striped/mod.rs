@@ -44,6 +44,7 @@ mod journal;
 mod volume;
 
 pub use check::{Finding, Report, check};
+pub use journal::fnv1a;
 use journal::{Intent, Journal};
 pub use volume::StripedError;
 
