@@ -80,6 +80,17 @@ fn cancelled_requests_are_never_processed() {
     assert!(err.contains("agios_exit: not from inside a callback"), "{err}");
 }
 
+/// What a queue_id means depends on the algorithm: an application, or (TWINS) the server with other bytes of the file.
+#[test]
+fn overlapping_writes_are_ordered_unless_they_go_to_different_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "queues.c");
+    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != "TWINS") {
+        run(&program, &config(dir.path(), algorithm), &["applications"]);
+    }
+    run(&program, &config(dir.path(), "TWINS"), &["servers"]);
+}
+
 #[test]
 fn noop_hands_over_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -146,10 +146,10 @@ fn twins_opens_one_window_at_a_time() {
     assert!(free < 500_000_000, "{free}");
     // Each of four calls of a process needs both servers, so a window opens for each: four in all, as the server whose
     // window closes a call is the first of the next.
-    let windows = outcome(text, &[("io_nodes.policy", "twins window=1s")]);
+    let windows = outcome(text, &[("io_nodes.policy", "twins window=1s alone_after=0")]);
     assert!((4_000_000_000..4_900_000_000).contains(&windows.makespan_ns), "{}", windows.makespan_ns);
     let skewed = "[faults]\n[[faults.event]]\nkind = 'skew'\nnode = 'io_node 0'\nby = '500ms'\nlasts = '1000s'";
-    let skewed = outcome(&format!("{text}\n{skewed}"), &[("io_nodes.policy", "twins window=1s")]);
+    let skewed = outcome(&format!("{text}\n{skewed}"), &[("io_nodes.policy", "twins window=1s alone_after=0")]);
     assert_ne!(skewed.digest, windows.digest);
 }
 
@@ -255,6 +255,6 @@ fn the_example_in_the_guide_works() {
 /// simulator, put in the new digest.
 #[test]
 fn the_digest_is_that_of_any_machine() {
-    let settings = [("servers.policy", "hbrr"), ("io_nodes.count", "2"), ("io_nodes.policy", "twins")];
+    let settings = [("servers.policy", "hbrr"), ("io_nodes.count", "2"), ("io_nodes.policy", "twins alone_after=0")];
     assert_eq!(format!("{:016x}", outcome(TEXT, &settings).digest), "0bc9bc64786287ea");
 }

@@ -39,6 +39,7 @@ pub use namespace::{
     Attr, Creator, DirEntries, DirEntry, FileRef, Namespace, Node, NodeRef, OpenFile, SetAttr, SetTime, StatFs,
 };
 pub use segment::Segment;
+pub use striped::fnv1a;
 pub use transfer::{Direction, Started, Transfer, TransferDone};
 
 /// A tree of files and what moves their bytes. Cheap to clone.

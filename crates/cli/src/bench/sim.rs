@@ -50,7 +50,11 @@ const CELLS: &[Cell] = &[
     cell("aioli", "aioli", &[]),
     cell("hbrr, reads and writes", "hbrr", &[("servers.in_flight", "8"), ("application.phase.op", "mixed")]),
     cell("hbrr, random", "hbrr", &[("servers.in_flight", "8"), ("application.phase.pattern", "random")]),
-    cell("noop, 8 I/O nodes with twins", "noop", &[("io_nodes.count", "8"), ("io_nodes.policy", "twins")]),
+    cell(
+        "noop, 8 I/O nodes with twins",
+        "noop",
+        &[("io_nodes.count", "8"), ("io_nodes.policy", "twins alone_after=0")],
+    ),
 ];
 
 #[derive(Serialize)]

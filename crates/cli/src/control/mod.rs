@@ -59,9 +59,7 @@ fn directories() -> Vec<PathBuf> {
 /// A name for a mountpoint that is short, tells people which it is, and is different for each: its last part and a hash
 /// (FNV-1a) of all.
 pub(crate) fn key(mountpoint: &Path) -> String {
-    let bytes = mountpoint.as_os_str().as_bytes();
-    let hash =
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let hash = sluice_storage::fnv1a(mountpoint.as_os_str().as_bytes());
     let last = mountpoint.file_name().unwrap_or_default().to_string_lossy();
     let last: String = last.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(32).collect();
     format!("{last}-{hash:016x}")

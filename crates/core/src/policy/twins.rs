@@ -7,7 +7,8 @@
 //!
 //! Deviations: targets beyond `servers` share the windows of the lower ones (modulo). And where there is nothing to take
 //! turns with, no window is waited for: when requests to one server only are queued, and none to another was queued during
-//! the last `alone_after`, the oldest goes. `alone_after=0` is the paper: every window is waited for.
+//! the last `alone_after` and the last round of windows, the oldest goes. `alone_after=0` is the paper: every window is
+//! waited for.
 
 use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::list::{Links, List};
@@ -67,7 +68,7 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
             default: 100_000_000,
             min: 0,
             max: 3_600_000_000_000,
-            help: "with requests to one server only for so long, do not wait for its window; 0: always wait",
+            help: "with requests to one server only for so long (and a round of windows), do not wait; 0: always wait",
         },
     ],
     aggregates: false,
@@ -86,7 +87,10 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
             links: Links::new(context.capacity),
             waiting: vec![0; servers.div_ceil(64) as usize],
             waiting_servers: 0,
-            alone_after_ns: params.get("alone_after"),
+            alone_after_ns: match params.get("alone_after") {
+                0 => None,
+                given => Some(given.max(servers.saturating_mul(params.get("window")))),
+            },
             latest: None,
             other: None,
         })
@@ -107,7 +111,8 @@ struct TimeWindows {
     waiting: Vec<u64>,
     /// How many have.
     waiting_servers: u32,
-    alone_after_ns: u64,
+    /// How long after the last request to another server a server is alone; `None`: never.
+    alone_after_ns: Option<u64>,
     /// The server of the last request that was queued, and when.
     latest: Option<(usize, Time)>,
     /// When a request to another server than that one was queued last.
@@ -132,14 +137,12 @@ impl TimeWindows {
 
     /// From when on `server`, which has requests, has nobody to take turns with; `None`: not as things are. O(1).
     fn alone_from(&self, server: usize) -> Option<Time> {
-        if self.waiting_servers > 1 || self.alone_after_ns == 0 {
-            return None;
-        }
+        let alone_after_ns = self.alone_after_ns.filter(|_| self.waiting_servers == 1)?;
         let other = match self.latest {
             Some((latest, at)) if latest != server => Some(at),
             _ => self.other,
         };
-        Some(other.map_or(Time::ZERO, |at| at.after(self.alone_after_ns)))
+        Some(other.map_or(Time::ZERO, |at| at.after(alone_after_ns)))
     }
 }
 

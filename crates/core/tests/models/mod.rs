@@ -230,7 +230,7 @@ impl Model for TimeWindows {
             return Choice::Wait(opens);
         }
         let last = self.arrivals.iter().filter(|(other, _)| *other != only).map(|(_, at)| *at).max();
-        match last.map(|at| at.after(self.alone_after_ns)) {
+        match last.map(|at| at.after(self.alone_after_ns.max(self.servers * self.window_ns))) {
             Some(alone_from) if now < alone_from => Choice::Wait(opens.min(alone_from)),
             _ => Choice::Batch(vec![queued[0]]),
         }

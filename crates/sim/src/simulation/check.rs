@@ -37,7 +37,10 @@ struct Waiting {
 impl Waiting {
     fn conflicts(&self, other: &Waiting) -> bool {
         let (a, b) = (&self.request, &other.request);
-        a.file == b.file && (a.op == Op::Write || b.op == Op::Write) && a.offset < b.end() && b.offset < a.end()
+        (a.file, a.target) == (b.file, b.target)
+            && (a.op == Op::Write || b.op == Op::Write)
+            && a.offset < b.end()
+            && b.offset < a.end()
     }
 }
 
@@ -120,7 +123,8 @@ impl Check {
         let mut end = batch.offset();
         let mut places = Vec::new();
         for part in batch.parts() {
-            if part.request.offset != end || (part.request.file, part.request.op) != (batch.file(), batch.op()) {
+            let Request { file, target, op, offset, .. } = part.request;
+            if offset != end || (file, target, op) != (batch.file(), batch.target(), batch.op()) {
                 return violation(format!("node {node}: a batch is not contiguous at {end}"));
             }
             end = part.request.end();

@@ -69,7 +69,7 @@ pub struct Options {
     pub forgetful: bool,
 }
 
-/// FNV-1a over words.
+/// A running hash over words.
 #[derive(Clone, Copy, Debug)]
 struct Digest(u64);
 

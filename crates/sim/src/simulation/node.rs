@@ -159,22 +159,13 @@ impl Node {
 }
 
 impl Simulation<'_> {
-    /// The file as a node's engine knows it: at an I/O node, the parts of a file on different servers are files of their own.
-    fn engine_file(&self, node: u32, content: &Content) -> u64 {
-        if self.is_server(node) {
-            content.file
-        } else {
-            content.file * u64::from(self.servers) + u64::from(content.server)
-        }
-    }
-
     /// Gives a received request to the engine.
     pub(super) fn submit(&mut self, node: u32, job: u32) -> Result<(), Failure> {
         let now = self.calendar.now();
         let content = self.jobs[job].content;
         let request = Request {
             cookie: job.into(),
-            file: FileId(self.engine_file(node, &content)),
+            file: FileId(content.file),
             app: AppId(content.app),
             target: TargetId(content.server),
             op: content.op,

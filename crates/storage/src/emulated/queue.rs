@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 use serde::Serialize;
+use sluice_core::Histogram;
 use sluice_device::{Command, Device, Pending};
 
 /// Unit of placement on the device.
@@ -155,7 +156,11 @@ impl Queue {
     pub(super) fn stats(&self) -> DeviceStats {
         let state = self.state.lock();
         let errors = &state.errors;
-        let timer = TimerError { p50_ns: errors.percentile(50), p99_ns: errors.percentile(99), max_ns: errors.max };
+        let timer = TimerError {
+            p50_ns: errors.percentile_ns(50.0),
+            p99_ns: errors.percentile_ns(99.0),
+            max_ns: errors.max_ns(),
+        };
         DeviceStats { timer, ..state.stats }
     }
 }
@@ -226,46 +231,6 @@ impl Places {
     }
 }
 
-/// Counts in buckets that are 1/8 of their value wide.
-struct Histogram {
-    counts: [u32; 512],
-    total: u64,
-    max: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: [0; 512], total: 0, max: 0 }
-    }
-}
-
-impl Histogram {
-    fn bucket(value: u64) -> usize {
-        let shift = (63 - (value | 8).leading_zeros() as usize) - 3;
-        (shift << 3) + (value >> shift) as usize
-    }
-
-    fn record(&mut self, value: u64) {
-        self.counts[Self::bucket(value)] += 1;
-        self.total += 1;
-        self.max = self.max.max(value);
-    }
-
-    fn percentile(&self, percent: u64) -> u64 {
-        let rank = (self.total * percent).div_ceil(100);
-        let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen += u64::from(*count);
-            if seen >= rank && seen > 0 {
-                let shift = (bucket >> 3).saturating_sub(1);
-                let top = bucket as u64 - ((shift as u64) << 3);
-                return (top << shift | ((1 << shift) - 1)).min(self.max);
-            }
-        }
-        0
-    }
-}
-
 fn now_ns() -> u64 {
     let now = clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -299,17 +264,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn percentiles_are_upper_bounds(mut values in proptest::collection::vec(prop_oneof![0u64..100, any::<u64>()], 1..50)) {
-            let mut histogram = Histogram::default();
-            values.iter().for_each(|value| histogram.record(*value));
-            values.sort_unstable();
-            let exact = values[(values.len() * 50).div_ceil(100) - 1];
-            let bound = histogram.percentile(50);
-            prop_assert!(bound >= exact && bound - exact <= exact / 8, "{} for {}", bound, exact);
-            prop_assert_eq!(histogram.percentile(100), *values.last().unwrap());
-        }
-
         #[test]
         fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..5), 1..100)) {
             let mut places = Places::new(7);

@@ -114,7 +114,8 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Intent> {
     if whole { toml::from_str(std::str::from_utf8(body).ok()?).ok() } else { None }
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
+/// The hash FNV-1a: for what must be recognised, not protected (torn records, short names).
+pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 

@@ -51,6 +51,7 @@ mod size;
 mod volume;
 
 pub use check::{Finding, Report, check};
+pub use journal::fnv1a;
 use journal::{Intent, Journal};
 use size::{Floor, Sizes};
 pub use volume::StripedError;
