@@ -374,8 +374,11 @@ impl Body {
             Some(Identity::Handle { handle, mount }) if mount == mount_id => handle.clone(),
             _ => return Ok(None),
         };
-        let fd = CACHE.with_room(|| handle::open(mount_fd, &handle)).map_err(stale)?;
-        Ok(Some(Arc::new(fd)))
+        match CACHE.with_room(|| handle::open(mount_fd, &handle)) {
+            // The process gave the right up.
+            Err(Errno::PERM) => Ok(None),
+            fd => Ok(Some(Arc::new(fd.map_err(stale)?))),
+        }
     }
 
     fn is_same(&self, fd: Option<&Arc<OwnedFd>>, identity: Option<&Identity>) -> bool {
