@@ -122,6 +122,18 @@ impl PosixStorage {
         Ok(self.own(node)?.inode())
     }
 
+    /// What [`PosixStorage::reopen`] takes; empty if the file system, or the process's rights, do not allow that.
+    pub(crate) fn handle(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
+        self.own(node)?.handle()
+    }
+
+    /// An object by its handle, whatever names it has.
+    pub(crate) fn reopen(&self, handle: &[u8]) -> io::Result<NodeRef> {
+        let fd = self.shared.open_handle(handle)?;
+        let stat = sys::fstat(&fd)?;
+        Ok(self.shared.node(Some(fd), None, &stat, None))
+    }
+
     /// `S_IFMT` bits.
     pub(crate) fn kind(&self, node: &NodeRef) -> io::Result<u32> {
         Ok(self.own(node)?.kind().as_raw_mode())

@@ -112,6 +112,12 @@ impl Shared {
         self.mount.is_some()
     }
 
+    /// Opens an object by a handle from [`PosixNode::handle`], also one of an earlier process.
+    pub(super) fn open_handle(&self, handle: &[u8]) -> io::Result<OwnedFd> {
+        let (mount, _) = self.mount.as_ref().filter(|_| handle.len() > 4).ok_or(Errno::OPNOTSUPP)?;
+        Ok(CACHE.with_room(|| handle::open(mount, handle)).map_err(stale)?)
+    }
+
     /// The top directory's node.
     pub(super) fn top(self: &Arc<Shared>, fd: OwnedFd, stat: &Stat) -> Arc<PosixNode> {
         let node = self.node(Some(fd), None, stat, None);
@@ -265,6 +271,13 @@ impl PosixNode {
             dir = body.keep(Some(fd)).expect("just given");
         }
         Ok(dir)
+    }
+
+    /// A handle that [`Shared::open_handle`] opens; empty if there is none.
+    pub(super) fn handle(&self) -> io::Result<Vec<u8>> {
+        let own = self.body.shared.mount.as_ref().map(|(_, mount)| *mount);
+        let handle = handle::of(self.fd()?).ok().filter(|(_, mount)| Some(*mount) == own);
+        Ok(handle.map(|(handle, _)| handle.into_vec()).unwrap_or_default())
     }
 
     /// Names from the top, or `None` if the object lost the name that it was found by.
