@@ -703,3 +703,20 @@ fn renames_and_truncations_work_below_long_paths() {
     storage.setattr(&node, None, SetAttr { size: Some(10), ..SetAttr::default() }).unwrap();
     assert_eq!(storage.getattr(&node).unwrap().size, 10);
 }
+
+#[test]
+fn syncing_needs_no_more_threads_than_allowed() {
+    let volume = Volume::new(3);
+    let storage = volume.open(4096).unwrap();
+    let (_, file) = create(&storage, &storage.root(), "f").unwrap();
+    write(&storage, &file, 0, &[1; 20_000]);
+    let others = Counted::more(&storage.syncing, SYNCING_MAX - 1);
+    storage.sync(&file, false).unwrap();
+    drop(others);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| storage.sync(&file, true).unwrap());
+        }
+    });
+    assert_eq!(storage.syncing.load(Ordering::Relaxed), 0);
+}
