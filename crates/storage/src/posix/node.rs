@@ -63,8 +63,8 @@ struct Body {
 
 struct State {
     fd: Option<Arc<OwnedFd>>,
-    /// The descriptor must stay: there is no other way to the object.
-    pinned: bool,
+    /// The descriptor must stay while this is not 0: there is no other way to the object, or soon may not be.
+    pins: u32,
     /// Known once the descriptor was closed for the first time.
     identity: Option<Identity>,
 }
@@ -121,7 +121,7 @@ impl Shared {
     /// The top directory's node.
     pub(super) fn top(self: &Arc<Shared>, fd: OwnedFd, stat: &Stat) -> Arc<PosixNode> {
         let node = self.node(Some(fd), None, stat, None);
-        node.body.state.lock().pinned = true;
+        node.body.state.lock().pins = 1;
         CACHE.remove(&node.body.place);
         node
     }
@@ -192,7 +192,7 @@ impl Shared {
                 id,
                 key,
                 kind: FileType::from_raw_mode(stat.st_mode),
-                state: Mutex::new(State { fd: fd.clone(), pinned: false, identity: identity.clone() }),
+                state: Mutex::new(State { fd: fd.clone(), pins: 0, identity: identity.clone() }),
                 location: Mutex::new(location.clone()),
                 place: Place::new(),
             };
@@ -303,33 +303,33 @@ impl PosixNode {
         drop(before); // may be the last reference to a directory's node
     }
 
-    /// Keeps the descriptor from now on: the object is about to lose what leads to it.
-    pub(super) fn pin(&self) -> io::Result<()> {
+    /// Keeps the descriptor until as many [`PosixNode::unpin`]: the object may lose what leads to it.
+    pub(super) fn pin(&self) -> io::Result<Arc<OwnedFd>> {
         let fd = self.fd()?;
         let mut state = self.body.state.lock();
-        state.pinned = true;
-        state.fd.get_or_insert(fd);
+        state.pins += 1;
+        let kept = state.fd.get_or_insert(fd).clone();
         drop(state);
         CACHE.remove(&self.body.place);
-        Ok(())
+        Ok(kept)
     }
 
     pub(super) fn unpin(&self) {
         let mut state = self.body.state.lock();
-        state.pinned = false;
-        let open = state.fd.is_some();
+        state.pins -= 1;
+        let evictable = state.pins == 0;
         drop(state);
-        if open {
+        if evictable {
             CACHE.insert(self.body.clone());
         }
     }
 
     /// As the cache would.
     #[cfg(test)]
-    pub(super) fn close(&self) {
-        let evicted = self.body.evict();
-        assert!(matches!(evicted, Eviction::Done(_)), "can be reopened");
+    pub(super) fn try_close(&self) -> bool {
+        let evicted = matches!(self.body.evict(), Eviction::Done(_));
         CACHE.remove(&self.body.place);
+        evicted
     }
 
     #[cfg(test)]
@@ -372,7 +372,7 @@ impl Body {
         }
         let kept = fd?;
         state.fd = Some(kept.clone());
-        let cached = !state.pinned;
+        let cached = state.pins == 0;
         drop(state);
         if cached {
             CACHE.insert(self.clone());
@@ -417,7 +417,7 @@ impl Evict for Body {
         let (Some(mut state), Some(location)) = (self.state.try_lock(), self.location.try_lock()) else {
             return Eviction::Busy;
         };
-        if state.pinned {
+        if state.pins > 0 {
             return Eviction::Never;
         }
         let State { fd: Some(fd), identity, .. } = &mut *state else { return Eviction::Done(None) };
@@ -425,7 +425,7 @@ impl Evict for Body {
         let by_handle = matches!((&*identity, &self.shared.mount),
             (Identity::Handle { mount, .. }, Some((_, own))) if mount == own);
         if !by_handle && location.is_none() {
-            state.pinned = true;
+            state.pins += 1;
             return Eviction::Never;
         }
         Eviction::Done(state.fd.take())

@@ -19,7 +19,7 @@ fn both() -> Vec<(TempDir, PosixStorage)> {
 }
 
 fn close(node: &NodeRef) {
-    node_as::<PosixNode>(node).unwrap().close();
+    assert!(node_as::<PosixNode>(node).unwrap().try_close(), "can be reopened");
 }
 
 fn is_open(node: &NodeRef) -> bool {
@@ -81,6 +81,34 @@ fn what_is_removed_stays_with_who_holds_it() {
         storage.open(&gone, libc::O_RDWR).unwrap();
         assert!(Arc::ptr_eq(&storage.lookup(&root, "other".as_ref()).unwrap(), &linked));
         drop(many);
+    }
+}
+
+#[test]
+fn removals_at_the_same_time_leave_a_removed_object_with_who_holds_it() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        for round in 0..200 {
+            let (node, _) = storage.create(&root, "a".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+            // Two names of one object go, or one name is removed twice.
+            if round % 2 == 0 {
+                storage.link(&node, &root, "b".as_ref()).unwrap();
+            }
+            let (storage, root, together) = (&storage, &root, &std::sync::Barrier::new(2));
+            let removed = std::thread::scope(|scope| {
+                let remove = |name: &'static str| {
+                    scope.spawn(move || {
+                        together.wait();
+                        storage.unlink(root, name.as_ref()).is_ok()
+                    })
+                };
+                let both = [remove("a"), remove(if round % 2 == 0 { "b" } else { "a" })];
+                both.into_iter().map(|thread| thread.join().unwrap()).filter(|done| *done).count()
+            });
+            assert_eq!(removed, if round % 2 == 0 { 2 } else { 1 });
+            assert!(!node_as::<PosixNode>(&node).unwrap().try_close(), "there is no other way to it, round {round}");
+            assert_eq!(storage.getattr(&node).unwrap().nlink, 0);
+        }
     }
 }
 
