@@ -130,6 +130,18 @@ impl PosixStorage {
         Ok(self.own(node)?.inode())
     }
 
+    /// What [`PosixStorage::reopen`] takes; empty if the file system, or the process's rights, do not allow that.
+    pub(crate) fn handle(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
+        self.own(node)?.handle()
+    }
+
+    /// An object by its handle, whatever names it has.
+    pub(crate) fn reopen(&self, handle: &[u8]) -> io::Result<NodeRef> {
+        let fd = self.shared.open_handle(handle)?;
+        let stat = sys::fstat(&fd)?;
+        Ok(self.shared.node(Some(fd), None, &stat, None))
+    }
+
     /// `S_IFMT` bits.
     pub(crate) fn kind(&self, node: &NodeRef) -> io::Result<u32> {
         Ok(self.own(node)?.kind().as_raw_mode())
@@ -215,12 +227,10 @@ impl PosixStorage {
         let stat = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let node = self.shared.find(&stat)?;
         let named = node.is_at(parent, name);
-        let last = stat.st_nlink <= 1 || node.kind() == FileType::Directory;
-        let pinned = last || named && !self.shared.by_handle();
-        if pinned && let Err(error) = node.pin() {
+        let pinned = node.pin().inspect_err(|error| {
             tracing::warn!(%error, ?name, "a removed object cannot be kept open; who still uses it will see ESTALE");
-        }
-        Some(Loss { node, pinned, named })
+        });
+        Some(Loss { node, pinned: pinned.ok(), named, by_handle: self.shared.by_handle() })
     }
 
     fn lose(&self, parent: &NodeRef, name: &OsStr, flags: AtFlags) -> io::Result<()> {
@@ -264,9 +274,10 @@ impl PosixStorage {
 /// An object that is about to lose a name.
 struct Loss {
     node: Arc<PosixNode>,
-    pinned: bool,
+    pinned: Option<Arc<OwnedFd>>,
     /// It is the name that the node knows.
     named: bool,
+    by_handle: bool,
 }
 
 impl Loss {
@@ -277,7 +288,11 @@ impl Loss {
     fn settle(self, lost: bool) {
         if lost && self.named {
             self.node.moved(None);
-        } else if !lost && self.pinned {
+        }
+        let Some(fd) = self.pinned else { return };
+        // Asked now: other names may have gone at the same time.
+        let gone = self.node.kind() == FileType::Directory || sys::fstat(fd).is_ok_and(|stat| stat.st_nlink == 0);
+        if !lost || !gone && (self.by_handle || !self.named) {
             self.node.unpin();
         }
     }

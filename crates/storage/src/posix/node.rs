@@ -63,8 +63,8 @@ struct Body {
 
 struct State {
     fd: Option<Arc<OwnedFd>>,
-    /// The descriptor must stay: there is no other way to the object.
-    pinned: bool,
+    /// The descriptor must stay while this is not 0: there is no other way to the object, or soon may not be.
+    pins: u32,
     /// Known once the descriptor was closed for the first time.
     identity: Option<Identity>,
 }
@@ -112,10 +112,16 @@ impl Shared {
         self.mount.is_some()
     }
 
+    /// Opens an object by a handle from [`PosixNode::handle`], also one of an earlier process.
+    pub(super) fn open_handle(&self, handle: &[u8]) -> io::Result<OwnedFd> {
+        let (mount, _) = self.mount.as_ref().filter(|_| handle.len() > 4).ok_or(Errno::OPNOTSUPP)?;
+        Ok(CACHE.with_room(|| handle::open(mount, handle)).map_err(stale)?)
+    }
+
     /// The top directory's node.
     pub(super) fn top(self: &Arc<Shared>, fd: OwnedFd, stat: &Stat) -> Arc<PosixNode> {
         let node = self.node(Some(fd), None, stat, None);
-        node.body.state.lock().pinned = true;
+        node.body.state.lock().pins = 1;
         CACHE.remove(&node.body.place);
         node
     }
@@ -186,7 +192,7 @@ impl Shared {
                 id,
                 key,
                 kind: FileType::from_raw_mode(stat.st_mode),
-                state: Mutex::new(State { fd: fd.clone(), pinned: false, identity: identity.clone() }),
+                state: Mutex::new(State { fd: fd.clone(), pins: 0, identity: identity.clone() }),
                 location: Mutex::new(location.clone()),
                 place: Place::new(),
             };
@@ -267,6 +273,13 @@ impl PosixNode {
         Ok(dir)
     }
 
+    /// A handle that [`Shared::open_handle`] opens; empty if there is none.
+    pub(super) fn handle(&self) -> io::Result<Vec<u8>> {
+        let own = self.body.shared.mount.as_ref().map(|(_, mount)| *mount);
+        let handle = handle::of(self.fd()?).ok().filter(|(_, mount)| Some(*mount) == own);
+        Ok(handle.map(|(handle, _)| handle.into_vec()).unwrap_or_default())
+    }
+
     /// Names from the top, or `None` if the object lost the name that it was found by.
     pub(super) fn path(&self, top: u64) -> Option<Vec<u8>> {
         let mut names: Vec<Box<OsStr>> = Vec::new();
@@ -290,33 +303,33 @@ impl PosixNode {
         drop(before); // may be the last reference to a directory's node
     }
 
-    /// Keeps the descriptor from now on: the object is about to lose what leads to it.
-    pub(super) fn pin(&self) -> io::Result<()> {
+    /// Keeps the descriptor until as many [`PosixNode::unpin`]: the object may lose what leads to it.
+    pub(super) fn pin(&self) -> io::Result<Arc<OwnedFd>> {
         let fd = self.fd()?;
         let mut state = self.body.state.lock();
-        state.pinned = true;
-        state.fd.get_or_insert(fd);
+        state.pins += 1;
+        let kept = state.fd.get_or_insert(fd).clone();
         drop(state);
         CACHE.remove(&self.body.place);
-        Ok(())
+        Ok(kept)
     }
 
     pub(super) fn unpin(&self) {
         let mut state = self.body.state.lock();
-        state.pinned = false;
-        let open = state.fd.is_some();
+        state.pins -= 1;
+        let evictable = state.pins == 0;
         drop(state);
-        if open {
+        if evictable {
             CACHE.insert(self.body.clone());
         }
     }
 
     /// As the cache would.
     #[cfg(test)]
-    pub(super) fn close(&self) {
-        let evicted = self.body.evict();
-        assert!(matches!(evicted, Eviction::Done(_)), "can be reopened");
+    pub(super) fn try_close(&self) -> bool {
+        let evicted = matches!(self.body.evict(), Eviction::Done(_));
         CACHE.remove(&self.body.place);
+        evicted
     }
 
     #[cfg(test)]
@@ -359,7 +372,7 @@ impl Body {
         }
         let kept = fd?;
         state.fd = Some(kept.clone());
-        let cached = !state.pinned;
+        let cached = state.pins == 0;
         drop(state);
         if cached {
             CACHE.insert(self.clone());
@@ -374,8 +387,11 @@ impl Body {
             Some(Identity::Handle { handle, mount }) if mount == mount_id => handle.clone(),
             _ => return Ok(None),
         };
-        let fd = CACHE.with_room(|| handle::open(mount_fd, &handle)).map_err(stale)?;
-        Ok(Some(Arc::new(fd)))
+        match CACHE.with_room(|| handle::open(mount_fd, &handle)) {
+            // The process gave the right up.
+            Err(Errno::PERM) => Ok(None),
+            fd => Ok(Some(Arc::new(fd.map_err(stale)?))),
+        }
     }
 
     fn is_same(&self, fd: Option<&Arc<OwnedFd>>, identity: Option<&Identity>) -> bool {
@@ -401,7 +417,7 @@ impl Evict for Body {
         let (Some(mut state), Some(location)) = (self.state.try_lock(), self.location.try_lock()) else {
             return Eviction::Busy;
         };
-        if state.pinned {
+        if state.pins > 0 {
             return Eviction::Never;
         }
         let State { fd: Some(fd), identity, .. } = &mut *state else { return Eviction::Done(None) };
@@ -409,7 +425,7 @@ impl Evict for Body {
         let by_handle = matches!((&*identity, &self.shared.mount),
             (Identity::Handle { mount, .. }, Some((_, own))) if mount == own);
         if !by_handle && location.is_none() {
-            state.pinned = true;
+            state.pins += 1;
             return Eviction::Never;
         }
         Eviction::Done(state.fd.take())

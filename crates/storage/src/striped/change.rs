@@ -256,8 +256,10 @@ impl StripedStorage {
         if changes.len() > 1 && first.nlink > 0 {
             let inodes = (0..self.targets.len()).map(|target| Ok(self.targets[target].inode(node.on(target)?)? as i64));
             let inodes = inodes.collect::<io::Result<_>>()?;
-            let path = self.targets[0].path_of(node.first())?;
-            entry = Some(self.journal.begin(&Intent::Truncate { path, inodes, size })?);
+            let path = self.targets[0].path_of(node.first()).unwrap_or_default();
+            let handles = (0..self.targets.len()).map(|target| self.targets[target].handle(node.on(target)?));
+            let handles = handles.collect::<io::Result<_>>()?;
+            entry = Some(self.journal.begin(&Intent::Truncate { path, inodes, size, handles })?);
         }
         for (target, size) in changes {
             fault::step()?;
@@ -338,11 +340,12 @@ impl StripedStorage {
                 }
                 tracing::info!(done, from = %a.display(), to = %b.display(), "a rename was cut short");
             }
-            Some(Intent::Truncate { path, inodes, size }) => {
-                let pieces: Vec<Option<NodeRef>> = (self.targets.iter().zip(&inodes))
-                    .map(|(target, inode)| {
-                        let piece = target.resolve(&path).ok()?;
-                        (target.inode(&piece).ok()? as i64 == *inode).then_some(piece)
+            Some(Intent::Truncate { path, inodes, size, handles }) => {
+                let pieces: Vec<Option<NodeRef>> = (self.targets.iter().zip(&inodes).enumerate())
+                    .map(|(at, (target, inode))| {
+                        let right = |piece: &NodeRef| target.inode(piece).is_ok_and(|found| found as i64 == *inode);
+                        let named = target.resolve(&path).ok().filter(right);
+                        named.or_else(|| target.reopen(handles.get(at)?).ok().filter(right))
                     })
                     .collect();
                 let path = String::from_utf8_lossy(&path);

@@ -32,7 +32,14 @@ pub(super) enum Intent {
         to_inodes: Vec<i64>,
     },
     /// To be carried through.
-    Truncate { path: Vec<u8>, inodes: Vec<i64>, size: u64 },
+    Truncate {
+        path: Vec<u8>,
+        inodes: Vec<i64>,
+        size: u64,
+        /// For a file that lost the name it was found by (it may have others); empty where there are none.
+        #[serde(default)]
+        handles: Vec<Vec<u8>>,
+    },
 }
 
 pub(super) struct Journal(Mutex<OwnedFd>);
@@ -128,8 +135,12 @@ mod tests {
     fn a_record_comes_back_and_a_torn_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path()).unwrap();
-        let intent = || Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9 };
-        drop(journal.begin(&Intent::Truncate { path: vec![b'x'; 500], inodes: vec![1, -1], size: 9 }).unwrap());
+        let intent = || Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9, handles: vec![] };
+        drop(
+            journal
+                .begin(&Intent::Truncate { path: vec![b'x'; 500], inodes: vec![1, -1], size: 9, handles: vec![] })
+                .unwrap(),
+        );
         assert_eq!(journal.pending().unwrap(), None);
         let entry = journal.begin(&intent()).unwrap();
         let bytes = std::fs::read(dir.path().join(".sluice-journal")).unwrap();

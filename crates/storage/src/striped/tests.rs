@@ -656,6 +656,38 @@ fn set_id_bits_go_when_a_user_allocates() {
     }
 }
 
+/// The journal finds a file again that has other names than the one it was known by.
+#[test]
+fn a_kill_while_a_file_is_truncated_that_lost_its_name() {
+    for kills in 0..20 {
+        let volume = Volume::new(3);
+        let storage = volume.open(64).unwrap();
+        if storage.targets[0].handle(&storage.targets[0].root()).unwrap().is_empty() {
+            eprintln!("skipped: no file handles here");
+            return;
+        }
+        let root = storage.root();
+        let (node, file) = create(&storage, &root, "a").unwrap();
+        write(&storage, &file, 0, &[1; 5000]);
+        storage.link(&node, &root, "b".as_ref()).unwrap();
+        storage.unlink(&root, "a".as_ref()).unwrap();
+        fault::kill_after(kills);
+        let result = storage.setattr(&node, None, SetAttr { size: Some(333), ..SetAttr::default() });
+        let killed = fault::disarm();
+        drop((file, node, root, storage));
+        let storage = volume.open(64).unwrap();
+        let sizes: Vec<u64> = volume.dirs.iter().map(|dir| dir.join("b").metadata().unwrap().len()).collect();
+        let whole = |size| (0..3).map(|target| storage.layout().target_size(target, size)).collect::<Vec<_>>();
+        assert!(sizes == whole(5000) || sizes == whole(333), "killed after {kills} steps: {sizes:?}");
+        if !killed {
+            result.unwrap();
+            assert!(kills > 3);
+            return;
+        }
+    }
+    panic!("never came to its end");
+}
+
 #[test]
 fn renames_and_truncations_work_below_long_paths() {
     let volume = Volume::new(2);
@@ -670,4 +702,21 @@ fn renames_and_truncations_work_below_long_paths() {
     storage.rename(&at, "f".as_ref(), &at, "g".as_ref(), 0).unwrap();
     storage.setattr(&node, None, SetAttr { size: Some(10), ..SetAttr::default() }).unwrap();
     assert_eq!(storage.getattr(&node).unwrap().size, 10);
+}
+
+#[test]
+fn syncing_needs_no_more_threads_than_allowed() {
+    let volume = Volume::new(3);
+    let storage = volume.open(4096).unwrap();
+    let (_, file) = create(&storage, &storage.root(), "f").unwrap();
+    write(&storage, &file, 0, &[1; 20_000]);
+    let others = Counted::more(&storage.syncing, SYNCING_MAX - 1);
+    storage.sync(&file, false).unwrap();
+    drop(others);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| storage.sync(&file, true).unwrap());
+        }
+    });
+    assert_eq!(storage.syncing.load(Ordering::Relaxed), 0);
 }

@@ -19,7 +19,7 @@ fn both() -> Vec<(TempDir, PosixStorage)> {
 }
 
 fn close(node: &NodeRef) {
-    node_as::<PosixNode>(node).unwrap().close();
+    assert!(node_as::<PosixNode>(node).unwrap().try_close(), "can be reopened");
 }
 
 fn is_open(node: &NodeRef) -> bool {
@@ -81,6 +81,34 @@ fn what_is_removed_stays_with_who_holds_it() {
         storage.open(&gone, libc::O_RDWR).unwrap();
         assert!(Arc::ptr_eq(&storage.lookup(&root, "other".as_ref()).unwrap(), &linked));
         drop(many);
+    }
+}
+
+#[test]
+fn removals_at_the_same_time_leave_a_removed_object_with_who_holds_it() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        for round in 0..200 {
+            let (node, _) = storage.create(&root, "a".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+            // Two names of one object go, or one name is removed twice.
+            if round % 2 == 0 {
+                storage.link(&node, &root, "b".as_ref()).unwrap();
+            }
+            let (storage, root, together) = (&storage, &root, &std::sync::Barrier::new(2));
+            let removed = std::thread::scope(|scope| {
+                let remove = |name: &'static str| {
+                    scope.spawn(move || {
+                        together.wait();
+                        storage.unlink(root, name.as_ref()).is_ok()
+                    })
+                };
+                let both = [remove("a"), remove(if round % 2 == 0 { "b" } else { "a" })];
+                both.into_iter().map(|thread| thread.join().unwrap()).filter(|done| *done).count()
+            });
+            assert_eq!(removed, if round % 2 == 0 { 2 } else { 1 });
+            assert!(!node_as::<PosixNode>(&node).unwrap().try_close(), "there is no other way to it, round {round}");
+            assert_eq!(storage.getattr(&node).unwrap().nlink, 0);
+        }
     }
 }
 
@@ -237,4 +265,80 @@ fn inner_no_descriptors() {
     for node in &known {
         assert_eq!(storage.getattr(node).unwrap().ino, node.id());
     }
+}
+
+#[test]
+fn threads_that_fight_for_names_and_descriptors_keep_their_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    limited(128, "inner_fight", dir.path());
+}
+
+/// Files never change what is in them; whoever holds one must always find the same there, whatever happened to its names
+/// and descriptors.
+#[test]
+fn inner_fight() {
+    let Some(place) = place() else { return };
+    for by_handle in [true, false] {
+        let place = place.join(by_handle.to_string());
+        std::fs::create_dir(&place).unwrap();
+        let storage = PosixStorage::open_with(&place, PosixOptions::default(), by_handle).unwrap();
+        let root = storage.root();
+        let dirs = ["a", "b", "c"].map(|name| storage.mkdir(&root, name.as_ref(), 0o700, &ME()).unwrap());
+        let content = |node: &NodeRef| -> io::Result<Vec<u8>> {
+            let file = storage.open(node, libc::O_RDONLY)?;
+            Ok(read(&storage, &file, 0, 100))
+        };
+        std::thread::scope(|scope| {
+            for thread in 1..=6u64 {
+                let (storage, dirs, content) = (&storage, &dirs, &content);
+                scope.spawn(move || {
+                    let mut held: Vec<(NodeRef, Vec<u8>)> = Vec::new();
+                    let mut state = thread;
+                    for turn in 0..1_500 {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let pick = |shift: u32| {
+                            (&dirs[(state >> shift) as usize % 3], format!("{}", (state >> (shift + 3)) % 12))
+                        };
+                        let ((from, a), (to, b)) = (pick(20), pick(30));
+                        let (a, b): (&OsStr, &OsStr) = (a.as_ref(), b.as_ref());
+                        // Any of these may lose its race. Removed files that are held each need a descriptor, so few are held.
+                        match state >> 60 {
+                            0..5 => {
+                                if let Ok((node, file)) =
+                                    storage.create(from, a, 0o600, libc::O_EXCL | libc::O_RDWR, &ME())
+                                {
+                                    let text = format!("{thread}-{turn}").into_bytes();
+                                    storage.write(&file, 0, 0, &[IoSlice::new(&text)]).unwrap();
+                                    held.push((node, text));
+                                }
+                            }
+                            5..7 => _ = storage.unlink(from, a),
+                            7..9 => _ = storage.rename(from, a, to, b, 0),
+                            9 => _ = storage.rename(from, a, to, b, libc::RENAME_EXCHANGE),
+                            10 => _ = storage.lookup(from, a).and_then(|node| storage.link(&node, to, b)),
+                            _ => {
+                                if let Ok(node) = storage.lookup(from, a) {
+                                    let text = content(&node).expect("held, so it is there");
+                                    // Just made: its maker has not written yet.
+                                    if !text.is_empty() {
+                                        held.push((node, text));
+                                    }
+                                }
+                            }
+                        }
+                        if held.len() > 6 {
+                            held.swap_remove((state >> 40) as usize % held.len());
+                        }
+                        if let Some((node, text)) = held.get((state >> 33) as usize % held.len().max(1)) {
+                            assert_eq!(content(node).unwrap(), *text, "thread {thread}, turn {turn}");
+                            assert_eq!(storage.getattr(node).unwrap().ino, node.id());
+                        }
+                    }
+                });
+            }
+        });
+        drop(dirs);
+        assert_eq!(storage.shared.len(), 1, "only the top is left");
+    }
+    assert!(used() < 100);
 }
