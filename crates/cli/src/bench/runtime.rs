@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, policy::table};
 use sluice_runtime::{
-    Completer, Done, Executor, Host, Runtime, RuntimeConfig, Shutdown, SubmitError, Volume, VolumeConfig,
+    Client, Completer, Done, Executor, Host, Scheduler, SchedulerConfig, Shutdown, SubmitError, Volume, VolumeConfig,
 };
 use sluice_storage::{Data, Layout, Namespace, Storage, null::NullStorage};
 use std::collections::VecDeque;
@@ -367,33 +367,40 @@ impl Drop for Baseline {
 struct AtOnce(Ended);
 
 impl Executor for AtOnce {
-    fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
+    fn start(&self, batch: &Batch, completer: &Completer) {
         for part in batch.parts() {
             completer.complete(part.id, Outcome::ok(part.request.len));
             self.0.count(part.request.cookie);
         }
     }
 
-    fn cancelled(&self, request: &Request, _: usize, _: i32) {
+    fn cancelled(&self, request: &Request, _: i32) {
         self.0.count(request.cookie);
     }
 }
 
-struct OverCallbacks(Runtime<AtOnce>);
+struct OverCallbacks {
+    /// Ends before the scheduler does.
+    client: Client,
+    _scheduler: Scheduler,
+    host: Arc<AtOnce>,
+}
 
 impl OverCallbacks {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverCallbacks> {
-        Ok(OverCallbacks(Runtime::start(Arc::default(), RuntimeConfig::new(policy.clone()))?))
+        let scheduler = Scheduler::start(SchedulerConfig::new(policy.clone()))?;
+        let host: Arc<AtOnce> = Arc::default();
+        Ok(OverCallbacks { client: scheduler.attach(host.clone())?, _scheduler: scheduler, host })
     }
 }
 
 impl Path for OverCallbacks {
     fn submit(&self, thread: usize, number: u64) {
-        while let Err(SubmitError::Full(_)) = self.0.submit(0, request(thread, number)) {}
+        while let Err(SubmitError::Full(_)) = self.client.submit(0, request(thread, number)) {}
     }
 
     fn ended(&self) -> &Ended {
-        &self.0.executor().0
+        &self.host.0
     }
 }
 
