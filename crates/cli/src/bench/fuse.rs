@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut json = serde_json::Map::new();
     if args.only != Some(Table::Policies) {
-        json.append(&mut beside_passthrough(&args, &options)?);
+        json.append(&mut against_passthrough(&args, &options)?);
     }
     if args.only != Some(Table::Passthrough) {
         json.append(&mut policies(&args, &options)?);
@@ -114,7 +114,7 @@ fn policies(args: &Args, options: &BenchOptions) -> anyhow::Result<serde_json::M
 }
 
 /// The mount next to a pass-through.
-fn beside_passthrough(
+fn against_passthrough(
     args: &Args,
     options: &BenchOptions,
 ) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
