@@ -11,8 +11,8 @@ pub struct Part {
     pub request: Request,
 }
 
-/// What [`Engine::poll_dispatch`](crate::Engine::poll_dispatch) fills: one or more requests for the same file on one target and
-/// the same operation, in offset order, each beginning where the one before it ends.
+/// What [`Engine::poll_dispatch`](crate::Engine::poll_dispatch) fills: one or more requests for the same file, target and
+/// operation, in offset order, each beginning where the one before it ends.
 ///
 /// A host that can execute a list (`readv`/`writev`) executes the batch as one operation; another executes its parts
 /// in order. Every part is completed on its own. Reuse one `Batch`: its buffer is kept between calls, so nothing is

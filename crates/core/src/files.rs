@@ -43,6 +43,8 @@ pub(crate) struct FileQueue {
     pub(crate) blocked: Tree,
     pub(crate) queued_bytes: u64,
     pub(crate) queued_count: u32,
+    /// For the statistics.
+    pub(crate) trail: Trail,
 }
 
 impl FileQueue {
@@ -53,6 +55,7 @@ impl FileQueue {
         blocked: Tree::EMPTY,
         queued_bytes: 0,
         queued_count: 0,
+        trail: Trail::EMPTY,
     };
 }
 
@@ -60,7 +63,6 @@ impl FileQueue {
 pub(crate) struct File {
     id: (FileId, TargetId),
     outstanding: u32,
-    trail: Trail,
     queues: [FileQueue; 2],
 }
 
@@ -110,9 +112,9 @@ impl FileTable {
         self.files[file as usize].id
     }
 
-    /// For the statistics.
-    pub(crate) fn trail_mut(&mut self, file: u32) -> &mut Trail {
-        &mut self.files[file as usize].trail
+    /// For the statistics: of both operations.
+    pub(crate) fn trails_mut(&mut self, file: u32) -> [&mut Trail; 2] {
+        self.files[file as usize].queues.each_mut().map(|queue| &mut queue.trail)
     }
 
     /// Finds or makes the record of `id` and counts one more outstanding request to it. `None`: no room.
@@ -126,7 +128,7 @@ impl FileTable {
             file.outstanding += 1;
             return Some(Acquired::Known(slot));
         }
-        let record = File { id, outstanding: 1, trail: Trail::EMPTY, queues: [FileQueue::EMPTY; 2] };
+        let record = File { id, outstanding: 1, queues: [FileQueue::EMPTY; 2] };
         let used = self.files.len() as u32;
         let slot = if used < self.files_max {
             self.files.push(record);

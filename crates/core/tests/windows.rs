@@ -41,8 +41,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Seen {
     requests: Vec<Request>,
-    /// Signed distance and length of the request before, for each request that has a distance.
-    distances: [Vec<(i128, u32)>; 2],
+    done_for: HashSet<AppId>,
+    /// Signed distance, length of the request before, and whether they touch, for each request that has a distance.
+    distances: [Vec<(i128, u32, bool)>; 2],
     depths: Vec<u32>,
     batches: Vec<usize>,
     waits: Histogram,
@@ -73,16 +74,16 @@ impl Seen {
         assert_eq!((features.size_min, features.size_max), range);
         let distances = &self.distances[op.index()];
         assert_eq!(features.distances, distances.len() as u64);
-        let contiguous = distances.iter().map(|(distance, _)| f64::from(u8::from(*distance == 0)));
+        let contiguous = distances.iter().map(|(.., touches)| f64::from(u8::from(*touches)));
         for (name, got, expected) in [
             ("mean size", features.size_mean, mean(sizes().map(f64::from))),
-            ("mean", features.distance_mean, mean(distances.iter().map(|(d, _)| *d as f64))),
-            ("mean absolute", features.distance_abs_mean, mean(distances.iter().map(|(d, _)| d.abs() as f64))),
-            ("D", features.distance_normalised, mean(distances.iter().map(|(d, l)| d.abs() as f64 / f64::from(*l)))),
+            ("mean", features.distance_mean, mean(distances.iter().map(|(d, ..)| *d as f64))),
+            ("mean absolute", features.distance_abs_mean, mean(distances.iter().map(|(d, ..)| d.abs() as f64))),
+            ("D", features.distance_normalised, mean(distances.iter().map(|(d, l, _)| d.abs() as f64 / f64::from(*l)))),
             ("contiguous", features.contiguous, mean(contiguous)),
         ] {
             // Sums of distances lose their low bits against a far one.
-            let scale = distances.iter().map(|(d, _)| d.abs() as f64).fold(1.0, f64::max);
+            let scale = distances.iter().map(|(d, ..)| d.abs() as f64).fold(1.0, f64::max);
             assert!(is_close(got, expected) || (got - expected).abs() < scale * 1e-9, "{name}: {got}, not {expected}");
         }
         let done = (self.completed[op.index()], self.errors[op.index()], self.moved[op.index()]);
@@ -94,7 +95,7 @@ impl Seen {
         let different =
             |number: fn(&Request) -> (u64, u32)| self.requests.iter().map(number).collect::<HashSet<_>>().len() as u32;
         assert_eq!(features.files, different(|r| (r.file.0, r.target.0)));
-        assert_eq!(features.apps, different(|r| (0, r.app.0)));
+        assert_eq!(features.apps as usize, self.done_for.len());
         assert_eq!(features.targets, different(|r| (0, r.target.0)));
         assert_eq!(features.batches, self.batches.len() as u64);
         assert_eq!(features.batch_requests_max as usize, self.batches.iter().copied().max().unwrap_or(0));
@@ -148,8 +149,10 @@ impl Driver {
         seen.depths.push(depth);
         seen.blocked += blocked;
         if let Some(last) = last {
-            let distance = i128::from(request.offset) - i128::from(last.end());
-            seen.distances[request.op.index()].push((distance, last.len));
+            let place = |offset: u64| i128::from(offset.min(i64::MAX as u64));
+            let exact = i128::from(request.offset) - i128::from(last.end());
+            let distance = place(request.offset) - place(last.end());
+            seen.distances[request.op.index()].push((distance, last.len, exact == 0));
         }
     }
 
@@ -168,7 +171,7 @@ impl Driver {
         self.batch = batch;
     }
 
-    fn run(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { file, target, app, write, offset, len } => self.submit(Request {
                 cookie: 0,
@@ -186,6 +189,7 @@ impl Driver {
                 self.engine.complete(self.now, id, outcome).expect("it is in flight");
                 let (service, op) = (self.now.since(since), request.op.index());
                 let seen = self.seen();
+                seen.done_for.insert(request.app);
                 seen.services.record(service);
                 seen.completed[op] += 1;
                 seen.errors[op] += u64::from(error);
@@ -225,14 +229,14 @@ proptest! {
     fn each_window_is_recorded_once_with_what_it_saw(steps in steps()) {
         let mut driver = driver(24);
         for step in &steps {
-            driver.run(step);
+            driver.apply(step);
             // A window that saw something ends, and a timer can be set for it.
             let seen = driver.windows.contains_key(&((driver.now.0 - 1) / WINDOW_NS));
             prop_assert!(!seen || driver.engine.stats().window_end().is_some());
         }
         if let Some(end) = driver.engine.stats().window_end() {
             driver.now = driver.now.max(end);
-            driver.run(&Step::Roll);
+            driver.apply(&Step::Roll);
         }
         prop_assert_eq!(driver.engine.stats().window_end(), None);
         prop_assert_eq!(driver.engine.stats().windows_lost(), 0);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::clock::Clock;
 use crate::effects::Deferred;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, sabotaged, spawn, thread};
+use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread};
 
 /// No deadline: parked until somebody calls.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -57,9 +57,6 @@ impl Bell {
 
     /// Makes the thread look at its engines at `at` (0: now) or before.
     pub(crate) fn ring_at(&self, at: u64) {
-        if sabotaged!(BellUnheard) {
-            return;
-        }
         fence(Ordering::SeqCst);
         // The swap elects one of several callers to make the system call.
         if at < self.wakes_at.load(Ordering::SeqCst) && self.wakes_at.swap(AWAKE, Ordering::SeqCst) != AWAKE {

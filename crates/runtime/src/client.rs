@@ -64,8 +64,10 @@ impl Port {
 
     /// Stands for threads that hold an engine on nobody's behalf.
     pub(crate) fn nobody() -> Arc<Port> {
-        static NOBODY_PORT: LazyLock<Arc<Port>> = LazyLock::new(|| Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody))));
-        NOBODY_PORT.clone()
+        let new = || Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody)));
+        static SHARED: LazyLock<Arc<Port>> = LazyLock::new(|| Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody))));
+        // What the checker of the model watches must not outlive one run of it.
+        if cfg!(feature = "model") { new() } else { SHARED.clone() }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -126,8 +128,10 @@ impl Port {
 
     /// For a client that is not alone: everything it is to hear it has heard, and the rest is in flight.
     pub(crate) fn has_been_told(&self) -> bool {
-        let untold = self.counts.as_ref().is_some_and(|counts| counts.untold.load(Ordering::SeqCst) > 0);
-        !untold && self.counts().is_none_or(|(outstanding, in_flight)| outstanding <= in_flight)
+        let Some(counts) = &self.counts else { return true };
+        // What is in flight counted as untold before.
+        self.counts().is_none_or(|(outstanding, in_flight)| outstanding <= in_flight)
+            && counts.untold.load(Ordering::SeqCst) == 0
     }
 }
 

@@ -576,9 +576,9 @@ impl Client {
         self.completers[shard].shard.bypasses_queue()
     }
 
-    /// See [`Engine::lets_pass`].
-    pub(crate) fn lets_pass(&self, shard: usize) -> bool {
-        self.completers[shard].shard.lets_pass()
+    /// See [`Engine::allows_bypass`].
+    pub(crate) fn allows_bypass(&self, shard: usize) -> bool {
+        self.completers[shard].shard.allows_bypass()
     }
 
     /// The time, if somebody wants to know what is submitted.

@@ -87,7 +87,7 @@ pub(crate) struct Shard {
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
-    lets_pass: AtomicBool,
+    allows_bypass: AtomicBool,
     /// Requests dispatched and not completed, as of the last turn.
     in_flight: AtomicU32,
     bell: Arc<Bell>,
@@ -124,7 +124,7 @@ enum Turn {
 impl Shard {
     pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
         let capacity = engine.config().capacity;
-        let (bypass, lets_pass) = (engine.bypasses_queue(), engine.lets_pass());
+        let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
         let core = Core {
             engine,
             now: clock.now(),
@@ -150,7 +150,7 @@ impl Shard {
             closed: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
-            lets_pass: AtomicBool::new(lets_pass),
+            allows_bypass: AtomicBool::new(allows_bypass),
             in_flight: AtomicU32::new(0),
             bell,
             gate: Gate::default(),
@@ -166,8 +166,8 @@ impl Shard {
         self.bypasses_queue.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn lets_pass(&self) -> bool {
-        self.lets_pass.load(Ordering::Relaxed)
+    pub(crate) fn allows_bypass(&self) -> bool {
+        self.allows_bypass.load(Ordering::Relaxed)
     }
 
     /// What the last window that has closed contained.
@@ -450,7 +450,8 @@ impl Shard {
             }
         };
         self.release(std::mem::take(&mut effects.freed));
-        if std::mem::take(&mut effects.answered) || turn == Turn::Interrupted {
+        let answered = std::mem::take(&mut effects.answered);
+        if answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed() {
             self.gate.changed();
         }
         match turn {
@@ -490,7 +491,7 @@ impl Shard {
     /// What others may know without holding. Gives when to look again, if that is another time than before.
     fn note_state(&self, core: &mut Core) -> Option<u64> {
         self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
-        self.lets_pass.store(core.engine.lets_pass(), Ordering::Relaxed);
+        self.allows_bypass.store(core.engine.allows_bypass(), Ordering::Relaxed);
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         while let Some(window) = core.engine.closed_window() {
             self.window.store(Some(Arc::new(window)));
@@ -567,10 +568,11 @@ impl Shard {
             Some(port) if !alone => port.has_been_told(),
             _ => {
                 self.outstanding.load(Ordering::SeqCst) <= self.in_flight.load(Ordering::Acquire)
-                    && (nested || self.token.carriers() == 0)
+                    && (nested || self.token.is_quiet())
             }
         };
-        if !sabotaged!(ShutdownLeavesEarly) {
+        let broken = if port.is_some() { sabotaged!(DetachLeavesEarly) } else { sabotaged!(ShutdownLeavesEarly) };
+        if !broken {
             self.gate.wait(None, || {
                 if self.token.has_work() {
                     self.drive(own, None);
@@ -578,11 +580,8 @@ impl Shard {
                 told()
             });
         }
-        let in_flight = match port.and_then(Port::counts) {
-            Some((outstanding, _)) => outstanding,
-            None => self.outstanding.load(Ordering::SeqCst),
-        };
-        (self.ask(own, |core| core.failed) - before, in_flight)
+        let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
+        (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
     }
 
     /// Forgets all clients, at the end.
@@ -756,11 +755,12 @@ impl Core {
             return false;
         }
         // All parts are of one target, and so of one client.
-        let client = self.client(batch.parts()[0].id);
-        if let Some(port) = self.port(client) {
-            port.dispatched(batch.requests() as u32);
-        }
+        let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
         self.push(client, Effect::Start(batch));
+        // Counted as untold before: see `Port::has_been_told`.
+        if let Some(port) = self.port(client) {
+            port.dispatched(requests);
+        }
         true
     }
 }

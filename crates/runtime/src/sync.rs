@@ -185,8 +185,6 @@ pub mod sabotage {
         PiecesUnordered,
         /// A request that found no room in the engine is not looked at again.
         StalledForgotten,
-        /// The serving thread is not told of a deadline.
-        BellUnheard,
         /// The bypass does not look whether an engine has something.
         BypassUnchecked,
     }

@@ -26,10 +26,11 @@ impl Token {
         self.0.fetch_or(WORK, Ordering::SeqCst);
     }
 
-    /// Becomes the holder, once nobody else is.
+    /// Becomes the holder, once nobody else is. It does not tell of work before: the holder would never be done.
     pub(crate) fn take(&self) {
+        let free = |word: u32| (word & HELD == 0).then_some(word | HELD | WORK);
         let mut turn = 0;
-        while !self.knock() {
+        while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
             back_off(turn);
             turn += 1;
         }
@@ -71,8 +72,8 @@ impl Token {
         self.0.fetch_sub(CARRIER, Ordering::SeqCst);
     }
 
-    /// Threads that carry out effects.
-    pub(crate) fn carriers(&self) -> u32 {
-        self.0.load(Ordering::SeqCst) / CARRIER
+    /// Nobody holds and nobody carries out effects.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & !WORK == 0
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 /// A reference to a file system object, kept for as long as it lives even if it is renamed or unlinked
 /// (an `O_PATH` descriptor on every target for the directory-based storages).
 pub trait Node: Any + Send + Sync {
@@ -194,8 +196,9 @@ pub trait Namespace: Send + Sync {
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries>;
     /// Capacity.
     fn statfs(&self) -> io::Result<StatFs>;
-    /// Sets an extended attribute; `flags` as in `setxattr`.
-    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()>;
+    /// Sets an extended attribute; `flags` as in `setxattr`. A file may lose its set-group-ID bit to an access control list
+    /// from this caller.
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()>;
     /// Value of an extended attribute.
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
     /// Names of the extended attributes, each ended by a NUL.
@@ -219,7 +222,23 @@ pub trait Namespace: Send + Sync {
     /// Makes a directory durable on every target.
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()>;
     /// Allocates, punches holes...: `mode` as in `fallocate`, logical offsets. `EOPNOTSUPP` where it cannot be done.
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()>;
+    /// The file loses set-ID bits if this caller may not keep them.
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()>;
+    /// Whether closing a file may report that what was written failed: where [`Namespace::flush`] does more than nothing.
+    fn reports_at_close(&self) -> bool {
+        false
+    }
+    /// A user closes a file that stays open for others: reports what closing does (`ENOSPC`, `EDQUOT`, `EIO` of a network
+    /// file system that writes behind).
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        let _ = file;
+        Ok(())
+    }
+    /// From now on listing a directory does not change its time of access; `O_NOATIME` does the same for a file that is
+    /// opened with it. As far as the process may: it must own the directory or be privileged.
+    fn keep_access_times(&self) -> io::Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
     /// `SEEK_DATA`/`SEEK_HOLE` on logical offsets.
     fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64>;
 }

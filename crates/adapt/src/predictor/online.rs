@@ -467,9 +467,10 @@ impl TracePredictor {
 
     fn place((file, target): FileKey, op: Op, offset: u64) -> usize {
         let mut hasher = NumberHasher::default();
-        hasher.write_u64(file.0 ^ u64::from(target.0) << 40);
+        hasher.write_u64(file.0);
         hasher.write_u64(offset << 1 | op.index() as u64);
-        (hasher.finish() >> 7) as usize % LINKS
+        // An engine of one target has the same neighbours whatever its number.
+        ((hasher.finish() >> 7) as usize).wrapping_add(target.0 as usize * 1_021) % LINKS
     }
 
     /// What has arrived of this run at this place.

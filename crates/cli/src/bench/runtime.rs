@@ -380,17 +380,16 @@ impl Executor for AtOnce {
 }
 
 struct OverCallbacks {
-    /// Ends before the scheduler does.
     client: Client,
-    _scheduler: Scheduler,
     host: Arc<AtOnce>,
+    _scheduler: Scheduler,
 }
 
 impl OverCallbacks {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverCallbacks> {
         let scheduler = Scheduler::start(SchedulerConfig::new(policy.clone()))?;
         let host: Arc<AtOnce> = Arc::default();
-        Ok(OverCallbacks { client: scheduler.attach(host.clone())?, _scheduler: scheduler, host })
+        Ok(OverCallbacks { client: scheduler.attach(host.clone())?, host, _scheduler: scheduler })
     }
 }
 

@@ -10,7 +10,7 @@ impl Engine {
     pub fn find(&self, wanted: impl Fn(&Request) -> bool) -> Option<RequestId> {
         let queues = &self.queues;
         (0..queues.capacity())
-            .filter(|&slot| !matches!(queues.entries[slot as usize].state, State::Free | State::InFlight))
+            .filter(|&slot| !matches!(queues.entries[slot as usize].state, State::Free { .. } | State::InFlight { .. }))
             .filter(|&slot| wanted(&queues.request(slot)))
             .min_by_key(|&slot| queues.entries[slot as usize].arrived)
             .map(|slot| queues.id(slot))

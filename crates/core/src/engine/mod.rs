@@ -6,23 +6,23 @@ mod find;
 mod prediction;
 
 use crate::batch::{Batch, Part};
+use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
-use crate::hold::{Holds, Predictor, Work};
 use crate::list::{List, NIL};
 use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
-use crate::queues::{Queues, Run, Slot, State};
+use crate::queues::{Extent, Queues, Slot, State};
 use crate::request::{Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats, WindowFeatures};
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
 
-/// A predictor, and the batches held because of it.
+/// A predictor, and the batches delayed because of it.
 #[derive(Debug)]
 struct Prediction {
     predictor: Box<dyn Predictor>,
-    holds: Holds,
-    /// Scratch space: what is left over of a batch that was held.
+    delayed: DelayedBatches,
+    /// Scratch space: what is left over of a batch that was delayed.
     rest: Vec<Slot>,
     /// Dispatched since the last report; `busy_ns`: up to that.
     work: Work,
@@ -70,13 +70,13 @@ pub struct Engine {
     batch_parts: Vec<u32>,
     batch_free: u32,
     /// The parts of the batch in the making.
-    run: Vec<Slot>,
+    candidate: Vec<Slot>,
     submissions: u64,
     /// Requests that have become eligible so far.
     arrivals: u64,
     wake: Option<Time>,
     prediction: Option<Prediction>,
-    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or held.
+    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
 
@@ -97,7 +97,7 @@ impl Engine {
             events: Events::new(config.events),
             batch_parts: (1..=config.capacity).collect(),
             batch_free: 0,
-            run: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
+            candidate: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
             submissions: 0,
             arrivals: 0,
             wake: None,
@@ -130,7 +130,7 @@ impl Engine {
         let id = self.queues.id(slot);
         self.event(now, id, request.cookie, Stage::Queued);
         let waiting = self.queued();
-        self.stats.submitted(&request, waiting, Some(self.queues.files.trail_mut(file)));
+        self.stats.submitted(&request, waiting, Some(self.queues.files.trails_mut(file)));
         self.submissions += 1;
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
@@ -152,25 +152,26 @@ impl Engine {
     /// O(log n + parts), amortised.
     pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
         self.wake = None;
-        if self.queues.queued + self.held() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
+        if self.queues.queued + self.delayed() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
-        if self.prediction.is_some() && self.dispatch_held(now, batch) {
+        if self.prediction.is_some() && self.dispatch_delayed(now, batch) {
             return true;
         }
         while let Some(oldest) = self.queues.oldest() {
             let deadline = self.deadline(oldest);
             if deadline <= now {
-                let run = match self.in_offset_order {
-                    true => self.queues.run_around(oldest),
-                    false => Run { first: oldest, parts: 1, bytes: 0, full: true },
+                let extent = if self.in_offset_order {
+                    self.queues.extent_around(oldest)
+                } else {
+                    Extent { first: oldest, parts: 1, bytes: 0, full: true }
                 };
-                self.dispatch(now, run.first, run.parts, Removal::Overdue, batch);
+                self.dispatch(now, extent.first, extent.parts, Removal::Overdue, batch);
                 return true;
             }
             match self.policy.algorithm_mut().pick(now, &self.queues) {
                 Pick::Dispatch { first, parts } => {
-                    if self.prediction.is_none() || !self.hold_back(now, first, parts, deadline) {
+                    if self.prediction.is_none() || !self.delay(now, first, parts, deadline) {
                         self.dispatch(now, first, parts, Removal::Picked, batch);
                         return true;
                     }
@@ -188,7 +189,7 @@ impl Engine {
         if self.prediction.is_some() && self.dispatch_idle(now, batch) {
             return true;
         }
-        self.wake_for_held();
+        self.wake_for_delayed();
         false
     }
 
@@ -206,16 +207,14 @@ impl Engine {
     pub fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> Result<(), CompleteError> {
         let slot = self.queues.resolve(id).ok_or(CompleteError::Stale)?;
         let entry = self.queues.entries[slot as usize];
-        if entry.state != State::InFlight {
-            return Err(CompleteError::NotDispatched);
-        }
+        let State::InFlight { since, batch } = entry.state else { return Err(CompleteError::NotDispatched) };
         self.stats.roll(now);
         let done = Completion {
             op: entry.queue.op(),
             app: entry.app,
             bytes: outcome.bytes.min(self.queues.len(slot)),
             error: outcome.error != 0,
-            service_ns: now.since(entry.since),
+            service_ns: now.since(since),
             latency_ns: now.since(entry.arrived),
         };
         self.stats.completed(now, &done);
@@ -224,10 +223,10 @@ impl Engine {
             self.queues.leave_busy(slot);
         }
         self.queues.in_flight -= 1;
-        let parts = &mut self.batch_parts[entry.link as usize];
+        let parts = &mut self.batch_parts[batch as usize];
         *parts -= 1;
         if *parts == 0 {
-            *parts = std::mem::replace(&mut self.batch_free, entry.link);
+            *parts = std::mem::replace(&mut self.batch_free, batch);
             self.queues.batches_in_flight -= 1;
             if self.queues.batches_in_flight == 0 {
                 self.device_busy(now, false);
@@ -249,10 +248,10 @@ impl Engine {
         let slot = self.queues.resolve(id).ok_or(CancelError::Stale)?;
         self.stats.roll(now);
         match self.queues.entries[slot as usize].state {
-            State::InFlight | State::Free => return Err(CancelError::InFlight),
-            State::Blocked => self.queues.unblock(slot),
-            State::Held => self.cancel_held(now, slot),
-            State::Queued => {
+            State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
+            State::Blocked(_) => self.queues.unblock(slot),
+            State::Delayed { .. } => self.cancel_delayed(now, slot),
+            State::Queued { .. } => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
                     self.queues.leave_busy(slot);
@@ -274,7 +273,7 @@ impl Engine {
     pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
         let slot = match self.queues.oldest() {
             Some(oldest) => oldest,
-            None if self.queues.blocked + self.held() == 0 => return None,
+            None if self.queues.blocked + self.delayed() == 0 => return None,
             None => self.next_waiting()?,
         };
         let id = self.queues.id(slot);
@@ -291,8 +290,8 @@ impl Engine {
     ) -> Option<(RequestId, Request)> {
         while *from < self.queues.capacity() && self.queued() > 0 {
             let slot = *from;
-            let waits =
-                matches!(self.queues.entries[slot as usize].state, State::Queued | State::Blocked | State::Held);
+            let state = self.queues.entries[slot as usize].state;
+            let waits = !matches!(state, State::Free { .. } | State::InFlight { .. });
             if waits && wanted(self.queues.id(slot)) {
                 let id = self.queues.id(slot);
                 return self.cancel(now, id).ok().map(|request| (id, request));
@@ -326,7 +325,7 @@ impl Engine {
         self.bypasses_queue = policy.config().info().bypasses_queue;
         let old = std::mem::replace(&mut self.policy, policy);
         if let Some(prediction) = &mut self.prediction {
-            prediction.holds.release_all();
+            prediction.delayed.release_all();
         }
         let mut at = first;
         while at != NIL {
@@ -351,7 +350,7 @@ impl Engine {
         };
         new.check()?;
         self.queues.limits = new.batch_limits();
-        self.run.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
         self.config = new;
         Ok(())
     }
@@ -374,11 +373,11 @@ impl Engine {
         self.bypasses_queue
     }
 
-    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::beside`]),
+    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::for_bypass`]),
     /// provided that no request is outstanding which it could overlap: the algorithm lets every request through at once,
     /// and nobody wants to hear of each one.
     #[must_use]
-    pub fn lets_pass(&self) -> bool {
+    pub fn allows_bypass(&self) -> bool {
         // A predictor is asked only by policies that aggregate.
         self.bypasses_queue && !self.events.on()
     }
@@ -386,7 +385,7 @@ impl Engine {
     /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
     #[must_use]
     pub fn queued(&self) -> u32 {
-        self.queues.queued + self.queues.blocked + self.held()
+        self.queues.queued + self.queues.blocked + self.delayed()
     }
 
     /// Requests dispatched and not completed.
@@ -435,7 +434,10 @@ impl Engine {
     fn deadline(&self, oldest: Slot) -> Time {
         match self.config.max_wait_ns {
             0 => Time(u64::MAX),
-            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
+            max_wait => {
+                let since = self.queues.entries[oldest as usize].eligible_since();
+                since.map_or(Time(u64::MAX), |since| since.after(max_wait))
+            }
         }
     }
 
@@ -451,10 +453,8 @@ impl Engine {
 
     /// The request may be dispatched from now on.
     fn make_eligible(&mut self, now: Time, slot: Slot) {
-        let entry = &mut self.queues.entries[slot as usize];
-        entry.state = State::Queued;
-        entry.since = now;
-        if self.prediction.is_none() || !self.join_held(now, slot) {
+        self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
+        if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
         }
     }
@@ -472,7 +472,9 @@ impl Engine {
         record.queued_bytes += len;
         self.queues.arrival.push_back(&mut self.queues.arrival_links, slot);
         self.arrivals += 1;
-        self.queues.set_place(slot, self.arrivals);
+        if let State::Queued { place, .. } = &mut self.queues.entries[slot as usize].state {
+            *place = self.arrivals;
+        }
         self.queues.queued += 1;
         self.policy.algorithm_mut().enqueue(now, slot, &self.queues);
     }
@@ -501,58 +503,57 @@ impl Engine {
         self.start_batch(now, why == Removal::Overdue, batch);
     }
 
-    /// The requests of `self.run` are not queued any more.
+    /// The requests of `self.candidate` are not queued any more.
     fn leave_queue(&mut self, now: Time, why: Removal) {
         let busy_later = self.in_offset_order && self.is_strict();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             self.leave_orders(slot);
             if busy_later {
                 self.queues.enter_busy(slot);
             }
         }
-        self.policy.algorithm_mut().removed(now, &self.run, why, &self.queues);
+        self.policy.algorithm_mut().removed(now, &self.candidate, why, &self.queues);
     }
 
-    /// The requests of `self.run`, which have left the queue, are in flight as a batch.
+    /// The requests of `self.candidate`, which have left the queue, are in flight as a batch.
     fn start_batch(&mut self, now: Time, overdue: bool, batch: &mut Batch) {
         self.stats.roll(now);
         let number = self.batch_free;
-        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
+        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
         self.queues.batches_in_flight += 1;
-        self.queues.in_flight += self.run.len() as u32;
+        self.queues.in_flight += self.candidate.len() as u32;
         if self.queues.batches_in_flight == 1 {
             self.device_busy(now, true);
         }
         self.note_work();
         batch.parts.clear();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);
             let entry = &mut self.queues.entries[slot as usize];
-            entry.state = State::InFlight;
-            entry.since = now;
-            entry.link = number;
+            entry.state = State::InFlight { since: now, batch: number };
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
-        self.stats.dispatched(self.run.len() as u32, overdue);
+        self.stats.dispatched(self.candidate.len() as u32, overdue);
     }
 
-    /// The parts of a run into `self.run`, in offset order.
+    /// The parts of an extent into `self.candidate`, in offset order.
     fn collect(&mut self, first: Slot, parts: u32) {
-        self.run.clear();
-        self.run.push(first);
+        self.candidate.clear();
+        self.candidate.push(first);
         let mut last = first;
-        while (self.run.len() as u32) < parts
+        while (self.candidate.len() as u32) < parts
             && let Some(next) = self.queues.next(last)
         {
-            self.run.push(next);
+            self.candidate.push(next);
             last = next;
         }
         assert!(
-            self.run.len() as u32 == parts && self.queues.entries[first as usize].state == State::Queued,
+            self.candidate.len() as u32 == parts
+                && matches!(self.queues.entries[first as usize].state, State::Queued { .. }),
             "policy {} picked what is not queued",
             self.policy.config().name()
         );
@@ -561,7 +562,7 @@ impl Engine {
     fn release_waiters(&mut self, now: Time, slot: Slot) {
         let mut at = self.queues.take_waiters(slot);
         while at != NIL {
-            let next = self.queues.entries[at as usize].link;
+            let next = self.queues.next_waiter(at);
             if self.queues.recheck(at) {
                 self.make_eligible(now, at);
             }
@@ -569,12 +570,12 @@ impl Engine {
         }
     }
 
-    /// Some request that is blocked or held.
+    /// Some request that is blocked or delayed.
     fn next_waiting(&mut self) -> Option<Slot> {
         let capacity = self.queues.capacity();
-        let found = (0..capacity)
-            .map(|ahead| (self.scan + ahead) % capacity)
-            .find(|&slot| matches!(self.queues.entries[slot as usize].state, State::Blocked | State::Held))?;
+        let found = (0..capacity).map(|ahead| (self.scan + ahead) % capacity).find(|&slot| {
+            matches!(self.queues.entries[slot as usize].state, State::Blocked(_) | State::Delayed { .. })
+        })?;
         self.scan = found;
         Some(found)
     }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use super::Counters;
 use crate::histogram::Histogram;
-use crate::request::{AppId, Op, Request, TargetId, Time};
+use crate::request::{Op, Request, TargetId, Time};
 
 /// Closed windows kept until somebody takes them.
 const CLOSED_MAX: usize = 8;
-/// Applications, and targets, told apart in a window.
+/// Targets told apart in a window.
 const DISTINCT_MAX: u32 = 1_024;
 
 /// How long something took for the requests of a window.
@@ -43,7 +43,7 @@ impl DurationFeatures {
 ///
 /// Distances are measured between requests of the same file, target and operation that follow each other in the order of
 /// submission, from the end of the earlier to the beginning of the later; the earlier may belong to a window before.
-/// Requests of no bytes are left out of them.
+/// Requests of no bytes are left out of them. Offsets from 2^63 on count as 2^63 - 1 here.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpFeatures {
     /// Requests submitted.
@@ -86,7 +86,7 @@ pub struct WindowFeatures {
     /// Files to which requests were submitted, the same file on several targets counted for each. One that made room for
     /// others (`files_max`) and came back counts again.
     pub files: u32,
-    /// Applications of the requests submitted; 1,024 stands for as many or more.
+    /// Applications of the requests completed; all those beyond `apps_max` count as one.
     pub apps: u32,
     /// Targets of the requests submitted; 1,024 stands for as many or more.
     pub targets: u32,
@@ -119,17 +119,19 @@ impl WindowFeatures {
     pub const VERSION: u32 = 1;
 }
 
-/// What is remembered of a file from request to request.
+/// What is remembered of a file queue from request to request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trail {
-    /// The window in which it was last seen.
+    /// End of its last request.
+    end: u64,
+    /// Length of that; 0: there was none.
+    len: u32,
+    /// The window in which a request was seen last.
     window: u32,
-    /// End and length of its last request of each operation; length 0: there was none.
-    last: [(u64, u32); 2],
 }
 
 impl Trail {
-    pub(crate) const EMPTY: Trail = Trail { window: 0, last: [(0, 0); 2] };
+    pub(crate) const EMPTY: Trail = Trail { end: 0, len: 0, window: 0 };
 }
 
 /// Sums over the requests of one operation.
@@ -163,16 +165,18 @@ impl Tally {
         self.size_max = self.size_max.max(len);
     }
 
+    #[inline]
     fn distance(&mut self, end: u64, len: u32, offset: u64) {
         self.distances += 1;
         if offset == end {
             self.contiguous += 1;
             return;
         }
-        let distance = offset.abs_diff(end) as f64;
-        self.distance += if offset < end { -distance } else { distance };
-        self.distance_abs += distance;
-        self.distance_normalised += distance / f64::from(len);
+        let place = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+        let distance = (place(offset) - place(end)) as f64;
+        self.distance += distance;
+        self.distance_abs += distance.abs();
+        self.distance_normalised += distance.abs() / f64::from(len);
     }
 
     fn features(&self, op: Op, counters: &Counters) -> OpFeatures {
@@ -237,7 +241,6 @@ pub(super) struct Features {
     window: u32,
     ops: [Tally; 2],
     files: u32,
-    apps: Distinct,
     targets: Distinct,
     closed: VecDeque<WindowFeatures>,
     lost: u64,
@@ -249,31 +252,31 @@ impl Features {
             window: 1,
             ops: [Tally::EMPTY; 2],
             files: 0,
-            apps: Distinct::new(),
             targets: Distinct::new(),
             closed: VecDeque::with_capacity(CLOSED_MAX),
             lost: 0,
         }
     }
 
-    /// A request was accepted. `trail`: what is remembered of its file, if anything is.
-    pub(super) fn submitted(&mut self, request: &Request, trail: Option<&mut Trail>) {
-        let AppId(app) = request.app;
+    /// A request was accepted. `trails`: of its file, by operation, if files are remembered.
+    #[inline]
+    pub(super) fn submitted(&mut self, request: &Request, trails: Option<[&mut Trail; 2]>) {
         let op = &mut self.ops[request.op.index()];
         op.size(request.len);
-        self.apps.see(app, self.window);
-        let Some(trail) = trail else { return };
-        if trail.window != self.window {
-            trail.window = self.window;
+        let Some(trails) = trails else { return };
+        let is_new = trails[request.op.index()].window != self.window;
+        if is_new && trails.iter().all(|trail| trail.window != self.window) {
             self.files += 1;
             let TargetId(target) = request.target;
             self.targets.see(target, self.window);
         }
+        let trail = &mut *trails[request.op.index()];
+        trail.window = self.window;
         if request.len > 0 {
-            let (end, len) = std::mem::replace(&mut trail.last[request.op.index()], (request.end(), request.len));
-            if len > 0 {
-                op.distance(end, len, request.offset);
+            if trail.len > 0 {
+                op.distance(trail.end, trail.len, request.offset);
             }
+            (trail.end, trail.len) = (request.end(), request.len);
         }
     }
 
@@ -288,7 +291,7 @@ impl Features {
         }
         self.window = self.window.wrapping_add(1).max(1);
         self.ops = [Tally::EMPTY; 2];
-        (self.files, self.apps.count, self.targets.count) = (0, 0, 0);
+        (self.files, self.targets.count) = (0, 0);
     }
 
     fn record(&self, counters: &Counters) -> WindowFeatures {
@@ -298,7 +301,7 @@ impl Features {
             end: counters.start.after(counters.len_ns),
             ops: [op(Op::Read), op(Op::Write)],
             files: self.files,
-            apps: self.apps.count,
+            apps: counters.apps.iter().filter(|app| app.completed > 0).count() as u32,
             targets: self.targets.count,
             batches: counters.batches,
             batch_requests_mean: counters.mean_aggregation(),

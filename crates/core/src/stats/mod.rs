@@ -267,14 +267,14 @@ impl Stats {
     }
 
     /// Empty statistics for requests that a driver executes without the engine that has these settings
-    /// ([`Engine::lets_pass`](crate::Engine::lets_pass)). `start`: that of the engine's own, so that windows agree.
+    /// ([`Engine::allows_bypass`](crate::Engine::allows_bypass)). `start`: that of the engine's own, so that windows agree.
     #[must_use]
-    pub fn beside(config: &EngineConfig, start: Time) -> Stats {
+    pub fn for_bypass(config: &EngineConfig, start: Time) -> Stats {
         Stats::new(start, config.window_ns, config.apps_max)
     }
 
     /// Counts a request that was executed without an engine, from `start` to `end`.
-    pub fn count_passed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
+    pub fn count_bypassed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
         self.roll(end);
         self.submitted(request, 0, None);
         self.waited(0);
@@ -316,9 +316,10 @@ impl Stats {
         }
     }
 
-    /// `trail`: what is remembered of the request's file.
-    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trail: Option<&mut Trail>) {
-        self.features.submitted(request, trail);
+    /// `trails`: of the request's file, by operation, if files are remembered.
+    #[inline]
+    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
+        self.features.submitted(request, trails);
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);

@@ -260,7 +260,7 @@ impl Harness {
         Some((item, self.forget(item.number)))
     }
 
-    pub fn run(&mut self, step: &Step) {
+    pub fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { .. } => _ = self.submit(request(step, self.submitted)),
             Step::Dispatch => _ = self.dispatch(),

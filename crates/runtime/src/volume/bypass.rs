@@ -46,7 +46,7 @@ pub(super) struct Bypass {
 
 struct Stripe {
     inside: AtomicU32,
-    passed: AtomicU64,
+    requests: AtomicU64,
     stats: Mutex<Stats>,
 }
 
@@ -61,8 +61,8 @@ impl Bypass {
     pub(super) fn new(config: &EngineConfig, start: Time) -> Bypass {
         let count = 2 * std::thread::available_parallelism().map_or(2, usize::from).min(16);
         let stripe = |_| {
-            let stats = Mutex::new(Stats::beside(config, start));
-            CachePadded::new(Stripe { inside: AtomicU32::new(0), passed: AtomicU64::new(0), stats })
+            let stats = Mutex::new(Stats::for_bypass(config, start));
+            CachePadded::new(Stripe { inside: AtomicU32::new(0), requests: AtomicU64::new(0), stats })
         };
         Bypass { stripes: (0..count).map(stripe).collect(), closed: AtomicU32::new(0), emptied: Gate::default() }
     }
@@ -99,14 +99,14 @@ impl Bypass {
     }
 
     /// Requests that have passed.
-    pub(super) fn passed(&self) -> u64 {
-        self.stripes.iter().map(|stripe| stripe.passed.load(Ordering::Relaxed)).sum()
+    pub(super) fn requests(&self) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.requests.load(Ordering::Relaxed)).sum()
     }
 
     /// Adds what has passed to the statistics of the engine beside.
     pub(super) fn add_to(&self, now: Time, total: &mut Stats) {
         total.roll(now);
-        for stripe in self.stripes.iter().filter(|stripe| stripe.passed.load(Ordering::Relaxed) > 0) {
+        for stripe in self.stripes.iter().filter(|stripe| stripe.requests.load(Ordering::Relaxed) > 0) {
             let mut stats = stripe.stats.lock();
             stats.roll(now);
             total.merge(&stats);
@@ -116,8 +116,8 @@ impl Bypass {
 
 impl Stay<'_> {
     fn count(&self, start: Time, end: Time, request: &Request, outcome: Outcome) {
-        self.stripe.passed.fetch_add(1, Ordering::Relaxed);
-        self.stripe.stats.lock().count_passed(start, end, request, outcome);
+        self.stripe.requests.fetch_add(1, Ordering::Relaxed);
+        self.stripe.stats.lock().count_bypassed(start, end, request, outcome);
     }
 }
 
@@ -131,14 +131,15 @@ impl Drop for Stay<'_> {
 impl<H: Host> Volume<H> {
     /// A place in the bypass, if there is one and the request may take it.
     pub(super) fn enter_bypass(&self, access: &Access<'_>) -> Option<Stay<'_>> {
-        let bypass = self.bypass.as_ref().filter(|_| self.client.lets_pass(0))?;
+        let bypass = self.bypass.as_ref().filter(|_| self.client.allows_bypass(0))?;
         let fits = (1..=self.piece_max).contains(&(access.len as u64)) && access.end().is_some();
         // What is submitted from inside a completion does not hold that up.
         if !fits || InCallback::is_deep() || self.service.storage.data.descriptor(access.file, 0).is_none() {
             return None;
         }
-        bypass
-            .enter(|| self.client.lets_pass(0) && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked)))
+        bypass.enter(|| {
+            self.client.allows_bypass(0) && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked))
+        })
     }
 
     /// Executes a request that has a place in the bypass.
@@ -248,9 +249,9 @@ mod tests {
                 });
             }
         });
-        assert_eq!(bypass.passed(), 3);
+        assert_eq!(bypass.requests(), 3);
         let config = EngineConfig::default();
-        let mut stats = Stats::beside(&config, Time::ZERO);
+        let mut stats = Stats::for_bypass(&config, Time::ZERO);
         bypass.add_to(Time(config.window_ns + 5), &mut stats);
         let total = stats.total();
         assert_eq!((total.completed(), total.submitted(), total.batches, total.bytes()), (3, 3, 3, 3 * 4096));
@@ -321,7 +322,7 @@ mod tests {
         apps.sort_unstable();
         assert_eq!(apps, [2 * TURNS, 2 * TURNS, 2 * TURNS + 2].map(u64::from));
         assert_eq!((snapshot.outstanding, snapshot.bypassing), (0, 0));
-        assert!((1..requests).contains(&volume.bypass.as_ref().unwrap().passed()), "both ways were taken");
+        assert!((1..requests).contains(&volume.bypass.as_ref().unwrap().requests()), "both ways were taken");
         volume.shutdown(Shutdown::Fail(libc::ECANCELED));
         let error = volume.write_at(&file, AppId(0), 0, b"late").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESHUTDOWN));

@@ -4,10 +4,9 @@
 //! memory), the submitter does it itself; where it does not, the submitter is better free to bring more requests, among
 //! which the scheduler can choose.
 
-use std::time::Instant;
+use sluice_core::{Op, Time};
 
-use sluice_core::Op;
-
+use crate::clock::{Clock, ClockKind};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// About what a hand-over costs, in nanoseconds, with the wake-up of a sleeping thread.
@@ -16,29 +15,36 @@ const FAST_NS: u32 = 20_000;
 const WEIGHT_BITS: u32 = 3;
 
 /// Mean service times, by operation.
-pub(super) struct DeviceSpeed([AtomicU32; 2]);
+pub(super) struct DeviceSpeed {
+    means_ns: [AtomicU32; 2],
+    clock: Clock,
+}
 
 impl Default for DeviceSpeed {
     /// Slow until measured.
     fn default() -> DeviceSpeed {
-        DeviceSpeed([AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)])
+        let means_ns = [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)];
+        DeviceSpeed { means_ns, clock: Clock::new(ClockKind::Start) }
     }
 }
 
 impl DeviceSpeed {
     pub(super) fn is_fast(&self, op: Op) -> bool {
-        self.0[op.index()].load(Ordering::Relaxed) <= FAST_NS
+        self.means_ns[op.index()].load(Ordering::Relaxed) <= FAST_NS
     }
 
     /// Begins a measurement, unless somebody else executed it.
-    pub(super) fn start(&self, elsewhere: bool) -> Option<Instant> {
-        (!elsewhere).then(Instant::now)
+    pub(super) fn start(&self, elsewhere: bool) -> Option<Time> {
+        (!elsewhere).then(|| self.clock.now())
     }
 
-    pub(super) fn end(&self, start: Option<Instant>, op: Op) {
+    pub(super) fn end(&self, start: Option<Time>, op: Op) {
         let Some(start) = start else { return };
-        let took = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
-        let mean = &self.0[op.index()];
+        self.note(u32::try_from(self.clock.now().since(start)).unwrap_or(u32::MAX), op);
+    }
+
+    fn note(&self, took: u32, op: Op) {
+        let mean = &self.means_ns[op.index()];
         let known = mean.load(Ordering::Relaxed);
         // The first one, and one that took so long that the mean would be slow to follow, count for themselves. Threads
         // that measure at the same time may lose one of the two.
@@ -51,21 +57,19 @@ impl DeviceSpeed {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn slow_at_first_then_as_measured() {
         let speed = DeviceSpeed::default();
         assert!(!speed.is_fast(Op::Read));
-        speed.end(Some(Instant::now()), Op::Read);
+        speed.note(3_000, Op::Read);
         assert!(speed.is_fast(Op::Read) && !speed.is_fast(Op::Write));
-        let long_ago = Instant::now().checked_sub(Duration::from_millis(5)).expect("the machine has been up for 5 ms");
-        speed.end(Some(long_ago), Op::Read);
+        speed.note(5_000_000, Op::Read);
         assert!(!speed.is_fast(Op::Read), "one slow request is enough");
-        (0..64).for_each(|_| speed.end(Some(Instant::now()), Op::Read));
+        (0..64).for_each(|_| speed.note(3_000, Op::Read));
         assert!(speed.is_fast(Op::Read), "it becomes fast again");
         speed.end(None, Op::Read);
         assert!(speed.is_fast(Op::Read));

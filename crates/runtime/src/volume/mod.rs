@@ -107,7 +107,8 @@ pub struct VolumeSnapshot {
 /// Scheduled I/O on the files of a storage. All methods may be called from any thread.
 ///
 /// Operations that overlap on a file keep their order as wholes, also where they are split over targets and engines: of two
-/// writes one is there entirely, and a read sees all of a write or nothing of it.
+/// writes one is there entirely, and a read sees all of a write or nothing of it. (Concurrent calls that go by the engine,
+/// with an algorithm that lets everything through on one target, are kept apart as far as the storage does it.)
 pub struct Volume<H: Host> {
     /// Before the rest: no request is under way any more when that goes.
     client: Client,
@@ -396,7 +397,7 @@ impl<H: Host> Volume<H> {
             emulated: service.storage.data.emulated(),
             workers: self.workers.clone(),
             threads: service.workers.threads(),
-            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::passed),
+            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::requests),
             by_threads: count(&service.counts.threads),
             by_ring: count(&service.counts.asynchronous),
             outstanding: service.ops.outstanding() + bypassing as usize,
