@@ -81,6 +81,16 @@ fn cancelled_requests_are_never_processed() {
 }
 
 #[test]
+fn a_request_is_cancelled_or_processed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "race.c");
+    for algorithm in ALGORITHMS {
+        let (out, _) = run(&program, &config(dir.path(), algorithm), &["4", "500"]);
+        assert!(out.contains("2000 requests"), "{algorithm}: {out}");
+    }
+}
+
+#[test]
 fn noop_hands_over_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), "noop.c");
