@@ -239,7 +239,7 @@ static int compare(const char *library, const char *only, int only_files, char *
     return 0;
 }
 
-static int beside_published(char *config, int rounds, double seconds, int json) {
+static int next_to_published(char *config, int rounds, double seconds, int json) {
     static double best[COUNT];
     int misses = 0;
     for (int round = 0; round < rounds; round++)
@@ -287,7 +287,7 @@ int main(int argc, char **argv) {
         offsets[i] = (int64_t)(state >> 24) / 4096 * 4096;
     }
     for (int i = 0; i < FILES_MAX; i++) snprintf(names[i], sizeof *names, "file.%d", i);
-    int result = library ? compare(library, only, only_files, config, rounds, seconds, json) : beside_published(config, rounds, seconds, json);
+    int result = library ? compare(library, only, only_files, config, rounds, seconds, json) : next_to_published(config, rounds, seconds, json);
     unlink(config);
     free(offsets), free(names);
     return result;

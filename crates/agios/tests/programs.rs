@@ -92,6 +92,16 @@ fn overlapping_writes_are_ordered_unless_they_go_to_different_servers() {
 }
 
 #[test]
+fn a_request_is_cancelled_or_processed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "race.c");
+    for algorithm in ALGORITHMS {
+        let (out, _) = run(&program, &config(dir.path(), algorithm), &["4", "500"]);
+        assert!(out.contains("2000 requests"), "{algorithm}: {out}");
+    }
+}
+
+#[test]
 fn noop_hands_over_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), "noop.c");

@@ -186,7 +186,7 @@ static void answers(void) {
 }
 
 /* A scheduler whose creator is a client with targets of its own. */
-static void beside_the_creator(void) {
+static void next_to_the_creator(void) {
     struct client a = {.index = 0}, b = {.index = 1};
     struct sluice_options mine = options_of(&a), theirs = options_of(&b);
     sluice *s, *second;
@@ -211,7 +211,7 @@ static void beside_the_creator(void) {
 int main(int argc, char **argv) {
     long rounds = argc > 1 ? atol(argv[1]) : 100, requests = argc > 2 ? atol(argv[2]) : 200;
     answers();
-    beside_the_creator();
+    next_to_the_creator();
     many(0, 1, rounds, requests);
     many(SLUICE_OWN_THREAD, 1, rounds, requests);
     many(0, 3, rounds, requests);

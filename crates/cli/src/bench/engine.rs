@@ -229,16 +229,17 @@ fn measure(
 ) -> anyhow::Result<Cell> {
     let config = EngineConfig { capacity: depth, files_max: files.min(depth.max(4_096)), ..EngineConfig::default() };
     let engine = Engine::new(config, policy, Time::ZERO)?;
-    let mut run = Loop { engine, source: Source::new(files, pattern), batch: Batch::with_capacity(256), now: Time(1) };
-    (0..depth).for_each(|_| run.submit());
+    let mut cycle =
+        Loop { engine, source: Source::new(files, pattern), batch: Batch::with_capacity(256), now: Time(1) };
+    (0..depth).for_each(|_| cycle.submit());
     // Warm: every request there at the start is gone, every page was touched.
-    run.turn_over(requests.min(depth * 2).max(10_000));
+    cycle.turn_over(requests.min(depth * 2).max(10_000));
     let mut times = [0.0; PASSES];
     let (mut allocs, mut total) = (0, 0);
     for time in &mut times {
         let before = allocations::calls();
         let start = Instant::now();
-        let done = run.turn_over(requests);
+        let done = cycle.turn_over(requests);
         *time = start.elapsed().as_nanos() as f64 / done as f64;
         allocs += allocations::calls() - before;
         total += done;

@@ -7,6 +7,7 @@ mod emulation;
 mod engine;
 mod fidelity;
 mod fuse;
+mod fuse_policies;
 mod patterns;
 mod predict;
 mod prediction;

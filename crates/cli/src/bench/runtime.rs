@@ -74,7 +74,7 @@ struct Cell {
 #[derive(Serialize)]
 struct Latency {
     policy: &'static str,
-    /// Submitting one read with a ticket at a time, until the host is told: median, less that of calling the storage.
+    /// Submitting one read with a ticket at a time, until its completion is reported: median, less that of calling the storage.
     added_us: f64,
 }
 
@@ -403,7 +403,7 @@ impl Path for OverCallbacks {
     }
 }
 
-/// Counts what it is told.
+/// Counts completions.
 #[derive(Default)]
 struct Counting(Ended);
 
