@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) options: MountOptions,
     /// For what waits for a device.
     pub(crate) syncs: Pool,
+    /// For closing where it may wait: not behind those who sync.
+    pub(crate) closes: Pool,
     pub(crate) invalidator: Arc<Invalidator>,
 }
 
@@ -331,14 +333,13 @@ impl Core {
     }
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
-    pub(crate) fn drop_set_id(&self, inode: &Inode) {
+    pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Inode) {
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
             let mut gone = attr.mode & libc::S_ISUID;
-            // Set-group-ID without group execution once meant mandatory locking.
-            if attr.mode & libc::S_IXGRP != 0 {
-                gone |= attr.mode & libc::S_ISGID;
-            }
+            // Set-group-ID without group execution once meant mandatory locking: members of the group keep it.
+            let kept = attr.mode & libc::S_IXGRP == 0 && requester.is_in_group(attr.gid);
+            gone |= if kept { 0 } else { attr.mode & libc::S_ISGID };
             self.remove_mode(inode, &attr, gone)
         };
         if let Err(error) = change() {
@@ -368,7 +369,7 @@ impl Core {
         drop(change);
         let mut attr = result?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
-            self.drop_set_id(inode);
+            self.drop_set_id(requester, inode);
             attr = self.namespace.getattr(&inode.node)?;
         }
         Ok(self.noted(inode, &attr))
@@ -383,7 +384,7 @@ impl Core {
         len: u64,
     ) -> Answer<()> {
         if !requester.keeps_set_id() {
-            self.drop_set_id(&handle.inode);
+            self.drop_set_id(requester, &handle.inode);
         }
         let _change = Change::begin(&handle.inode);
         Ok(self.namespace.fallocate(&handle.file, mode, offset, len)?)
@@ -430,6 +431,7 @@ impl Core {
     /// The mount has ended: ends what is under way and lets everything go.
     pub(crate) fn end(&self) {
         self.syncs.close();
+        self.closes.close();
         self.invalidator.end();
         self.files.clear();
         self.dirs.clear();

@@ -54,6 +54,7 @@ pub fn mount(
         dirs: Handles::new(),
         options: options.clone(),
         syncs: Pool::new("sluice-sync", options.sync_threads),
+        closes: Pool::new("sluice-close", options.sync_threads),
         invalidator: invalidator.clone(),
     });
     let (inodes, files) = (core.inodes.clone(), core.files.clone());
