@@ -196,8 +196,9 @@ pub trait Namespace: Send + Sync {
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries>;
     /// Capacity.
     fn statfs(&self) -> io::Result<StatFs>;
-    /// Sets an extended attribute; `flags` as in `setxattr`.
-    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()>;
+    /// Sets an extended attribute; `flags` as in `setxattr`. A file may lose its set-group-ID bit to an access control list
+    /// from this caller.
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()>;
     /// Value of an extended attribute.
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
     /// Names of the extended attributes, each ended by a NUL.
@@ -221,7 +222,8 @@ pub trait Namespace: Send + Sync {
     /// Makes a directory durable on every target.
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()>;
     /// Allocates, punches holes...: `mode` as in `fallocate`, logical offsets. `EOPNOTSUPP` where it cannot be done.
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()>;
+    /// The file loses set-ID bits if this caller may not keep them.
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()>;
     /// Whether closing a file may report that what was written failed: where [`Namespace::flush`] does more than nothing.
     fn reports_at_close(&self) -> bool {
         false

@@ -138,7 +138,7 @@ impl Namespace for NullStorage {
     fn statfs(&self) -> io::Result<StatFs> {
         Ok(StatFs::default())
     }
-    fn setxattr(&self, _: &NodeRef, _: &OsStr, _: &[u8], _: i32) -> io::Result<()> {
+    fn setxattr(&self, _: &NodeRef, _: &OsStr, _: &[u8], _: i32, _: &Creator) -> io::Result<()> {
         Err(READ_ONLY.into())
     }
     fn getxattr(&self, _: &NodeRef, _: &OsStr) -> io::Result<Vec<u8>> {
@@ -168,7 +168,7 @@ impl Namespace for NullStorage {
     fn fsync_dir(&self, _: &NodeRef) -> io::Result<()> {
         Ok(())
     }
-    fn fallocate(&self, _: &FileRef, _: i32, _: u64, _: u64) -> io::Result<()> {
+    fn fallocate(&self, _: &FileRef, _: i32, _: u64, _: u64, _: &Creator) -> io::Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
     fn seek_data(&self, _: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {

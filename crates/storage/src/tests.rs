@@ -4,7 +4,9 @@ use super::*;
 use crate::null::NullStorage;
 use crate::posix::{PosixOptions, PosixStorage};
 
-struct Ends(Sender<(u64, usize, io::Result<usize>)>);
+type Ended = (u64, usize, io::Result<usize>);
+
+struct Ends(Sender<Ended>);
 
 impl TransferDone for Ends {
     fn done(&self, token: u64, segments: Vec<Segment>, result: io::Result<usize>) {
@@ -12,7 +14,7 @@ impl TransferDone for Ends {
     }
 }
 
-fn ends() -> (Arc<Ends>, Receiver<(u64, usize, io::Result<usize>)>) {
+fn ends() -> (Arc<Ends>, Receiver<Ended>) {
     let (sender, receiver) = channel();
     (Arc::new(Ends(sender)), receiver)
 }

@@ -383,11 +383,9 @@ impl Core {
         offset: u64,
         len: u64,
     ) -> Answer<()> {
-        if !requester.keeps_set_id() {
-            self.drop_set_id(requester, &handle.inode);
-        }
         let _change = Change::begin(&handle.inode);
-        Ok(self.namespace.fallocate(&handle.file, mode, offset, len)?)
+        let caller = self.caller_of(requester, &handle.inode);
+        Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &caller)?)
     }
 
     pub(crate) fn set_xattr(
@@ -399,15 +397,15 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        self.namespace.setxattr(&inode.node, name, value, flags)?;
-        // As a local file system does for whoever is not in the file's group. The storage acts as root and does not.
-        if name == "system.posix_acl_access" && !requester.keeps_set_id() {
-            let attr = self.namespace.getattr(&inode.node)?;
-            if attr.mode & libc::S_ISGID != 0 && !requester.is_in_group(attr.gid) {
-                self.remove_mode(&inode, &attr, libc::S_ISGID)?;
-            }
-        }
-        Ok(())
+        Ok(self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?)
+    }
+
+    /// Who changes an object. Members of its group may leave it set-group-ID, so the groups are looked up if it is.
+    fn caller_of(&self, requester: Requester, inode: &Inode) -> Creator {
+        let Requester { pid, uid, gid } = requester;
+        let set_gid = || self.namespace.getattr(&inode.node).is_ok_and(|attr| attr.mode & libc::S_ISGID != 0);
+        let groups = if uid != 0 && set_gid() { groups::of_thread(pid) } else { Vec::new() };
+        Creator { uid, gid, groups, umask: 0 }
     }
 
     /// The directory's entries, from position `from`, with the positions that follow them.

@@ -19,6 +19,15 @@ use sluice_storage::posix::{PosixOptions, PosixStorage};
 const THREADS: usize = 2;
 const WAITING: usize = 3 * THREADS;
 
+/// So that a failed test does not leave processes that cannot be killed.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 fn others_go_on(name: &'static str, wait: impl Fn(&File, &std::path::Path) + Send + Sync + Clone + 'static) {
     let gate = Arc::new(Gate::default());
     let hooks = Arc::new(Hooks { gate: Some(gate.clone()), at_close: AtomicI32::new(0) });
@@ -36,6 +45,7 @@ fn others_go_on(name: &'static str, wait: impl Fn(&File, &std::path::Path) + Sen
             std::thread::spawn(move || wait(&OpenOptions::new().read(true).write(true).open(&path).unwrap(), &path))
         })
         .collect();
+    let _opened = OpenAtEnd(gate.clone());
     gate.wait_for(WAITING);
     let (path, many) = (m.path(""), m.path("many"));
     bounded(move || {

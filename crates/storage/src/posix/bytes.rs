@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
 
+use super::cache::CACHE;
 use super::{Fd, link};
 
 /// Alignment for direct I/O: the page size, so that no page is written both ways. At least what devices ask for; if one
@@ -36,9 +37,9 @@ impl Bytes {
     /// Files opened for writing only are opened for reading too where permissions allow: the kernel's writeback cache
     /// reads the pages that it fills only partly. `O_DIRECT` in `flags` is ignored: the storage decides.
     pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Bytes> {
-        let keep = flags & (OFlags::TRUNC | OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME) | OFlags::CLOEXEC;
+        let keep = Bytes::kept(flags) | flags & OFlags::TRUNC;
         let path = link(node);
-        let open = |flags| sys::open(&*path, flags, Mode::empty());
+        let open = |flags| CACHE.with_room(|| sys::open(&*path, flags, Mode::empty()));
         let access = flags & OFlags::RWMODE;
         let writable = access != OFlags::RDONLY;
         let (access, buffered) = if writable {
@@ -55,6 +56,24 @@ impl Bytes {
             Some(result) => Some(result?),
         };
         Ok(Bytes { buffered: Arc::new(buffered), direct, writable })
+    }
+
+    /// What a descriptor keeps of the flags that a file is opened with.
+    pub(super) fn kept(flags: OFlags) -> OFlags {
+        flags & (OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME) | OFlags::CLOEXEC
+    }
+
+    /// For a file that was just made; `fd` can read and write. Cannot fail: the file is there.
+    pub(super) fn created(fd: OwnedFd, flags: OFlags, direct: bool) -> Bytes {
+        let writable = flags & OFlags::RWMODE != OFlags::RDONLY;
+        let reopen = || {
+            let flags = Bytes::kept(flags) | OFlags::RDWR | OFlags::DIRECT;
+            // Without the right to (the mode may forbid its owner what its maker may), or without another descriptor, this
+            // handle goes through the page cache.
+            CACHE.with_room(|| sys::open(link(&fd), flags, Mode::empty())).ok()
+        };
+        let direct = if direct { reopen() } else { None };
+        Bytes { buffered: Arc::new(fd), direct, writable }
     }
 
     /// The descriptor for everything but reading and writing.

@@ -22,14 +22,17 @@
 //! A file whose piece is missing (someone removed it on one target) gives `EIO` when opened, and a trace event names it.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use rustix::io::Errno;
@@ -44,10 +47,12 @@ mod change;
 mod check;
 mod fault;
 mod journal;
+mod size;
 mod volume;
 
 pub use check::{Finding, Report, check};
 use journal::{Intent, Journal};
+use size::{Floor, Sizes};
 pub use volume::StripedError;
 
 /// Stripe size of new volumes, in bytes.
@@ -73,6 +78,9 @@ pub struct StripedStorage {
     /// Keep the pieces of one name together: who changes a name holds its lock for writing, who looks it up for reading.
     names: [RwLock<()>; 64],
     hasher: RandomState,
+    sizes: Sizes,
+    /// Threads that sync targets at the moment.
+    syncing: AtomicUsize,
     /// To whom the objects on the targets but the first belong.
     process: Creator,
     _locks: Vec<File>,
@@ -91,6 +99,7 @@ struct StripedFile {
     pieces: Vec<FileRef>,
     /// For truncations, which need the file's path.
     node: NodeRef,
+    floor: Arc<Floor>,
 }
 
 impl Node for StripedNode {
@@ -149,6 +158,8 @@ impl StripedStorage {
             tree: RwLock::default(),
             names: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::new(),
+            sizes: Sizes::default(),
+            syncing: AtomicUsize::new(0),
             process: Creator::process(),
             _locks: locks,
         };
@@ -183,12 +194,12 @@ impl StripedStorage {
     /// Looks up all pieces. The caller holds the name's lock.
     fn find(&self, parent: &StripedNode, name: &OsStr) -> io::Result<StripedNode> {
         let first = self.targets[0].lookup(parent.first(), name)?;
-        let kind = self.targets[0].getattr(&first)?.mode & libc::S_IFMT;
+        let kind = self.targets[0].kind(&first)?;
         let id = first.id();
         let mut pieces = vec![Some(first)];
         for (target, dir) in self.targets.iter().zip(&parent.pieces).skip(1) {
             let piece = dir.as_ref().and_then(|dir| target.lookup(dir, name).ok());
-            let fits = |piece: &NodeRef| target.getattr(piece).is_ok_and(|attr| attr.mode & libc::S_IFMT == kind);
+            let fits = |piece: &NodeRef| target.kind(piece).is_ok_and(|other| other == kind);
             pieces.push(piece.filter(fits));
         }
         Ok(StripedNode { pieces, id, kind })
@@ -341,8 +352,8 @@ impl Namespace for StripedStorage {
         Ok(sum)
     }
 
-    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        self.targets[0].setxattr(own(node)?.first(), name, value, flags)
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()> {
+        self.targets[0].setxattr(own(node)?.first(), name, value, flags, caller)
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
@@ -369,19 +380,33 @@ impl Namespace for StripedStorage {
         flags: i32,
         creator: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
+        // The file is opened as it is made: later its mode may forbid that even to its owner.
+        let pieces = RefCell::new(vec![None; self.targets.len()]);
+        let open_flags = flags & !libc::O_TRUNC | libc::O_EXCL;
+        let create = |target: usize, dir: &NodeRef| {
+            let (mode, creator) = if target == 0 { (mode, creator) } else { (0o600, &self.process) };
+            let (node, file) = self.targets[target].create(dir, name, mode, open_flags, creator)?;
+            pieces.borrow_mut()[target] = Some(file);
+            Ok(node)
+        };
         loop {
-            let made = self.mknod(parent, name, libc::S_IFREG | mode & 0o7777, 0, creator);
-            let node = match made {
+            match self.make(parent, name, create) {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
                     match self.lookup(parent, name) {
-                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue, // removed meanwhile
-                        found => found?,
+                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {} // removed meanwhile
+                        node => {
+                            let node = node?;
+                            let file = self.open(&node, flags)?;
+                            return Ok((node, file));
+                        }
                     }
                 }
-                made => made?,
-            };
-            let file = self.open(&node, flags)?;
-            return Ok((node, file));
+                made => {
+                    let node = made?;
+                    let pieces = pieces.take().into_iter().map(|piece| piece.expect("made on every target")).collect();
+                    return Ok((node.clone(), self.file(pieces, &node)));
+                }
+            }
         }
     }
 
@@ -404,23 +429,25 @@ impl Namespace for StripedStorage {
         self.targets.iter().try_for_each(Namespace::keep_access_times)
     }
 
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
         let pieces = &open(file)?.pieces;
-        let how = match mode {
-            0 => libc::FALLOC_FL_KEEP_SIZE,
-            libc::FALLOC_FL_KEEP_SIZE => mode,
-            _ if mode == libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE => mode,
-            _ => return Err(Errno::OPNOTSUPP.into()),
-        };
+        // What moves bytes to other offsets would move them to other targets.
+        if !matches!(mode & !KEEP, 0 | libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_UNSHARE_RANGE)
+            && mode != libc::FALLOC_FL_PUNCH_HOLE | KEEP
+        {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
-        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        self.drop_set_id(file, caller)?;
         for (target, from, len) in self.parts(offset, len) {
             fault::step()?;
-            self.targets[target].fallocate(&pieces[target], how, from, len)?;
+            self.targets[target].fallocate(&pieces[target], mode | KEEP, from, len, &self.process)?;
         }
-        if mode == 0 && self.getattr_open(file)?.size < end {
+        if mode & KEEP == 0 && self.getattr_open(file)?.size < end {
             self.resize(own(&open(file)?.node)?, Some(open(file)?), end)?;
         }
         Ok(())
@@ -465,17 +492,37 @@ impl Data for StripedStorage {
     }
 
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.targets[target].write(&open(file)?.pieces[target], 0, offset, bufs)
+        let StripedFile { pieces, floor, .. } = open(file)?;
+        let turn = floor.turn();
+        let written = self.targets[target].write(&pieces[target], 0, offset, bufs)?;
+        if written > 0 {
+            floor.raise(turn, self.layout.logical(target as u32, offset + written as u64 - 1) + 1);
+        }
+        Ok(written)
     }
 
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
         let pieces = &open(file)?.pieces;
-        // Devices flush side by side; the threads cost little next to that.
+        let others = self.targets.len() - 1;
+        // Devices flush side by side; the threads cost little next to that, but there must be an end of them.
+        let threads = Counted::more(&self.syncing, others);
+        if threads.before + others > SYNCING_MAX {
+            drop(threads);
+            let each = pieces.iter().zip(&self.targets).map(|(piece, target)| target.sync(piece, metadata));
+            return each.fold(Ok(()), Result::and);
+        }
         std::thread::scope(|scope| {
-            let jobs = pieces.iter().zip(&self.targets).skip(1);
-            let jobs: Vec<_> = jobs.map(|(piece, target)| scope.spawn(move || target.sync(piece, metadata))).collect();
-            let first = self.targets[0].sync(&pieces[0], metadata);
-            jobs.into_iter().map(|job| job.join().expect("fsync does not panic")).fold(first, Result::and)
+            let sync = |target: usize| self.targets[target].sync(&pieces[target], metadata);
+            let jobs: Vec<_> = (1..self.targets.len())
+                // Without a thread it is done here.
+                .map(|target| std::thread::Builder::new().spawn_scoped(scope, move || sync(target)).map_err(|_| target))
+                .collect();
+            let first = sync(0);
+            let ended = |job: Result<std::thread::ScopedJoinHandle<'_, io::Result<()>>, usize>| match job {
+                Ok(job) => job.join().unwrap_or_else(|_| Err(Errno::IO.into())),
+                Err(target) => sync(target),
+            };
+            jobs.into_iter().map(ended).fold(first, Result::and)
         })
     }
 
@@ -493,8 +540,57 @@ impl Data for StripedStorage {
         self.targets[target].descriptor(open(file).ok()?.pieces.get(target)?, 0)
     }
 
-    fn size_at_least(&self, file: &FileRef, _end: u64) -> io::Result<u64> {
-        Ok(self.getattr_open(file)?.size)
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        let floor = &open(file)?.floor;
+        let known = floor.bytes();
+        if known >= end { Ok(known) } else { floor.sample(|| Ok(self.getattr_open(file)?.size)) }
+    }
+
+    fn trim(&self, file: &FileRef, before: u64, range: Range<u64>, written: u64) -> io::Result<()> {
+        if self.targets.len() == 1 {
+            return Ok(());
+        }
+        let moved = if written > 0 { range.start + written } else { 0 };
+        let mut size = before.max(moved);
+        let now = self.getattr_open(file)?.size;
+        // Beyond the range somebody else has written since.
+        if now <= size || now > range.end {
+            return Ok(());
+        }
+        // So may they have between the old end and the range.
+        let mut at = size;
+        while at < range.start {
+            at = match self.seek_data(file, at, libc::SEEK_DATA) {
+                Ok(data) if data < range.start => self.seek_data(file, data, libc::SEEK_HOLE)?.min(range.start),
+                Err(error) if error.raw_os_error() != Some(libc::ENXIO) => return Err(error),
+                _ => break,
+            };
+            size = at;
+        }
+        let file = open(file)?;
+        self.resize(own(&file.node)?, Some(file), size)
+    }
+}
+
+/// Most threads that sync targets at a time, for all callers together.
+const SYNCING_MAX: usize = 64;
+
+/// A share in a counter, given back when dropped.
+struct Counted<'a> {
+    counter: &'a AtomicUsize,
+    share: usize,
+    before: usize,
+}
+
+impl Counted<'_> {
+    fn more(counter: &AtomicUsize, share: usize) -> Counted<'_> {
+        Counted { counter, share, before: counter.fetch_add(share, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.share, Ordering::Relaxed);
     }
 }
 

@@ -98,7 +98,7 @@ impl Namespace for HookedNames {
         fn rename(a: &NodeRef, b: &OsStr, c: &NodeRef, d: &OsStr, flags: u32) -> io::Result<()>;
         fn readdir(node: &NodeRef) -> io::Result<DirEntries>;
         fn statfs() -> io::Result<StatFs>;
-        fn setxattr(node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()>;
+        fn setxattr(n: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()>;
         fn getxattr(node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
         fn listxattr(node: &NodeRef) -> io::Result<Vec<u8>>;
         fn removexattr(node: &NodeRef, name: &OsStr) -> io::Result<()>;
@@ -116,9 +116,9 @@ impl Namespace for HookedNames {
         self.1.pass();
         self.0.fsync_dir(node)
     }
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
         self.1.pass();
-        self.0.fallocate(file, mode, offset, len)
+        self.0.fallocate(file, mode, offset, len, caller)
     }
     fn reports_at_close(&self) -> bool {
         true

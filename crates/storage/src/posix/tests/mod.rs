@@ -6,6 +6,9 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod creation;
+mod descriptors;
+
 const ME: fn() -> Creator = Creator::process;
 
 fn storage(direct: bool) -> (TempDir, PosixStorage) {
@@ -67,7 +70,9 @@ fn creation_has_the_exact_mode_and_owner() {
         let link = dir.path().join("s").symlink_metadata().unwrap();
         assert_eq!((link.uid(), link.gid()), (12, 34));
         // A set-group-ID directory passes its group on.
-        let shared = storage.mkdir(&root, "shared".as_ref(), 0o2770, &Creator::new(1, 77)).unwrap();
+        let shared = storage.mkdir(&root, "shared".as_ref(), 0o770, &Creator::new(1, 77)).unwrap();
+        let set_gid = SetAttr { mode: Some(0o2770), ..SetAttr::default() };
+        storage.setattr(&shared, None, set_gid).unwrap();
         let (node, _) = storage.create(&shared, "x".as_ref(), 0o600, libc::O_RDWR, &Creator::new(5, 6)).unwrap();
         let attr = storage.getattr(&node).unwrap();
         assert_eq!((attr.uid, attr.gid), (5, 77));
@@ -121,17 +126,17 @@ fn extended_attributes_also_of_symbolic_links() {
     let root = storage.root();
     let (node, _) = create(&storage, "f");
     let name: &OsStr = "user.colour".as_ref();
-    storage.setxattr(&node, name, b"blue", 0).unwrap();
+    storage.setxattr(&node, name, b"blue", 0, &ME()).unwrap();
     assert_eq!(storage.getxattr(&node, name).unwrap(), b"blue");
     assert!(storage.listxattr(&node).unwrap().ends_with(b"user.colour\0"));
-    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE)), libc::EEXIST);
+    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE, &ME())), libc::EEXIST);
     storage.removexattr(&node, name).unwrap();
     assert_eq!(errno(storage.getxattr(&node, name)), libc::ENODATA);
     // The link's own attributes, not those of the file it leads to.
     let soft = storage.symlink(&root, "s".as_ref(), "f".as_ref(), &ME()).unwrap();
-    assert!(storage.setxattr(&soft, name, b"x", 0).is_err(), "user attributes are for files and directories");
+    assert!(storage.setxattr(&soft, name, b"x", 0, &ME()).is_err(), "user attributes are for files and directories");
     if ME().uid == 0 {
-        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0).unwrap();
+        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0, &ME()).unwrap();
         assert_eq!(errno(storage.getxattr(&node, "trusted.t".as_ref())), libc::ENODATA);
         assert_eq!(storage.getxattr(&soft, "trusted.t".as_ref()).unwrap(), b"x");
     }
@@ -145,9 +150,28 @@ fn holes() {
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_DATA).unwrap(), 1 << 20);
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_HOLE).unwrap(), 0);
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    storage.fallocate(&file, punch, 1 << 20, 4096).unwrap();
+    storage.fallocate(&file, punch, 1 << 20, 4096, &ME()).unwrap();
     assert_eq!(errno(storage.seek_data(&file, 0, libc::SEEK_DATA)), libc::ENXIO);
     assert_eq!(storage.getattr_open(&file).unwrap().size, (1 << 20) + 4096);
+}
+
+#[test]
+fn what_is_in_memory_can_be_read_without_waiting_and_descriptors_outlive_their_file() {
+    let (_dir, storage) = storage(false);
+    let (node, file) = create(&storage, "f");
+    storage.write(&file, 0, 0, &[IoSlice::new(&[7; 5000])]).unwrap();
+    let mut bytes = [0; 6000];
+    let (a, b) = bytes.split_at_mut(100);
+    // A file system may not know how to say what is in memory.
+    if let Some(read) = storage.try_read(&file, 0, 0, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]).unwrap() {
+        assert_eq!((read, bytes[4999], bytes[5000]), (5000, 7, 0));
+    }
+    assert!(!storage.never_waits(&file));
+    assert_eq!(storage.size_at_least(&file, 1).unwrap(), 5000);
+    let fd = storage.descriptor(&file, 0).expect("buffered");
+    storage.unlink(&storage.root(), "f".as_ref()).unwrap();
+    drop((node, file));
+    assert_eq!(rustix::io::pread(&*fd, &mut bytes[..], 0).unwrap(), 5000);
 }
 
 #[test]
