@@ -147,7 +147,7 @@ impl MountHandle {
         self.apps.name(app)
     }
 
-    /// Objects that the kernel remembers; each costs a descriptor.
+    /// Objects that the kernel remembers.
     #[must_use]
     pub fn known_objects(&self) -> usize {
         self.inodes.len()
