@@ -314,11 +314,19 @@ fn options_of_fstab_are_honoured_or_refused() {
     // By default as for any FUSE mount.
     let daemon = place.daemon(&[]);
     assert_eq!(mount_line(&place).1, "fuse.sluice");
-    assert!(has("rw") && has("nosuid") && has("nodev") && !has("noexec") && !has("noatime"), "{:?}", mount_line(&place));
+    assert!(
+        has("rw") && has("nosuid") && has("nodev") && !has("noexec") && !has("noatime"),
+        "{:?}",
+        mount_line(&place)
+    );
     daemon.unmount();
 
     let daemon = place.daemon(&["-o", "ro,noexec,suid,dev,noatime,nodiratime,nofail,x-systemd.automount"]);
-    assert!(has("ro") && has("noexec") && has("noatime") && !has("nosuid") && !has("nodev"), "{:?}", mount_line(&place));
+    assert!(
+        has("ro") && has("noexec") && has("noatime") && !has("nosuid") && !has("nodev"),
+        "{:?}",
+        mount_line(&place)
+    );
     let error = fs::write(place.path("mnt/a"), b"").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EROFS));
     daemon.unmount();

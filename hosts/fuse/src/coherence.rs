@@ -290,7 +290,11 @@ mod tests {
         let before = file.before();
         file.changing();
         file.changed();
-        assert_eq!(file.judge(&mut file.lock(), before, &attr(2, 1)), Verdict::Keep, "perhaps before it, perhaps after");
+        assert_eq!(
+            file.judge(&mut file.lock(), before, &attr(2, 1)),
+            Verdict::Keep,
+            "perhaps before it, perhaps after"
+        );
         assert_eq!(judge(&file, &attr(1, 1)), Verdict::Keep);
     }
 }

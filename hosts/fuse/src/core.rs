@@ -222,7 +222,14 @@ impl Core {
         }
     }
 
-    fn handle(&self, requester: Requester, inode: Arc<Inode>, file: FileRef, flags: i32, cache: CacheUse) -> FileHandle {
+    fn handle(
+        &self,
+        requester: Requester,
+        inode: Arc<Inode>,
+        file: FileRef,
+        flags: i32,
+        cache: CacheUse,
+    ) -> FileHandle {
         self.volume.opened(&file);
         let writable = is_writable(flags);
         let last = LastCaller::default();
@@ -336,10 +343,7 @@ impl Core {
     pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Inode) {
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
-            let mut gone = attr.mode & libc::S_ISUID;
-            // Set-group-ID without group execution once meant mandatory locking: members of the group keep it.
-            let kept = attr.mode & libc::S_IXGRP == 0 && requester.is_in_group(attr.gid);
-            gone |= if kept { 0 } else { attr.mode & libc::S_ISGID };
+            let gone = lost_set_id(requester, &attr);
             self.remove_mode(inode, &attr, gone)
         };
         if let Err(error) = change() {
@@ -363,6 +367,9 @@ impl Core {
         file: Option<&FileRef>,
         set: SetAttr,
     ) -> Answer<FileAttr> {
+        // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
+        let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
+        let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
         let changes_contents = set.size.is_some() || set.mtime.is_some();
         let change = changes_contents.then(|| Change::begin(inode));
         let result = self.namespace.setattr(&inode.node, file, set);
@@ -370,6 +377,10 @@ impl Core {
         let mut attr = result?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
             self.drop_set_id(requester, inode);
+            attr = self.namespace.getattr(&inode.node)?;
+        }
+        if attr.mode & lost != 0 {
+            self.remove_mode(inode, &attr, lost)?;
             attr = self.namespace.getattr(&inode.node)?;
         }
         Ok(self.noted(inode, &attr))
@@ -435,6 +446,16 @@ impl Core {
         self.dirs.clear();
         self.inodes.clear();
     }
+}
+
+/// The set-ID bits that go when this requester changes or gives away a file. Set-group-ID without group execution once meant
+/// mandatory locking: members of the group keep it.
+fn lost_set_id(requester: Requester, attr: &Attr) -> u32 {
+    if attr.mode & libc::S_IFMT != libc::S_IFREG {
+        return 0;
+    }
+    let kept = attr.mode & libc::S_IXGRP == 0 && requester.is_in_group(attr.gid);
+    attr.mode & if kept { libc::S_ISUID } else { libc::S_ISUID | libc::S_ISGID }
 }
 
 fn is_writable(flags: i32) -> bool {

@@ -43,7 +43,8 @@ fn errors(m: &Mount) {
 
 /// Processes that die in the middle of what they do.
 fn killed(m: &Mount) {
-    let script = "while :; do cp big copy$$; cat big copy$$ > /dev/null; sync -d copy$$; rm -f copy$$; ls -l > /dev/null; done";
+    let script =
+        "while :; do cp big copy$$; cat big copy$$ > /dev/null; sync -d copy$$; rm -f copy$$; ls -l > /dev/null; done";
     fs::write(m.path("big"), vec![7; 3 << 20]).unwrap();
     for round in 0..5 {
         let start = |_| {
@@ -72,7 +73,10 @@ fn storm(m: &Mount) {
         for _ in 0..3 {
             scope.spawn(|| {
                 for _ in 0..2 {
-                    assert_eq!(fs::read_dir(m.path("many")).unwrap().map(|e| e.unwrap().metadata().unwrap()).count(), 3000);
+                    assert_eq!(
+                        fs::read_dir(m.path("many")).unwrap().map(|e| e.unwrap().metadata().unwrap()).count(),
+                        3000
+                    );
                     let _ = fs::write("/proc/sys/vm/drop_caches", "2");
                 }
             });

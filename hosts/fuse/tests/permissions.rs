@@ -116,26 +116,42 @@ each_mode! {
             Some("u::rwx,u:1234:rwx,g::r-x,g:4321:rw-,m::rwx,o::---"),
             Some("u::rw-,u:1234:rwx,g::---,m::r--,o::r--"),
         ];
-        let create = "touch f; mkdir d; mkdir d/e; touch d/e/f; mkfifo p; ln -s x l; mknod q p; \
-            (umask 0; : > g; mkdir h); cp /bin/true prog; install -m 2755 /dev/null s; install -m 6711 /dev/null t; \
-            python3 -c 'import os; os.close(os.open(\"k\", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o2775)); \
-            os.mkdir(\"n\", 0o3777); os.close(os.open(\"ro\", os.O_CREAT | os.O_WRONLY, 0o444))' 2>/dev/null; true";
+        let create = "for u in 022 077 000 027; do umask $u; touch f$u; mkdir d$u d$u/e; touch d$u/e/f; mkfifo p$u; \
+            ln -s x l$u; mknod q$u p; cp /bin/true prog$u; install -m 2755 /dev/null s$u; install -m 6711 /dev/null t$u; \
+            mkdir -m 3777 n$u; (set -C; : > k$u); done; chmod 2775 f022; true";
         for list in lists {
             for mode in [0o777, 0o2777, 0o1777] {
-                for umask in ["022", "077", "000", "027"] {
-                    for group in [MEMBER, STRANGER] {
-                        let prepare = |dir: &Path| {
-                            std::os::unix::fs::chown(dir, None, Some(group)).unwrap();
-                            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
-                            if let Some(list) = list {
-                                setxattr(dir, DEFAULT, &acl(list), XattrFlags::empty()).unwrap();
-                            }
-                        };
-                        let script = format!("umask {umask}; {create}");
-                        let what = format!("default {list:?}, directory {mode:o} of group {group}, umask {umask}");
-                        same(m, &what, &prepare, &script, &format!("{MEMBER},7"));
-                    }
+                for group in [MEMBER, STRANGER] {
+                    let prepare = |dir: &Path| {
+                        std::os::unix::fs::chown(dir, None, Some(group)).unwrap();
+                        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+                        if let Some(list) = list {
+                            setxattr(dir, DEFAULT, &acl(list), XattrFlags::empty()).unwrap();
+                        }
+                    };
+                    let what = format!("default {list:?}, directory {mode:o} of group {group}");
+                    same(m, &what, &prepare, create, &format!("{MEMBER},7"));
                 }
+            }
+        }
+    }
+
+    /// With set-ID bits in the call itself, which shells cannot say.
+    fn files_created_with_set_id_bits(m) {
+        if !works(m) {
+            return;
+        }
+        let create = "import os\nfor u in (0o22, 0o77, 0):\n os.umask(u)\n for m in (0o2775, 0o2767, 0o6777, 0o444, 0):\n  \
+            os.close(os.open('f%o-%o' % (u, m), os.O_CREAT | os.O_EXCL | os.O_RDWR, m)); \
+            os.mknod('n%o-%o' % (u, m), m); os.mkdir('d%o-%o' % (u, m), m)";
+        for mode in [0o777, 0o2777] {
+            for group in [MEMBER, STRANGER] {
+                let prepare = |dir: &Path| {
+                    std::os::unix::fs::chown(dir, None, Some(group)).unwrap();
+                    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+                };
+                let script = format!("exec python3 -c \"{create}\"");
+                same(m, &format!("{mode:o} of group {group}"), &prepare, &script, &format!("{MEMBER},7"));
             }
         }
     }

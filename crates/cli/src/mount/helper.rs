@@ -74,7 +74,10 @@ mod tests {
     fn calls_by_mount_are_recognised() {
         let direct = called("/sbin/mount.fuse.sluice /src /mnt -n -o rw,noexec -t fuse.sluice");
         assert_eq!(direct.as_deref(), Some("mount -o rw,noexec --daemon /src /mnt"));
-        assert_eq!(called("sluice /src /mnt -o rw,dev,suid").as_deref(), Some("mount -o rw,dev,suid --daemon /src /mnt"));
+        assert_eq!(
+            called("sluice /src /mnt -o rw,dev,suid").as_deref(),
+            Some("mount -o rw,dev,suid --daemon /src /mnt")
+        );
         let striped = called("mount.fuse.sluice /no/such/a:/no/such/b /mnt");
         assert_eq!(striped.as_deref(), Some("mount --daemon --target /no/such/a --target /no/such/b /mnt"));
         let again = called("mount.fuse.sluice /src /mnt -o remount,ro");

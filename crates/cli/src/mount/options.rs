@@ -11,17 +11,44 @@ use crate::config::{self, Settings};
 
 /// For `mount`, `systemd` and people, not for a file system.
 const OF_OTHERS: [&str; 13] = [
-    "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "group", "nogroup", "owner", "noowner", "nofail",
-    "_netdev",
+    "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "group", "nogroup", "owner", "noowner",
+    "nofail", "_netdev",
 ];
 /// What is the case anyway.
 const ALWAYS: [&str; 9] = [
-    "async", "atime", "diratime", "norelatime", "nostrictatime", "nolazytime", "default_permissions", "nomand", "loud",
+    "async",
+    "atime",
+    "diratime",
+    "norelatime",
+    "nostrictatime",
+    "nolazytime",
+    "default_permissions",
+    "nomand",
+    "loud",
 ];
 /// Those that this file knows by name, for suggestions.
 const KNOWN: [&str; 21] = [
-    "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "noatime", "relatime", "strictatime", "nodiratime",
-    "lazytime", "sync", "dirsync", "allow_other", "fsname", "remount", "config", "target", "log",
+    "ro",
+    "rw",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "noatime",
+    "relatime",
+    "strictatime",
+    "nodiratime",
+    "lazytime",
+    "sync",
+    "dirsync",
+    "allow_other",
+    "fsname",
+    "remount",
+    "config",
+    "target",
+    "log",
 ];
 
 /// All options of several lists, `ro,noexec` and the like.
@@ -163,7 +190,8 @@ mod tests {
 
     #[test]
     fn options_are_honoured_or_refused() {
-        let settings = applied("rw,noexec,noatime,nodiratime,suid,fsname=x,cache=none,policy=sjf,x-systemd.y=1").unwrap();
+        let settings =
+            applied("rw,noexec,noatime,nodiratime,suid,fsname=x,cache=none,policy=sjf,x-systemd.y=1").unwrap();
         assert!(settings.mount.no_exec && settings.mount.no_atime && settings.mount.suid && !settings.mount.dev);
         assert_eq!((settings.mount.name.as_str(), settings.policy.as_str()), ("x", "sjf"));
         assert_eq!(settings.mount.cache, sluice_fuse::CacheMode::None);

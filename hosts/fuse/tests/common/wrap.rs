@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use sluice_storage::{
-    Attr, Creator, Data, DirEntries, FileRef, Layout, Namespace, NodeRef, SetAttr, StatFs, Storage,
-};
+use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Layout, Namespace, NodeRef, SetAttr, StatFs, Storage};
 
 /// Stops those who come until it is opened.
 #[derive(Default)]
