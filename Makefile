@@ -88,6 +88,8 @@ install: build install-only ## Install the command, the libraries and the header
 install-only: install-libraries
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/sluice
 	strip --strip-debug $(DESTDIR)$(PREFIX)/bin/sluice
+	install -d $(DESTDIR)$(PREFIX)/sbin
+	ln -sf ../bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.fuse.sluice
 	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluicegate/sluice.example.toml
 
 install-libraries:

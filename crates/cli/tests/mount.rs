@@ -293,3 +293,188 @@ fn an_interrupted_benchmark_leaves_nothing_behind() {
     assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
     assert!(fs::read_dir(room).unwrap().next().is_none());
 }
+
+/// The mount's line of the table: its own options and its type.
+fn mount_line(place: &Place) -> (Vec<String>, String) {
+    let at = place.path("mnt").canonicalize().unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == at.to_str()).expect("mounted");
+    let (own, rest) = line.split_once(" - ").unwrap();
+    let options = own.split(' ').nth(5).unwrap().split(',').map(str::to_owned).collect();
+    (options, rest.split(' ').next().unwrap().to_owned())
+}
+
+#[test]
+fn options_of_fstab_are_honoured_or_refused() {
+    if !fuse_works() || !is_root() {
+        return eprintln!("SKIP: not root, cannot set all options: this test did NOT run");
+    }
+    let place = Place::new();
+    let has = |option: &str| mount_line(&place).0.iter().any(|own| own == option);
+    // By default as for any FUSE mount.
+    let daemon = place.daemon(&[]);
+    assert_eq!(mount_line(&place).1, "fuse.sluice");
+    assert!(
+        has("rw") && has("nosuid") && has("nodev") && !has("noexec") && !has("noatime"),
+        "{:?}",
+        mount_line(&place)
+    );
+    daemon.unmount();
+
+    let daemon = place.daemon(&["-o", "ro,noexec,suid,dev,noatime,nodiratime,nofail,x-systemd.automount"]);
+    assert!(
+        has("ro") && has("noexec") && has("noatime") && !has("nosuid") && !has("nodev"),
+        "{:?}",
+        mount_line(&place)
+    );
+    let error = fs::write(place.path("mnt/a"), b"").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    daemon.unmount();
+
+    for (option, said) in [
+        ("strictatime", "noatime changes none"),
+        ("nodiratime", "noatime changes no time of access"),
+        ("sync", "mount the file system below with sync"),
+        ("dirsync", "mount the file system below with dirsync"),
+        ("nonempty", "unknown option"),
+        ("noexce", "did you mean \"noexec\"?"),
+    ] {
+        let error = place.bad(&["mount", "-o", option, "@source", "@mnt"]);
+        assert!(error.contains(said) && !place.is_mounted(), "{option}: {error}");
+    }
+    let error = place.bad(&["mount", "--stripe", "64K", "@source", "@mnt"]);
+    assert!(error.contains("striped over several directories"), "{error}");
+}
+
+#[test]
+fn a_living_mount_becomes_read_only_and_back() {
+    if !fuse_works() || !is_root() {
+        return eprintln!("SKIP: not root, cannot remount: this test did NOT run");
+    }
+    let place = Place::new();
+    assert!(place.bad(&["mount", "-o", "remount,ro", "@mnt"]).contains("no Sluicegate mount"));
+    let daemon = place.daemon(&["-o", "noexec"]);
+    let write = || fs::write(place.path("mnt/a"), b"x").map_err(|error| error.raw_os_error());
+    write().unwrap();
+    place.good(&["mount", "-o", "remount,ro", "@mnt"]);
+    assert_eq!(write(), Err(Some(libc::EROFS)));
+    assert_eq!(place.status()["read_only"], true);
+    assert!(mount_line(&place).0.iter().any(|option| option == "noexec"), "the others stay");
+    assert!(place.bad(&["mount", "-o", "remount,cache=none", "@mnt"]).contains("mount anew"));
+    place.good(&["mount", "-o", "remount,rw,exec", "@mnt"]);
+    write().unwrap();
+    assert!(mount_line(&place).0.iter().all(|option| option != "noexec"));
+    // The system's own program, which knows nothing of ours.
+    let by_system = |options: &str| Command::new("mount").args(["-i", "-o", options]).arg(place.path("mnt")).status();
+    if by_system("remount,ro").is_ok_and(|status| status.success()) {
+        assert_eq!((write(), place.status()["read_only"].as_bool()), (Err(Some(libc::EROFS)), Some(true)));
+        assert!(by_system("remount,rw").unwrap().success());
+        write().unwrap();
+    }
+    daemon.unmount();
+}
+
+#[test]
+fn mount_calls_the_helper() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    for name in ["t0", "t1"] {
+        place.make(name);
+    }
+    // As `mount -t fuse.sluice` would, if this were in /sbin.
+    let helper = place.path("mount.fuse.sluice");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sluice"), &helper).unwrap();
+    let log = format!("log={}", place.text("log"));
+    let mount = |source: &str, options: &str| {
+        let mut command = Command::new(&helper);
+        command.env("SLUICE_RUNTIME_DIR", place.path("run")).current_dir("/");
+        run(command.args([source, &place.text("mnt"), "-o", &format!("{options},{log}"), "-t", "fuse.sluice"]))
+    };
+    let output = mount(&place.text("source"), "rw,noexec,cache=none,policy=sjf,_netdev");
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::write(place.path("mnt/a"), b"through").unwrap();
+    assert_eq!(fs::read(place.path("source/a")).unwrap(), b"through");
+    let status = place.status();
+    assert_eq!((status["policy"]["name"].as_str(), status["cache"].as_str()), (Some("sjf"), Some("none")));
+    unmount(&place);
+    let output = mount(&format!("{}:{}", place.text("t0"), place.text("t1")), "stripe=4K");
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(place.status()["targets"], 2);
+    unmount(&place);
+    let output = mount(&place.text("source"), "strictatime");
+    assert!(!output.status.success() && stderr(&output).contains("strictatime"), "{}", stderr(&output));
+}
+
+#[test]
+fn reading_with_noatime_changes_no_times() {
+    if !fuse_works() || !is_root() {
+        return eprintln!("SKIP: not root: this test did NOT run");
+    }
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    fs::write(place.path("source/a"), b"x").unwrap();
+    let old = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+    let names = ["source/a", "source"];
+    for name in names {
+        rustix::fs::utimensat(rustix::fs::CWD, place.path(name), &times, rustix::fs::AtFlags::empty()).unwrap();
+    }
+    let accessed = |name: &str| fs::metadata(place.path(name)).unwrap().atime();
+    let daemon = place.daemon(&["-o", "noatime,cache=none"]);
+    let read = || {
+        assert_eq!(fs::read_dir(place.path("mnt")).unwrap().count(), 1);
+        assert_eq!(fs::read(place.path("mnt/a")).unwrap(), b"x");
+    };
+    read();
+    assert_eq!(names.map(accessed), [1_000_000_000; 2]);
+    daemon.unmount();
+    let daemon = place.daemon(&["-o", "cache=none"]);
+    read();
+    let changes = names.map(accessed).iter().all(|&time| time > 1_000_000_000);
+    let below = rustix::fs::statvfs(place.path("source")).unwrap().f_flag;
+    assert!(changes || below.contains(rustix::fs::StatVfsMountFlags::NOATIME), "as the directory's own file system");
+    daemon.unmount();
+}
+
+#[test]
+fn users_cannot_flood_the_log() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--emulate", "hdd-7200"]);
+    fs::write(place.path("mnt/a"), vec![1; 1 << 20]).unwrap();
+    let file = File::options().read(true).write(true).open(place.path("mnt/a")).unwrap();
+    for request in [0x5401, 0x8008_6601, 0xDEAD] {
+        let mut word = 0u64;
+        // SAFETY: no file system writes more than a word for a request that it does not know.
+        let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), request, &raw mut word) };
+        assert_eq!((result, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOTTY)));
+    }
+    drop(file);
+    // Interrupted in the middle of what takes long.
+    for _ in 0..5 {
+        let script = "while :; do dd if=a of=/dev/null bs=4k iflag=direct; done";
+        let mut children: Vec<_> = (0..4)
+            .map(|_| {
+                let mut command = Command::new("sh");
+                command.args(["-c", script]).current_dir(place.path("mnt")).stderr(Stdio::null());
+                std::os::unix::process::CommandExt::process_group(&mut command, 0);
+                command.spawn().unwrap()
+            })
+            .collect();
+        eventually("they read", || place.status()["in_flight"].as_u64().unwrap() > 0);
+        for child in &mut children {
+            let group = rustix::process::Pid::from_child(child);
+            rustix::process::kill_process_group(group, Signal::TERM).unwrap();
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            child.wait().unwrap();
+        }
+    }
+    daemon.unmount();
+    let log = fs::read_to_string(place.path("log")).unwrap();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    assert!(log.lines().count() < 10, "{log}");
+}

@@ -261,7 +261,7 @@ pub(crate) fn raise_readahead(device: &str, bytes: u32) {
     }
 }
 
-/// One descriptor is kept for each object the kernel remembers, so a low limit ends in "too many open files".
+/// Open files and a part of the objects that the kernel remembers have a descriptor each: more of them is faster.
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());

@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) options: MountOptions,
     /// For what waits for a device.
     pub(crate) syncs: Pool,
+    /// For closing where it may wait: not behind those who sync.
+    pub(crate) closes: Pool,
     pub(crate) invalidator: Arc<Invalidator>,
 }
 
@@ -66,10 +68,6 @@ impl Requester {
         self.uid == 0
     }
 
-    /// The requester as the storage wants it.
-    fn creator(self, groups: Vec<u32>) -> Creator {
-        Creator { uid: self.uid, gid: self.gid, groups, umask: 0 }
-    }
 }
 
 /// How an open file is to use the kernel's cache.
@@ -339,14 +337,10 @@ impl Core {
     }
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
-    pub(crate) fn drop_set_id(&self, inode: &Inode) {
+    pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Inode) {
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
-            let mut gone = attr.mode & libc::S_ISUID;
-            // Set-group-ID without group execution once meant mandatory locking.
-            if attr.mode & libc::S_IXGRP != 0 {
-                gone |= attr.mode & libc::S_ISGID;
-            }
+            let gone = lost_set_id(requester, &attr);
             self.remove_mode(inode, &attr, gone)
         };
         if let Err(error) = change() {
@@ -370,13 +364,20 @@ impl Core {
         file: Option<&FileRef>,
         set: SetAttr,
     ) -> Answer<FileAttr> {
+        // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
+        let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
+        let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
         let changes_contents = set.size.is_some() || set.mtime.is_some();
         let change = changes_contents.then(|| Change::begin(inode));
         let result = self.namespace.setattr(&inode.node, file, set);
         drop(change);
         let mut attr = result?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
-            self.drop_set_id(inode);
+            self.drop_set_id(requester, inode);
+            attr = self.namespace.getattr(&inode.node)?;
+        }
+        if attr.mode & lost != 0 {
+            self.remove_mode(inode, &attr, lost)?;
             attr = self.namespace.getattr(&inode.node)?;
         }
         Ok(self.noted(inode, &attr))
@@ -391,8 +392,8 @@ impl Core {
         len: u64,
     ) -> Answer<()> {
         let _change = Change::begin(&handle.inode);
-        // As the caller, so that the kernel decides about set-ID bits.
-        Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &requester.creator(Vec::new()))?)
+        let caller = self.caller_of(requester, &handle.inode);
+        Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &caller)?)
     }
 
     pub(crate) fn set_xattr(
@@ -404,11 +405,15 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        // A new access control list takes the set-group-ID bit from whoever is not in the file's group.
-        let needs_groups = requester.uid != 0 && name == "system.posix_acl_access";
-        let groups = if needs_groups { groups::of_thread(requester.pid) } else { Vec::new() };
-        self.namespace.setxattr(&inode.node, name, value, flags, &requester.creator(groups))?;
-        Ok(())
+        Ok(self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?)
+    }
+
+    /// Who changes an object. Members of its group may leave it set-group-ID, so the groups are looked up if it is.
+    fn caller_of(&self, requester: Requester, inode: &Inode) -> Creator {
+        let Requester { pid, uid, gid } = requester;
+        let set_gid = || self.namespace.getattr(&inode.node).is_ok_and(|attr| attr.mode & libc::S_ISGID != 0);
+        let groups = if uid != 0 && set_gid() { groups::of_thread(pid) } else { Vec::new() };
+        Creator { uid, gid, groups, umask: 0 }
     }
 
     /// The directory's entries, from position `from`, with the positions that follow them.
@@ -432,11 +437,22 @@ impl Core {
     /// The mount has ended: ends what is under way and lets everything go.
     pub(crate) fn end(&self) {
         self.syncs.close();
+        self.closes.close();
         self.invalidator.end();
         self.files.clear();
         self.dirs.clear();
         self.inodes.clear();
     }
+}
+
+/// The set-ID bits that go when this requester changes or gives away a file. Set-group-ID without group execution once meant
+/// mandatory locking: members of the group keep it.
+fn lost_set_id(requester: Requester, attr: &Attr) -> u32 {
+    if attr.mode & libc::S_IFMT != libc::S_IFREG {
+        return 0;
+    }
+    let kept = attr.mode & libc::S_IXGRP == 0 && requester.is_in_group(attr.gid);
+    attr.mode & if kept { libc::S_ISUID } else { libc::S_ISUID | libc::S_ISGID }
 }
 
 fn is_writable(flags: i32) -> bool {

@@ -331,7 +331,7 @@ impl Filesystem for SluiceFs {
             let handle = self.files.get(&fh);
             let inode = &handle.inode;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && inode.set_id.load(Ordering::Relaxed) {
-                self.drop_set_id(inode);
+                self.drop_set_id(req.into(), inode);
             }
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
@@ -362,7 +362,7 @@ impl Filesystem for SluiceFs {
         }
         let (core, handle) = (self.0.clone(), self.files.share(&fh));
         let flush = move || -> Answer<_> { Ok(core.namespace.flush(&handle.file)?) };
-        self.syncs.run(move || answer!(reply, flush(), () => reply.ok()));
+        self.closes.run(move || answer!(reply, flush(), () => reply.ok()));
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {

@@ -7,14 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo};
 use parking_lot::Mutex;
-use rustix::process::{Resource, getrlimit};
 use sluice_storage::{Attr, NodeRef};
 
 use crate::coherence::Coherence;
 
 const SHARDS: u64 = 64;
-/// Most forgotten objects kept for file handles; each may cost a descriptor.
-const FORGOTTEN_MAX: u64 = 1024;
+/// Most forgotten objects kept for file handles; each costs some 200 bytes.
+const FORGOTTEN_MAX: usize = 16_384;
 
 /// An object that the kernel has looked up.
 pub(crate) struct Inode {
@@ -35,7 +34,6 @@ pub(crate) struct Inodes {
     shards: Vec<Mutex<HashMap<u64, Entry>>>,
     generations: AtomicU32,
     forgotten: Mutex<Forgotten>,
-    forgotten_max: usize,
 }
 
 /// What the kernel has forgotten lately: users of file handles come back to it.
@@ -87,7 +85,6 @@ pub(crate) const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 impl Inodes {
     pub(crate) fn new(root: NodeRef) -> Inodes {
         let root_id = root.id();
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         // From another number at each start: a file handle of an earlier mount is stale, not somebody else's file.
         let start = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u32);
         Inodes {
@@ -96,7 +93,6 @@ impl Inodes {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             generations: AtomicU32::new(start),
             forgotten: Mutex::default(),
-            forgotten_max: FORGOTTEN_MAX.min(limit / 16) as usize,
         }
     }
 
@@ -163,7 +159,7 @@ impl Inodes {
 
     /// Keeps a forgotten object for a while. Not for one without a name: it would keep its space.
     pub(crate) fn keep(&self, inode: Arc<Inode>) {
-        let out = self.forgotten.lock().push(inode, self.forgotten_max);
+        let out = self.forgotten.lock().push(inode, FORGOTTEN_MAX);
         drop(out); // closes descriptors: not under the lock
     }
 

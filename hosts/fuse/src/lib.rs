@@ -34,12 +34,11 @@
 //! * POSIX and `flock` locks hold among the users of this mount only: neither those of another mount of the same directory
 //!   nor those of the directory itself see them.
 //! * `inotify` and `fanotify` report what is done through this mount only; a change behind it is noticed, but not reported.
-//! * File handles (`open_by_handle_at`, an NFS server above the mount) work for what the kernel knows and for some 1,000
+//! * File handles (`open_by_handle_at`, an NFS server above the mount) work for what the kernel knows and for 16,384
 //!   objects that it forgot last. Older ones, and those of an earlier mount, are stale (`ESTALE`): the protocol has no
 //!   operation that finds an object by its number. Clients of a re-export have to look names up again then.
 //! * The time of last access is that of the directory behind the mount. Reads that the kernel's cache answers do not change
 //!   it, so `strictatime` cannot be had.
-//! * The kernel keeps a reference to each object it remembers, at the cost of one descriptor.
 //! * No splicing (the FUSE library copies), leases or `ioctl`.
 
 mod apps;

@@ -54,6 +54,7 @@ pub fn mount(
         dirs: Handles::new(),
         options: options.clone(),
         syncs: Pool::new("sluice-sync", options.sync_threads),
+        closes: Pool::new("sluice-close", options.sync_threads),
         invalidator: invalidator.clone(),
     });
     let (inodes, files) = (core.inodes.clone(), core.files.clone());
@@ -146,7 +147,7 @@ impl MountHandle {
         self.apps.name(app)
     }
 
-    /// Objects that the kernel remembers; each costs a descriptor.
+    /// Objects that the kernel remembers.
     #[must_use]
     pub fn known_objects(&self) -> usize {
         self.inodes.len()

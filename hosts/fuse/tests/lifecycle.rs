@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
@@ -51,6 +52,35 @@ fn mistakes_are_explained() {
     assert!(matches!(fails(auto()), MountError::AlreadyMounted { .. }));
     unmount(&first);
     bounded(move || first.wait()).unwrap();
+}
+
+#[test]
+fn dead_mounts_of_others_are_left_alone() {
+    if !fuse_works() || !common::is_root() {
+        return eprintln!("SKIP: not root, cannot mount directly: this test did NOT run");
+    }
+    let dir = place();
+    let at = dir.path().join("mnt");
+    let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", std::os::fd::AsRawFd::as_raw_fd(&device));
+    let data = CString::new(data).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("other", &at, "fuse.other", flags, &*data).unwrap();
+    drop(device);
+    assert_eq!(fs::metadata(&at).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    let refused = mount_at(dir.path(), options(CacheMode::Auto, dir.path()));
+    let text = refused.err().expect("not mounted").to_string();
+    assert!(text.contains("another program") && text.contains("fuse.other") && text.contains("umount -l"), "{text}");
+    assert_eq!(fs::metadata(&at).unwrap_err().raw_os_error(), Some(libc::ENOTCONN), "still there");
+    // Below it neither.
+    let mut inside = options(CacheMode::Auto, dir.path());
+    inside.sources.clear();
+    let error = sluice_fuse::check_mountpoint(&at.join("below"), &inside.sources).unwrap_err();
+    assert!(matches!(error, MountError::InDeadMount { .. }), "{error}");
+    rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();
+    let handle = mount_at(dir.path(), options(CacheMode::Auto, dir.path())).unwrap();
+    unmount(&handle);
+    bounded(move || handle.wait()).unwrap();
 }
 
 #[test]

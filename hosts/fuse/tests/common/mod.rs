@@ -1,6 +1,8 @@
 //! A mount of a temporary directory, and the tests' way around machines without FUSE.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod wrap;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,125 @@
+//! Operations that wait for a device keep nobody else waiting, and what closing reports is passed on.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use common::wrap::{Gate, Hooks, wrap};
+use common::{Mount, bounded};
+use rustix::fs::FallocateFlags;
+use sluice_fuse::CacheMode;
+use sluice_runtime::VolumeConfig;
+use sluice_storage::posix::{PosixOptions, PosixStorage};
+
+/// More waiting operations than there are threads that serve the kernel.
+const THREADS: usize = 2;
+const WAITING: usize = 3 * THREADS;
+
+/// So that a failed test does not leave processes that cannot be killed.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn others_go_on(name: &'static str, wait: impl Fn(&File, &std::path::Path) + Send + Sync + Clone + 'static) {
+    let gate = Arc::new(Gate::default());
+    let hooks = Arc::new(Hooks { gate: Some(gate.clone()), at_close: AtomicI32::new(0) });
+    let options = |options: &mut sluice_fuse::MountOptions| {
+        options.threads = THREADS;
+        options.sync_threads = WAITING;
+    };
+    let Some(m) = Mount::wrapped(CacheMode::Auto, options, |storage| wrap(storage, &hooks)) else { return };
+    let files: Vec<_> = (0..WAITING + 2).map(|i| m.path(&format!("f{i}"))).collect();
+    files.iter().for_each(|path| fs::write(path, b"something").unwrap());
+    let waiting: Vec<_> = files
+        .iter()
+        .map(|path| {
+            let (path, wait) = (path.clone(), wait.clone());
+            std::thread::spawn(move || wait(&OpenOptions::new().read(true).write(true).open(&path).unwrap(), &path))
+        })
+        .collect();
+    let _opened = OpenAtEnd(gate.clone());
+    gate.wait_for(WAITING);
+    let (path, many) = (m.path(""), m.path("many"));
+    bounded(move || {
+        fs::create_dir(&many).unwrap();
+        for i in 0..50 {
+            let file = many.join(format!("{i}"));
+            fs::write(&file, b"x").unwrap();
+            assert_eq!(fs::read(&file).unwrap(), b"x");
+            assert_eq!(fs::metadata(&file).unwrap().len(), 1);
+            assert_eq!(fs::metadata(many.join("none")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        }
+        assert!(fs::read_dir(&path).unwrap().count() > WAITING);
+    });
+    assert!(waiting.iter().any(|thread| !thread.is_finished()), "{name} waited all the time");
+    gate.open();
+    bounded(move || waiting.into_iter().for_each(|thread| thread.join().unwrap()));
+    m.finish();
+}
+
+#[test]
+fn others_go_on_while_files_are_synced() {
+    others_go_on("fsync", |file, _| file.sync_all().unwrap());
+}
+
+#[test]
+fn others_go_on_while_directories_are_synced() {
+    others_go_on("fsyncdir", |_, path| File::open(path.parent().unwrap()).unwrap().sync_all().unwrap());
+}
+
+#[test]
+fn others_go_on_while_files_are_truncated() {
+    others_go_on("truncation", |file, _| file.set_len(3).unwrap());
+}
+
+#[test]
+fn others_go_on_while_space_is_allocated() {
+    others_go_on("fallocate", |file, _| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, 4096).unwrap());
+}
+
+/// Closes, and returns the error number or 0.
+fn close(file: File) -> i32 {
+    // SAFETY: the descriptor is nobody else's any more.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap(),
+    }
+}
+
+#[test]
+fn closing_reports_what_the_storage_reports() {
+    for mode in [CacheMode::None, CacheMode::Auto, CacheMode::Writeback] {
+        let hooks = Arc::new(Hooks::default());
+        let Some(below) = Mount::wrapped(mode, |_| (), |storage| wrap(storage, &hooks)) else { return };
+        // A second mount over the first: its storage is a file system that reports errors when a file is closed.
+        let above = tempfile::tempdir().unwrap();
+        let storage = PosixStorage::open(below.path(""), PosixOptions::default()).unwrap();
+        let options = sluice_fuse::MountOptions { cache: mode, ..Default::default() };
+        let handle = sluice_fuse::mount(storage.into(), above.path(), options, VolumeConfig::default()).unwrap();
+        for path in [below.path("a"), above.path().join("b")] {
+            hooks.at_close.store(libc::EDQUOT, Ordering::SeqCst);
+            let mut file = File::create(&path).unwrap();
+            file.write_all(b"too much").unwrap();
+            assert_eq!(close(file), libc::EDQUOT, "{mode:?} {}", path.display());
+            // A copy of the descriptor closes, too, and the file stays open.
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            let copy = file.try_clone().unwrap();
+            assert!(copy.as_raw_fd() != file.as_raw_fd());
+            assert_eq!(close(copy), libc::EDQUOT);
+            hooks.at_close.store(0, Ordering::SeqCst);
+            assert_eq!(close(file), 0);
+            assert_eq!(close(File::open(&path).unwrap()), 0);
+        }
+        common::unmount(&handle);
+        bounded(move || handle.wait()).unwrap();
+        below.finish();
+    }
+}
