@@ -68,21 +68,23 @@ set_id_directories() {
 output set-id-directories set_id_directories
 
 # Who writes to, cuts, gives away or changes the ACL of a set-ID program takes the bits away.
+# What the file has then (`never`), and what is seen of it at once (`default`).
 set_id_files() {
-    local change
+    local change mode
     for change in 'echo x >> f' ': > f' 'truncate -s 1 f' 'fallocate -l 5000 f' 'fallocate -p -o 0 -l 4096 f' 'setfacl -m u:1:r f' 'touch f' \
         'python3 -c "import mmap; f = open(\"f\", \"r+b\"); m = mmap.mmap(f.fileno(), 0); m[0] = 65; m.flush()"'; do
         for mode in 6777 2777 2767 4777; do
             head -c 9000 /dev/zero > f; chown 65534:65534 f; chmod $mode f
-            as_nobody sh -c "$change" > /dev/null 2>&1; echo "$change: $mode $? $(stat -c %a f)"
+            as_nobody sh -c "$change" > /dev/null 2>&1; echo "$change: $mode $? $(stat --cached=$1 -c %a f)"
             head -c 9000 /dev/zero > f; chown 1:65534 f; chmod $mode f
-            as_nobody sh -c "$change" > /dev/null 2>&1; echo "$change: another's $mode $? $(stat -c %a f)"
+            as_nobody sh -c "$change" > /dev/null 2>&1; echo "$change: another's $mode $? $(stat --cached=$1 -c %a f)"
         done
     done
     head -c 10 /dev/zero > f; chmod 6755 f; chown 1:1 f; stat -c %a f
     chmod 6755 f; chgrp 2 f; stat -c %a f; rm f
 }
-output set-id-files set_id_files
+output set-id-files set_id_files never
+output set-id-files-seen-at-once set_id_files default
 
 attributes() {
     : > f; mkdir d

@@ -8,7 +8,7 @@ need dbench
 load() {
     dbench -D . -t "$@" > said 2>&1 || { tail -n 20 said; return 1; }
     tail -n 3 said
-    ! grep -iE 'error|failed|NT_STATUS' said
+    ! grep -E 'failed for|ERROR|NT_STATUS' said
 }
 if quick; then time=2; else time=60; fi
 check clients load $time 4

@@ -5,7 +5,7 @@
 need stress-ng
 
 stress() {
-    stress-ng --temp-path . --verify --seed "$SUITE_SEED" --no-rand-seed --timeout "$1" --oomable --metrics-brief "--$2" "$3"
+    stress-ng --temp-path . --verify --seed "$SUITE_SEED" --timeout "$1" --oomable --metrics-brief "--$2" "$3"
 }
 if quick; then
     time=1 stressors="fallocate rename link xattr utime iomix"
