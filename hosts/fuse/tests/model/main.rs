@@ -12,154 +12,23 @@ mod common;
 mod contents;
 mod memory;
 mod op;
+mod place;
 mod shrink;
 mod world;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use common::fuse_works;
 use op::Op;
-use sluice_core::policy::{PolicyConfig, table};
-use sluice_fuse::{CacheMode, MountHandle, MountOptions};
-use sluice_runtime::VolumeConfig;
-use sluice_storage::Storage;
-use sluice_storage::posix::{PosixOptions, PosixStorage};
-use sluice_storage::striped::{StripedOptions, StripedStorage};
+use place::{Bed, Configuration, Place};
+use sluice_core::policy::table;
+use sluice_fuse::CacheMode;
 use world::World;
 
 /// Operations of one sequence at most, after which everything is compared and mounted again.
 const SEQUENCE: usize = 1000;
-
-/// Where operations are carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bed {
-    /// The plain directory: shows that the model is right.
-    Plain,
-    Directory,
-    Striped,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Configuration {
-    bed: Bed,
-    cache: CacheMode,
-    policy: &'static str,
-}
-
-impl Configuration {
-    fn name(&self) -> String {
-        format!("{:?}/{:?}/{}", self.bed, self.cache, self.policy).to_lowercase()
-    }
-}
-
-/// A directory in which there is one subdirectory for each run.
-struct Place {
-    dir: tempfile::TempDir,
-    configuration: Configuration,
-    mounted: Option<MountHandle>,
-    runs: usize,
-}
-
-impl Place {
-    fn new(configuration: Configuration) -> Place {
-        let dir = common::place();
-        for target in ["t0", "t1", "t2"] {
-            fs::create_dir(dir.path().join(target)).unwrap();
-        }
-        let mut place = Place { dir, configuration, mounted: None, runs: 0 };
-        place.mount();
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn mount(&mut self) {
-        let storage: Arc<dyn Storage> = match self.configuration.bed {
-            Bed::Plain => return,
-            Bed::Directory => Arc::new(PosixStorage::open(self.path("source"), PosixOptions::default()).unwrap()),
-            Bed::Striped => {
-                // Small, so that most operations touch several.
-                let options = StripedOptions { stripe: Some(16_384), direct: false };
-                let targets = ["t0", "t1", "t2"].map(|target| self.path(target));
-                Arc::new(StripedStorage::create_or_open(&targets, options).unwrap_or_else(|error| panic!("{error}")))
-            }
-        };
-        let options = MountOptions {
-            cache: self.configuration.cache,
-            sources: ["source", "t0", "t1", "t2"].map(|name| self.path(name)).into(),
-            ..MountOptions::default()
-        };
-        let config = VolumeConfig::new(PolicyConfig::parse(self.configuration.policy).unwrap());
-        let mounted = sluice_fuse::mount(storage, &self.path("mnt"), options, config);
-        self.mounted = Some(mounted.unwrap_or_else(|error| panic!("{error}")));
-    }
-
-    fn unmount(&mut self) {
-        if let Some(mounted) = self.mounted.take() {
-            common::unmount(&mounted);
-            common::bounded(move || mounted.wait()).unwrap();
-        }
-    }
-
-    fn world(&mut self) -> World {
-        self.runs += 1;
-        let name = format!("run{}", self.runs);
-        let source = self.path("source").join(&name);
-        let behind = self.configuration.cache == CacheMode::Writeback;
-        match self.configuration.bed {
-            Bed::Plain => World::new(&source, None, false),
-            Bed::Directory => World::new(&self.path("mnt").join(name), Some(source), behind),
-            Bed::Striped => World::new(&self.path("mnt").join(name), None, behind),
-        }
-    }
-
-    /// Runs a sequence from the start. `meddle` is called before each operation.
-    fn run(&mut self, ops: &[Op], mut meddle: impl FnMut(usize, &World)) -> Result<World, (String, Vec<String>)> {
-        let mut world = self.world();
-        let mut all = || {
-            for (n, op) in ops.iter().enumerate() {
-                meddle(n, &world);
-                world.apply(op)?;
-            }
-            world.compare_all()
-        };
-        match all() {
-            Ok(()) => {
-                world.close_all();
-                Ok(world)
-            }
-            Err(wrong) => {
-                let told = std::mem::take(&mut world.told);
-                drop(world);
-                Err((wrong, told))
-            }
-        }
-    }
-
-    /// The same, and everything must be there after mounting again.
-    fn run_and_mount_again(&mut self, ops: &[Op]) -> Result<(), (String, Vec<String>)> {
-        let mut world = self.run(ops, |_, _| ())?;
-        self.unmount();
-        self.mount();
-        world.told.push("mounted again".into());
-        let result = world.compare_all();
-        let _ = fs::remove_dir_all(&world.dir);
-        result.map_err(|wrong| (wrong, world.told))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(mounted) = &self.mounted {
-            let _ = mounted.unmount_lazily();
-        }
-    }
-}
 
 /// What a failed test prints.
 fn report(configuration: Configuration, seed: u64, ops: &[Op], wrong: &str, told: &[String]) -> String {
@@ -227,6 +96,12 @@ fn random(bed: Bed, caches: &[CacheMode]) {
     }
 }
 
+/// Not a test of its own: the process that serves the mounts of the others runs this.
+#[test]
+fn serves_for_the_other_tests() {
+    place::serve();
+}
+
 #[test]
 fn random_operations_on_the_plain_directory() {
     random(Bed::Plain, &[CacheMode::Auto]);
@@ -266,7 +141,7 @@ fn broken(what: &str, breaks: fn(&Path, &World) -> bool) {
     let mut fails = |place: &mut Place, ops: &[Op]| {
         // From the first operation at which it can be broken, and once.
         let mut done = false;
-        let result = place.run(ops, |_, world| {
+        let result = place.run(ops, |world| {
             let source = world.source.clone().unwrap();
             done = done || breaks(&source, world);
         });
