@@ -63,13 +63,13 @@ bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice bench sim
 	$(TARGET)/release/sluice bench fidelity
 
-bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C (a minute)
+bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C; AGAINST=... compares with another libagios
 	$(CC) $(BENCH_FLAGS) -I crates/capi/include bench/capi/bench.c -o $(TARGET)/release/bench-capi -L $(TARGET)/release -lsluice
-	$(CC) $(BENCH_FLAGS) -I crates/agios/include bench/capi/agios.c -o $(TARGET)/release/bench-agios -L $(TARGET)/release -lagios
+	$(CC) $(BENCH_FLAGS) -I crates/agios/include bench/capi/agios.c -o $(TARGET)/release/bench-agios -L $(TARGET)/release -lagios -ldl
 	ln -sf libsluice.so $(TARGET)/release/libsluice.so.$(SOVERSION)
 	ln -sf libagios.so $(TARGET)/release/libagios.so.$(SOVERSION)
 	$(TARGET)/release/bench-capi
-	$(TARGET)/release/bench-agios
+	$(TARGET)/release/bench-agios $(if $(AGAINST),--against $(AGAINST))
 
 BENCH_FLAGS := -O2 -std=gnu11 -Wall -Wextra -Wpedantic -Werror -pthread -Wl,-rpath,'$$ORIGIN'
 PREFIX ?= /usr/local

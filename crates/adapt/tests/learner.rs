@@ -378,8 +378,14 @@ fn appended_steps_are_predicted_at_their_new_place() {
             if n > 0 || step < 6 {
                 continue;
             }
-            let chosen =
-                Chosen { file: FileId(7), op: Op::Write, offset, end: offset + u64::from(BLOCK), earliest: now };
+            let chosen = Chosen {
+                file: FileId(7),
+                target: TargetId(0),
+                op: Op::Write,
+                offset,
+                end: offset + u64::from(BLOCK),
+                earliest: now,
+            };
             let expected =
                 predictor.expect(now, &chosen).unwrap_or_else(|| panic!("step {step}: {:?}", handle.counters()));
             // The whole step, or what the four processes write in their first turn.

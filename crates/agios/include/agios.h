@@ -6,6 +6,8 @@
  *  - agios_exit() dispatches what is queued first; nothing is dropped. The callbacks may so be called during agios_exit().
  *  - A request never waits longer than 500 ms for others to go first, whatever the algorithm.
  *  - Requests that overlap, at least one of them a write, keep their order: release those you are done with.
+ * With NOOP none of this applies: as with AGIOS, the callback runs inside agios_add_request(), on the thread that calls it, and
+ * nothing is ever queued.
  * New programs should use sluice.h, which tells requests apart by number rather than by their attributes.
  *
  * Licence: MIT OR Apache-2.0.
@@ -31,8 +33,8 @@ enum { RT_READ = 0, RT_WRITE = 1 };
  * config_file       see docs/embedding.md; NULL or "": /etc/agios.conf if there is one, otherwise defaults.
  * max_queue_id      the largest queue_id that will be used: servers (TWINS) or applications (WFQ, SW).
  *
- * The callbacks run on the scheduler's thread. They may call agios_release_request() and agios_add_request(). What they
- * return is ignored. False on failure, with the reason on stderr.
+ * The callbacks run on the scheduler's thread, with NOOP on the one that adds the request. They may call
+ * agios_release_request(), agios_add_request() and agios_cancel_request(). What they return is ignored. False on failure, with the reason on stderr.
  */
 bool agios_init(void *process_request(int64_t identifier), void *process_requests(int64_t *identifiers, int32_t count),
                 char *config_file, int32_t max_queue_id);

@@ -1,91 +1,25 @@
 //! The calls. One scheduler in a process, as with AGIOS.
 
-use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_void};
-use std::hash::{DefaultHasher, Hasher};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::RwLock;
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, Part, Request, TargetId};
-use sluice_runtime::{Completer, Driving, Executor, Runtime, RuntimeConfig, Shutdown};
+use parking_lot::Mutex;
+use sluice_core::{FileId, Op};
 
 use crate::config::Config;
-use crate::outstanding::{Key, Outstanding};
+use crate::current;
+use crate::in_flight::Key;
+use crate::scheduler::{Host, ProcessMany, ProcessOne, Scheduler, is_in_callback};
 
 /// Reads the file that AGIOS reads without being told.
 const DEFAULT_FILE: &str = "/etc/agios.conf";
 
-/// Most requests outstanding, and files that they are for.
-const CAPACITY: u32 = 131_072;
-const FILES_MAX: u32 = 65_536;
-
-/// How long the end waits for releases.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-
-type ProcessOne = unsafe extern "C" fn(i64) -> *mut c_void;
-type ProcessMany = unsafe extern "C" fn(*mut i64, i32) -> *mut c_void;
-
-struct Scheduler {
-    runtime: Runtime<Host>,
-    queue_id_max: i32,
-}
-
-struct Host {
-    one: ProcessOne,
-    many: Option<ProcessMany>,
-    outstanding: Outstanding,
-}
-
-static SCHEDULER: RwLock<Option<Arc<Scheduler>>> = RwLock::new(None);
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
+/// Taken while a scheduler starts or ends.
+static CHANGING: Mutex<()> = Mutex::new(());
 
 fn complain(what: &str) {
     eprintln!("agios: {what}");
-}
-
-impl Host {
-    /// Hands over parts that are contiguous; none was cancelled.
-    fn process(&self, parts: &[Part]) {
-        match (parts, self.many) {
-            ([], _) => {}
-            ([_, _, ..], Some(many)) => {
-                let mut identifiers: Vec<i64> = parts.iter().map(|part| part.request.cookie as i64).collect();
-                // SAFETY: the program's function, for as many identifiers.
-                unsafe { many(identifiers.as_mut_ptr(), identifiers.len() as i32) };
-            }
-            (parts, _) => {
-                // SAFETY: the program's function.
-                parts.iter().for_each(|part| _ = unsafe { (self.one)(part.request.cookie as i64) });
-            }
-        }
-    }
-}
-
-impl Executor for Host {
-    fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
-        let outer = IN_CALLBACK.replace(true);
-        let parts = batch.parts();
-        let mut from = 0;
-        for (at, part) in parts.iter().enumerate() {
-            if !self.outstanding.dispatched(Key::of(&part.request), part.id) {
-                completer.complete(part.id, Outcome::ok(0));
-                // What is on its two sides is not contiguous.
-                self.process(&parts[from..at]);
-                from = at + 1;
-            }
-        }
-        self.process(&parts[from..]);
-        IN_CALLBACK.set(outer);
-    }
-
-    fn cancelled(&self, request: &Request, _: usize, _: i32) {
-        self.outstanding.refused(Key::of(request));
-    }
 }
 
 /// # Safety
@@ -123,25 +57,18 @@ pub unsafe extern "C" fn agios_init(
         if max_queue_id < 0 {
             return Err("agios_init: max_queue_id is negative".to_owned());
         }
-        let mut current = SCHEDULER.write();
-        if current.is_some() {
+        let _changing = CHANGING.lock();
+        if current::get().is_some() {
             return Err("agios_init: it runs already; call agios_exit first".to_owned());
         }
         // SAFETY: by the contract.
         let mut config = unsafe { configuration(config_file) };
         let policy = config.policy(max_queue_id as u32 + 1);
         config.warnings.iter().for_each(|warning| complain(warning));
-        let engine = EngineConfig { capacity: CAPACITY, files_max: FILES_MAX, ..EngineConfig::default() };
-        let settings = RuntimeConfig {
-            engine,
-            // Programs may hold a lock that their callback takes, too.
-            driving: Driving::Thread,
-            name: "agios".to_owned(),
-            ..RuntimeConfig::new(policy.map_err(|what| format!("agios_init: {what}"))?)
-        };
-        let host = Host { one, many: process_requests, outstanding: Outstanding::new() };
-        let runtime = Runtime::start(Arc::new(host), settings).map_err(|error| format!("agios_init: {error}"))?;
-        *current = Some(Arc::new(Scheduler { runtime, queue_id_max: max_queue_id }));
+        let started =
+            policy.and_then(|policy| Scheduler::start(Host::new(one, process_requests), policy, max_queue_id));
+        let scheduler = started.map_err(|what| format!("agios_init: {what}"))?;
+        current::set(Some(&Arc::new(scheduler)));
         Ok(())
     };
     report(init)
@@ -163,15 +90,16 @@ fn report(call: impl FnOnce() -> Result<(), String>) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn agios_exit() {
     report(|| {
-        if IN_CALLBACK.get() {
+        if is_in_callback() {
             return Err("agios_exit: not from inside a callback".to_owned());
         }
-        let Some(scheduler) = scheduler() else { return Ok(()) };
+        let _changing = CHANGING.lock();
+        let Some(scheduler) = current::get() else { return Ok(()) };
         // Still known meanwhile: what is dispatched is to be released.
-        let left = scheduler.runtime.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
-        SCHEDULER.write().take();
-        if left.failed + left.in_flight > 0 {
-            let text = format!("{} requests were never dispatched, {} never released", left.failed, left.in_flight);
+        let left = scheduler.shutdown();
+        current::set(None);
+        if left.queued + left.in_flight > 0 {
+            let text = format!("{} requests were never dispatched, {} never released", left.queued, left.in_flight);
             return Err(format!("agios_exit: {text}"));
         }
         Ok(())
@@ -179,10 +107,25 @@ pub extern "C" fn agios_exit() {
 }
 
 /// A number for a file's name. Two of 65,536 files share one with a probability below 1 to 8 thousand million.
-fn file_number(name: &CStr) -> FileId {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(name.to_bytes());
-    FileId(hasher.finish())
+///
+/// MurmurHash64A (Appleby 2008), which is public domain: names come with every call, and are short.
+fn file_number(name: &[u8]) -> FileId {
+    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
+    let mix = |word: u64| {
+        let word = word.wrapping_mul(FACTOR);
+        (word ^ word >> 47).wrapping_mul(FACTOR)
+    };
+    let (words, rest) = name.as_chunks::<8>();
+    let mut hash = (name.len() as u64).wrapping_mul(FACTOR);
+    for word in words {
+        hash = (hash ^ mix(u64::from_le_bytes(*word))).wrapping_mul(FACTOR);
+    }
+    if !rest.is_empty() {
+        let last = rest.iter().rev().fold(0, |last, &byte| last << 8 | u64::from(byte));
+        hash = (hash ^ last).wrapping_mul(FACTOR);
+    }
+    hash = (hash ^ hash >> 47).wrapping_mul(FACTOR);
+    FileId(hash ^ hash >> 47)
 }
 
 /// # Safety
@@ -199,11 +142,7 @@ unsafe fn key(file_id: *const c_char, kind: i32, offset: i64, len: i64) -> Resul
     let offset = u64::try_from(offset).map_err(|_| format!("offset {offset} is negative"))?;
     let len = u32::try_from(len).map_err(|_| format!("len {len} is not between 0 and {}", u32::MAX))?;
     // SAFETY: by the contract.
-    Ok(Key { file: file_number(unsafe { CStr::from_ptr(file_id) }), op, offset, len })
-}
-
-fn scheduler() -> Option<Arc<Scheduler>> {
-    SCHEDULER.read().clone()
+    Ok(Key { file: file_number(unsafe { CStr::from_ptr(file_id) }.to_bytes()), op, offset, len })
 }
 
 /// Gives a request to the scheduler.
@@ -223,28 +162,8 @@ pub unsafe extern "C" fn agios_add_request(
         let named = |what: String| format!("agios_add_request: {what}");
         // SAFETY: by the contract.
         let key = unsafe { key(file_id, kind, offset, len) }.map_err(named)?;
-        let scheduler = scheduler().ok_or_else(|| named("agios_init was not called".to_owned()))?;
-        if !(0..=scheduler.queue_id_max).contains(&queue_id) {
-            return Err(named(format!("queue_id {queue_id} is not between 0 and {}", scheduler.queue_id_max)));
-        }
-        let request = Request {
-            cookie: identifier as u64,
-            file: key.file,
-            app: AppId(queue_id as u32),
-            target: TargetId(queue_id as u32),
-            op: key.op,
-            offset: key.offset,
-            len: key.len,
-        };
-        let outstanding = &scheduler.runtime.executor().outstanding;
-        outstanding.queued(key);
-        let waits = !IN_CALLBACK.get();
-        let runtime = &scheduler.runtime;
-        let submitted = if waits { runtime.submit(0, request) } else { runtime.try_submit(0, request) };
-        submitted.map_err(|error| {
-            outstanding.refused(key);
-            named(error.to_string())
-        })
+        let added = current::with(|scheduler| scheduler.add(key, identifier, queue_id));
+        added.unwrap_or_else(|| Err("agios_init was not called".to_owned())).map_err(named)
     })
 }
 
@@ -257,12 +176,9 @@ pub unsafe extern "C" fn agios_release_request(file_id: *const c_char, kind: i32
     let call = || {
         // SAFETY: by the contract.
         let key = unsafe { key(file_id, kind, offset, len) }.ok()?;
-        let scheduler = scheduler()?;
-        let id = scheduler.runtime.executor().outstanding.released(key)?;
-        scheduler.runtime.completer(0).complete(id, Outcome::ok(key.len));
-        Some(())
+        current::with(|scheduler| scheduler.release(key))
     };
-    matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Some(())))
+    matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Some(true)))
 }
 
 /// Takes back a request that was not handed over yet.
@@ -274,7 +190,23 @@ pub unsafe extern "C" fn agios_cancel_request(file_id: *const c_char, kind: i32,
     let call = || {
         // SAFETY: by the contract.
         let key = unsafe { key(file_id, kind, offset, len) }.ok()?;
-        Some(scheduler()?.runtime.executor().outstanding.cancelled(key))
+        current::with(|scheduler| scheduler.cancel(key))
     };
     matches!(catch_unwind(AssertUnwindSafe(call)), Ok(Some(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_that_are_alike_have_different_numbers() {
+        // More than a program is likely to have open. By chance, two of them share one with a probability of 1 to 10^8.
+        let names = (0..100_000).flat_map(|n| [format!("file.{n}"), format!("/scratch/job{}/rank{:05}.dat", n % 7, n)]);
+        let prefixes = (0..64).map(|n| "a".repeat(n));
+        let numbers: Vec<FileId> = names.chain(prefixes).map(|name| file_number(name.as_bytes())).collect();
+        assert_eq!(numbers.iter().collect::<HashSet<_>>().len(), numbers.len());
+    }
 }

@@ -95,15 +95,15 @@ impl Config {
             _ => self.sw_window_ms.map(|ms| ms.saturating_mul(1_000_000)),
         };
         let given = [
-            ("quantum", quantum),
-            ("wait_time", self.waiting_ns),
-            ("window", window_ns),
-            ("servers", Some(u64::from(queues))),
+            ("quantum", quantum.map(|bytes| bytes.to_string())),
+            ("wait_time", self.waiting_ns.map(|ns| format!("{ns}ns"))),
+            ("window", window_ns.map(|ns| format!("{ns}ns"))),
+            ("servers", Some(queues.to_string())),
         ];
         let known: Vec<&str> = policy.info().params.iter().map(|param| param.key).collect();
         for (key, value) in given.into_iter().filter(|(key, _)| known.contains(key)) {
             if let Some(value) = value {
-                policy = policy.with(key, &value.to_string()).map_err(|error| error.to_string())?;
+                policy = policy.with(key, &value).map_err(|error| error.to_string())?;
             }
         }
         Ok(policy)

@@ -1,11 +1,14 @@
 //! `libagios`: the public calls of AGIOS v2 over the Sluicegate engine, for programs written for it. The header is
 //! `include/agios.h`.
 //!
-//! AGIOS names requests by their attributes; [`outstanding`] finds them. Its configuration file is read by [`config`].
+//! AGIOS names requests by their attributes; [`in_flight`] finds them. [`scheduler`] is what is between its calls and the
+//! engine, [`current`] the one that is running. Its configuration file is read by [`config`].
 
 mod calls;
 mod config;
-mod outstanding;
+mod current;
+mod in_flight;
+mod scheduler;
 mod syntax;
 
 pub use calls::*;

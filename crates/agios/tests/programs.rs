@@ -81,6 +81,17 @@ fn cancelled_requests_are_never_processed() {
 }
 
 #[test]
+fn noop_hands_over_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "noop.c");
+    let config = config(dir.path(), "NOOP");
+    let (_, err) = run(&program, &config, &["released"]);
+    assert!(!err.contains("never"), "{err}");
+    let (_, err) = run(&program, &config, &[]);
+    assert!(err.contains("0 requests were never dispatched, 1 never released"), "{err}");
+}
+
+#[test]
 fn mistakes_in_the_file_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), "program.c");

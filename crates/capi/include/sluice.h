@@ -44,7 +44,7 @@
 // The request was dispatched already and cannot be cancelled any more.
 #define SLUICE_ERR_IN_FLIGHT -5
 
-// Not allowed from inside a callback, where it could wait for itself.
+// Not allowed from inside a callback, where it could wait for the end of that callback.
 #define SLUICE_ERR_IN_CALLBACK -6
 
 // The scheduler belongs to the parent process; its threads do not exist in this one. Create one after fork().
@@ -74,6 +74,9 @@
 
 // Requests that overlap may be reordered: for hosts that order conflicting requests themselves.
 #define SLUICE_UNORDERED 2
+
+// The scheduler has no client of its own: all join it with sluice_attach(). Callbacks and targets are NULL and 0 then.
+#define SLUICE_SHARED 4
 
 // In `max_wait_ns`: a request may wait for ever.
 #define SLUICE_WAIT_UNBOUNDED UINT64_MAX
@@ -125,7 +128,7 @@ typedef void (*sluice_cancelled_fn)(void *user, struct sluice *s, const struct s
 typedef struct sluice_options {
   // sizeof(struct sluice_options).
   uint32_t struct_size;
-  // SLUICE_OWN_THREAD, SLUICE_UNORDERED.
+  // SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED.
   uint32_t flags;
   // Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
   const char *policy;
@@ -155,6 +158,10 @@ typedef struct sluice_options {
   uint64_t max_wait_ns;
   // Length of the windows of the statistics. 0: 1 s.
   uint64_t window_ns;
+  // The first target of this client, where several share the scheduler: a target belongs to one client.
+  uint32_t target_first;
+  // Number of its targets. 0: all, so that it is the only client.
+  uint32_t target_count;
 } sluice_options;
 
 // A request, as submitted.
@@ -268,16 +275,39 @@ const char *sluice_last_error(void);
 const char *sluice_policy_name(size_t index);
 
 // Creates a scheduler and starts its thread. `*out` is NULL on failure.
-int sluice_create(const struct sluice_options *options, struct sluice **out);
+//
+// The handle is also that of a client, which has the callbacks given here and submits and completes with it; unless
+// SLUICE_SHARED says that clients join later.
+int sluice_create(const struct sluice_options *options,
+                  struct sluice **out);
+
+// Lets a further client join a scheduler, at any time. Of the options it has the callbacks, `user`, and the targets, which
+// must be no other client's; all else must be 0. `*out` is the client, NULL on failure: it submits, completes and cancels
+// its own requests, and hears of those only. Everything else concerns the whole scheduler, whichever handle it is called
+// with.
+int sluice_attach(struct sluice *s,
+                  const struct sluice_options *options,
+                  struct sluice **out);
+
+// Lets a client leave: it accepts no more requests and waits until those accepted have been dispatched and completed. What
+// is still queued after `timeout_ns` fails (`cancelled` is called with ETIMEDOUT; with 0 at once, with ECANCELED). Other
+// clients go on. When it has left its callbacks are not called any more, and calls with `client` answer
+// SLUICE_ERR_CLOSED. SLUICE_ERR_TIMEOUT: it has not left yet, as some of its requests are in flight; complete them and call
+// again. A client is to be detached also when its scheduler was destroyed. Not from inside a callback.
+int sluice_detach(struct sluice *client,
+                  uint64_t timeout_ns);
 
 // Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
-// number to cancel the request by; that costs a little more, and is not allowed in a callback.
+// number to cancel the request by; that costs a little more. In a callback the request is dispatched after it, or inside
+// this call, but no more than a few calls deep.
 int sluice_submit(struct sluice *s,
                   const struct sluice_request *request,
                   uint64_t *id);
 
-// As sluice_submit() without a number, but waits while the queue is full.
-int sluice_submit_wait(struct sluice *s, const struct sluice_request *request);
+// As sluice_submit() without a number, but waits while the queue is full; in a callback it answers SLUICE_ERR_IN_CALLBACK
+// then.
+int sluice_submit_wait(struct sluice *s,
+                       const struct sluice_request *request);
 
 // Reports that a dispatched request ended: bytes moved, and 0 or an errno. From any thread, also inside the callback. May
 // dispatch, and run callbacks, on this thread.
@@ -314,12 +344,12 @@ int sluice_app_stats(struct sluice *s,
 
 // Accepts no more requests, and waits until those accepted have been dispatched and completed. What is still queued after
 // `timeout_ns` fails: its `cancelled` is called with ETIMEDOUT, and the result is SLUICE_ERR_TIMEOUT. With 0, whatever is
-// queued fails at once with ECANCELED. Requests in flight can be completed afterwards.
+// queued fails at once with ECANCELED. Requests in flight can be completed afterwards. Not from inside a callback.
 int sluice_shutdown(struct sluice *s,
                     uint64_t timeout_ns);
 
 // Shuts down as sluice_shutdown(s, 0) if that was not done, waits for calls that are under way on other threads, and
-// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED.
+// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED. Not from inside a callback.
 int sluice_destroy(struct sluice *s);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice_core::{Counters, Histogram, Op, policy};
 
-use crate::handle::{not_in_callback, sluice};
+use crate::handle::sluice;
 use crate::instance::Instance;
 use crate::options;
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
@@ -48,29 +48,82 @@ pub extern "C" fn sluice_policy_name(index: usize) -> *const c_char {
 
 /// Creates a scheduler and starts its thread. `*out` is NULL on failure.
 ///
+/// The handle is also that of a client, which has the callbacks given here and submits and completes with it; unless
+/// SLUICE_SHARED says that clients join later.
+///
 /// # Safety
 /// `options` and `out` point to such structs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_create(options: *const sluice_options, out: *mut *mut sluice) -> c_int {
     answer(|| {
-        if out.is_null() {
-            return Err(Failure::new(SLUICE_ERR_INVALID, c"there is no place for the result: out is NULL"));
-        }
         // SAFETY: by the contract.
-        unsafe { out.write(std::ptr::null_mut()) };
+        unsafe { clear(out)? };
         // SAFETY: by the contract.
         let options = unsafe { read(options)? };
+        let client = options::own_client(&options)?;
         // SAFETY: by the contract.
         let config = unsafe { options::settings(&options)? };
-        let handle = sluice::create(|handle| Instance::start(config, &options, handle))?;
+        let handle = sluice::create(|handle| Instance::start(config, client.as_ref(), handle))?;
         // SAFETY: by the contract.
         unsafe { out.write(handle) };
         Ok(())
     })
 }
 
+/// # Safety
+/// `out` is null or writable.
+unsafe fn clear(out: *mut *mut sluice) -> Result<(), Failure> {
+    if out.is_null() {
+        return Err(Failure::new(SLUICE_ERR_INVALID, c"there is no place for the result: out is NULL"));
+    }
+    // SAFETY: by the contract.
+    unsafe { out.write(std::ptr::null_mut()) };
+    Ok(())
+}
+
+/// Lets a further client join a scheduler, at any time. Of the options it has the callbacks, `user`, and the targets, which
+/// must be no other client's; all else must be 0. `*out` is the client, NULL on failure: it submits, completes and cancels
+/// its own requests, and hears of those only. Everything else concerns the whole scheduler, whichever handle it is called
+/// with.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `options` and `out` point to such structs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_attach(s: *mut sluice, options: *const sluice_options, out: *mut *mut sluice) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        unsafe { clear(out)? };
+        // SAFETY: by the contract.
+        let (call, options) = unsafe { (sluice::enter(s)?, read(options)?) };
+        let client = options::joining_client(&options)?;
+        let handle = sluice::create(|handle| call.instance().attach(&client, handle))?;
+        // SAFETY: by the contract.
+        unsafe { out.write(handle) };
+        Ok(())
+    })
+}
+
+/// Lets a client leave: it accepts no more requests and waits until those accepted have been dispatched and completed. What
+/// is still queued after `timeout_ns` fails (`cancelled` is called with ETIMEDOUT; with 0 at once, with ECANCELED). Other
+/// clients go on. When it has left its callbacks are not called any more, and calls with `client` answer
+/// SLUICE_ERR_CLOSED. SLUICE_ERR_TIMEOUT: it has not left yet, as some of its requests are in flight; complete them and call
+/// again. A client is to be detached also when its scheduler was destroyed. Not from inside a callback.
+///
+/// # Safety
+/// `client` came from `sluice_attach`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_detach(client: *mut sluice, timeout_ns: u64) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(client)? };
+        call.instance().leave(Duration::from_nanos(timeout_ns))?;
+        sluice::destroy(call)
+    })
+}
+
 /// Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
-/// number to cancel the request by; that costs a little more, and is not allowed in a callback.
+/// number to cancel the request by; that costs a little more. In a callback the request is dispatched after it, or inside
+/// this call, but no more than a few calls deep.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `request` points to such a struct, `id` is null or writable.
@@ -89,7 +142,8 @@ pub unsafe extern "C" fn sluice_submit(s: *mut sluice, request: *const sluice_re
     })
 }
 
-/// As sluice_submit() without a number, but waits while the queue is full.
+/// As sluice_submit() without a number, but waits while the queue is full; in a callback it answers SLUICE_ERR_IN_CALLBACK
+/// then.
 ///
 /// # Safety
 /// See `sluice_submit`.
@@ -199,7 +253,7 @@ fn percentiles(of: &Histogram) -> (u64, u64, u64) {
 }
 
 fn counters(instance: &Instance, which: c_int) -> Result<(Counters, u32, u32), Failure> {
-    let snapshot = instance.snapshot()?;
+    let snapshot = instance.snapshot();
     let counters = match which {
         SLUICE_TOTAL => snapshot.total.total(),
         SLUICE_LAST_WINDOW => snapshot.total.last_window().clone(),
@@ -295,7 +349,7 @@ pub unsafe extern "C" fn sluice_app_stats(
 
 /// Accepts no more requests, and waits until those accepted have been dispatched and completed. What is still queued after
 /// `timeout_ns` fails: its `cancelled` is called with ETIMEDOUT, and the result is SLUICE_ERR_TIMEOUT. With 0, whatever is
-/// queued fails at once with ECANCELED. Requests in flight can be completed afterwards.
+/// queued fails at once with ECANCELED. Requests in flight can be completed afterwards. Not from inside a callback.
 ///
 /// # Safety
 /// `s` came from `sluice_create`.
@@ -304,12 +358,12 @@ pub unsafe extern "C" fn sluice_shutdown(s: *mut sluice, timeout_ns: u64) -> c_i
     answer(|| {
         // SAFETY: by the contract.
         let call = unsafe { sluice::enter(s)? };
-        call.instance().shutdown(Duration::from_nanos(timeout_ns), libc::ECANCELED)
+        call.instance().shutdown(Duration::from_nanos(timeout_ns))
     })
 }
 
 /// Shuts down as sluice_shutdown(s, 0) if that was not done, waits for calls that are under way on other threads, and
-/// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED.
+/// frees the scheduler. Calls with `s` that come later answer SLUICE_ERR_CLOSED. Not from inside a callback.
 ///
 /// # Safety
 /// `s` came from `sluice_create`.
@@ -318,8 +372,7 @@ pub unsafe extern "C" fn sluice_destroy(s: *mut sluice) -> c_int {
     answer(|| {
         // SAFETY: by the contract.
         let call = unsafe { sluice::enter(s)? };
-        not_in_callback()?;
-        call.instance().shutdown(Duration::ZERO, libc::ECANCELED)?;
+        call.instance().shutdown(Duration::ZERO)?;
         sluice::destroy(call)
     })
 }

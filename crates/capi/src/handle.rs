@@ -56,7 +56,7 @@ impl Drop for InCallback {
     }
 }
 
-/// Refuses what would wait for the engine while a callback has it.
+/// Refuses what would wait for the end of the callback that it is called in.
 pub(crate) fn not_in_callback() -> Result<(), Failure> {
     if CALLBACKS.get() > 0 { Err(IN_CALLBACK) } else { Ok(()) }
 }

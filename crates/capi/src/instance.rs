@@ -1,42 +1,55 @@
-//! A runtime whose executor is the host's callbacks.
+//! Schedulers, and clients whose executors are hosts' callbacks.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-use sluice_core::{Batch, CancelError, Outcome, PolicyConfig, Request, RequestId};
-use sluice_runtime::{Completer, Executor, Runtime, RuntimeConfig, Shutdown, Snapshot, StartError, SubmitError};
+use sluice_core::{Batch, CancelError, Outcome, PolicyConfig, Request};
+use sluice_runtime::{
+    AttachError, Client, Completer, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot,
+    StartError, SubmitError,
+};
 
 use crate::handle::{InCallback, not_in_callback, sluice};
+use crate::in_flight::{InFlight, split, to_number};
+use crate::options::ClientOptions;
 use crate::status::{
     CLOSED, FULL, Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_FULL, SLUICE_ERR_IN_FLIGHT, SLUICE_ERR_INVALID,
     SLUICE_ERR_SYSTEM, SLUICE_ERR_TIMEOUT, STALE,
 };
-use crate::types::{
-    sluice_cancelled_fn, sluice_completion, sluice_options, sluice_part, sluice_start_batch_fn, sluice_start_fn,
-};
+use crate::types::{sluice_cancelled_fn, sluice_completion, sluice_part, sluice_start_batch_fn, sluice_start_fn};
 
-/// A request's number: its generation in the upper half, then its shard, then its slot.
-const SLOT_BITS: u32 = 26;
-
-pub(crate) struct Instance {
-    runtime: Runtime<Host>,
+/// What a scheduler's handle and those of its clients share.
+struct Shared {
+    scheduler: Scheduler,
+    in_flight: Arc<InFlight>,
+    /// Clients so far.
+    clients: AtomicU16,
     /// Completions refused.
     stale: AtomicU64,
+    /// It was shut down: nobody will be told of anything any more.
+    is_over: AtomicBool,
 }
 
-/// The host's side, and which requests it was given.
+/// What a handle stands for: a scheduler, with a client or without, or a client that has joined one.
+pub(crate) struct Instance {
+    shared: Arc<Shared>,
+    client: Option<Client>,
+    number: u16,
+    has_joined: bool,
+}
+
+/// The host's side.
 struct Host {
     start: sluice_start_fn,
     start_batch: sluice_start_batch_fn,
     cancelled: sluice_cancelled_fn,
     user: *mut c_void,
     handle: *mut sluice,
-    /// For each shard and slot: the generation of the request in flight there, plus 1; or 0. The engine itself learns of a
-    /// completion only later; this tells at once whether it can be right.
-    in_flight: Vec<Box<[AtomicU64]>>,
+    number: u16,
+    in_flight: Arc<InFlight>,
 }
 
 // SAFETY: `user` and `handle` are only handed to the callbacks, which the host made for any thread (documented).
@@ -48,47 +61,28 @@ thread_local! {
     static PARTS: RefCell<Vec<sluice_part>> = const { RefCell::new(Vec::new()) };
 }
 
-fn to_number(shard: usize, id: RequestId) -> u64 {
-    let bits = id.to_bits();
-    bits & 0xffff_ffff_0000_0000 | (shard as u64) << SLOT_BITS | bits & 0xffff_ffff
-}
-
-/// Shard, slot, generation.
-fn from_number(number: u64) -> (usize, usize, u64) {
-    let low = number as u32;
-    ((low >> SLOT_BITS) as usize, (low & ((1 << SLOT_BITS) - 1)) as usize, number >> 32)
-}
-
 impl Host {
-    fn place(&self, shard: usize, slot: usize) -> Option<&AtomicU64> {
-        self.in_flight.get(shard)?.get(slot)
-    }
-
-    fn note_in_flight(&self, shard: usize, id: RequestId) -> u64 {
-        let number = to_number(shard, id);
-        let (_, slot, generation) = from_number(number);
-        if let Some(place) = self.place(shard, slot) {
-            place.store(generation + 1, Ordering::Release);
-        }
-        number
+    fn part(&self, shard: usize, part: &sluice_core::Part) -> sluice_part {
+        sluice_part::of(self.in_flight.add(self.number, shard, part.id), part)
     }
 }
 
 impl Executor for Host {
-    fn start(&self, batch: &Batch, shard: usize, _: &Completer) {
+    fn start(&self, batch: &Batch, completer: &Completer) {
         let _inside = InCallback::enter();
+        let shard = completer.shard();
         match (batch.parts(), self.start_batch, self.start) {
             (parts @ [_, _, ..], Some(start_batch), _) => {
                 let mut list = PARTS.take();
                 list.clear();
-                list.extend(parts.iter().map(|part| sluice_part::of(self.note_in_flight(shard, part.id), part)));
+                list.extend(parts.iter().map(|part| self.part(shard, part)));
                 // SAFETY: the host's function, under the conditions documented for it.
                 unsafe { start_batch(self.user, self.handle, list.as_ptr(), list.len()) };
                 PARTS.set(list);
             }
             (parts, _, Some(start)) => {
                 for part in parts {
-                    let part = sluice_part::of(self.note_in_flight(shard, part.id), part);
+                    let part = self.part(shard, part);
                     // SAFETY: as above.
                     unsafe { start(self.user, self.handle, &raw const part) };
                 }
@@ -97,7 +91,7 @@ impl Executor for Host {
         }
     }
 
-    fn cancelled(&self, request: &Request, _: usize, errno: i32) {
+    fn cancelled(&self, request: &Request, errno: i32) {
         let _inside = InCallback::enter();
         if let Some(cancelled) = self.cancelled {
             let part = sluice_part::new(0, request);
@@ -112,40 +106,85 @@ fn refused(error: SubmitError) -> Failure {
         SubmitError::Full(_) => FULL,
         SubmitError::Closed => CLOSED,
         SubmitError::RangeOverflow => Failure::new(SLUICE_ERR_INVALID, c"offset + len is beyond the largest offset"),
+        error @ SubmitError::Target(_) => Failure::made(SLUICE_ERR_INVALID, error.to_string()),
     }
 }
 
-impl Instance {
-    pub(crate) fn start(
-        config: RuntimeConfig,
-        options: &sluice_options,
-        handle: *mut sluice,
-    ) -> Result<Instance, Failure> {
-        let places = || (0..config.engine.capacity).map(|_| AtomicU64::new(0)).collect();
-        let host = Host {
+fn not_attached(error: AttachError) -> Failure {
+    match error {
+        AttachError::Closed => CLOSED,
+        AttachError::TooMany => Failure::made(SLUICE_ERR_SYSTEM, error.to_string()),
+        error => Failure::made(SLUICE_ERR_INVALID, error.to_string()),
+    }
+}
+
+impl Shared {
+    /// Lets a client join; it and its number.
+    fn attach(&self, options: &ClientOptions, handle: *mut sluice) -> Result<(Client, u16), Failure> {
+        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+        let host = Arc::new(Host {
             start: options.start,
             start_batch: options.start_batch,
             cancelled: options.cancelled,
             user: options.user,
             handle,
-            in_flight: (0..config.shards).map(|_| places()).collect(),
+            number,
+            in_flight: self.in_flight.clone(),
+        });
+        let client = match options.targets.clone() {
+            None => self.scheduler.attach(host),
+            Some(targets) => self.scheduler.attach_targets(host, targets),
         };
-        let runtime = Runtime::start(Arc::new(host), config).map_err(|error| match error {
+        Ok((client.map_err(not_attached)?, number))
+    }
+}
+
+impl Instance {
+    /// A scheduler; with a client, unless all clients are to join later.
+    pub(crate) fn start(
+        config: SchedulerConfig,
+        options: Option<&ClientOptions>,
+        handle: *mut sluice,
+    ) -> Result<Instance, Failure> {
+        let in_flight = Arc::new(InFlight::new(config.shards, config.engine.capacity));
+        let scheduler = Scheduler::start(config).map_err(|error| match error {
             StartError::Config(error) => error.into(),
             error @ StartError::System { .. } => Failure::made(SLUICE_ERR_SYSTEM, error.to_string()),
         })?;
-        Ok(Instance { runtime, stale: AtomicU64::new(0) })
+        let shared = Arc::new(Shared {
+            scheduler,
+            in_flight,
+            clients: AtomicU16::new(0),
+            stale: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let client = options.map(|options| shared.attach(options, handle)).transpose()?;
+        let (client, number) = client.map_or((None, 0), |(client, number)| (Some(client), number));
+        Ok(Instance { shared, client, number, has_joined: false })
+    }
+
+    /// A further client of the same scheduler.
+    pub(crate) fn attach(&self, options: &ClientOptions, handle: *mut sluice) -> Result<Instance, Failure> {
+        let (client, number) = self.shared.attach(options, handle)?;
+        Ok(Instance { shared: self.shared.clone(), client: Some(client), number, has_joined: true })
+    }
+
+    fn client(&self) -> Result<&Client, Failure> {
+        self.client.as_ref().ok_or(Failure::new(
+            SLUICE_ERR_INVALID,
+            c"this scheduler has no client of its own (SLUICE_SHARED): join it with sluice_attach()",
+        ))
     }
 
     fn shard(&self, request: &Request) -> usize {
-        match self.runtime.shards() {
+        match self.shared.scheduler.shards() {
             1 => 0,
             shards => request.target.0 as usize % shards,
         }
     }
 
     pub(crate) fn submit(&self, request: Request) -> Result<(), Failure> {
-        self.runtime.try_submit(self.shard(&request), request).map_err(refused)
+        self.client()?.try_submit(self.shard(&request), request).map_err(refused)
     }
 
     pub(crate) fn submit_wait(&self, request: Request) -> Result<(), Failure> {
@@ -154,37 +193,34 @@ impl Instance {
             result => return result,
         }
         not_in_callback()?;
-        self.runtime.submit(self.shard(&request), request).map_err(refused)
+        self.client()?.submit(self.shard(&request), request).map_err(refused)
     }
 
     /// Submits and returns the number to cancel it by.
     pub(crate) fn submit_numbered(&self, request: Request) -> Result<u64, Failure> {
-        not_in_callback()?;
         let shard = self.shard(&request);
-        Ok(to_number(shard, self.runtime.submit_with_id(shard, request).map_err(refused)?))
+        Ok(to_number(shard, self.client()?.submit_with_id(shard, request).map_err(refused)?))
     }
 
+    /// Counts completions that are refused.
     pub(crate) fn complete(&self, done: &sluice_completion) -> Result<(), Failure> {
-        let (shard, slot, generation) = from_number(done.id);
-        let place = self.runtime.executor().place(shard, slot);
-        let taken = place.map(|p| p.compare_exchange(generation + 1, 0, Ordering::AcqRel, Ordering::Relaxed));
-        if !matches!(taken, Some(Ok(_))) {
-            self.stale.fetch_add(1, Ordering::Relaxed);
+        let client = self.client()?;
+        if !self.shared.in_flight.remove(self.number, done.id) {
+            self.shared.stale.fetch_add(1, Ordering::Relaxed);
             return Err(STALE);
         }
-        let id = RequestId::from_bits(generation << 32 | slot as u64);
-        self.runtime.completer(shard).complete(id, Outcome { bytes: done.bytes, error: done.error });
+        let (shard, id) = split(done.id);
+        client.completer(shard).complete(id, Outcome { bytes: done.bytes, error: done.error });
         Ok(())
     }
 
     pub(crate) fn cancel(&self, number: u64) -> Result<(), Failure> {
-        not_in_callback()?;
-        let (shard, slot, generation) = from_number(number);
-        if shard >= self.runtime.shards() {
+        let client = self.client()?;
+        let (shard, id) = split(number);
+        if shard >= self.shared.scheduler.shards() {
             return Err(STALE);
         }
-        let id = RequestId::from_bits(generation << 32 | slot as u64);
-        match self.runtime.cancel(shard, id) {
+        match client.cancel(shard, id) {
             Ok(_) => Ok(()),
             Err(CancelError::Stale) => Err(STALE),
             Err(CancelError::InFlight) => {
@@ -194,36 +230,63 @@ impl Instance {
     }
 
     pub(crate) fn set_policy(&self, policy: &PolicyConfig) -> Result<(), Failure> {
-        not_in_callback()?;
-        if self.runtime.shards() > 1 && policy.info().shared_engine {
+        let scheduler = &self.shared.scheduler;
+        if scheduler.shards() > 1 && policy.info().shared_engine {
             let text = format!("{} coordinates the data servers in one engine: create it with 1 shard", policy.name());
             return Err(Failure::made(SLUICE_ERR_CONFIG, text));
         }
-        Ok(self.runtime.set_policy(policy)?)
+        scheduler.set_policy(policy);
+        Ok(())
     }
 
     pub(crate) fn policy(&self) -> PolicyConfig {
-        self.runtime.policy()
+        self.shared.scheduler.policy()
     }
 
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        not_in_callback()?;
-        Ok(self.runtime.snapshot())
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.shared.scheduler.snapshot()
     }
 
     pub(crate) fn stale(&self) -> u64 {
-        self.stale.load(Ordering::Relaxed)
+        self.shared.stale.load(Ordering::Relaxed)
     }
 
     /// No requests from now on; waits for those that were accepted, or fails those that are queued.
-    pub(crate) fn shutdown(&self, timeout: Duration, errno: i32) -> Result<(), Failure> {
+    pub(crate) fn shutdown(&self, timeout: Duration) -> Result<(), Failure> {
         not_in_callback()?;
-        let how = if timeout.is_zero() { Shutdown::Fail(errno) } else { Shutdown::Drain { timeout } };
-        let report = self.runtime.shutdown(how);
-        if timeout.is_zero() || report.failed + report.in_flight == 0 {
-            return Ok(());
+        if self.has_joined {
+            let text = c"this is a client that has joined a scheduler: it leaves with sluice_detach()";
+            return Err(Failure::new(SLUICE_ERR_INVALID, text));
         }
-        let text = format!("{} requests were failed, {} are still in flight", report.failed, report.in_flight);
-        Err(Failure::made(SLUICE_ERR_TIMEOUT, text))
+        let report = self.shared.scheduler.shutdown(how(timeout));
+        self.shared.is_over.store(true, Ordering::Release);
+        if timeout.is_zero() { Ok(()) } else { nothing_left(report) }
     }
+
+    /// The same for this client only.
+    pub(crate) fn leave(&self, timeout: Duration) -> Result<(), Failure> {
+        not_in_callback()?;
+        let (true, Some(client)) = (self.has_joined, &self.client) else {
+            let text = c"this is a scheduler, not a client that has joined one: it ends with sluice_destroy()";
+            return Err(Failure::new(SLUICE_ERR_INVALID, text));
+        };
+        let report = client.detach(how(timeout));
+        // What was failed was told; but what is in flight is to be completed first, as long as there is an engine for it.
+        match report.in_flight == 0 || self.shared.is_over.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => nothing_left(report),
+        }
+    }
+}
+
+fn how(timeout: Duration) -> Shutdown {
+    if timeout.is_zero() { Shutdown::Fail(libc::ECANCELED) } else { Shutdown::Drain { timeout } }
+}
+
+fn nothing_left(report: ShutdownReport) -> Result<(), Failure> {
+    if report.failed + report.in_flight == 0 {
+        return Ok(());
+    }
+    let text = format!("{} requests were failed, {} are still in flight", report.failed, report.in_flight);
+    Err(Failure::made(SLUICE_ERR_TIMEOUT, text))
 }

@@ -2,7 +2,8 @@
 //!
 //! * [`calls`]: the functions, each a thin translation. Nothing unwinds out of them.
 //! * [`handle`]: what makes a late, repeated or forked call an error code rather than undefined behaviour.
-//! * [`instance`]: a runtime whose executor is the host's callbacks.
+//! * [`instance`]: schedulers, and clients whose executors are hosts' callbacks.
+//! * [`in_flight`]: which requests hosts were given.
 //! * [`types`]: the structs, versioned by their size.
 //! * [`status`]: codes and messages.
 
@@ -10,6 +11,7 @@
 
 mod calls;
 mod handle;
+mod in_flight;
 mod instance;
 mod options;
 mod status;

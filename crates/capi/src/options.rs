@@ -1,12 +1,16 @@
 //! From `struct sluice_options` to settings.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 
 use sluice_core::{ConfigError, EngineConfig, Ordering, PolicyConfig};
-use sluice_runtime::{Driving, RuntimeConfig};
+use sluice_runtime::{Driving, SchedulerConfig};
 
 use crate::status::{Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_INVALID};
-use crate::types::{SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_WAIT_UNBOUNDED, sluice_options};
+use crate::types::{
+    SLUICE_OWN_THREAD, SLUICE_SHARED, SLUICE_UNORDERED, SLUICE_WAIT_UNBOUNDED, Versioned, sluice_cancelled_fn,
+    sluice_options, sluice_start_batch_fn, sluice_start_fn,
+};
 
 /// The best all-rounder measured (docs/benchmarks.md).
 const POLICY: &str = "hbrr";
@@ -51,13 +55,91 @@ fn or<T: Default + PartialEq>(given: T, default: T) -> T {
     if given == T::default() { default } else { given }
 }
 
+/// What of the options is a client's.
+pub(crate) struct ClientOptions {
+    pub(crate) start: sluice_start_fn,
+    pub(crate) start_batch: sluice_start_batch_fn,
+    pub(crate) cancelled: sluice_cancelled_fn,
+    pub(crate) user: *mut c_void,
+    /// None: all.
+    pub(crate) targets: Option<Range<u32>>,
+}
+
+impl ClientOptions {
+    fn of(options: &sluice_options) -> Result<ClientOptions, Failure> {
+        if options.start.is_none() || options.cancelled.is_none() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"the callbacks start and cancelled are required"));
+        }
+        let (first, count) = (options.target_first, options.target_count);
+        let end = first.checked_add(count).ok_or(Failure::new(
+            SLUICE_ERR_INVALID,
+            c"target_first + target_count is beyond the largest number of a target",
+        ))?;
+        if first > 0 && count == 0 {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"target_first without target_count: say how many targets"));
+        }
+        Ok(ClientOptions {
+            start: options.start,
+            start_batch: options.start_batch,
+            cancelled: options.cancelled,
+            user: options.user,
+            targets: (count > 0).then_some(first..end),
+        })
+    }
+}
+
+/// The client of a scheduler's own, unless all join later.
+pub(crate) fn own_client(options: &sluice_options) -> Result<Option<ClientOptions>, Failure> {
+    if options.flags & SLUICE_SHARED == 0 {
+        return ClientOptions::of(options).map(Some);
+    }
+    let is_client = options.start.is_some() || options.start_batch.is_some() || options.cancelled.is_some();
+    if is_client || options.target_first > 0 || options.target_count > 0 {
+        let text =
+            c"SLUICE_SHARED makes a scheduler without a client: callbacks and targets are those of sluice_attach()";
+        return Err(Failure::new(SLUICE_ERR_INVALID, text));
+    }
+    Ok(None)
+}
+
+/// A client that joins: it has no settings of a scheduler.
+pub(crate) fn joining_client(options: &sluice_options) -> Result<ClientOptions, Failure> {
+    let client = ClientOptions::of(options)?;
+    let clients_own = sluice_options {
+        struct_size: options.struct_size,
+        start: options.start,
+        start_batch: options.start_batch,
+        cancelled: options.cancelled,
+        user: options.user,
+        target_first: options.target_first,
+        target_count: options.target_count,
+        ..sluice_options::empty()
+    };
+    if !clients_own.same_settings(options) {
+        let text = c"a client has callbacks and targets; all else in the options is the scheduler's and must be 0";
+        return Err(Failure::new(SLUICE_ERR_INVALID, text));
+    }
+    Ok(client)
+}
+
+impl sluice_options {
+    /// All but what is a client's.
+    fn same_settings(&self, other: &sluice_options) -> bool {
+        self.flags == other.flags
+            && self.policy == other.policy
+            && (self.shards, self.capacity, self.files_max) == (other.shards, other.capacity, other.files_max)
+            && (self.in_flight_max, self.batch_bytes_max) == (other.in_flight_max, other.batch_bytes_max)
+            && (self.batch_requests_max, self.apps_max) == (other.batch_requests_max, other.apps_max)
+            && (self.max_wait_ns, self.window_ns) == (other.max_wait_ns, other.window_ns)
+    }
+}
+
+/// The scheduler's settings.
+///
 /// # Safety
 /// `options.policy` is null or a string that ends with a 0.
-pub(crate) unsafe fn settings(options: &sluice_options) -> Result<RuntimeConfig, Failure> {
-    if options.start.is_none() || options.cancelled.is_none() {
-        return Err(Failure::new(SLUICE_ERR_INVALID, c"the callbacks start and cancelled are required"));
-    }
-    let unknown = options.flags & !(SLUICE_OWN_THREAD | SLUICE_UNORDERED);
+pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfig, Failure> {
+    let unknown = options.flags & !(SLUICE_OWN_THREAD | SLUICE_UNORDERED | SLUICE_SHARED);
     if unknown != 0 {
         return Err(Failure::made(SLUICE_ERR_INVALID, format!("unknown flags {unknown:#x}")));
     }
@@ -93,10 +175,10 @@ pub(crate) unsafe fn settings(options: &sluice_options) -> Result<RuntimeConfig,
         events: 0,
     };
     let own_thread = options.flags & SLUICE_OWN_THREAD != 0;
-    Ok(RuntimeConfig {
+    Ok(SchedulerConfig {
         shards: options.shards.max(1) as usize,
         engine,
         driving: if own_thread { Driving::Thread } else { Driving::Caller },
-        ..RuntimeConfig::new(policy)
+        ..SchedulerConfig::new(policy)
     })
 }

@@ -16,7 +16,7 @@ pub const SLUICE_ERR_CLOSED: c_int = -3;
 pub const SLUICE_ERR_STALE: c_int = -4;
 /// The request was dispatched already and cannot be cancelled any more.
 pub const SLUICE_ERR_IN_FLIGHT: c_int = -5;
-/// Not allowed from inside a callback, where it could wait for itself.
+/// Not allowed from inside a callback, where it could wait for the end of that callback.
 pub const SLUICE_ERR_IN_CALLBACK: c_int = -6;
 /// The scheduler belongs to the parent process; its threads do not exist in this one. Create one after fork().
 pub const SLUICE_ERR_FORKED: c_int = -7;

@@ -18,6 +18,8 @@ pub const SLUICE_WRITE: u32 = 1;
 pub const SLUICE_OWN_THREAD: u32 = 1;
 /// Requests that overlap may be reordered: for hosts that order conflicting requests themselves.
 pub const SLUICE_UNORDERED: u32 = 2;
+/// The scheduler has no client of its own: all join it with sluice_attach(). Callbacks and targets are NULL and 0 then.
+pub const SLUICE_SHARED: u32 = 4;
 
 /// In `max_wait_ns`: a request may wait for ever.
 pub const SLUICE_WAIT_UNBOUNDED: u64 = u64::MAX;
@@ -102,7 +104,7 @@ pub type sluice_cancelled_fn =
 pub struct sluice_options {
     /// sizeof(struct sluice_options).
     pub struct_size: u32,
-    /// SLUICE_OWN_THREAD, SLUICE_UNORDERED.
+    /// SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED.
     pub flags: u32,
     /// Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
     pub policy: *const c_char,
@@ -132,6 +134,10 @@ pub struct sluice_options {
     pub max_wait_ns: u64,
     /// Length of the windows of the statistics. 0: 1 s.
     pub window_ns: u64,
+    /// The first target of this client, where several share the scheduler: a target belongs to one client.
+    pub target_first: u32,
+    /// Number of its targets. 0: all, so that it is the only client.
+    pub target_count: u32,
 }
 
 /// Counters over some stretch of time, all shards together. Indices: SLUICE_READ, SLUICE_WRITE. Times in nanoseconds.
@@ -239,7 +245,7 @@ impl Versioned for sluice_request {
 }
 
 impl Versioned for sluice_options {
-    const SIZE_MIN: usize = size_of::<sluice_options>();
+    const SIZE_MIN: usize = std::mem::offset_of!(sluice_options, target_first);
     const NAME: &'static str = "sluice_options";
     fn empty() -> Self {
         // SAFETY: integers, pointers that may be null, and optional functions.

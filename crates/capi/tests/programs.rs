@@ -110,9 +110,32 @@ fn many_threads_lose_nothing() {
 }
 
 #[test]
+fn callbacks_may_call_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "gcc", &room().join("tests/c/nested.c"), &[]);
+    for seed in 1..=4 {
+        let mut command = within(100, &program);
+        command.args(["4", "100", &seed.to_string()]);
+        run(command);
+    }
+}
+
+#[test]
+fn clients_hear_of_their_own_and_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    run(within(100, &build(dir.path(), "gcc", &room().join("tests/c/clients.c"), &[])));
+}
+
+#[test]
 fn no_error_under_address_sanitizer() {
     let dir = tempfile::tempdir().unwrap();
-    for (source, args) in [("tests/c/misuse.c", &[][..]), ("tests/c/stress.c", &["8", "500"])] {
+    let programs = [
+        ("tests/c/misuse.c", &[][..]),
+        ("tests/c/stress.c", &["8", "500"]),
+        ("tests/c/nested.c", &["4", "30"]),
+        ("tests/c/clients.c", &["20", "100"]),
+    ];
+    for (source, args) in programs {
         let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
         let mut command = within(100, &build(dir.path(), "gcc", &room().join(source), &flags));
         command.args(args).env("ASAN_OPTIONS", "detect_leaks=1");
@@ -124,7 +147,13 @@ fn no_error_under_address_sanitizer() {
 #[test]
 fn no_error_under_valgrind() {
     let dir = tempfile::tempdir().unwrap();
-    for (source, args) in [("tests/c/misuse.c", &[][..]), ("tests/c/stress.c", &["4", "40"])] {
+    let programs = [
+        ("tests/c/misuse.c", &[][..]),
+        ("tests/c/stress.c", &["4", "40"]),
+        ("tests/c/nested.c", &["2", "5"]),
+        ("tests/c/clients.c", &["4", "50"]),
+    ];
+    for (source, args) in programs {
         let program = build(dir.path(), "gcc", &room().join(source), &[]);
         let mut command = within(LIMIT.as_secs(), Path::new("valgrind"));
         command.args(["-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,indirect"]);

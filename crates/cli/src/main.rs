@@ -16,8 +16,10 @@ mod status;
 mod trace;
 mod unmount;
 
-use clap::{Parser, Subcommand};
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: bench::allocations::Counting = bench::allocations::Counting;
@@ -50,6 +52,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    match mount::helper::arguments(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(None) => {}
+        Ok(Some(args)) => {
+            // Only as another process does the daemon find its own arguments.
+            let error = std::process::Command::new("/proc/self/exe").args(args).exec();
+            output::tell(format_args!("starting this program anew: {error}"));
+            return ExitCode::FAILURE;
+        }
+        Err(error) => {
+            output::tell(format_args!("{error:#}"));
+            return ExitCode::FAILURE;
+        }
+    }
     let result = match Cli::parse().command {
         Command::Mount(args) => mount::run(&args),
         Command::Unmount(args) => unmount::run(args),

@@ -11,7 +11,7 @@ pub struct Part {
     pub request: Request,
 }
 
-/// What [`Engine::poll_dispatch`](crate::Engine::poll_dispatch) fills: one or more requests for the same file and
+/// What [`Engine::poll_dispatch`](crate::Engine::poll_dispatch) fills: one or more requests for the same file, target and
 /// operation, in offset order, each beginning where the one before it ends.
 ///
 /// A host that can execute a list (`readv`/`writev`) executes the batch as one operation; another executes its parts

@@ -1,14 +1,18 @@
 //! The table of files with outstanding requests, and of some that had them recently (policies remember things about a
 //! queue for a while: where it was last read, how well it aggregated).
 //!
+//! A file here is the part of a file on one target: hosts may use the same [`FileId`] on several, and the offsets there
+//! have nothing to do with each other.
+//!
 //! Bounded: when it is full, the file that has been idle longest makes room; when none is idle, the engine is full.
 
 use crate::id_map::IdMap;
 use crate::list::{Links, List};
 use crate::offset_tree::{Loose, Tree};
-use crate::request::{FileId, Op};
+use crate::request::{FileId, Op, TargetId};
+use crate::stats::Trail;
 
-/// The requests of one file with one operation, named by a small integer: `2 * file slot + operation`.
+/// The requests of one file on one target with one operation, named by a small integer: `2 * file slot + operation`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueId(pub(crate) u32);
 
@@ -39,6 +43,8 @@ pub(crate) struct FileQueue {
     pub(crate) blocked: Tree,
     pub(crate) queued_bytes: u64,
     pub(crate) queued_count: u32,
+    /// For the statistics.
+    pub(crate) trail: Trail,
 }
 
 impl FileQueue {
@@ -49,12 +55,13 @@ impl FileQueue {
         blocked: Tree::EMPTY,
         queued_bytes: 0,
         queued_count: 0,
+        trail: Trail::EMPTY,
     };
 }
 
 #[derive(Debug)]
 pub(crate) struct File {
-    id: FileId,
+    id: (FileId, TargetId),
     outstanding: u32,
     queues: [FileQueue; 2],
 }
@@ -101,14 +108,19 @@ impl FileTable {
         &mut self.files[queue.file() as usize].queues[queue.op().index()]
     }
 
-    pub(crate) fn id(&self, file: u32) -> FileId {
+    pub(crate) fn id(&self, file: u32) -> (FileId, TargetId) {
         self.files[file as usize].id
     }
 
+    /// For the statistics: of both operations.
+    pub(crate) fn trails_mut(&mut self, file: u32) -> [&mut Trail; 2] {
+        self.files[file as usize].queues.each_mut().map(|queue| &mut queue.trail)
+    }
+
     /// Finds or makes the record of `id` and counts one more outstanding request to it. `None`: no room.
-    pub(crate) fn acquire(&mut self, id: FileId) -> Option<Acquired> {
+    pub(crate) fn acquire(&mut self, id: (FileId, TargetId)) -> Option<Acquired> {
         let files = &self.files;
-        if let Some(slot) = self.index.find(id.0, |s| files[s as usize].id.0) {
+        if let Some(slot) = self.index.find(id, |s| files[s as usize].id) {
             let file = &mut self.files[slot as usize];
             if file.outstanding == 0 {
                 self.idle.remove(&mut self.links, slot);
@@ -123,13 +135,13 @@ impl FileTable {
             used
         } else {
             let slot = self.idle.pop_front(&mut self.links)?;
-            let old = self.files[slot as usize].id.0;
+            let old = self.files[slot as usize].id;
             let files = &self.files;
-            self.index.remove(old, slot, |s| files[s as usize].id.0);
+            self.index.remove(old, slot, |s| files[s as usize].id);
             self.files[slot as usize] = record;
             slot
         };
-        self.index.insert(id.0, slot);
+        self.index.insert(id, slot);
         Some(Acquired::New(slot))
     }
 
@@ -153,11 +165,12 @@ mod tests {
         #[test]
         fn behaves_like_a_list_that_forgets_the_longest_idle(
             files_max in 1..5_u32,
-            ops in prop::collection::vec((0..7_u64, any::<bool>()), 0..200),
+            ops in prop::collection::vec((0..4_u64, 0..2_u32, any::<bool>()), 0..200),
         ) {
             let mut table = FileTable::new(files_max);
-            let mut model: Vec<(u64, u32)> = Vec::new();
-            for (file, submit) in ops {
+            let mut model: Vec<((FileId, TargetId), u32)> = Vec::new();
+            for (file, target, submit) in ops {
+                let file = (FileId(file), TargetId(target));
                 let known = model.iter().position(|(id, _)| *id == file);
                 if submit {
                     let expected = match known {
@@ -165,13 +178,13 @@ mod tests {
                         None if model.len() < files_max as usize => Some(true),
                         None => model.iter().position(|(_, n)| *n == 0).map(|idle| { model.remove(idle); true }),
                     };
-                    let got = table.acquire(FileId(file));
+                    let got = table.acquire(file);
                     match (&got, expected) {
                         (Some(Acquired::Known(_)), Some(false)) | (Some(Acquired::New(_)), Some(true)) | (None, None) => {}
-                        _ => prop_assert!(false, "expected {expected:?} for {file} with {model:?}"),
+                        _ => prop_assert!(false, "expected {expected:?} for {file:?} with {model:?}"),
                     }
                     if let Some(Acquired::Known(slot) | Acquired::New(slot)) = got {
-                        prop_assert_eq!(table.id(slot), FileId(file));
+                        prop_assert_eq!(table.id(slot), file);
                         match known {
                             Some(at) => model[at].1 += 1,
                             None => model.push((file, 1)),
@@ -179,7 +192,7 @@ mod tests {
                     }
                 } else if let Some(at) = known.filter(|at| model[*at].1 > 0) {
                     let files = &table.files;
-                    let slot = table.index.find(file, |s| files[s as usize].id.0).expect("it is known");
+                    let slot = table.index.find(file, |s| files[s as usize].id).expect("it is known");
                     table.release(slot);
                     model[at].1 -= 1;
                     if model[at].1 == 0 {

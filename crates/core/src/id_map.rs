@@ -1,9 +1,30 @@
-//! A fixed-size hash index from 64-bit ids to slots: open addressing, linear probing, backward-shift deletion.
+//! A fixed-size hash index from ids to slots: open addressing, linear probing, backward-shift deletion.
 //!
 //! It stores slots only and asks the caller for a slot's id, so a bucket is four bytes. It never grows, never leaves
 //! tombstones, and therefore never stops to rehash: look-up, insertion and removal are O(1) expected at any time.
 
+use crate::request::{FileId, TargetId};
+
 const EMPTY: u32 = u32::MAX;
+
+/// What slots are found by.
+pub(crate) trait Id: Copy + Eq {
+    /// As one number; equal ids give equal ones, and different ones should differ.
+    fn number(self) -> u64;
+}
+
+impl Id for u64 {
+    fn number(self) -> u64 {
+        self
+    }
+}
+
+impl Id for (FileId, TargetId) {
+    fn number(self) -> u64 {
+        // Files of many targets are numbered alike; on target 0 alone nothing is lost.
+        self.0.0 ^ u64::from(self.1.0).wrapping_mul(0xD1B5_4A32_D192_ED03)
+    }
+}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -19,14 +40,15 @@ impl IdMap {
         IdMap { buckets: vec![EMPTY; size as usize], shift: 64 - size.trailing_zeros() }
     }
 
-    fn home(&self, id: u64) -> usize {
+    fn home(&self, id: impl Id) -> usize {
         // Fibonacci hashing after a fold, so that ids which differ only in their high bits spread too.
+        let id = id.number();
         let folded = id ^ (id >> 32);
         (folded.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
     /// The slot whose id is `id`.
-    pub(crate) fn find(&self, id: u64, id_of: impl Fn(u32) -> u64) -> Option<u32> {
+    pub(crate) fn find<I: Id>(&self, id: I, id_of: impl Fn(u32) -> I) -> Option<u32> {
         let mask = self.buckets.len() - 1;
         let mut at = self.home(id);
         loop {
@@ -39,7 +61,7 @@ impl IdMap {
     }
 
     /// Adds `slot` under `id`, which must not be there yet.
-    pub(crate) fn insert(&mut self, id: u64, slot: u32) {
+    pub(crate) fn insert(&mut self, id: impl Id, slot: u32) {
         let mask = self.buckets.len() - 1;
         let mut at = self.home(id);
         while self.buckets[at] != EMPTY {
@@ -49,7 +71,7 @@ impl IdMap {
     }
 
     /// Removes `slot`, which must be there under `id`.
-    pub(crate) fn remove(&mut self, id: u64, slot: u32, id_of: impl Fn(u32) -> u64) {
+    pub(crate) fn remove<I: Id>(&mut self, id: I, slot: u32, id_of: impl Fn(u32) -> I) {
         let mask = self.buckets.len() - 1;
         let mut hole = self.home(id);
         while self.buckets[hole] != slot {

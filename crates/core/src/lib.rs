@@ -8,12 +8,12 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod delay;
 mod engine;
 mod event;
 mod files;
 mod heap;
 mod histogram;
-mod hold;
 mod id_map;
 mod list;
 mod offset_tree;
@@ -24,15 +24,15 @@ mod request;
 mod stats;
 
 pub use batch::{Batch, Part};
+pub use delay::{Chosen, Expected, Predictor, WaitReport, Work};
 pub use engine::{CancelError, CompleteError, Engine, EngineConfig, Ordering, Stale, SubmitError};
 pub use event::{Event, Stage};
 pub use files::QueueId;
 pub use histogram::Histogram;
-pub use hold::{Chosen, Expected, Predictor, WaitReport, Work};
-pub use policy::{ConfigError, PolicyConfig};
-pub use queues::{Queues, Run, Slot};
+pub use policy::{ConfigError, PolicyConfig, PreparedPolicy};
+pub use queues::{Extent, Queues, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};
-pub use stats::{AppCounts, Counters, OpCounts, Stats};
+pub use stats::{AppCounts, Counters, DurationFeatures, OpCounts, OpFeatures, Stats, WindowFeatures};
 
 // The conformance suite again, from inside the crate, where the table has the template for new policies, too.
 #[cfg(test)]

@@ -16,8 +16,8 @@
 //! AGIOS has a coarser form of this (Boito 2015, 3.1.5), which blocks reads behind any queued write to the file.
 
 use crate::list::NIL;
-use crate::queues::{Queues, Slot, State};
-use crate::request::{Op, Time};
+use crate::queues::{Blocked, Queues, Slot, State};
+use crate::request::Op;
 
 impl Queues {
     /// Makes an eligible request visible to the checks of later ones.
@@ -49,7 +49,7 @@ impl Queues {
             self.nodes.settle(&mut q.loose, &mut q.busy);
         }
         // The latest blocked one first: overlapping requests then form a chain instead of a star.
-        let earlier = |other: Slot| self.entries[other as usize].since.0 < number;
+        let earlier = |other: Slot| self.entries[other as usize].blocked().is_some_and(|other| other.number < number);
         for q in conflicting.iter().filter(|q| !q.blocked.is_empty()) {
             if let Some(found) = self.nodes.last_overlap(&q.blocked, lo, hi, &earlier) {
                 return Some(found);
@@ -64,44 +64,45 @@ impl Queues {
 
     /// Puts a request that is in no tree behind `blocker`.
     pub(crate) fn block(&mut self, slot: Slot, blocker: Slot, number: u64) {
-        let entry = &mut self.entries[slot as usize];
-        entry.state = State::Blocked;
-        entry.since = Time(number);
         self.blocked += 1;
         self.tree_insert(slot, |q| &mut q.blocked);
-        self.attach(slot, blocker);
+        self.attach(slot, blocker, number);
     }
 
     /// Keeps the list of those behind `blocker` in order of submission, the latest in front: a new request goes in front
     /// at once; only one that was attached to another before may have to pass some.
-    fn attach(&mut self, slot: Slot, blocker: Slot) {
-        let number = self.entries[slot as usize].since;
+    fn attach(&mut self, slot: Slot, blocker: Slot, number: u64) {
         let (mut before, mut at) = (NIL, self.entries[blocker as usize].waiters);
-        while at != NIL && self.entries[at as usize].since > number {
-            (before, at) = (at, self.entries[at as usize].link);
+        while let Some(other) = self.waiting(at)
+            && other.number > number
+        {
+            (before, at) = (at, other.next);
         }
-        let entry = &mut self.entries[slot as usize];
-        (entry.link, entry.blocker) = (at, blocker);
-        match before {
-            NIL => self.entries[blocker as usize].waiters = slot,
-            before => self.entries[before as usize].link = slot,
+        self.entries[slot as usize].state = State::Blocked(Blocked { number, blocker, next: at });
+        self.link_waiter(blocker, before, slot);
+    }
+
+    /// The blocked request in a slot, [`NIL`] allowed.
+    fn waiting(&self, slot: Slot) -> Option<Blocked> {
+        self.entries.get(slot as usize).and_then(|entry| entry.blocked()).copied()
+    }
+
+    /// Behind `before` of those that wait for `blocker`, or in front of all, comes `slot` now.
+    fn link_waiter(&mut self, blocker: Slot, before: Slot, slot: Slot) {
+        match self.entries.get_mut(before as usize).and_then(|entry| entry.blocked_mut()) {
+            Some(before) => before.next = slot,
+            None => self.entries[blocker as usize].waiters = slot,
         }
     }
 
     /// Takes a blocked request out; it is then in no tree. O(requests attached to the same one).
     pub(crate) fn unblock(&mut self, slot: Slot) {
-        let crate::queues::Entry { link, blocker, .. } = self.entries[slot as usize];
-        let mut at = self.entries[blocker as usize].waiters;
-        if at == slot {
-            self.entries[blocker as usize].waiters = link;
-        } else {
-            while at != NIL && self.entries[at as usize].link != slot {
-                at = self.entries[at as usize].link;
-            }
-            if at != NIL {
-                self.entries[at as usize].link = link;
-            }
+        let Some(Blocked { blocker, next, .. }) = self.waiting(slot) else { return };
+        let (mut before, mut at) = (NIL, self.entries[blocker as usize].waiters);
+        while let Some(other) = self.waiting(at).filter(|_| at != slot) {
+            (before, at) = (at, other.next);
         }
+        self.link_waiter(blocker, before, next);
         self.leave_blocked(slot);
     }
 
@@ -110,24 +111,30 @@ impl Queues {
         self.blocked -= 1;
     }
 
-    /// Takes the requests attached to `slot` off it and returns the first in order of submission; follow `link`.
+    /// Takes the requests attached to `slot` off it and returns the first in order of submission; follow [`Queues::next_waiter`].
     pub(crate) fn take_waiters(&mut self, slot: Slot) -> Slot {
         // The latest is in front, so the list has to be turned round.
         let mut at = std::mem::replace(&mut self.entries[slot as usize].waiters, NIL);
         let mut turned = NIL;
-        while at != NIL {
-            let next = std::mem::replace(&mut self.entries[at as usize].link, turned);
+        while let Some(blocked) = self.entries.get_mut(at as usize).and_then(|entry| entry.blocked_mut()) {
+            let next = std::mem::replace(&mut blocked.next, turned);
             turned = at;
             at = next;
         }
         turned
     }
 
+    /// The one behind `slot`, which is blocked.
+    pub(crate) fn next_waiter(&self, slot: Slot) -> Slot {
+        self.waiting(slot).map_or(NIL, |blocked| blocked.next)
+    }
+
     /// Checks a request that was attached to one that is gone: true if it is free now (and then in no tree).
     pub(crate) fn recheck(&mut self, slot: Slot) -> bool {
-        match self.conflict(slot, self.entries[slot as usize].since.0) {
+        let number = self.waiting(slot).map_or(0, |blocked| blocked.number);
+        match self.conflict(slot, number) {
             Some(blocker) => {
-                self.attach(slot, blocker);
+                self.attach(slot, blocker, number);
                 false
             }
             None => {

@@ -15,49 +15,76 @@ pub(crate) struct BatchLimits {
     pub(crate) requests: u32,
 }
 
-/// Contiguous requests of one file queue, found by [`Queues::run_from`].
+/// Contiguous requests of one file queue, found by [`Queues::extent_from`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct Extent {
     /// The part with the lowest offset.
     pub first: Slot,
     /// Number of parts.
     pub parts: u32,
     /// Bytes of all parts.
     pub bytes: u64,
-    /// The run could not grow because it reached a bound.
+    /// The extent could not grow because it reached a bound.
     pub full: bool,
 }
 
+/// Where a request is in its life, with what is known of it there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    Free,
+    /// No request is in the slot. `next`: the next free one.
+    Free { next: Slot },
+    /// Accepted, and on its way to one of the next two.
+    Submitted,
     /// Waits until an earlier overlapping request is complete.
-    Blocked,
-    Queued,
-    /// Picked, but waiting for predicted neighbours.
-    Held,
-    InFlight,
+    Blocked(Blocked),
+    /// May be dispatched since then. `place`: in the order in which requests became so; 0 as long as it has none.
+    Queued { since: Time, place: u64 },
+    /// Picked, but its batch is delayed for predicted neighbours. Could have been dispatched since then.
+    Delayed { since: Time },
+    /// Dispatched then, as a part of this batch.
+    InFlight { since: Time, batch: u32 },
+}
+
+/// A request that ordering safety keeps back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Blocked {
+    /// Its number in the order of submission.
+    pub(crate) number: u64,
+    /// The request it waits for.
+    pub(crate) blocker: Slot,
+    /// The next one, in reverse order of submission, that waits for the same.
+    pub(crate) next: Slot,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) cookie: u64,
     pub(crate) arrived: Time,
-    /// Queued: since when it may be dispatched. In flight: when it was dispatched.
-    /// Blocked: not a time but its number in the order of submission.
-    pub(crate) since: Time,
+    pub(crate) state: State,
     pub(crate) app: AppId,
-    pub(crate) target: TargetId,
     pub(crate) queue: QueueId,
     pub(crate) generation: u32,
     /// First of the requests that are blocked by this one.
     pub(crate) waiters: Slot,
-    /// Blocked: the next one blocked by the same request. In flight: number of its batch. Free: the next free slot.
-    /// Queued: low half of its place in the order of arrival.
-    pub(crate) link: u32,
-    /// Blocked: the request it waits for. Queued: high half of its place in the order of arrival.
-    pub(crate) blocker: Slot,
-    pub(crate) state: State,
+}
+
+impl Entry {
+    /// What is known of a blocked request.
+    pub(crate) fn blocked(&self) -> Option<&Blocked> {
+        if let State::Blocked(blocked) = &self.state { Some(blocked) } else { None }
+    }
+
+    pub(crate) fn blocked_mut(&mut self) -> Option<&mut Blocked> {
+        if let State::Blocked(blocked) = &mut self.state { Some(blocked) } else { None }
+    }
+
+    /// Since when a request that is queued or delayed could have been dispatched.
+    pub(crate) fn eligible_since(&self) -> Option<Time> {
+        match self.state {
+            State::Queued { since, .. } | State::Delayed { since } => Some(since),
+            _ => None,
+        }
+    }
 }
 
 /// All outstanding requests: the table that owns them, the file queues in offset order, and the order of arrival.
@@ -83,15 +110,11 @@ impl Queues {
         let blank = |slot: u32| Entry {
             cookie: 0,
             arrived: Time::ZERO,
-            since: Time::ZERO,
+            state: State::Free { next: if slot + 1 < capacity { slot + 1 } else { NIL } },
             app: AppId(0),
-            target: TargetId(0),
             queue: QueueId(0),
             generation: 1,
             waiters: NIL,
-            link: if slot + 1 < capacity { slot + 1 } else { NIL },
-            blocker: NIL,
-            state: State::Free,
         };
         Queues {
             entries: (0..capacity).map(blank).collect(),
@@ -155,7 +178,7 @@ impl Queues {
     /// Its data server.
     #[must_use]
     pub fn target(&self, slot: Slot) -> TargetId {
-        self.entries[slot as usize].target
+        self.target_of(self.queue(slot))
     }
 
     /// When it was submitted.
@@ -167,13 +190,7 @@ impl Queues {
     /// Place of a queued request in the order in which requests became dispatchable; larger is later.
     #[must_use]
     pub fn place(&self, slot: Slot) -> u64 {
-        let entry = &self.entries[slot as usize];
-        u64::from(entry.blocker) << 32 | u64::from(entry.link)
-    }
-
-    pub(crate) fn set_place(&mut self, slot: Slot, place: u64) {
-        let entry = &mut self.entries[slot as usize];
-        (entry.blocker, entry.link) = ((place >> 32) as u32, place as u32);
+        if let State::Queued { place, .. } = self.entries[slot as usize].state { place } else { 0 }
     }
 
     /// Its first byte.
@@ -236,54 +253,60 @@ impl Queues {
         self.nodes.prev(slot)
     }
 
-    /// The longest run of contiguous requests of one queue that starts with `first` and keeps within the engine's
+    /// The longest extent of contiguous requests of one queue that starts with `first` and keeps within the engine's
     /// `batch_bytes_max` and `batch_requests_max`. The first part is always in. O(parts).
     ///
     /// Contiguous means: the next request in offset order begins exactly where the one before it ends.
     #[must_use]
-    pub fn run_from(&self, first: Slot) -> Run {
-        self.run_while(first, self.limits.bytes, self.limits.requests, |_| true)
+    pub fn extent_from(&self, first: Slot) -> Extent {
+        self.extent_while(first, self.limits.bytes, self.limits.requests, |_| true)
     }
 
-    /// As [`Queues::run_from`], with tighter bounds and only with parts that `accept` takes (the first is not asked).
+    /// As [`Queues::extent_from`], with tighter bounds and only with parts that `accept` takes (the first is not asked).
     #[must_use]
-    pub fn run_while(&self, first: Slot, bytes_max: u64, requests_max: u32, accept: impl Fn(Slot) -> bool) -> Run {
+    pub fn extent_while(
+        &self,
+        first: Slot,
+        bytes_max: u64,
+        requests_max: u32,
+        accept: impl Fn(Slot) -> bool,
+    ) -> Extent {
         let bytes_max = bytes_max.min(self.limits.bytes);
         let requests_max = requests_max.min(self.limits.requests);
-        let mut run = Run { first, parts: 1, bytes: u64::from(self.len(first)), full: false };
+        let mut extent = Extent { first, parts: 1, bytes: u64::from(self.len(first)), full: false };
         let mut last = first;
         while let Some(next) = self.next(last) {
             if self.offset(next) != self.end(last) || !accept(next) {
                 break;
             }
-            let bytes = run.bytes + u64::from(self.len(next));
-            if run.parts >= requests_max || bytes > bytes_max {
-                run.full = true;
+            let bytes = extent.bytes + u64::from(self.len(next));
+            if extent.parts >= requests_max || bytes > bytes_max {
+                extent.full = true;
                 break;
             }
-            run.bytes = bytes;
-            run.parts += 1;
+            extent.bytes = bytes;
+            extent.parts += 1;
             last = next;
         }
-        run
+        extent
     }
 
-    /// The run around `slot`: as [`Queues::run_from`], then grown towards lower offsets while the bounds allow.
+    /// The extent around `slot`: as [`Queues::extent_from`], then grown towards lower offsets while the bounds allow.
     #[must_use]
-    pub fn run_around(&self, slot: Slot) -> Run {
-        let mut run = self.run_from(slot);
-        while let Some(prev) = self.prev(run.first) {
-            if self.end(prev) != self.offset(run.first) {
+    pub fn extent_around(&self, slot: Slot) -> Extent {
+        let mut extent = self.extent_from(slot);
+        while let Some(prev) = self.prev(extent.first) {
+            if self.end(prev) != self.offset(extent.first) {
                 break;
             }
-            let bytes = run.bytes + u64::from(self.len(prev));
-            if run.parts >= self.limits.requests || bytes > self.limits.bytes {
-                run.full = true;
+            let bytes = extent.bytes + u64::from(self.len(prev));
+            if extent.parts >= self.limits.requests || bytes > self.limits.bytes {
+                extent.full = true;
                 break;
             }
-            run = Run { first: prev, parts: run.parts + 1, bytes, full: run.full };
+            extent = Extent { first: prev, parts: extent.parts + 1, bytes, full: extent.full };
         }
-        run
+        extent
     }
 
     // ---- for the engine --------------------------------------------------------------------------------------
@@ -294,25 +317,21 @@ impl Queues {
         if self.free == NIL {
             return None;
         }
-        let (file, new) = match self.files.acquire(r.file)? {
+        let (file, new) = match self.files.acquire((r.file, r.target))? {
             Acquired::Known(file) => (file, false),
             Acquired::New(file) => (file, true),
         };
         let slot = self.free;
         let entry = &mut self.entries[slot as usize];
-        self.free = entry.link;
+        self.free = if let State::Free { next } = entry.state { next } else { NIL };
         *entry = Entry {
             cookie: r.cookie,
             arrived: now,
-            since: now,
+            state: State::Submitted,
             app: r.app,
-            target: r.target,
             queue: QueueId::new(file, r.op),
             generation: entry.generation,
             waiters: NIL,
-            link: NIL,
-            blocker: NIL,
-            state: State::Queued,
         };
         self.nodes.set_range(slot, r.offset, r.len);
         Some((slot, new))
@@ -321,9 +340,8 @@ impl Queues {
     /// Gives a slot back; its handle is stale from now on.
     pub(crate) fn free(&mut self, slot: Slot) {
         let entry = &mut self.entries[slot as usize];
-        entry.state = State::Free;
+        entry.state = State::Free { next: self.free };
         entry.generation = entry.generation.wrapping_add(1).max(1);
-        entry.link = self.free;
         let file = entry.queue.file();
         self.free = slot;
         self.files.release(file);
@@ -332,7 +350,7 @@ impl Queues {
     /// The slot behind a handle, unless the handle is stale.
     pub(crate) fn resolve(&self, id: RequestId) -> Option<Slot> {
         let entry = self.entries.get(id.slot as usize)?;
-        (entry.generation == id.generation && entry.state != State::Free).then_some(id.slot)
+        (entry.generation == id.generation && !matches!(entry.state, State::Free { .. })).then_some(id.slot)
     }
 
     pub(crate) fn id(&self, slot: Slot) -> RequestId {
@@ -341,11 +359,12 @@ impl Queues {
 
     pub(crate) fn request(&self, slot: Slot) -> Request {
         let entry = &self.entries[slot as usize];
+        let (file, target) = self.files.id(entry.queue.file());
         Request {
             cookie: entry.cookie,
-            file: self.file_id(entry.queue),
+            file,
             app: entry.app,
-            target: entry.target,
+            target,
             op: entry.queue.op(),
             offset: self.nodes.offset(slot),
             len: self.nodes.len(slot),
@@ -355,7 +374,13 @@ impl Queues {
     /// The host's id of a queue's file.
     #[must_use]
     pub fn file_id(&self, queue: QueueId) -> FileId {
-        self.files.id(queue.file())
+        self.files.id(queue.file()).0
+    }
+
+    /// The data server of a queue.
+    #[must_use]
+    pub fn target_of(&self, queue: QueueId) -> TargetId {
+        self.files.id(queue.file()).1
     }
 
     pub(crate) fn tree_insert(&mut self, slot: Slot, tree: impl Fn(&mut crate::files::FileQueue) -> &mut Tree) {

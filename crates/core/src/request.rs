@@ -26,7 +26,7 @@ impl Time {
     }
 }
 
-/// A file as the host names it. Requests with equal ids are scheduled as requests to the same file.
+/// A file as the host names it. Requests with equal ids and equal [`TargetId`]s are scheduled as requests to the same file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct FileId(pub u64);
 
@@ -34,7 +34,10 @@ pub struct FileId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct AppId(pub u32);
 
-/// The data server that holds the data. Used by `twins`; 0 where there is only one.
+/// The data server that holds the data; 0 where there is only one.
+///
+/// It belongs to the name of the file: equal [`FileId`]s on different targets are different files, whose requests are
+/// neither ordered nor aggregated with each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TargetId(pub u32);
 
@@ -60,7 +63,7 @@ impl Op {
 pub struct Request {
     /// Given back untouched with the request; the host's own reference.
     pub cookie: u64,
-    /// The file.
+    /// The file, on its [`target`](Request::target).
     pub file: FileId,
     /// Who asks.
     pub app: AppId,
@@ -93,6 +96,13 @@ pub struct RequestId {
 }
 
 impl RequestId {
+    /// The place of the request in the engine's table: below the engine's `capacity`, and its own until the request is
+    /// completed or cancelled. For tables beside the engine.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
     /// The handle as one number, for hosts that can carry only an integer. See [`RequestId::from_bits`].
     #[must_use]
     pub const fn to_bits(self) -> u64 {

@@ -8,8 +8,8 @@ mod harness;
 use harness::{Answer, Harness, Step, limits, request, steps};
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, CancelError, CompleteError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request,
-    RequestId, Stage, SubmitError, TargetId, Time, policy::table,
+    AppId, Batch, CancelError, CompleteError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, PreparedPolicy,
+    Request, RequestId, Stage, SubmitError, TargetId, Time, policy::table,
 };
 use std::collections::HashMap;
 
@@ -23,6 +23,7 @@ fn policies() -> Vec<PolicyConfig> {
         ("mlf", "wait_time", "0"),
         ("twins", "work_conserving", "true"),
         ("twins", "servers", "1"),
+        ("twins", "alone_after", "0"),
         ("wfq", "aggregate", "true"),
         ("wfq", "weight.1", "7"),
         ("hbrr", "ranges", "1"),
@@ -41,7 +42,7 @@ proptest! {
     #[test]
     fn every_promise_holds(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
     }
 
@@ -53,8 +54,11 @@ proptest! {
     ) {
         let mut harness = Harness::new(config, &first);
         for (steps, next) in &parts {
-            steps.iter().take(40).for_each(|step| harness.run(step));
-            harness.engine.set_policy(harness.now, next).unwrap();
+            steps.iter().take(40).for_each(|step| harness.apply(step));
+            let prepared = PreparedPolicy::new(next, harness.engine.config());
+            let before = harness.engine.policy().clone();
+            let old = harness.engine.set_policy(harness.now, prepared);
+            prop_assert_eq!(old.config(), &before);
             prop_assert_eq!(harness.engine.policy(), next);
             harness.check_counts();
         }
@@ -64,13 +68,13 @@ proptest! {
     #[test]
     fn limits_change_while_running(policy in any_policy(), from in limits(), to in limits(), a in steps(), b in steps()) {
         let mut harness = Harness::new(from, &policy);
-        a.iter().for_each(|step| harness.run(step));
+        a.iter().for_each(|step| harness.apply(step));
         harness.engine.set_limits(&to).unwrap();
         // Batches that are in flight already may be more than are allowed from now on.
         while harness.at_limit() {
             harness.complete(0);
         }
-        b.iter().for_each(|step| harness.run(step));
+        b.iter().for_each(|step| harness.apply(step));
         harness.drain();
     }
 
@@ -82,7 +86,7 @@ proptest! {
             for step in &steps {
                 match step {
                     Step::Dispatch => answers.push(harness.dispatch()),
-                    step => harness.run(step),
+                    step => harness.apply(step),
                 }
             }
             answers
@@ -93,7 +97,7 @@ proptest! {
     #[test]
     fn each_request_leaves_its_trace(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(EngineConfig { events: 10_000, ..config }, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
         let mut stages: HashMap<RequestId, Vec<Stage>> = HashMap::new();
         let mut last = Time::ZERO;
@@ -112,7 +116,7 @@ proptest! {
     #[test]
     fn everything_can_be_cancelled_at_the_end(policy in any_policy(), config in limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
-        steps.iter().for_each(|step| harness.run(step));
+        steps.iter().for_each(|step| harness.apply(step));
         let waiting = harness.items.iter().filter(|item| !item.in_flight).count();
         let mut cancelled = 0;
         while let Some((id, request)) = harness.engine.cancel_any(harness.now) {
@@ -241,4 +245,42 @@ fn submissions_are_requests() {
     let step = Step::Submit { file: 2, write: true, block: 3, blocks: 2, app: 1, target: 4 };
     let request = request(&step, 9);
     assert_eq!((request.offset, request.len, request.op, request.cookie), (3_000, 2_000, Op::Write, 9));
+}
+
+/// With nobody to take turns with, windows cost nothing; with somebody, each server has its window.
+#[test]
+fn time_windows_are_waited_for_only_where_servers_take_turns() {
+    let policy = PolicyConfig::parse("twins").expect("a name from the table");
+    let to = |target: u32| Request { target: TargetId(target), ..at(0, 10) };
+    let mut batch = Batch::new();
+    let mut go = |engine: &mut Engine, now: Time| {
+        engine.poll_dispatch(now, &mut batch).then(|| {
+            engine.complete(now, batch.parts()[0].id, Outcome::ok(10)).unwrap();
+            batch.target().0
+        })
+    };
+    let ms = |n: u64| Time(n * 1_000_000);
+    // Windows of 1 ms each: server 0 at 4, 8, 12... ms, server 1 at 5, 9...
+    let mut engine = engine(&policy, EngineConfig::default());
+    for n in 4..8 {
+        engine.submit(ms(n), to(0)).unwrap();
+        assert_eq!(go(&mut engine, ms(n)), Some(0), "nobody else at {n} ms");
+    }
+    engine.submit(ms(8), to(1)).unwrap();
+    assert_eq!((go(&mut engine, ms(8)), engine.poll_timeout()), (None, Some(ms(9))));
+    assert_eq!(go(&mut engine, ms(9)), Some(1));
+    // Server 1 had a request at 8 ms, so server 0 waits for its window until 108 ms, and no longer.
+    engine.submit(ms(9), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(9)), engine.poll_timeout()), (None, Some(ms(12))));
+    assert_eq!(go(&mut engine, ms(12)), Some(0));
+    engine.submit(ms(105), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(107)), engine.poll_timeout()), (None, Some(ms(108))));
+    engine.submit(ms(109), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(109)), go(&mut engine, ms(109))), (Some(0), Some(0)));
+    // The paper's way waits all the same.
+    let paper = policy.with("alone_after", "0").expect("a known parameter");
+    let prepared = PreparedPolicy::new(&paper, engine.config());
+    engine.set_policy(ms(200), prepared);
+    engine.submit(ms(201), to(0)).unwrap();
+    assert_eq!((go(&mut engine, ms(201)), engine.poll_timeout()), (None, Some(ms(204))));
 }

@@ -1,12 +1,12 @@
 //! Holding batches back for predicted neighbours: whatever the predictor says, nothing is lost, doubled, reordered
-//! unsafely or held beyond `max_wait`; and where it is right, requests are aggregated that would not have been.
+//! unsafely or delayed beyond `max_wait`; and where it is right, requests are aggregated that would not have been.
 //!
 //! A failure prints its input; `PROPTEST_CASES=10000 cargo test -p sluice-core --test prediction` tries harder.
 
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, Request,
-    RequestId, TargetId, Time, WaitReport, policy::table,
+    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, PreparedPolicy,
+    Request, RequestId, TargetId, Time, WaitReport, policy::table,
 };
 use std::collections::HashMap;
 
@@ -80,7 +80,7 @@ impl Driver {
         let engine = Engine::new(config, &policy, Time(1)).expect("a valid configuration");
         let (now, batch) = (Time(1), Batch::new());
         let mut driver = Driver { engine, now, batch, outstanding: HashMap::new(), submitted: 0, answers };
-        driver.run(&Step::Predictor(true));
+        driver.apply(&Step::Predictor(true));
         driver
     }
 
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    fn run(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { file, write, block, blocks } => self.submit(Request {
                 cookie: self.submitted,
@@ -152,7 +152,8 @@ impl Driver {
             Step::Pass(ns) => self.now = self.now.after(ns),
             Step::Policy(at) => {
                 let policy = PolicyConfig::parse(table()[at].name).expect("a name from the table");
-                self.engine.set_policy(self.now, &policy).expect("defaults are valid");
+                let prepared = PreparedPolicy::new(&policy, self.engine.config());
+                self.engine.set_policy(self.now, prepared);
             }
             Step::Predictor(on) => {
                 let arbitrary = Arbitrary { answers: self.answers.clone(), next: 0 };
@@ -187,7 +188,7 @@ proptest! {
         steps in steps(),
     ) {
         let mut driver = Driver::new(table()[policy].name, answers);
-        steps.iter().for_each(|step| driver.run(step));
+        steps.iter().for_each(|step| driver.apply(step));
         driver.drain();
     }
 }
@@ -197,32 +198,32 @@ fn what_is_predicted_joins_the_batch_that_waits() {
     for info in table().iter().filter(|info| info.aggregates) {
         let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000, 20_000))]);
         let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
-        driver.run(&block(0));
+        driver.apply(&block(0));
         assert!(!driver.dispatch(), "{}: it waits", info.name);
-        driver.run(&block(2));
-        driver.run(&block(3));
+        driver.apply(&block(2));
+        driver.apply(&block(3));
         driver.now = driver.now.after(1_000);
-        driver.run(&block(1));
+        driver.apply(&block(1));
         assert!(driver.dispatch(), "{}: all is there", info.name);
         assert_eq!(driver.batch.requests(), 4, "{}", info.name);
     }
 }
 
-/// A hold that ends because one of its parts is cancelled must not cost the others the time they have waited already.
+/// A delay that ends because one of its parts is cancelled must not cost the others the time they have waited already.
 #[test]
 fn the_others_of_a_cancelled_hold_keep_their_age() {
     for info in table().iter().filter(|info| info.aggregates) {
         let mut driver = Driver::new(info.name, vec![Some((0, 300, MAX_WAIT, MAX_WAIT))]);
         let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
-        driver.run(&block(1, 0));
+        driver.apply(&block(1, 0));
         let first = driver.now;
         assert!(!driver.dispatch(), "{}: it waits", info.name);
-        driver.run(&block(1, 1)); // joins
-        driver.run(&Step::Predictor(false));
+        driver.apply(&block(1, 1)); // joins
+        driver.apply(&Step::Predictor(false));
         driver.now = driver.now.after(10);
-        driver.run(&block(2, 7));
-        driver.run(&Step::Cancel(1));
-        let oldest = driver.pick(0, false).expect("one is left of the hold");
+        driver.apply(&block(2, 7));
+        driver.apply(&Step::Cancel(1));
+        let oldest = driver.pick(0, false).expect("one is left of the batch");
         driver.now = first.after(MAX_WAIT);
         assert!(driver.dispatch(), "{}: overdue", info.name);
         assert_eq!(driver.batch.parts()[0].id, oldest, "{}: the one that is overdue goes", info.name);
@@ -250,9 +251,9 @@ fn a_wait_ends_when_what_was_missing_is_there() {
         let mut driver = Driver::new(info.name, vec![None]);
         driver.engine.set_predictor(Some(Box::new(Once { missing: Some(100) })));
         let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
-        driver.run(&block(0));
+        driver.apply(&block(0));
         assert!(!driver.dispatch(), "{}: it waits", info.name);
-        driver.run(&block(2));
+        driver.apply(&block(2));
         assert!(driver.dispatch(), "{}: the wait is over", info.name);
         assert_eq!((driver.batch.offset(), driver.batch.requests()), (0, 1), "{}", info.name);
         driver.complete(0);
@@ -263,41 +264,119 @@ fn a_wait_ends_when_what_was_missing_is_there() {
 }
 
 #[test]
-fn a_batch_is_held_only_as_long_as_the_device_has_others() {
+fn a_batch_is_delayed_only_as_long_as_the_device_has_others() {
     for info in table().iter().filter(|info| info.aggregates) {
         let mut driver = Driver::new(info.name, vec![Some((0, 300, 20_000, 0))]);
         driver.engine.set_predictor(None);
         let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
-        driver.run(&block(1, 0));
+        driver.apply(&block(1, 0));
         assert!(driver.dispatch(), "{}: the device is busy with this", info.name);
-        driver.run(&Step::Predictor(true));
-        driver.run(&block(2, 0));
+        driver.apply(&Step::Predictor(true));
+        driver.apply(&block(2, 0));
         driver.now = driver.now.after(1_000);
-        assert!(!driver.dispatch(), "{}: held, or the algorithm waits by itself", info.name);
+        assert!(!driver.dispatch(), "{}: delayed, or the algorithm waits by itself", info.name);
         driver.complete(0);
         assert!(driver.dispatch(), "{}: the device would idle", info.name);
         assert_eq!(driver.batch.parts()[0].request.file, FileId(2), "{}", info.name);
     }
 }
 
-/// What was held with a gap in front of it had better wait for the gap in the queue.
+/// What was delayed with a gap in front of it had better wait for the gap in the queue.
 #[test]
 fn what_does_not_touch_a_batch_whose_time_is_over_is_queued_again() {
     for info in table().iter().filter(|info| info.aggregates) {
         let mut driver = Driver::new(info.name, vec![None]);
         driver.engine.set_predictor(Some(Box::new(Once { missing: Some(300) })));
         let block = |block: u64| Step::Submit { file: 1, write: false, block, blocks: 1 };
-        driver.run(&block(0));
+        driver.apply(&block(0));
         assert!(!driver.dispatch(), "{}: it waits", info.name);
-        driver.run(&block(2));
+        driver.apply(&block(2));
         driver.now = driver.now.after(20_000);
         assert!(driver.dispatch(), "{}: its time is over", info.name);
         assert_eq!((driver.batch.offset(), driver.batch.requests()), (0, 1), "{}", info.name);
-        driver.run(&block(1));
-        driver.run(&block(3));
+        driver.apply(&block(1));
+        driver.apply(&block(3));
         driver.complete(0);
         driver.now = driver.now.after(10_000);
         assert!(driver.dispatch(), "{}: the rest", info.name);
         assert_eq!((driver.batch.offset(), driver.batch.requests()), (100, 3), "{}: with the gap", info.name);
     }
+}
+
+/// Two applications under fair queueing; `file` is also the number of the application.
+fn fair(missing: u64) -> Driver {
+    let mut driver = Driver::new("wfq", vec![None]);
+    let policy = PolicyConfig::parse("wfq").unwrap().with("aggregate", "true").unwrap();
+    let prepared = PreparedPolicy::new(&policy, driver.engine.config());
+    driver.engine.set_policy(driver.now, prepared);
+    driver.engine.set_predictor(Some(Box::new(Once { missing: Some(missing) })));
+    driver
+}
+
+impl Driver {
+    fn submit_for(&mut self, app: u32, block: u64) {
+        let (file, target, op) = (FileId(app.into()), TargetId(0), Op::Read);
+        self.submit(Request { cookie: 0, file, app: AppId(app), target, op, offset: block * 100, len: 100 });
+    }
+
+    /// The applications of all that is dispatched now, in order; each batch is complete at once.
+    fn served(&mut self) -> Vec<u32> {
+        let mut apps = Vec::new();
+        while self.dispatch() {
+            apps.extend(self.batch.parts().iter().map(|part| part.request.app.0));
+            while self.pick(0, true).is_some() {
+                self.complete(0);
+            }
+        }
+        apps
+    }
+}
+
+#[test]
+fn what_joins_a_delayed_batch_is_charged_to_its_application() {
+    let mut driver = fair(300);
+    driver.submit_for(1, 0);
+    assert!(!driver.dispatch(), "it waits");
+    (1..4).for_each(|block| driver.submit_for(1, block));
+    assert!(driver.dispatch(), "all is there");
+    assert_eq!(driver.batch.requests(), 4);
+    // Application 1 has had 400 bytes. Now both want as much, nothing contiguous.
+    (0..4).for_each(|n| driver.submit_for(1, 10 + 2 * n));
+    (0..4).for_each(|n| driver.submit_for(2, 10 + 2 * n));
+    assert_eq!(driver.served(), [2, 2, 2, 2, 1, 1, 1, 1]);
+}
+
+/// Both ways into a delayed batch: from the queue when it began, and on arrival.
+#[test]
+fn what_a_delayed_batch_leaves_behind_is_charged_once() {
+    for on_arrival in [false, true] {
+        let mut driver = fair(300);
+        driver.submit_for(1, 0);
+        if !on_arrival {
+            driver.submit_for(1, 2);
+        }
+        assert!(!driver.dispatch(), "it waits");
+        if on_arrival {
+            driver.submit_for(1, 2);
+        }
+        (0..4).for_each(|n| driver.submit_for(2, 10 + 2 * n));
+        driver.now = driver.now.after(20_000);
+        // Block 0 alone was served: application 2 is 100 bytes behind, no more.
+        assert_eq!(driver.served(), [1, 2, 2, 1, 2, 2], "on arrival: {on_arrival}");
+    }
+}
+
+#[test]
+fn what_is_cancelled_out_of_a_delayed_batch_is_not_charged() {
+    let mut driver = fair(300);
+    driver.submit_for(1, 0);
+    assert!(!driver.dispatch(), "it waits");
+    driver.submit_for(1, 1);
+    driver.submit_for(1, 2);
+    (0..3).for_each(|_| driver.apply(&Step::Cancel(0)));
+    driver.submit_for(2, 10);
+    driver.submit_for(2, 20);
+    driver.submit_for(1, 10);
+    driver.submit_for(1, 20);
+    assert_eq!(driver.served(), [2, 1, 2, 1]);
 }

@@ -7,7 +7,7 @@ mod harness;
 mod models;
 
 use harness::{Answer, Harness, Item, Step, limits, request, steps};
-use models::{Choice, Model, run_around};
+use models::{Choice, Model, extent_around};
 use proptest::prelude::*;
 use sluice_core::{EngineConfig, PolicyConfig, Time};
 
@@ -43,20 +43,21 @@ impl<M: Model> Comparison<M> {
         let since = oldest.eligible.map(|(since, _)| since).unwrap_or_default();
         let deadline = if config.max_wait_ns == 0 { Time(u64::MAX) } else { since.after(config.max_wait_ns) };
         let now = self.harness.now;
-        let (run, picked) = if deadline <= now {
-            let run = if self.aggregates { run_around(&queued, &oldest, &config) } else { vec![oldest] };
-            (run, false)
+        let (extent, picked) = if deadline <= now {
+            let extent = if self.aggregates { extent_around(&queued, &oldest, &config) } else { vec![oldest] };
+            (extent, false)
         } else {
             match self.model.pick(now, &queued, self.harness.batches.len(), &config) {
-                Choice::Run(run) => (run, true),
+                Choice::Batch(extent) => (extent, true),
                 Choice::Wait(at) => return Answer::Wait(at.min(deadline)),
                 Choice::Idle if deadline == Time(u64::MAX) => return Answer::Nothing,
                 Choice::Idle => return Answer::Wait(deadline),
             }
         };
-        let left: Vec<Item> = queued.into_iter().filter(|item| run.iter().all(|r| r.number != item.number)).collect();
-        self.model.dispatched(&run, picked, &left, &config);
-        Answer::Batch(run.iter().map(|item| item.number).collect())
+        let left: Vec<Item> =
+            queued.into_iter().filter(|item| extent.iter().all(|r| r.number != item.number)).collect();
+        self.model.dispatched(&extent, picked, &left, &config);
+        Answer::Batch(extent.iter().map(|item| item.number).collect())
     }
 
     fn play(&mut self, steps: &[Step]) {
@@ -138,6 +139,7 @@ proptest! {
         node in 0..7_u64,
         window_us in 100..3_000_u64,
         work_conserving: bool,
+        alone_after_us in prop_oneof![Just(0), 1..10_000_u64],
     ) {
         let policy = policy("twins", &[
             ("servers", servers.to_string()),
@@ -145,8 +147,17 @@ proptest! {
             ("window", format!("{window_us}us")),
             ("epoch", "70us".to_owned()),
             ("work_conserving", work_conserving.to_string()),
+            ("alone_after", format!("{alone_after_us}us")),
         ]);
-        let model = models::TimeWindows { servers, node, window_ns: window_us * 1_000, epoch: 70_000, work_conserving };
+        let model = models::TimeWindows {
+            servers,
+            node,
+            window_ns: window_us * 1_000,
+            epoch: 70_000,
+            work_conserving,
+            alone_after_ns: alone_after_us * 1_000,
+            arrivals: Vec::new(),
+        };
         compare(config, &policy, false, model, &steps);
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, Part, PolicyConfig, Request, TargetId};
-use sluice_runtime::{Callbacks, Completer, Driving, Runtime, RuntimeConfig, Shutdown};
+use sluice_runtime::{Callbacks, Completer, Driving, Scheduler, SchedulerConfig, Shutdown};
 
 const BLOCK: u32 = 16_384;
 const THREADS: u64 = 8;
@@ -38,17 +38,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let one = read.clone();
     let callbacks = Callbacks::new(
-        move |part: &Part, _, completer: &Completer| one(&[*part], completer),
-        |request, _, errno| eprintln!("block at {} was not read: error {errno}", request.offset),
+        move |part: &Part, completer: &Completer| one(&[*part], completer),
+        |request, errno| eprintln!("block at {} was not read: error {errno}", request.offset),
     )
-    .with_batch(move |batch: &Batch, _, completer: &Completer| read(batch.parts(), completer));
+    .with_batch(move |batch: &Batch, completer: &Completer| read(batch.parts(), completer));
 
     // A thread of its own, because the callbacks do the I/O themselves and so take long.
-    let config = RuntimeConfig { driving: Driving::Thread, ..RuntimeConfig::new(PolicyConfig::parse("to-agg")?) };
-    let runtime = Runtime::start(Arc::new(callbacks), config)?;
+    let config = SchedulerConfig { driving: Driving::Thread, ..SchedulerConfig::new(PolicyConfig::parse("to-agg")?) };
+    let scheduler = Scheduler::start(config)?;
+    let client = scheduler.attach(Arc::new(callbacks))?;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let runtime = &runtime;
+            let client = &client;
             scope.spawn(move || {
                 for block in (thread..blocks).step_by(THREADS as usize) {
                     let offset = block * u64::from(BLOCK);
@@ -61,15 +62,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         offset,
                         len: BLOCK,
                     };
-                    if let Err(error) = runtime.submit(0, request) {
+                    if let Err(error) = client.submit(0, request) {
                         eprintln!("block at {offset}: {error}");
                     }
                 }
             });
         }
     });
-    runtime.shutdown(Shutdown::Drain { timeout: Duration::from_secs(30) });
-    let total = runtime.snapshot().total.total();
+    scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(30) });
+    let total = scheduler.snapshot().total.total();
     println!(
         "{} bytes in {} requests, {} batches ({:.1} requests each)",
         bytes.load(Ordering::Relaxed),

@@ -2,15 +2,14 @@
 
 use sluice_core::{Batch, Part, Request};
 
-use crate::runtime::Executor;
-use crate::shard::Completer;
+use crate::client::{Completer, Executor};
 
 /// Called with one dispatched request and what to report its end to.
-pub type StartOne = Box<dyn Fn(&Part, usize, &Completer) + Send + Sync>;
+pub type StartOne = Box<dyn Fn(&Part, &Completer) + Send + Sync>;
 /// Called with a whole batch.
-pub type StartBatch = Box<dyn Fn(&Batch, usize, &Completer) + Send + Sync>;
+pub type StartBatch = Box<dyn Fn(&Batch, &Completer) + Send + Sync>;
 /// Called with a request that will never be started, and the error number.
-pub type Cancelled = Box<dyn Fn(&Request, usize, i32) + Send + Sync>;
+pub type Cancelled = Box<dyn Fn(&Request, i32) + Send + Sync>;
 
 /// An [`Executor`] made of a host's functions. They are called under the rules of [`Executor::start`].
 pub struct Callbacks {
@@ -22,29 +21,29 @@ pub struct Callbacks {
 impl Callbacks {
     /// `one` gets the parts of a batch in offset order.
     pub fn new(
-        one: impl Fn(&Part, usize, &Completer) + Send + Sync + 'static,
-        cancelled: impl Fn(&Request, usize, i32) + Send + Sync + 'static,
+        one: impl Fn(&Part, &Completer) + Send + Sync + 'static,
+        cancelled: impl Fn(&Request, i32) + Send + Sync + 'static,
     ) -> Callbacks {
         Callbacks { one: Box::new(one), batch: None, cancelled: Box::new(cancelled) }
     }
 
     /// Batches of several requests go to `batch` instead.
     #[must_use]
-    pub fn with_batch(mut self, batch: impl Fn(&Batch, usize, &Completer) + Send + Sync + 'static) -> Callbacks {
+    pub fn with_batch(mut self, batch: impl Fn(&Batch, &Completer) + Send + Sync + 'static) -> Callbacks {
         self.batch = Some(Box::new(batch));
         self
     }
 }
 
 impl Executor for Callbacks {
-    fn start(&self, batch: &Batch, shard: usize, completer: &Completer) {
+    fn start(&self, batch: &Batch, completer: &Completer) {
         match &self.batch {
-            Some(together) if batch.requests() > 1 => together(batch, shard, completer),
-            _ => batch.parts().iter().for_each(|part| (self.one)(part, shard, completer)),
+            Some(together) if batch.requests() > 1 => together(batch, completer),
+            _ => batch.parts().iter().for_each(|part| (self.one)(part, completer)),
         }
     }
 
-    fn cancelled(&self, request: &Request, shard: usize, errno: i32) {
-        (self.cancelled)(request, shard, errno);
+    fn cancelled(&self, request: &Request, errno: i32) {
+        (self.cancelled)(request, errno);
     }
 }

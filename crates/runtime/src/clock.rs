@@ -36,7 +36,7 @@ impl Clock {
     /// Now.
     #[must_use]
     pub fn now(&self) -> Time {
-        Time(self.offset_ns.saturating_add(nanos(self.start.elapsed())))
+        Time(self.offset_ns.saturating_add(crate::sync::monotonic_ns(self.start)))
     }
 }
 

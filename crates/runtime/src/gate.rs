@@ -1,22 +1,25 @@
 //! Waiting for a condition on atomics, at no cost to those who change them while nobody waits.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, sabotaged, wait_on};
 
-/// A changer changes (sequentially consistent) and then calls [`Gate::changed`], which reads `waiting`; a waiter adds
-/// itself to `waiting` and then reads what may change. One of the two sees the other.
+/// An event count. A changer changes (sequentially consistent), then calls [`Gate::changed`], which reads `waiting`; a waiter
+/// adds itself to `waiting`, notes `changes`, and then looks at what may change. One of the two sees the other. Conditions
+/// are looked at without a lock held, so they may do what they like, call [`Gate::changed`] of this very gate included.
 #[derive(Default)]
 pub(crate) struct Gate {
     waiting: AtomicU32,
+    changes: AtomicU64,
     lock: Mutex<()>,
     condition: Condvar,
 }
 
 impl Gate {
     pub(crate) fn changed(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        if self.waiting.load(Ordering::SeqCst) > 0 && !sabotaged!(GateWakesNobody) {
+            self.changes.fetch_add(1, Ordering::SeqCst);
             drop(self.lock.lock()); // a waiter between its check and its sleep is let to sleep first
             self.condition.notify_all();
         }
@@ -28,18 +31,32 @@ impl Gate {
             return true;
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut guard = self.lock.lock();
-        let mut is_done = done();
-        let mut in_time = true;
-        while in_time && !is_done {
-            match until {
-                None => self.condition.wait(&mut guard),
-                Some(at) => in_time = !self.condition.wait_until(&mut guard, at).timed_out(),
+        let is_done = loop {
+            let seen = self.changes.load(Ordering::SeqCst);
+            if !sabotaged!(GateSleepsUnchecked) && done() {
+                break true;
             }
-            is_done = done();
-        }
-        drop(guard);
+            if !self.sleep(seen, until) {
+                break done();
+            }
+            if sabotaged!(GateSleepsUnchecked) && done() {
+                break true;
+            }
+        };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         is_done
+    }
+
+    /// Sleeps while nothing has changed since `seen`; false if the time is over.
+    fn sleep(&self, seen: u64, until: Option<Instant>) -> bool {
+        let mut guard = self.lock.lock();
+        while self.changes.load(Ordering::SeqCst) == seen {
+            let in_time;
+            (guard, in_time) = wait_on(&self.condition, guard, until);
+            if !in_time {
+                return false;
+            }
+        }
+        true
     }
 }

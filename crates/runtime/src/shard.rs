@@ -1,215 +1,310 @@
-//! One engine, and who may touch it.
+//! One engine, its inbox, and who may touch it.
 //!
-//! An engine is owned by whichever thread holds `owner`. Everybody else leaves what they have in a bounded lock-free
-//! queue and *tries* to become the owner; a thread that fails leaves the work to the one that is. That is safe because
-//! an owner looks at the queues once more after it gave the engine up, with a sequentially consistent fence between
-//! (and pushers have one between their push and their attempt): either the pusher finds the engine free, or the owner
-//! finds what was pushed.
+//! ```text
+//!   submit   complete   cancel, policy, limits, snapshot, ...
+//!      \        |        /
+//!       [ inbox, in order ]       knock: is somebody holding?
+//!               |                   no: this thread holds      yes: the holder finds it
+//!         [ holder: Core ]        commands -> engine -> effects
+//!               |
+//!         let go, then carry out the effects: start batches, tell hosts, ring the bell
+//! ```
+//!
+//! The engine is held by one thread at a time, never while a host is called, and never waited for (`token.rs`). A request
+//! that the engine has no room for (its table of files is full) waits in `Core::stalled`, not in the inbox, so completions
+//! behind it are seen and nobody spins.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use crossbeam_queue::ArrayQueue;
+use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
-use sluice_core::{Batch, Engine, Outcome, Request, RequestId, Time};
+use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, RequestId, Time, WindowFeatures};
 
+use crate::bell::{Bell, NEVER, Served};
+use crate::client::{Completer, Port};
 use crate::clock::Clock;
+use crate::effects::{Effect, Effects, carry_out_deferred, in_callback};
 use crate::gate::Gate;
-use crate::runtime::{Executor, SubmitError};
-use crate::server::{Bell, NEVER};
+use crate::inbox::{Command, Inbox, Reply};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, back_off, sabotaged};
+use crate::token::Token;
+use crate::{Driving, SubmitError};
 
-/// Submissions and batches that one call may handle for everybody before it leaves the rest to the serving thread, so
-/// that no submitter is held hostage.
+/// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
+/// submitter is held hostage.
 const TURN: u32 = 512;
-
+/// Effects that are collected before the engine is let go for them.
+const EFFECTS_MAX: usize = 64;
 /// Shortest time to the next look at an engine that asks to be called again at once although it has nothing to give.
 const MIN_WAIT_NS: u64 = 20_000;
 
-pub(crate) struct Owner {
+/// What the holder has.
+pub(crate) struct Core {
     pub(crate) engine: Engine,
-    batch: Batch,
-    /// Taken out of the inbox, but the engine had no room (its table of files was full).
-    held: Option<Request>,
-    /// Set by a shutdown: what is submitted now fails with this error number.
+    /// The time of this turn.
+    pub(crate) now: Time,
+    /// Submitted, but the engine had no room.
+    stalled: VecDeque<(Request, u16)>,
+    /// By index; `None` where there was one.
+    clients: Vec<Option<Route>>,
+    /// Of each outstanding request, by its slot in the engine.
+    client_of: Box<[u16]>,
+    /// Set by a shutdown: what is not dispatched fails with this error number.
     failing: Option<i32>,
+    /// Requests that were failed so far.
+    pub(crate) failed: u32,
+    /// The client on whose behalf the engine is held.
+    own: u16,
     /// Completions of requests that were not in flight.
     pub(crate) stale: u64,
-    /// When the engine was driven last: its time must not go back.
-    latest: Time,
+    policy_version: u64,
+    effects: Effects<Completer>,
+}
+
+/// A client, as the holder knows it.
+struct Route {
+    completer: Completer,
+    /// It leaves: what it has queued fails with this error number.
+    failing: Option<i32>,
 }
 
 pub(crate) struct Shard {
     index: usize,
     clock: Clock,
-    executor: Arc<dyn Executor>,
-    owner: CachePadded<Mutex<Owner>>,
-    inbox: ArrayQueue<Request>,
-    finished: ArrayQueue<(RequestId, Outcome)>,
-    /// Requests accepted and not yet completed. Never above `capacity`, which is what the engine and the queues hold.
+    driving: Driving,
+    token: CachePadded<Token>,
+    /// Locked by the token's holder only, so never waited for.
+    core: CachePadded<Mutex<Core>>,
+    inbox: Inbox<Core>,
+    /// Requests accepted and not yet completed. Never above `capacity`, which is what the engine and the inbox hold.
     outstanding: CachePadded<AtomicU32>,
     capacity: u32,
     closed: AtomicBool,
-    /// When the serving thread shall drive this shard.
+    /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
-    /// The policy passes every request through at once.
-    pub(crate) bypass: AtomicBool,
-    pub(crate) lets_pass: AtomicBool,
-    by_caller: bool,
-    pub(crate) bell: Arc<Bell>,
+    bypasses_queue: AtomicBool,
+    allows_bypass: AtomicBool,
+    /// Requests dispatched and not completed, as of the last turn.
+    in_flight: AtomicU32,
+    bell: Arc<Bell>,
+    /// For all that wait: for room, for an answer, for the end.
     gate: Gate,
+    window: ArcSwapOption<WindowFeatures>,
 }
 
-thread_local! {
-    /// The shard whose executor this thread is calling: completions reported there need no queue.
-    static INSIDE: Cell<usize> = const { Cell::new(0) };
-    static REPORTED: RefCell<Vec<(RequestId, Outcome)>> = const { RefCell::new(Vec::new()) };
+crate::sync::thread_local! {
+    /// Lists reused from turn to turn; several where hosts' calls are inside each other.
+    static SPARE: RefCell<Vec<Effects<Completer>>> = RefCell::new(Vec::new());
 }
 
-/// Reports how dispatched requests ended. One for each shard; valid, if useless, after the runtime's end.
-#[derive(Clone)]
-pub struct Completer {
-    shard: Arc<Shard>,
+/// An empty list of effects.
+pub(crate) fn take_effects() -> Effects<Completer> {
+    SPARE.with(|spare| spare.borrow_mut().pop()).unwrap_or_default()
 }
 
-impl Completer {
-    pub(crate) fn new(shard: Arc<Shard>) -> Completer {
-        Completer { shard }
-    }
+/// Takes a list back, which is empty.
+pub(crate) fn reuse_effects(effects: Effects<Completer>) {
+    debug_assert!(effects.is_empty());
+    SPARE.with(|spare| spare.borrow_mut().push(effects));
+}
 
-    /// Reports the end of one request: from inside [`Executor::start`] or from any thread, once for each part.
-    ///
-    /// May dispatch, on this thread, what becomes eligible by it. Reports for requests that are not in flight are
-    /// counted (see [`Snapshot`](crate::Snapshot)) and have no other effect.
-    pub fn complete(&self, id: RequestId, outcome: Outcome) {
-        self.complete_all(&[(id, outcome)]);
-    }
-
-    /// Reports several ends at once.
-    pub fn complete_all(&self, ended: &[(RequestId, Outcome)]) {
-        self.shard.complete(self, ended);
-    }
+/// How a turn ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is left.
+    Settled,
+    /// There is more, but effects have to be carried out first, or others are to have their turn.
+    Interrupted,
 }
 
 impl Shard {
-    pub(crate) fn new(
-        index: usize,
-        clock: Clock,
-        executor: Arc<dyn Executor>,
-        engine: Engine,
-        capacity: u32,
-        by_caller: bool,
-        bell: Arc<Bell>,
-    ) -> Shard {
-        let bypass = AtomicBool::new(engine.bypasses_queue());
-        let lets_pass = AtomicBool::new(engine.lets_pass());
-        let owner = Owner { engine, batch: Batch::new(), held: None, failing: None, stale: 0, latest: Time::ZERO };
+    pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
+        let capacity = engine.config().capacity;
+        let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
+        let core = Core {
+            engine,
+            now: clock.now(),
+            stalled: VecDeque::with_capacity(capacity as usize),
+            clients: Vec::new(),
+            client_of: vec![0; capacity as usize].into_boxed_slice(),
+            failing: None,
+            failed: 0,
+            own: 0,
+            stale: 0,
+            policy_version: 0,
+            effects: Effects::default(),
+        };
         Shard {
             index,
             clock,
-            executor,
-            owner: CachePadded::new(Mutex::new(owner)),
-            inbox: ArrayQueue::new(capacity as usize),
-            finished: ArrayQueue::new(capacity as usize),
+            driving,
+            token: CachePadded::new(Token::default()),
+            core: CachePadded::new(Mutex::new(core)),
+            inbox: Inbox::new(capacity),
             outstanding: CachePadded::new(AtomicU32::new(0)),
             capacity,
             closed: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
-            bypass,
-            lets_pass,
-            by_caller,
+            bypasses_queue: AtomicBool::new(bypass),
+            allows_bypass: AtomicBool::new(allows_bypass),
+            in_flight: AtomicU32::new(0),
             bell,
             gate: Gate::default(),
+            window: ArcSwapOption::empty(),
         }
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn bypasses_queue(&self) -> bool {
+        self.bypasses_queue.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn allows_bypass(&self) -> bool {
+        self.allows_bypass.load(Ordering::Relaxed)
+    }
+
+    /// What the last window that has closed contained.
+    pub(crate) fn window(&self) -> Option<Arc<WindowFeatures>> {
+        self.window.load_full()
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
 
     /// Takes one of the `capacity` places.
-    fn admit(&self, request: &Request) -> Result<(), SubmitError> {
+    fn admit(&self, port: &Port, request: &Request) -> Result<(), SubmitError> {
         if request.offset.checked_add(u64::from(request.len)).is_none() {
             return Err(SubmitError::RangeOverflow);
         }
+        if !port.targets.contains(&request.target.0) {
+            return Err(SubmitError::Target(request.target));
+        }
         let free = |n: u32| (n < self.capacity).then_some(n + 1);
         if self.outstanding.fetch_update(Ordering::SeqCst, Ordering::Relaxed, free).is_err() {
-            let closed = self.closed.load(Ordering::SeqCst);
+            let closed = self.is_closed(port);
             return Err(if closed { SubmitError::Closed } else { SubmitError::Full(*request) });
         }
-        // After the place was taken: a shutdown first closes, then waits for the places.
-        if self.closed.load(Ordering::SeqCst) {
-            self.release(1);
+        port.enters();
+        // After the place was taken: who shuts down first closes, then waits for the places.
+        if self.is_closed(port) {
+            self.give_up(port);
             return Err(SubmitError::Closed);
         }
         Ok(())
     }
 
+    /// A request that had a place will not be in the engine.
+    fn give_up(&self, port: &Port) {
+        port.ended();
+        self.release(1);
+    }
+
+    fn is_closed(&self, port: &Port) -> bool {
+        self.closed.load(Ordering::SeqCst) || port.is_closed()
+    }
+
     /// `at`: the time, if the caller has just looked at the clock.
-    pub(crate) fn try_submit(
+    pub(crate) fn try_submit(&self, own: &Completer, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
+        self.admit(&own.port, &request)?;
+        self.push(own, Command::Submit { request, client: own.port.number });
+        self.attend(own, at);
+        Ok(())
+    }
+
+    /// As [`Shard::try_submit`], with the handle.
+    pub(crate) fn submit_with_id(&self, own: &Completer, request: Request) -> Result<RequestId, SubmitError> {
+        self.admit(&own.port, &request)?;
+        let client = own.port.number;
+        let id = self.ask(own, move |core| core.submit_now(request, client));
+        if id.is_err() {
+            self.give_up(&own.port);
+        }
+        id
+    }
+
+    /// Submits, and leaves what can be dispatched now to the caller. `wait_to_hold`: waits until nobody else holds the
+    /// engine, so that the caller gets its own request if that can go at once.
+    pub(crate) fn submit_into(
         &self,
-        completer: &Completer,
+        own: &Completer,
         request: Request,
+        effects: &mut Effects<Completer>,
         at: Option<Time>,
+        wait_to_hold: bool,
     ) -> Result<(), SubmitError> {
-        self.admit(&request)?;
-        self.enqueue(request);
-        if self.by_caller {
-            self.drive_from(completer, at)
-        } else {
-            self.bell.ring_at(0)
+        self.admit(&own.port, &request)?;
+        let submit = Command::Submit { request, client: own.port.number };
+        if self.driving == Driving::Thread {
+            self.push(own, submit);
+            self.attend(own, at);
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// As [`Shard::try_submit`], but waits for the engine instead of leaving the request to its present owner: what can
-    /// be dispatched at once is then dispatched on this thread.
-    pub(crate) fn try_submit_here(&self, completer: &Completer, request: Request) -> Result<(), SubmitError> {
-        if INSIDE.get() == self.address() || !self.by_caller {
-            return self.try_submit(completer, request, None);
-        }
-        self.admit(&request)?;
-        // Behind what others left, but only once the engine is ours: its owner until then would dispatch it on its thread.
-        self.with_owner(completer, |_| self.enqueue(request));
-        Ok(())
-    }
-
-    /// Submits under the lock, for a caller that needs the handle.
-    pub(crate) fn submit_with_id(&self, completer: &Completer, request: Request) -> Result<RequestId, SubmitError> {
-        self.admit(&request)?;
-        let id = self.with_owner(completer, |owner| owner.engine.submit(self.clock.now(), request));
-        id.map_err(|error| {
-            self.release(1);
-            match error {
-                sluice_core::SubmitError::RangeOverflow => SubmitError::RangeOverflow,
-                _ => SubmitError::Full(request),
+        if !wait_to_hold {
+            self.push(own, submit);
+            if self.token.knock() {
+                self.turns_into(own, effects, at);
             }
-        })
+            return Ok(());
+        }
+        // Only once the engine is ours: its holder until then would dispatch the request on its own thread.
+        self.token.take();
+        let mut back = self.inbox.push(submit);
+        while let Err(submit) = back {
+            self.turns_into(own, effects, at);
+            self.token.take();
+            back = self.inbox.push(submit);
+        }
+        self.turns_into(own, effects, at);
+        Ok(())
     }
 
-    fn enqueue(&self, request: Request) {
-        // Cannot fail: the inbox has a place for each of the `capacity` requests admitted. The owner frees the place in
-        // the inbox long before the one in `outstanding`.
-        let pushed = self.inbox.push(request);
-        debug_assert!(pushed.is_ok());
+    pub(crate) fn cancel(&self, own: &Completer, id: RequestId) -> Result<Request, CancelError> {
+        let cancelled = self.ask(own, move |core| core.cancel(id));
+        if cancelled.is_ok() || sabotaged!(CancelAlwaysSucceeds) {
+            self.give_up(&own.port);
+        }
+        cancelled
     }
 
-    /// Waits until a place may be free. False if nobody could free one: the caller is the shard's own executor.
-    pub(crate) fn wait_for_room(&self) -> bool {
-        if INSIDE.get() == self.address() {
+    /// Cancels the oldest request of the caller's that is one of those `wanted`.
+    pub(crate) fn cancel_where(
+        &self,
+        own: &Completer,
+        wanted: impl Fn(&Request) -> bool + Send + 'static,
+    ) -> Option<Request> {
+        let targets = own.port.targets.clone();
+        let cancelled = self.ask(own, move |core| {
+            let id = core.engine.find(|request| targets.contains(&request.target.0) && wanted(request))?;
+            core.cancel(id).ok()
+        });
+        if cancelled.is_some() {
+            self.give_up(&own.port);
+        }
+        cancelled
+    }
+
+    /// Waits until a place may be free. False inside a call of a host, which must not wait for others to be told.
+    pub(crate) fn wait_for_room(&self, port: &Port) -> bool {
+        if in_callback() {
             return false;
         }
-        let free = || self.outstanding.load(Ordering::SeqCst) < self.capacity;
-        self.gate.wait(None, || free() || self.closed.load(Ordering::SeqCst));
+        self.wait_for_place(port);
         true
     }
 
-    /// Waits until every accepted request has ended; false if that took until after `until`.
-    pub(crate) fn wait_empty(&self, until: Option<Instant>) -> bool {
-        self.gate.wait(until, || self.outstanding.load(Ordering::SeqCst) == 0)
+    /// As [`Shard::wait_for_room`], for who knows that others go on.
+    pub(crate) fn wait_for_place(&self, port: &Port) {
+        let free = || self.outstanding.load(Ordering::SeqCst) < self.capacity;
+        self.gate.wait(None, || free() || self.is_closed(port));
     }
 
-    fn release(&self, places: u32) {
+    pub(crate) fn release(&self, places: u32) {
         if places > 0 {
             self.outstanding.fetch_sub(places, Ordering::SeqCst);
             self.gate.changed();
@@ -218,210 +313,477 @@ impl Shard {
 
     // ---- completing ------------------------------------------------------------------------------------------
 
-    fn complete(&self, completer: &Completer, ended: &[(RequestId, Outcome)]) {
-        if INSIDE.get() == self.address() {
-            REPORTED.with_borrow_mut(|reported| reported.extend_from_slice(ended));
-            return;
+    pub(crate) fn complete(&self, own: &Completer, ended: &[(RequestId, Outcome)]) {
+        self.leave_completions(own, ended);
+        self.attend(own, None);
+    }
+
+    /// As [`Shard::complete`]; what becomes possible by it is left to the caller.
+    pub(crate) fn complete_into(
+        &self,
+        own: &Completer,
+        ended: &[(RequestId, Outcome)],
+        effects: &mut Effects<Completer>,
+    ) {
+        self.leave_completions(own, ended);
+        if self.driving == Driving::Thread {
+            self.attend(own, None);
+        } else if self.token.knock() {
+            self.turns_into(own, effects, None);
         }
-        for &done in ended {
-            // Full only if there are reports for requests that are not in flight: make room by looking at them.
-            let mut back = self.finished.push(done);
-            while let Err(done) = back {
-                self.with_owner(completer, |_| ());
-                back = self.finished.push(done);
+    }
+
+    fn leave_completions(&self, own: &Completer, ended: &[(RequestId, Outcome)]) {
+        for &(id, outcome) in ended {
+            self.push(own, Command::Complete { id, outcome });
+        }
+    }
+
+    // ---- asking ----------------------------------------------------------------------------------------------
+
+    fn push(&self, own: &Completer, command: Command<Core>) {
+        let (mut turn, mut back) = (0, self.inbox.push(command));
+        // Full: there are many questions, or reports for requests that are not in flight. The holder makes room.
+        while let Err(command) = back {
+            self.drive(own, None);
+            back_off(turn);
+            turn += 1;
+            back = self.inbox.push(command);
+        }
+    }
+
+    /// Does something with the engine, after all that was left in the inbox before, and waits for the answer.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        own: &Completer,
+        action: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> T {
+        let reply = Reply::new();
+        let answer = reply.clone();
+        let control = move |core: &mut Core| {
+            answer.set(action(core));
+            core.effects.answered = true;
+        };
+        self.push(own, Command::Control(Box::new(control)));
+        self.drive(own, None);
+        self.gate.wait(None, || {
+            // The holder answers without waiting for anything, unless it let go before, to carry effects out.
+            if !reply.is_ready() && self.token.has_work() {
+                self.drive(own, None);
             }
-        }
-        if self.by_caller { self.drive_as(completer) } else { self.bell.ring_at(0) }
+            reply.is_ready()
+        });
+        reply.take()
     }
 
     // ---- driving ---------------------------------------------------------------------------------------------
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// There is something in the inbox.
+    fn attend(&self, own: &Completer, at: Option<Time>) {
+        match self.driving {
+            Driving::Caller => self.drive(own, at),
+            Driving::Thread => {
+                self.token.announce();
+                self.bell.ring_at(0);
+            }
+        }
     }
 
-    pub(crate) fn deadline(&self) -> u64 {
-        self.deadline.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn needs_server(&self, now: u64) -> bool {
-        let has_work = !self.inbox.is_empty() || !self.finished.is_empty();
-        self.deadline() <= now || (has_work && !self.by_caller)
-    }
-
-    /// Drives the engine if nobody else does.
-    pub(crate) fn drive(self: &Arc<Shard>) {
-        self.drive_as(&Completer { shard: self.clone() });
-    }
-
-    fn drive_as(&self, completer: &Completer) {
-        self.drive_from(completer, None);
-    }
-
-    fn drive_from(&self, completer: &Completer, mut at: Option<Time>) {
+    /// Drives the engine if nobody else does, and carries out what follows. `at`: the time a moment ago, if that is known.
+    pub(crate) fn drive(&self, own: &Completer, mut at: Option<Time>) {
+        if !self.token.knock() {
+            return;
+        }
+        let mut effects = take_effects();
         let mut budget = TURN;
-        fence(Ordering::SeqCst); // between the caller's push and the attempt, see the head of the file
-        while let Some(mut owner) = self.owner.try_lock() {
-            let idle = self.turn(&mut owner, completer, &mut budget, at.take());
-            drop(owner);
-            if self.is_settled(idle) {
+        loop {
+            let turn = self.turn(own, &mut effects, &mut budget, at.take());
+            if !effects.is_empty() {
+                self.deliver(own, &mut effects);
+            }
+            if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
+                break;
+            }
+        }
+        reuse_effects(effects);
+    }
+
+    /// Turns of a holder that sees to the effects itself, and answers for them in its own way.
+    fn turns_into(&self, own: &Completer, effects: &mut Effects<Completer>, mut at: Option<Time>) {
+        let mut budget = TURN;
+        loop {
+            let before = effects.len();
+            let turn = self.turn(own, effects, &mut budget, at.take());
+            if effects.len() > before {
+                self.token.carried();
+            }
+            if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
                 return;
             }
         }
     }
 
-    /// Waits for the engine, does something with it, and drives it.
-    pub(crate) fn with_owner<R>(&self, completer: &Completer, action: impl FnOnce(&mut Owner) -> R) -> R {
-        let mut budget = TURN;
-        let mut owner = self.owner.lock();
-        let result = action(&mut owner);
-        self.bypass.store(owner.engine.bypasses_queue(), Ordering::Relaxed);
-        self.lets_pass.store(owner.engine.lets_pass(), Ordering::Relaxed);
-        let idle = self.turn(&mut owner, completer, &mut budget, None);
-        drop(owner);
-        if !self.is_settled(idle) {
-            self.drive_as(completer);
+    /// What a holder does: everything there is, up to the budget and some effects. Then it lets go.
+    fn turn(&self, own: &Completer, effects: &mut Effects<Completer>, budget: &mut u32, mut at: Option<Time>) -> Turn {
+        let before = effects.len();
+        let most = before + EFFECTS_MAX;
+        let mut ring = None;
+        let turn = loop {
+            let mut core = self.core.try_lock().expect("the token's holder is alone");
+            self.token.accept();
+            core.own = own.port.number;
+            core.now = at.take().unwrap_or_else(|| self.clock.now()).max(core.now);
+            std::mem::swap(&mut core.effects, effects);
+            let now = core.now;
+            core.engine.roll(now);
+            let more = self.work(&mut core, budget, most);
+            ring = self.note_state(&mut core).or(ring);
+            std::mem::swap(&mut core.effects, effects);
+            drop(core);
+            let carrying = effects.len() > before;
+            if more {
+                self.token.interrupt(carrying);
+                break Turn::Interrupted;
+            }
+            if self.token.leave(carrying) {
+                break Turn::Settled;
+            }
+        };
+        self.release(std::mem::take(&mut effects.freed));
+        let answered = std::mem::take(&mut effects.answered);
+        if answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed() {
+            self.gate.changed();
         }
-        result
-    }
-
-    /// After the engine was given up: true if nothing is left to do for this thread.
-    fn is_settled(&self, turn: Turn) -> bool {
-        fence(Ordering::SeqCst);
         match turn {
-            Turn::CutShort => {
-                self.deadline.store(0, Ordering::Relaxed);
-                self.bell.ring_at(0);
-                return true;
-            }
-            Turn::Done if !self.inbox.is_empty() => return false,
-            Turn::Done | Turn::Blocked => {}
+            Turn::Interrupted => self.bell.ring_at(0),
+            Turn::Settled => match ring {
+                None | Some(NEVER) => {}
+                Some(deadline) => self.bell.ring_at(deadline),
+            },
         }
-        if !self.finished.is_empty() {
-            return false;
-        }
-        let deadline = self.deadline();
-        if deadline != NEVER {
-            self.bell.ring_at(deadline);
-        }
-        true
+        turn
     }
 
-    /// Everything there is to do, up to the budget. `at`: the time a moment ago, if that is known.
-    fn turn(&self, owner: &mut Owner, completer: &Completer, budget: &mut u32, at: Option<Time>) -> Turn {
-        let outer = INSIDE.replace(self.address());
-        let base = REPORTED.with_borrow(Vec::len);
-        let mut now = at.map_or_else(|| self.clock.now(), |at| at.max(owner.latest));
+    /// Commands, then batches. True if there is more to do.
+    fn work(&self, core: &mut Core, budget: &mut u32, most: usize) -> bool {
         loop {
-            let mut ended = 0;
-            while let Some((id, outcome)) = self.finished.pop() {
-                ended += owner.complete(now, id, outcome);
-            }
             while *budget > 0
-                && let Some(request) = owner.held.take().or_else(|| self.inbox.pop())
+                && core.effects.len() < most
+                && let Some(command) = self.inbox.pop()
             {
                 *budget -= 1;
-                if let Some(errno) = owner.failing {
-                    self.executor.cancelled(&request, self.index, errno);
-                    ended += 1;
-                    continue;
-                }
-                match owner.engine.submit(now, request) {
-                    Ok(_) => {}
-                    Err(sluice_core::SubmitError::Full) if owner.engine.queued() + owner.engine.in_flight() > 0 => {
-                        owner.held = Some(request);
-                        break;
-                    }
-                    Err(_) => {
-                        self.executor.cancelled(&request, self.index, libc::EINVAL);
-                        ended += 1;
-                    }
-                }
+                core.apply(command);
             }
-            while *budget > 0 && owner.engine.poll_dispatch(now, &mut owner.batch) {
+            core.admit_stalled();
+            core.fail_queued(most);
+            while *budget > 0 && core.effects.len() < most && core.dispatch() {
                 *budget -= 1;
-                self.executor.start(&owner.batch, self.index, completer);
-                if REPORTED.with_borrow(Vec::len) > base {
-                    now = self.clock.now();
-                    while let Some((id, outcome)) =
-                        REPORTED.with_borrow_mut(|r| (r.len() > base).then(|| r.pop()).flatten())
-                    {
-                        ended += owner.complete(now, id, outcome);
-                    }
-                }
             }
-            self.release(ended);
-            let blocked = owner.held.is_some();
-            let done = self.finished.is_empty() && (blocked || self.inbox.is_empty());
-            if *budget == 0 || done {
-                // An executor may also report for requests of earlier batches when it is told of a cancellation.
-                let soonest = now.after(MIN_WAIT_NS).0;
-                let deadline = owner.engine.poll_timeout().map_or(NEVER, |at| at.0.max(soonest));
-                self.deadline.store(deadline, Ordering::Relaxed);
-                owner.latest = now;
-                INSIDE.set(outer);
-                return match *budget {
-                    0 => Turn::CutShort,
-                    _ if blocked => Turn::Blocked,
-                    _ => Turn::Done,
-                };
+            if *budget == 0 || core.effects.len() >= most {
+                return true;
             }
-            now = self.clock.now();
+            if self.inbox.is_empty() {
+                return false;
+            }
         }
     }
 
-    // ---- the end ---------------------------------------------------------------------------------------------
+    /// What others may know without holding. Gives when to look again, if that is another time than before.
+    fn note_state(&self, core: &mut Core) -> Option<u64> {
+        self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
+        self.allows_bypass.store(core.engine.allows_bypass(), Ordering::Relaxed);
+        self.in_flight.store(core.engine.in_flight(), Ordering::Release);
+        while let Some(window) = core.engine.closed_window() {
+            self.window.store(Some(Arc::new(window)));
+        }
+        let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
+        let deadline = timeout.map_or(NEVER, |at| at.0.max(core.now.after(MIN_WAIT_NS).0));
+        // Who set it before has rung for it.
+        let changed = deadline != self.deadline.load(Ordering::Relaxed);
+        self.deadline.store(deadline, Ordering::Release);
+        changed.then_some(deadline)
+    }
 
-    /// Lets no more requests in. Those waiting for room are told.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+    /// Tells hosts, here or on the serving thread.
+    fn deliver(&self, own: &Completer, effects: &mut Effects<Completer>) {
+        match self.driving {
+            Driving::Thread if !self.bell.is_here() || in_callback() => self.bell.defer(|to| effects.defer(own, to)),
+            _ => effects.carry_out(own),
+        }
+    }
+
+    /// Effects of one turn were carried out.
+    pub(crate) fn carried(&self) {
+        self.token.carried();
+        if self.closed.load(Ordering::SeqCst) {
+            self.gate.changed();
+        }
+    }
+
+    /// A client was told something.
+    pub(crate) fn told(&self, port: &Port) {
+        if port.is_closed() {
+            self.gate.changed();
+        }
+    }
+
+    // ---- clients and the end ---------------------------------------------------------------------------------
+
+    pub(crate) fn attach(&self, own: &Completer) {
+        let completer = own.clone();
+        self.ask(own, move |core| core.attach(completer));
+    }
+
+    /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.
+    pub(crate) fn close(&self, port: Option<&Port>) {
+        match port {
+            Some(port) => port.close(),
+            None => self.closed.store(true, Ordering::SeqCst),
+        }
         self.gate.changed();
     }
 
-    /// Fails everything that was not dispatched. Returns how many requests that were.
-    pub(crate) fn fail(&self, completer: &Completer, errno: i32) -> u32 {
-        self.with_owner(completer, |owner| {
-            owner.failing = Some(errno);
-            let now = self.clock.now();
-            let mut failed = 0;
-            while let Some((_, request)) = owner.engine.cancel_any(now) {
-                self.executor.cancelled(&request, self.index, errno);
-                failed += 1;
-            }
-            self.release(failed);
-            failed
+    /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`.
+    pub(crate) fn wait_empty(&self, port: Option<&Port>, until: Option<Instant>) -> bool {
+        carry_out_deferred();
+        self.gate.wait(until, || match port.and_then(Port::counts) {
+            Some((outstanding, _)) => outstanding == 0,
+            None => self.outstanding.load(Ordering::SeqCst) == 0,
         })
     }
 
-    pub(crate) fn cancel(&self, completer: &Completer, id: RequestId) -> Result<Request, sluice_core::CancelError> {
-        let cancelled = self.with_owner(completer, |owner| owner.engine.cancel(self.clock.now(), id));
-        if cancelled.is_ok() {
-            self.release(1);
+    /// Fails everything that was not dispatched, of one client or of all. When this returns the hosts have been told of
+    /// all that they will be told of (inside a call of a host: of all but what other threads are telling just then).
+    /// Returns how many requests failed, and how many are in flight still. To be closed before.
+    pub(crate) fn fail(&self, own: &Completer, port: Option<&Port>, errno: i32) -> (u32, u32) {
+        let number = port.map(|port| port.number);
+        let before = self.ask(own, move |core| core.fail(number, errno));
+        carry_out_deferred();
+        if self.bell.is_here() {
+            self.bell.carry_out_deferred();
         }
-        cancelled
+        let nested = in_callback();
+        let alone = port.is_none_or(Port::is_alone);
+        let told = || match port {
+            Some(port) if !alone => port.has_been_told(),
+            _ => {
+                self.outstanding.load(Ordering::SeqCst) <= self.in_flight.load(Ordering::Acquire)
+                    && (nested || self.token.is_quiet())
+            }
+        };
+        let broken = if port.is_some() { sabotaged!(DetachLeavesEarly) } else { sabotaged!(ShutdownLeavesEarly) };
+        if !broken {
+            self.gate.wait(None, || {
+                if self.token.has_work() {
+                    self.drive(own, None);
+                }
+                told()
+            });
+        }
+        let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
+        (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
     }
 
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.outstanding.load(Ordering::Relaxed)
+    /// Forgets all clients, at the end.
+    pub(crate) fn forget_clients(self: &Arc<Shard>) {
+        let forget = |core: &mut Core| core.clients.iter_mut().map(Option::take).collect::<Vec<_>>();
+        drop(self.ask(&self.nobody(), forget));
+    }
+
+    /// Forgets a client that has left.
+    pub(crate) fn detach(&self, own: &Completer) {
+        let number = own.port.number;
+        // The route goes outside: it may be the last one to know the executor.
+        drop(self.ask(own, move |core| core.clients[number as usize].take()));
     }
 }
 
-impl Owner {
-    /// Places freed: 1, or 0 for a stale report.
-    fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> u32 {
-        let ok = self.engine.complete(now, id, outcome).is_ok();
-        self.stale += u64::from(!ok);
-        u32::from(ok)
+impl Core {
+    fn apply(&mut self, command: Command<Core>) {
+        match command {
+            Command::Submit { request, client } if self.stalled.is_empty() => self.submit(request, client),
+            Command::Submit { request, client } => self.stalled.push_back((request, client)),
+            Command::Complete { id, outcome } => self.complete(id, outcome),
+            Command::Control(action) => action(self),
+        }
+    }
+
+    fn attach(&mut self, completer: Completer) {
+        let at = completer.port.number as usize;
+        if self.clients.len() <= at {
+            self.clients.resize_with(at + 1, || None);
+        }
+        self.clients[at] = Some(Route { completer, failing: None });
+    }
+
+    /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
+    pub(crate) fn set_policy(&mut self, version: u64, prepared: PreparedPolicy) -> PreparedPolicy {
+        if version < self.policy_version {
+            return prepared;
+        }
+        self.policy_version = version;
+        self.engine.set_policy(self.now, prepared)
+    }
+
+    /// The error number with which requests of a client fail.
+    fn refusal(&self, client: u16) -> Option<i32> {
+        match &self.clients[client as usize] {
+            Some(route) => self.failing.or(route.failing),
+            None => Some(libc::ESHUTDOWN),
+        }
+    }
+
+    fn submit(&mut self, request: Request, client: u16) {
+        if let Some(errno) = self.refusal(client) {
+            return self.refuse(request, client, errno);
+        }
+        match self.engine.submit(self.now, request) {
+            Ok(id) => self.client_of[id.slot() as usize] = client,
+            Err(sluice_core::SubmitError::Full) if self.engine.queued() + self.engine.in_flight() > 0 => {
+                if !sabotaged!(StalledForgotten) {
+                    self.stalled.push_back((request, client));
+                }
+            }
+            Err(_) => self.refuse(request, client, libc::EINVAL),
+        }
+    }
+
+    fn submit_now(&mut self, request: Request, client: u16) -> Result<RequestId, SubmitError> {
+        if self.refusal(client).is_some() {
+            return Err(SubmitError::Closed);
+        }
+        if !self.stalled.is_empty() {
+            return Err(SubmitError::Full(request));
+        }
+        let id = self.engine.submit(self.now, request).map_err(|error| match error {
+            sluice_core::SubmitError::RangeOverflow => SubmitError::RangeOverflow,
+            sluice_core::SubmitError::Full => SubmitError::Full(request),
+        })?;
+        self.client_of[id.slot() as usize] = client;
+        Ok(id)
+    }
+
+    fn client(&self, id: RequestId) -> u16 {
+        self.client_of[id.slot() as usize]
+    }
+
+    fn port(&self, client: u16) -> Option<&Port> {
+        self.clients[client as usize].as_ref().map(|route| &*route.completer.port)
+    }
+
+    fn complete(&mut self, id: RequestId, outcome: Outcome) {
+        if self.engine.complete(self.now, id, outcome).is_err() {
+            self.stale += 1;
+            return;
+        }
+        if let Some(port) = self.port(self.client(id)) {
+            port.completed();
+            port.ended();
+            // Whoever waits for the client's last one looks again.
+            self.effects.answered |= port.is_closed();
+        }
+        self.effects.freed += 1;
+    }
+
+    fn cancel(&mut self, id: RequestId) -> Result<Request, CancelError> {
+        self.engine.cancel(self.now, id)
+    }
+
+    /// The request was accepted by us, but the engine does not have it (any more).
+    fn refuse(&mut self, request: Request, client: u16, errno: i32) {
+        self.failed += 1;
+        self.push(client, Effect::Cancel(request, errno));
+    }
+
+    fn push(&mut self, client: u16, effect: Effect) {
+        let Some(route) = &self.clients[client as usize] else {
+            debug_assert!(false, "a client leaves when nothing of it is left");
+            return;
+        };
+        route.completer.port.will_be_told();
+        self.effects.push(client, self.own, effect, || route.completer.clone());
+    }
+
+    fn admit_stalled(&mut self) {
+        while let Some((request, client)) = self.stalled.pop_front() {
+            let before = self.stalled.len();
+            self.submit(request, client);
+            if self.stalled.len() > before {
+                // Still no room: it is the first again.
+                self.stalled.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    /// From now on requests of a client, or of all, fail. Gives how many have failed before.
+    fn fail(&mut self, client: Option<u16>, errno: i32) -> u32 {
+        match client {
+            None => self.failing = Some(errno),
+            Some(client) => {
+                if let Some(route) = &mut self.clients[client as usize] {
+                    route.failing = Some(errno);
+                }
+            }
+        }
+        self.failed
+    }
+
+    /// Requests that are queued although they are to fail.
+    fn fail_queued(&mut self, most: usize) {
+        let leaving = |route: &Option<Route>| route.as_ref().is_some_and(|route| route.failing.is_some());
+        if self.failing.is_none() && !self.clients.iter().any(leaving) {
+            return;
+        }
+        let mut from = 0;
+        while self.effects.len() < most {
+            let (failing, clients, client_of) = (self.failing, &self.clients, &self.client_of);
+            let errno =
+                |id: RequestId| failing.or_else(|| clients[client_of[id.slot() as usize] as usize].as_ref()?.failing);
+            let Some((id, request)) = self.engine.cancel_next(self.now, &mut from, |id| errno(id).is_some()) else {
+                return;
+            };
+            let errno = errno(id).unwrap_or(libc::ECANCELED);
+            self.refuse(request, self.client(id), errno);
+        }
+    }
+
+    fn dispatch(&mut self) -> bool {
+        let mut batch = self.effects.batch();
+        if !self.engine.poll_dispatch(self.now, &mut batch) {
+            self.effects.reuse(batch);
+            return false;
+        }
+        // All parts are of one target, and so of one client.
+        let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
+        self.push(client, Effect::Start(batch));
+        // Counted as untold before: see `Port::has_been_told`.
+        if let Some(port) = self.port(client) {
+            port.dispatched(requests);
+        }
+        true
     }
 }
 
-/// How a turn ended.
-#[derive(Clone, Copy)]
-enum Turn {
-    /// Nothing left.
-    Done,
-    /// The engine takes no more requests until one completes.
-    Blocked,
-    /// The budget is used up.
-    CutShort,
+impl Served for Shard {
+    fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::SeqCst)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.token.has_work()
+    }
+
+    fn drive(self: &Arc<Shard>) {
+        // Whoever holds then sets it again.
+        self.deadline.store(NEVER, Ordering::SeqCst);
+        Shard::drive(self, &self.nobody(), None);
+    }
+}
+
+impl Shard {
+    /// For driving on nobody's behalf.
+    pub(crate) fn nobody(self: &Arc<Shard>) -> Completer {
+        Completer { shard: self.clone(), port: Port::nobody() }
+    }
 }

@@ -12,7 +12,7 @@ use sluice_runtime::{Observer, RecordError, RecordOptions, Volume, VolumeConfig}
 use sluice_storage::{FileRef, Storage};
 use sluice_trace::{Columns, End, Entry, Meta, Reader, checksum};
 
-fn volume(storage: &Arc<dyn Storage>, policy: &str) -> Volume<Results> {
+fn volume(storage: &Storage, policy: &str) -> Volume<Results> {
     let config = VolumeConfig::new(PolicyConfig::parse(policy).unwrap());
     Volume::start(storage.clone(), Arc::new(Results::default()), config).unwrap()
 }
@@ -172,15 +172,16 @@ fn files_that_were_renamed_or_made_anew_have_their_new_paths() {
     let dir = tempfile::tempdir().unwrap();
     let storage = storage(dir.path(), 1);
     let volume = volume(&storage, "to-agg");
-    let root = storage.root();
+    let root = storage.namespace.root();
     let file = create(&storage, "old");
     let out = dir.path().join("trace");
     volume.start_recording(&out, "").unwrap();
     write(&volume, &file, 0, 0, 10);
     let (first, recording) = (read_paths(&volume, &file), volume.recording().unwrap());
     assert_eq!((first.as_deref(), recording.failed), (Some("old"), None));
-    storage.rename(&root, "old".as_ref(), &root, "new".as_ref(), 0).unwrap();
-    let again = storage.open(&storage.lookup(&root, "new".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+    storage.namespace.rename(&root, "old".as_ref(), &root, "new".as_ref(), 0).unwrap();
+    let again =
+        storage.namespace.open(&storage.namespace.lookup(&root, "new".as_ref()).unwrap(), libc::O_RDWR).unwrap();
     volume.opened(&again);
     assert_eq!(read_paths(&volume, &again).as_deref(), Some("new"));
     volume.stop_recording().unwrap();

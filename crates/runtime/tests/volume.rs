@@ -23,7 +23,7 @@ fn config(policy: &str) -> VolumeConfig {
     config
 }
 
-fn start(storage: &Arc<dyn Storage>, config: VolumeConfig) -> (Volume<Results>, Arc<Results>) {
+fn start(storage: &Storage, config: VolumeConfig) -> (Volume<Results>, Arc<Results>) {
     let host = Arc::new(Results::default());
     (Volume::start(storage.clone(), host.clone(), config).unwrap(), host)
 }
@@ -103,8 +103,7 @@ fn an_error_reaches_the_requests_it_belongs_to() {
         for short in [usize::MAX, 700] {
             let dir = tempfile::tempdir().unwrap();
             let plain = storage(dir.path(), 1);
-            let faulty = Arc::new(Faulty::new(plain).with_faults(5_500, short));
-            let storage: Arc<dyn Storage> = faulty.clone();
+            let (faulty, storage) = Faulty::over(&plain, 5_500, short);
             let (volume, host) = start(&storage, config(info.name));
             let file = create(&storage, "f");
             // All wait together, so that they are aggregated where the algorithm does so.
@@ -154,7 +153,7 @@ fn the_algorithm_changes_under_load() {
             let mut changes = 0;
             while !done.load(Ordering::Relaxed) {
                 for info in table() {
-                    volume.set_policy(&PolicyConfig::parse(info.name).unwrap()).unwrap();
+                    volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
                     let limits = EngineConfig { in_flight_max: changes % 4, ..volume.limits() };
                     volume.set_limits(&limits).unwrap();
                     changes += 1;
@@ -173,8 +172,7 @@ fn the_end_answers_every_request() {
     for info in table() {
         for how in [Shutdown::Drain { timeout: Duration::from_secs(30) }, Shutdown::Fail(libc::ENODEV)] {
             let dir = tempfile::tempdir().unwrap();
-            let faulty = Arc::new(Faulty::new(storage(dir.path(), 1)));
-            let storage: Arc<dyn Storage> = faulty.clone();
+            let (faulty, storage) = Faulty::over(&storage(dir.path(), 1), u64::MAX, usize::MAX);
             let mut config = config(info.name);
             config.engine.in_flight_max = 2;
             config.threads_max = 2;

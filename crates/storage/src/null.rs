@@ -2,20 +2,33 @@
 //!
 //! It has one directory in which every decimal number is a regular file of the same size. Reads leave the buffers as they
 //! are, writes are forgotten, and nothing can be made, removed or changed.
+//!
+//! [`NullStorage::asynchronous`] takes every transfer that is started and ends it from a thread of its own.
 
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 
-use crate::{Attr, DirEntries, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, StatFs, Storage};
+use crate::{
+    Attr, Creator, Data, DirEntries, Direction, FileRef, Layout, Namespace, Node, NodeRef, OpenFile, SetAttr, Started,
+    StatFs, Transfer,
+};
 
 /// See the [module documentation](self).
 pub struct NullStorage {
     layout: Layout,
     size: u64,
+    ender: Option<Ender>,
+}
+
+/// The thread that ends transfers. It ends itself when the channel closes.
+struct Ender {
+    transfers: Sender<Transfer>,
+    thread: JoinHandle<()>,
 }
 
 /// Id 1 is the top directory, file `n` has id `n + 2`.
@@ -25,23 +38,11 @@ impl Node for Object {
     fn id(&self) -> u64 {
         self.0
     }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
 }
 
 impl OpenFile for Object {
     fn id(&self) -> u64 {
         self.0
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    fn raw_fd(&self, _target: usize) -> Option<RawFd> {
-        None
-    }
-    fn never_waits(&self) -> bool {
-        true
     }
 }
 
@@ -49,7 +50,23 @@ impl NullStorage {
     /// Every file has `size` bytes.
     #[must_use]
     pub fn new(layout: Layout, size: u64) -> NullStorage {
-        NullStorage { layout, size }
+        NullStorage { layout, size, ender: None }
+    }
+
+    /// As [`NullStorage::new`], but transfers that are started end from another thread, in their order.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn asynchronous(layout: Layout, size: u64) -> io::Result<NullStorage> {
+        let (transfers, started) = channel::<Transfer>();
+        let end = move || {
+            for transfer in started {
+                let len = moved(layout, size, &transfer);
+                transfer.end(Ok(len));
+            }
+        };
+        let thread = std::thread::Builder::new().name("sluice-null".to_owned()).spawn(end)?;
+        Ok(NullStorage { layout, size, ender: Some(Ender { transfers, thread }) })
     }
 
     fn attr(&self, ino: u64) -> Attr {
@@ -74,13 +91,7 @@ impl NullStorage {
 
 const READ_ONLY: Errno = Errno::ROFS;
 
-impl Storage for NullStorage {
-    fn layout(&self) -> Layout {
-        self.layout
-    }
-    fn describe(&self) -> String {
-        "nothing (reads and writes do not happen)".to_owned()
-    }
+impl Namespace for NullStorage {
     fn root(&self) -> NodeRef {
         Arc::new(Object(1))
     }
@@ -100,13 +111,13 @@ impl Storage for NullStorage {
     fn readlink(&self, _: &NodeRef) -> io::Result<CString> {
         Err(Errno::INVAL.into())
     }
-    fn mknod(&self, _: &NodeRef, _: &OsStr, _: u32, _: u64, _: (u32, u32)) -> io::Result<NodeRef> {
+    fn mknod(&self, _: &NodeRef, _: &OsStr, _: u32, _: u64, _: &Creator) -> io::Result<NodeRef> {
         Err(READ_ONLY.into())
     }
-    fn mkdir(&self, _: &NodeRef, _: &OsStr, _: u32, _: (u32, u32)) -> io::Result<NodeRef> {
+    fn mkdir(&self, _: &NodeRef, _: &OsStr, _: u32, _: &Creator) -> io::Result<NodeRef> {
         Err(READ_ONLY.into())
     }
-    fn symlink(&self, _: &NodeRef, _: &OsStr, _: &OsStr, _: (u32, u32)) -> io::Result<NodeRef> {
+    fn symlink(&self, _: &NodeRef, _: &OsStr, _: &OsStr, _: &Creator) -> io::Result<NodeRef> {
         Err(READ_ONLY.into())
     }
     fn link(&self, _: &NodeRef, _: &NodeRef, _: &OsStr) -> io::Result<NodeRef> {
@@ -127,7 +138,7 @@ impl Storage for NullStorage {
     fn statfs(&self) -> io::Result<StatFs> {
         Ok(StatFs::default())
     }
-    fn setxattr(&self, _: &NodeRef, _: &OsStr, _: &[u8], _: i32) -> io::Result<()> {
+    fn setxattr(&self, _: &NodeRef, _: &OsStr, _: &[u8], _: i32, _: &Creator) -> io::Result<()> {
         Err(READ_ONLY.into())
     }
     fn getxattr(&self, _: &NodeRef, _: &OsStr) -> io::Result<Vec<u8>> {
@@ -148,19 +159,16 @@ impl Storage for NullStorage {
         name: &OsStr,
         _: u32,
         flags: i32,
-        _: (u32, u32),
+        _: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
         let node = self.lookup(parent, name).map_err(|_| READ_ONLY)?;
         let file = self.open(&node, flags)?;
         Ok((node, file))
     }
-    fn fsync(&self, _: &FileRef, _: bool) -> io::Result<()> {
-        Ok(())
-    }
     fn fsync_dir(&self, _: &NodeRef) -> io::Result<()> {
         Ok(())
     }
-    fn fallocate(&self, _: &FileRef, _: i32, _: u64, _: u64) -> io::Result<()> {
+    fn fallocate(&self, _: &FileRef, _: i32, _: u64, _: u64, _: &Creator) -> io::Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
     fn seek_data(&self, _: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
@@ -170,13 +178,63 @@ impl Storage for NullStorage {
             _ => Ok(offset),
         }
     }
+}
+
+impl Data for NullStorage {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+    fn describe(&self) -> String {
+        "nothing (reads and writes do not happen)".to_owned()
+    }
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
         debug_assert!(file.id() > 1);
-        let size = self.layout.target_size(target as u32, self.size);
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
-        Ok(len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)))
+        Ok(len.min(left(self.layout, self.size, target, offset)))
     }
     fn write(&self, _: &FileRef, _: usize, _: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
         Ok(bufs.iter().map(|buf| buf.len()).sum())
+    }
+    fn sync(&self, _: &FileRef, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn never_waits(&self, _: &FileRef) -> bool {
+        self.ender.is_none()
+    }
+    fn size_at_least(&self, _: &FileRef, _: u64) -> io::Result<u64> {
+        Ok(self.size)
+    }
+    fn start(&self, transfer: Transfer) -> Started {
+        match &self.ender {
+            None => Started::Unsupported(transfer),
+            Some(ender) => match ender.transfers.send(transfer) {
+                Ok(()) => Started::Accepted,
+                Err(back) => Started::Unsupported(back.0),
+            },
+        }
+    }
+}
+
+impl Drop for NullStorage {
+    fn drop(&mut self) {
+        let Some(Ender { transfers, thread }) = self.ender.take() else { return };
+        drop(transfers);
+        // Whoever is told of an end may drop the last reference.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Bytes that a target's file has from `offset` on.
+fn left(layout: Layout, size: u64, target: usize, offset: u64) -> usize {
+    let size = layout.target_size(target as u32, size);
+    usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)
+}
+
+fn moved(layout: Layout, size: u64, transfer: &Transfer) -> usize {
+    match transfer.direction {
+        Direction::Read => transfer.len().min(left(layout, size, transfer.target, transfer.offset)),
+        Direction::Write => transfer.len(),
     }
 }

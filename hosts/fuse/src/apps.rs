@@ -1,7 +1,11 @@
-//! Which application a request belongs to: the batch job of the calling process, or else its user.
+//! Which application a request belongs to: the batch job of the calling process together with its user, or else its user.
 //!
 //! A job is recognised by an environment variable of the process ([`MountOptions::job_variables`]), as it was when the
-//! process started its program. Reading `/proc/PID/environ` is too slow for every request and may even block, because
+//! process started its program. Anybody can set any variable, so a job's name counts only together with the user id that
+//! the kernel gives for the request: `SLURM_JOB_ID=17` of two users are two applications, and nobody is served, weighted
+//! or counted as another user's job. Within one user's processes the variable is believed.
+//!
+//! Reading `/proc/PID/environ` is too slow for every request and may even block, because
 //! it takes the memory lock of a process that can be waiting for this very file system. Therefore
 //!
 //! * each open file remembers the last caller, and a small table the last callers of all files; what they know is
@@ -14,7 +18,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,9 +40,9 @@ const MOST_ENVIRON: u64 = 1 << 20;
 /// Everybody who came after [`MOST_APPS`] others.
 const OTHERS: AppId = AppId(0);
 
-/// The last caller of an open file: process id (22 bits, as many as Linux uses), application (20), time in seconds (22).
+/// The last caller of an open file.
 #[derive(Default)]
-pub(crate) struct LastCaller(AtomicU64);
+pub(crate) struct LastCaller(Mutex<Caller>);
 
 pub(crate) struct Apps {
     names: RwLock<Names>,
@@ -63,6 +67,13 @@ struct Caller {
     checked_s: u64,
 }
 
+impl Caller {
+    /// Whether this is what is known of the caller, and recent. The user counts: a thread can change it (file servers do).
+    fn is(&self, pid: u32, uid: u32) -> bool {
+        self.pid == pid && pid != 0 && self.uid == uid && now_s() - self.checked_s < FRESH_S
+    }
+}
+
 struct Question {
     pid: u32,
     uid: u32,
@@ -81,23 +92,22 @@ impl Apps {
         Ok(apps)
     }
 
-    /// What `status` shows for an application: `SLURM_JOB_ID=17`, `uid=1000`.
+    /// What `status` shows for an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
     pub(crate) fn name(&self, app: AppId) -> String {
         self.names.read().list.get(app.0 as usize).cloned().unwrap_or_else(|| format!("application {}", app.0))
     }
 
     /// The caller's application, through what the open file remembers.
     pub(crate) fn of_caller(&self, last: &LastCaller, pid: u32, uid: u32) -> AppId {
-        const LOW_20: u64 = (1 << 20) - 1;
-        const LOW_22: u64 = (1 << 22) - 1;
-        let seen = last.0.load(Ordering::Relaxed);
-        let now = now_s() & LOW_22;
-        if seen >> 42 == u64::from(pid) && pid != 0 && now.wrapping_sub(seen & LOW_22) & LOW_22 < FRESH_S {
-            return AppId((seen >> 22 & LOW_20) as u32);
+        // Where several threads use one open file at the same time the table of callers serves.
+        if let Some(known) = last.0.try_lock() {
+            if known.is(pid, uid) {
+                return known.app;
+            }
         }
         let (app, sure) = self.of(pid, uid);
-        if sure {
-            last.0.store(u64::from(pid) << 42 | u64::from(app.0) << 22 | now, Ordering::Relaxed);
+        if sure && let Some(mut known) = last.0.try_lock() {
+            *known = Caller { pid, uid, app, checked_s: now_s() };
         }
         app
     }
@@ -109,7 +119,7 @@ impl Apps {
         }
         let slot = &self.callers[pid as usize % SLOTS];
         let known = *slot.lock();
-        if known.pid == pid && known.uid == uid && now_s() - known.checked_s < FRESH_S {
+        if known.is(pid, uid) {
             return (known.app, true);
         }
         match self.ask(pid, uid) {
@@ -165,7 +175,7 @@ fn answer(apps: &Weak<Apps>, questions: &Receiver<Question>, variables: Vec<Vec<
     while let Ok(Question { pid, uid, answer }) = questions.recv() {
         let job = job_name(pid, &variables);
         let Some(apps) = apps.upgrade() else { return };
-        let app = job.map_or_else(|| apps.user(uid), |name| apps.named(name));
+        let app = job.map_or_else(|| apps.user(uid), |job| apps.named(job_of_user(&job, uid)));
         let _ = answer.send(Caller { pid, uid, app, checked_s: now_s() });
         apps.stuck.store(false, Ordering::Relaxed);
     }
@@ -181,13 +191,19 @@ fn job_name(pid: u32, variables: &[Vec<u8>]) -> Option<String> {
     job_in(&environ, variables)
 }
 
+/// The name of a user's job. A job cannot take the name of another user's: the user id comes last and is not the job's to
+/// choose, and no job's name has a space.
+fn job_of_user(job: &str, uid: u32) -> String {
+    format!("{job} uid={uid}")
+}
+
 fn job_in(environ: &[u8], variables: &[Vec<u8>]) -> Option<String> {
     let found = variables.iter().find_map(|name| {
         environ.split(|&b| b == 0).find(|entry| entry.starts_with(name) && entry.len() > name.len())
     })?;
     // Shown to people and kept for as long as the mount lives: short, and nothing that could steer a terminal.
     let text = String::from_utf8_lossy(&found[..found.len().min(96)]);
-    Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    Some(text.chars().map(|c| if c.is_control() || c.is_whitespace() { '?' } else { c }).collect())
 }
 
 fn now_s() -> u64 {
@@ -210,6 +226,8 @@ mod tests {
         let environ = b"PATH=/bin\0PBS_JOBID=7.host\0SLURM_JOB_ID=42\0";
         assert_eq!(job_in(environ, &variables()).as_deref(), Some("SLURM_JOB_ID=42"));
         assert_eq!(job_in(b"PBS_JOBID=7\x1b[2J\0", &variables()).as_deref(), Some("PBS_JOBID=7?[2J"));
+        // A value cannot look like another user's job.
+        assert_eq!(job_in(b"PBS_JOBID=7 uid=0\0", &variables()).as_deref(), Some("PBS_JOBID=7?uid=0"));
         assert_eq!(job_in(b"SLURM_JOB_ID=\0XSLURM_JOB_ID=3\0", &variables()), None);
     }
 
@@ -220,8 +238,11 @@ mod tests {
         let last = LastCaller::default();
         let app = apps.of_caller(&last, pid, 12345);
         assert_eq!(apps.name(app), "uid=12345");
-        assert_ne!(last.0.load(Ordering::Relaxed), 0);
+        assert_eq!(last.0.lock().pid, pid);
         assert_eq!(apps.of_caller(&last, pid, 12345), app);
+        // The same thread as another user is somebody else, at once.
+        let other = apps.of_caller(&last, pid, 54321);
+        assert_eq!(apps.name(other), "uid=54321");
         assert_eq!(apps.name(AppId(999)), "application 999");
     }
 
@@ -238,7 +259,11 @@ mod tests {
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let (app, sure) = apps.of(child.id(), 1000);
-        assert_eq!((apps.name(app).as_str(), sure), ("SLURM_JOB_ID=4711", true));
+        assert_eq!((apps.name(app).as_str(), sure), ("SLURM_JOB_ID=4711 uid=1000", true));
+        // Another user with the same variable is another application, even in the same process (set-user-ID programs).
+        let (other, sure) = apps.of(child.id(), 1001);
+        assert_eq!((apps.name(other).as_str(), sure), ("SLURM_JOB_ID=4711 uid=1001", true));
+        assert_ne!(app, other);
         drop(child.stdin.take());
         child.wait().unwrap();
         let (user, sure) = apps.of(0, 1000);

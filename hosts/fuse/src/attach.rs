@@ -16,10 +16,11 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::{MountError, MountOptions};
+use crate::{MountError, MountOptions, Remount};
 
-const SUBTYPE: &str = "sluicegate";
-const TYPE: &str = "fuse.sluicegate";
+/// As `mount -t fuse.sluice` has it, so that remounting and `/etc/fstab` find the helper.
+const SUBTYPE: &str = "sluice";
+const TYPE: &str = "fuse.sluice";
 
 /// Checks the mountpoint, clears away a dead mount, and returns the canonical path.
 pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, MountError> {
@@ -27,8 +28,16 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     let gone = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
     let mut meta = fs::metadata(path);
     if meta.as_ref().is_err_and(gone) {
+        let stale = |source| MountError::Stale { mountpoint: at(), source };
+        let place = resolve_parent(path).map_err(stale)?;
+        // Other servers die, too, and their mounts may hide something else.
+        match mounts_at(&place).last() {
+            Some(mount) if mount.ours => {}
+            Some(mount) => return Err(MountError::Foreign { mountpoint: at(), kind: mount.kind.clone() }),
+            None => return Err(MountError::InDeadMount { mountpoint: at() }),
+        }
         tracing::warn!(mountpoint = %path.display(), "removing the mount that a killed daemon left behind");
-        detach(path, true).map_err(|source| MountError::Stale { mountpoint: at(), source })?;
+        detach(&place, true).map_err(stale)?;
         meta = fs::metadata(path);
     }
     let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
@@ -56,6 +65,15 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     Ok(path)
 }
 
+/// The canonical path of something that cannot be looked at itself.
+fn resolve_parent(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => Ok(path),
+    }
+}
+
 /// Whether the process that served what is mounted at `path` has died.
 pub(crate) fn is_dead(path: &Path) -> bool {
     fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
@@ -80,8 +98,12 @@ pub(crate) fn attach(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     let allow = if options.allow_other { ",allow_other" } else { "" };
     let data = format!("fd={fd},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions{allow}\0");
     let data = std::ffi::CString::from_vec_with_nul(data.into_bytes()).expect("one NUL, at the end");
-    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
+    flags.set(MountFlags::NOATIME, options.no_atime);
     match mount(&*options.name, path, TYPE, flags, &*data) {
         Ok(()) => Ok(device.into()),
         Err(Errno::PERM) => {
@@ -101,7 +123,17 @@ fn attach_unprivileged(path: &Path, options: &MountOptions) -> Result<OwnedFd, M
         net::socketpair(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::empty(), None)
             .map_err(io("making a socket"))?;
     let mut list = format!("fsname={},subtype={SUBTYPE},default_permissions", options.name);
-    for (wanted, option) in [(options.allow_other, ",allow_other"), (options.read_only, ",ro")] {
+    if options.suid || options.dev {
+        let detail = "only root may allow set-ID programs (suid) and device files (dev)";
+        return Err(refused(detail.into()));
+    }
+    let wanted = [
+        (options.allow_other, ",allow_other"),
+        (options.read_only, ",ro"),
+        (options.no_exec, ",noexec"),
+        (options.no_atime, ",noatime"),
+    ];
+    for (wanted, option) in wanted {
         if wanted {
             list.push_str(option);
         }
@@ -154,6 +186,10 @@ pub(crate) struct Mount {
     pub(crate) device: String,
     /// Made by this program.
     pub(crate) ours: bool,
+    /// File system type.
+    pub(crate) kind: String,
+    /// Options of the mount itself, as `ro,nosuid`.
+    pub(crate) options: String,
 }
 
 /// The mounts at exactly this path, without touching them. They lie on top of each other: paths lead to the last.
@@ -161,10 +197,12 @@ pub(crate) fn mounts_at(path: &Path) -> Vec<Mount> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let parse = |line: &[u8]| {
         let mut fields = line.split(|&b| b == b' ');
-        let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+        let text = |field| String::from_utf8_lossy(field).into_owned();
+        let device = text(fields.nth(2)?);
         let here = unescape(fields.nth(1)?) == path.as_os_str().as_bytes();
-        let ours = fields.skip_while(|&field| field != b"-").nth(1) == Some(TYPE.as_bytes());
-        here.then_some(Mount { device, ours })
+        let options = text(fields.next()?);
+        let kind = text(fields.skip_while(|&field| field != b"-").nth(1)?);
+        here.then(|| Mount { device, ours: kind == TYPE, kind, options })
     };
     table.split(|&b| b == b'\n').filter_map(parse).collect()
 }
@@ -186,6 +224,33 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         }
     }
     out
+}
+
+/// Changes flags of our mount at a canonical path; the others stay.
+pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
+    let mount = mounts_at(path).pop().filter(|mount| mount.ours);
+    let mount = mount.ok_or_else(|| MountError::NotMounted { mountpoint: path.to_owned() })?;
+    let has = |option: &str| mount.options.split(',').any(|own| own == option);
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, change.read_only.unwrap_or(has("ro")));
+    flags.set(MountFlags::NOSUID, change.suid.map_or(has("nosuid"), |suid| !suid));
+    flags.set(MountFlags::NODEV, change.dev.map_or(has("nodev"), |dev| !dev));
+    flags.set(MountFlags::NOEXEC, change.no_exec.unwrap_or(has("noexec")));
+    flags.set(MountFlags::NOATIME, has("noatime"));
+    let result = rustix::mount::mount_remount(path, flags, c"");
+    result.map_err(|error| match error {
+        Errno::PERM => MountError::NotPermitted {
+            mountpoint: path.to_owned(),
+            detail: "changing the options of a mount needs root".into(),
+        },
+        Errno::BUSY => MountError::Busy { mountpoint: path.to_owned() },
+        error => MountError::Io { mountpoint: path.to_owned(), what: "remounting", source: error.into() },
+    })
+}
+
+/// Whether the mount at a canonical path refuses changes now, whatever it was mounted with.
+pub(crate) fn is_read_only(path: &Path) -> bool {
+    mounts_at(path).pop().is_some_and(|mount| mount.options.split(',').any(|option| option == "ro"))
 }
 
 /// Raises the read-ahead above what the kernel offers to FUSE; needs root, and is only about speed.

@@ -125,7 +125,7 @@ pub enum BenchError {
 /// See [`BenchError`].
 pub fn run(
     options: &BenchOptions,
-    storage: impl FnOnce(&Path) -> io::Result<Arc<dyn Storage>>,
+    storage: impl FnOnce(&Path) -> io::Result<Storage>,
     config: VolumeConfig,
     mut progress: impl FnMut(&Cell),
 ) -> Result<FuseBench, BenchError> {
@@ -133,7 +133,7 @@ pub fn run(
     let io = |source| BenchError::Io { dir: room.0.clone(), source };
     let at = |name| room.0.join(name);
     let storage = storage(&at("source")).map_err(io)?;
-    let describe = storage.describe();
+    let describe = storage.data.describe();
     let with_source = MountOptions { sources: vec![at("source")], ..options.mount.clone() };
     let sluice = mount(storage, &at("sluice"), with_source, config)?;
     let plain = passthrough::mount(&at("source"), &at("plain"), &options.mount)?;

@@ -72,6 +72,34 @@ pub enum MountError {
         /// The system's answer.
         source: io::Error,
     },
+    /// What does not answer at the mountpoint is somebody else's mount.
+    #[error(
+        "{}: a dead mount of another program is in the way (type {kind}, \"transport endpoint is not connected\"); \
+         it is left alone: unmount it (umount -l {}), or choose another mountpoint",
+        mountpoint.display(), mountpoint.display()
+    )]
+    Foreign {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Its file system type.
+        kind: String,
+    },
+    /// The mountpoint lies in a mount whose server has died.
+    #[error(
+        "{}: the mountpoint lies in a mount whose server has died (\"transport endpoint is not connected\"); unmount that \
+         first, or choose another mountpoint",
+        mountpoint.display()
+    )]
+    InDeadMount {
+        /// Where.
+        mountpoint: PathBuf,
+    },
+    /// There is no mount whose options could be changed.
+    #[error("{}: no Sluicegate mount is there; mount first (sluice mount)", mountpoint.display())]
+    NotMounted {
+        /// Where.
+        mountpoint: PathBuf,
+    },
     /// The mount is in use.
     #[error(
         "{}: in use; close the files and leave the directories below it (fuser -vm shows who), or take it out of sight \

@@ -1,7 +1,9 @@
 //! The FUSE operations: the namespace goes straight to the storage, reads and writes to the scheduler.
 //!
-//! Permissions, POSIX and `flock` locks, `O_APPEND` offsets and umask are the kernel's (`default_permissions`, no lock
-//! operations here). `copy_file_range` is left to the kernel too, which then reads and writes.
+//! Permissions, POSIX and `flock` locks and `O_APPEND` offsets are the kernel's (`default_permissions`, no lock operations
+//! here). The umask is the storage's, because it does not apply where a directory has a default access control list.
+//! `copy_file_range` is left to the kernel too, which then reads and writes. Operations that may wait for a device are handed
+//! to a pool of threads, so that others are answered meanwhile.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,18 +12,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use sluice_runtime::{Done, Host, Volume};
-use sluice_storage::{Attr, FileRef, NodeRef, SetAttr, SetTime, Storage};
+use sluice_runtime::{Done, Host};
+use sluice_storage::{Creator, SetAttr, SetTime};
 
-use crate::apps::{Apps, LastCaller};
-use crate::inodes::{DirHandle, Handle, Inode, Inodes, SET_ID, kind, sent_time};
+use crate::coherence::{Change, Invalidator};
+use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before};
+use crate::handles::DirHandle;
+use crate::inodes::{kind, sent_time};
 use crate::{CacheMode, MountOptions};
 
 /// The reply that a read or write waits for. Dropped without an answer it becomes an I/O error.
@@ -32,11 +37,23 @@ pub struct Ticket(Reply);
 enum Reply {
     Read(ReplyData),
     Write(ReplyWrite),
+    /// With something to do before the answer.
+    WriteBesideCache(ReplyWrite, Written),
+}
+
+/// A write that the kernel's cache has to do with.
+#[derive(Debug)]
+struct Written {
+    change: Change,
+    offset: u64,
+    /// Past the cache, so that pages of others may have to go.
+    direct: bool,
 }
 
 /// The FUSE side of the scheduler: passes results back to the kernel.
-#[derive(Debug)]
-pub struct FuseHost;
+pub struct FuseHost {
+    pub(crate) invalidator: Arc<Invalidator>,
+}
 
 impl Host for FuseHost {
     type Ticket = Ticket;
@@ -45,20 +62,30 @@ impl Host for FuseHost {
         match (ticket.0, result) {
             (Reply::Read(reply), Ok(Done::Read(data))) => reply.data(data),
             (Reply::Write(reply), Ok(Done::Written(bytes))) => reply.written(bytes as u32),
+            (Reply::WriteBesideCache(reply, written), Ok(Done::Written(bytes))) => self.written(reply, written, bytes),
             (Reply::Read(reply), Err(error)) => reply.error(error.into()),
-            (Reply::Write(reply), Err(error)) => reply.error(error.into()),
+            (Reply::Write(reply) | Reply::WriteBesideCache(reply, _), Err(error)) => reply.error(error.into()),
             // An answer of the other kind: dropping the reply says I/O error.
             (_, Ok(_)) => tracing::error!("a request was completed with the wrong kind of result"),
         }
     }
 }
 
-pub(crate) struct SluiceFs {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) volume: Arc<Volume<FuseHost>>,
-    pub(crate) apps: Arc<Apps>,
-    pub(crate) inodes: Arc<Inodes>,
-    pub(crate) options: MountOptions,
+impl FuseHost {
+    fn written(&self, reply: ReplyWrite, written: Written, bytes: usize) {
+        let Written { change, offset, direct } = written;
+        if !direct || bytes == 0 || !change.inode().coherence.is_cached() {
+            // The change ends before the answer.
+            drop(change);
+            return reply.written(bytes as u32);
+        }
+        let invalidator = self.invalidator.clone();
+        self.invalidator.pool.run(move || {
+            invalidator.drop_pages(change.inode().ino, offset, bytes as u64);
+            drop(change);
+            reply.written(bytes as u32);
+        });
+    }
 }
 
 /// A panic fails its own request (the reply answers when it is dropped) and leaves the thread alive for the next.
@@ -78,171 +105,57 @@ macro_rules! answer {
     };
 }
 
-type Answer<T> = Result<T, Errno>;
-
-impl SluiceFs {
-    /// Attributes for the kernel, noted in the inode.
-    fn noted(&self, inode: &Inode, attr: &Attr) -> FileAttr {
-        inode.note(attr);
-        self.inodes.file_attr(attr)
-    }
-
-    /// Tells the kernel about an object: counts a look-up.
-    fn tell(&self, node: NodeRef) -> Answer<FileAttr> {
-        let attr = self.storage.getattr(&node)?;
-        Ok(self.noted(&self.inodes.told(node), &attr))
-    }
-
-    fn under(&self, parent: INodeNo, make: impl FnOnce(&NodeRef) -> io::Result<NodeRef>) -> Answer<FileAttr> {
-        self.tell(make(&self.inodes.get(parent)?.node)?)
-    }
-
-    /// Time for which name and attributes hold, where the protocol takes just one.
-    fn ttl(&self) -> Duration {
-        self.options.attr_timeout.min(self.options.entry_timeout)
-    }
-
-    fn entry(&self, reply: ReplyEntry, attr: &FileAttr) {
-        reply.entry_with_ttls(&self.options.attr_timeout, &self.options.entry_timeout, attr, Generation(0));
-    }
-
-    /// Flags for the storage: `O_APPEND` offsets come from the kernel, and a write-back cache must read the pages
-    /// around what it writes.
-    fn storage_flags(&self, flags: i32) -> i32 {
-        let flags = flags & !(libc::O_APPEND | libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
-        let write_only = flags & libc::O_ACCMODE == libc::O_WRONLY;
-        if self.options.cache == CacheMode::Writeback && write_only {
-            flags & !libc::O_ACCMODE | libc::O_RDWR
-        } else {
-            flags
-        }
-    }
-
-    fn handle(&self, req: &Request, inode: Arc<Inode>, file: FileRef, flags: i32) -> Handle {
-        self.volume.opened(&file);
-        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let last = LastCaller::default();
-        // Only writes come without a caller, so readers need not be asked after yet.
-        let opener = if writable { self.apps.of_caller(&last, req.pid(), req.uid()) } else { Default::default() };
-        Handle { file, inode, writable, opener, last }
-    }
-
-    /// How the kernel is to treat an open file.
-    fn open_mode(&self, inode: &Inode, file: &FileRef, flags: i32) -> FopenFlags {
-        // Without FOPEN_DIRECT_IO the kernel serialises the O_DIRECT writes to a file.
-        if self.options.cache == CacheMode::None || flags & libc::O_DIRECT != 0 {
-            return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        }
-        let keep = self.options.cache == CacheMode::Writeback
-            || self.storage.getattr_open(file).is_ok_and(|attr| inode.note(&attr));
-        if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
-    }
-
-    /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
-    fn drop_set_id(&self, inode: &Inode) {
-        let change = || -> io::Result<()> {
-            let attr = self.storage.getattr(&inode.node)?;
-            let mut gone = attr.mode & libc::S_ISUID;
-            // Set-group-ID without group execution once meant mandatory locking.
-            if attr.mode & libc::S_IXGRP != 0 {
-                gone |= attr.mode & libc::S_ISGID;
-            }
-            if gone != 0 {
-                let mode = Some(attr.mode & 0o7777 & !gone);
-                self.storage.setattr(&inode.node, None, SetAttr { mode, ..SetAttr::default() })?;
-            }
-            inode.set_id.store(attr.mode & SET_ID & !gone != 0, Ordering::Relaxed);
-            Ok(())
-        };
-        if let Err(error) = change() {
-            tracing::warn!(%error, "a written file keeps its set-ID bits");
-        }
-    }
-
-    fn set_attributes(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, set: SetAttr) -> Answer<FileAttr> {
-        let inode = self.inodes.get(ino)?;
-        let file = fh.as_ref().map(|fh| &Handle::of(fh).file);
-        let mut attr = self.storage.setattr(&inode.node, file, set)?;
-        if set.size.is_some() && req.uid() != 0 && attr.mode & SET_ID != 0 {
-            self.drop_set_id(&inode);
-            attr = self.storage.getattr(&inode.node)?;
-        }
-        Ok(self.noted(&inode, &attr))
-    }
-
-    fn create_file(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        flags: i32,
-    ) -> Answer<(FileAttr, FileHandle, FopenFlags)> {
-        let parent = self.inodes.get(parent)?;
-        // Always exclusive: if the name appeared meanwhile nobody checked the file's permissions yet. The kernel looks
-        // the name up again on ESTALE, and opens what it finds.
-        let exclusive = self.storage_flags(flags) | libc::O_EXCL;
-        let (node, file) = match self.storage.create(&parent.node, name, mode & 0o7777, exclusive, owner(req)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && flags & libc::O_EXCL == 0 => {
-                return Err(Errno::ESTALE);
-            }
-            result => result?,
-        };
-        let attr = self.storage.getattr_open(&file)?;
-        let inode = self.inodes.told(node);
-        let attr = self.noted(&inode, &attr);
-        let mode = self.open_mode(&inode, &file, flags);
-        Ok((attr, self.handle(req, inode, file, flags).into_raw(), mode))
-    }
-
-    /// The directory's entries, from position `from`, with the positions that follow them.
-    fn list(&self, dir: &DirHandle, from: u64) -> Answer<Arc<sluice_storage::DirEntries>> {
-        let mut entries = dir.entries.lock();
-        if from == 0 {
-            *entries = Arc::new(self.storage.readdir(&dir.inode.node)?);
-        }
-        Ok(entries.clone())
-    }
-
-    fn xattr(reply: ReplyXattr, size: u32, value: Answer<Vec<u8>>) {
-        match value {
-            Ok(value) if size == 0 => reply.size(value.len() as u32),
-            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-            Ok(value) => reply.data(&value),
-            Err(error) => reply.error(error),
-        }
-    }
-}
-
-fn owner(req: &Request) -> (u32, u32) {
-    (req.uid(), req.gid())
-}
-
 impl Filesystem for SluiceFs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        configure(config, &self.options, InitFlags::empty());
         // With HANDLE_KILLPRIV_V2 the kernel does not ask for an attribute before each write.
-        configure(config, &self.options, InitFlags::FUSE_HANDLE_KILLPRIV_V2 | InitFlags::FUSE_POSIX_ACL);
+        let offered = config.capabilities();
+        let more = InitFlags::FUSE_HANDLE_KILLPRIV_V2 | InitFlags::FUSE_EXPORT_SUPPORT;
+        let _ = config.add_capabilities(more & offered);
+        // With access control lists the umask is not the kernel's to apply: a default list takes its place.
+        let acl = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        if offered.contains(acl) {
+            let _ = config.add_capabilities(acl);
+        }
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        guarded("destroy", || self.end());
+    }
+
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer!(reply, self.under(parent, |dir| self.storage.lookup(dir, name)), attr => self.entry(reply, &attr));
+        let find = || -> Answer<_> {
+            let inode = self.inodes.looked_up(self.find(parent, name)?);
+            let before = before(&inode);
+            match self.namespace.getattr(&inode.node) {
+                Ok(attr) => Ok((inode, before, attr)),
+                Err(error) => {
+                    self.0.forget(inode.ino, 1);
+                    Err(error.into())
+                }
+            }
+        };
+        answer!(reply, find(), (inode, before, attr) => self.answer_entry(inode, before, attr, reply));
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        guarded("forget", || self.inodes.forget(ino, nlookup));
+        guarded("forget", || self.0.forget(ino, nlookup));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let get = || -> Answer<FileAttr> {
+        let get = || -> Answer<_> {
             if let Some(fh) = &fh {
-                let handle = Handle::of(fh);
-                return Ok(self.noted(&handle.inode, &self.storage.getattr_open(&handle.file)?));
+                let handle = self.files.get(fh);
+                let before = before(&handle.inode);
+                return Ok((handle.inode.clone(), before, self.namespace.getattr_open(&handle.file)?));
             }
             let inode = self.inodes.get(ino)?;
-            Ok(self.noted(&inode, &self.storage.getattr(&inode.node)?))
+            let before = before(&inode);
+            let attr = self.namespace.getattr(&inode.node)?;
+            Ok((inode, before, attr))
         };
-        answer!(reply, get(), attr => reply.attr(&self.options.attr_timeout, &attr));
+        answer!(reply, get(), (inode, before, attr) => self.answer_attr(inode, before, attr, reply));
     }
 
     fn setattr(
@@ -278,53 +191,72 @@ impl Filesystem for SluiceFs {
             atime: atime.map(time),
             mtime: mtime.map(time),
         };
-        answer!(reply, self.set_attributes(req, ino, fh, set), attr => reply.attr(&self.options.attr_timeout, &attr));
+        let requester = Requester::from(req);
+        let inode = match self.inodes.get(ino) {
+            Ok(inode) => inode,
+            Err(error) => return reply.error(error),
+        };
+        let handle = fh.map(|fh| self.files.share(&fh));
+        let core = self.0.clone();
+        let work = move || {
+            let file = handle.as_ref().map(|handle| &handle.file);
+            answer!(reply, core.set_attributes(requester, &inode, file, set),
+                attr => reply.attr(&core.options.attr_timeout, &attr));
+        };
+        // Truncation frees blocks and waits for writes.
+        if size.is_some() { self.syncs.run(work) } else { work() }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let get = || -> Answer<_> { Ok(self.storage.readlink(&self.inodes.get(ino)?.node)?) };
+        let get = || -> Answer<_> { Ok(self.namespace.readlink(&self.inodes.get(ino)?.node)?) };
         answer!(reply, get(), to => reply.data(to.as_bytes()));
     }
 
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let make = |dir: &NodeRef| self.storage.mknod(dir, name, mode, rdev.into(), owner(req));
-        answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
+    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+        let make = || {
+            self.under(parent, |dir| {
+                let make = |creator: &Creator| self.namespace.mknod(dir, name, mode, rdev.into(), creator);
+                self.on_behalf(req.into(), mode, umask, make)
+            })
+        };
+        answer!(reply, make(), (inode, attr) => self.entry(reply, &inode, &attr));
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let make = |dir: &NodeRef| self.storage.mkdir(dir, name, mode & 0o7777, owner(req));
-        answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let make = || {
+            self.under(parent, |dir| {
+                let make = |creator: &Creator| self.namespace.mkdir(dir, name, mode & 0o7777, creator);
+                self.on_behalf(req.into(), mode, umask, make)
+            })
+        };
+        answer!(reply, make(), (inode, attr) => self.entry(reply, &inode, &attr));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let make = |dir: &NodeRef| self.storage.symlink(dir, name, target.as_os_str(), owner(req));
-        answer!(reply, self.under(parent, make), attr => self.entry(reply, &attr));
+        let make = || {
+            self.under(parent, |dir| {
+                let make = |creator: &Creator| self.namespace.symlink(dir, name, target.as_os_str(), creator);
+                self.on_behalf(req.into(), 0, 0, make)
+            })
+        };
+        answer!(reply, make(), (inode, attr) => self.entry(reply, &inode, &attr));
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
             let inode = self.inodes.get(ino)?;
-            self.under(newparent, |dir| self.storage.link(&inode.node, dir, newname))
+            self.under(newparent, |dir| self.namespace.link(&inode.node, dir, newname))
         };
-        answer!(reply, link(), attr => self.entry(reply, &attr));
+        answer!(reply, link(), (inode, attr) => self.entry(reply, &inode, &attr));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.unlink(&self.inodes.get(parent)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.namespace.unlink(&self.inodes.get(parent)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.rmdir(&self.inodes.get(parent)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.namespace.rmdir(&self.inodes.get(parent)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
@@ -340,26 +272,13 @@ impl Filesystem for SluiceFs {
     ) {
         let rename = || -> Answer<_> {
             let (from, to) = (self.inodes.get(parent)?, self.inodes.get(newparent)?);
-            Ok(self.storage.rename(&from.node, name, &to.node, newname, flags.bits())?)
+            Ok(self.namespace.rename(&from.node, name, &to.node, newname, flags.bits())?)
         };
         answer!(reply, rename(), () => reply.ok());
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let open = || -> Answer<_> {
-            let inode = self.inodes.get(ino)?;
-            let wanted = self.storage_flags(flags.0);
-            let file = match self.storage.open(&inode.node, wanted) {
-                // The storage's owner may write but not read: then the cache has to do without reading.
-                Err(error) if error.raw_os_error() == Some(libc::EACCES) && wanted != flags.0 => {
-                    self.storage.open(&inode.node, flags.0 & !libc::O_APPEND)?
-                }
-                result => result?,
-            };
-            let mode = self.open_mode(&inode, &file, flags.0);
-            Ok((self.handle(req, inode, file, flags.0).into_raw(), mode))
-        };
-        answer!(reply, open(), (fh, mode) => reply.opened(fh, mode));
+        guarded("open", || self.0.open(req.into(), ino, flags.0, reply));
     }
 
     fn create(
@@ -368,12 +287,14 @@ impl Filesystem for SluiceFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = || self.create_file(req, parent, name, mode, flags);
-        answer!(reply, made(), (attr, fh, how) => reply.created(&self.ttl(), &attr, Generation(0), fh, how));
+        let create = || self.0.create(req.into(), parent, name, (mode, umask), flags);
+        answer!(reply, create(), made => {
+            reply.created(&self.ttl(), &made.attr, made.inode.generation, made.fh, made.flags);
+        });
     }
 
     fn read(
@@ -388,7 +309,7 @@ impl Filesystem for SluiceFs {
         reply: ReplyData,
     ) {
         guarded("read", move || {
-            let handle = Handle::of(&fh);
+            let handle = self.files.get(&fh);
             let app = self.apps.of_caller(&handle.last, req.pid(), req.uid());
             self.volume.read(&handle.file, app, offset, size, Ticket(Reply::Read(reply)));
         });
@@ -407,26 +328,47 @@ impl Filesystem for SluiceFs {
         reply: ReplyWrite,
     ) {
         guarded("write", move || {
-            let handle = Handle::of(&fh);
-            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && handle.inode.set_id.load(Ordering::Relaxed)
-            {
-                self.drop_set_id(&handle.inode);
+            let handle = self.files.get(&fh);
+            let inode = &handle.inode;
+            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && inode.set_id.load(Ordering::Relaxed) {
+                self.drop_set_id(inode);
             }
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
-            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply)));
+            let direct = !handle.cached;
+            let plain = match self.options.cache {
+                CacheMode::None => true,
+                CacheMode::Auto => false,
+                CacheMode::Writeback => handle.cached,
+            };
+            let reply = if plain {
+                Reply::Write(reply)
+            } else {
+                Reply::WriteBesideCache(reply, Written { change: Change::begin(inode), offset, direct })
+            };
+            self.volume.write(&handle.file, app, offset, data, Ticket(reply));
         });
     }
 
-    /// Nothing is held back here: what was acknowledged is in the storage. The kernel stops asking.
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    /// What was acknowledged is in the storage. Where that may still fail when it writes (NFS), closing says so; for the
+    /// others the kernel stops asking.
+    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        if !self.namespace.reports_at_close() {
+            return reply.error(Errno::ENOSYS);
+        }
+        if !self.files.get(&fh).writable {
+            return reply.ok();
+        }
+        let (core, handle) = (self.0.clone(), self.files.share(&fh));
+        let flush = move || -> Answer<_> { Ok(core.namespace.flush(&handle.file)?) };
+        self.syncs.run(move || answer!(reply, flush(), () => reply.ok()));
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        let sync = || -> Answer<_> { Ok(self.storage.fsync(&Handle::of(&fh).file, !datasync)?) };
-        answer!(reply, sync(), () => reply.ok());
+        let (core, handle) = (self.0.clone(), self.files.share(&fh));
+        let sync = move || -> Answer<_> { Ok(core.data.sync(&handle.file, !datasync)?) };
+        self.syncs.run(move || answer!(reply, sync(), () => reply.ok()));
     }
 
     fn release(
@@ -440,26 +382,22 @@ impl Filesystem for SluiceFs {
         reply: ReplyEmpty,
     ) {
         guarded("release", move || {
-            let handle = Handle::take(fh);
-            if handle.writable && self.options.cache == CacheMode::Auto {
-                // What this handle wrote is what the cache holds: the next open need not drop it.
-                if let Ok(attr) = self.storage.getattr_open(&handle.file) {
-                    handle.inode.note(&attr);
-                }
-            }
+            let handle = self.files.take(fh);
+            self.close(&handle);
             drop(handle);
             reply.ok();
         });
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let open =
-            || -> Answer<_> { Ok(DirHandle { inode: self.inodes.get(ino)?, entries: Default::default() }.into_raw()) };
+        let open = || -> Answer<_> {
+            Ok(self.dirs.add(DirHandle { inode: self.inodes.get(ino)?, entries: Default::default() }))
+        };
         answer!(reply, open(), fh => reply.opened(fh, FopenFlags::empty()));
     }
 
     fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", move || match self.list(DirHandle::of(&fh), offset) {
+        guarded("readdir", move || match self.list(self.dirs.get(&fh), offset) {
             Ok(entries) => {
                 for (at, entry) in (offset + 1..).zip(entries.iter().skip(offset as usize)) {
                     let kind = kind(entry.kind).unwrap_or(fuser::FileType::RegularFile);
@@ -476,7 +414,7 @@ impl Filesystem for SluiceFs {
 
     fn readdirplus(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         guarded("readdirplus", move || {
-            let dir = DirHandle::of(&fh);
+            let dir = self.dirs.get(&fh);
             let entries = match self.list(dir, offset) {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(error),
@@ -487,15 +425,16 @@ impl Filesystem for SluiceFs {
                 // These two the kernel does not count as looked up.
                 let dots = matches!(entry.name.as_bytes(), b"." | b"..");
                 let found = if dots {
-                    self.storage.getattr(&dir.inode.node).map(|attr| (self.inodes.file_attr(&attr), None))
+                    let attr = self.namespace.getattr(&dir.inode.node);
+                    attr.map(|attr| (self.inodes.file_attr(&attr), Generation(0), None))
                 } else {
-                    self.storage.lookup(&dir.inode.node, name).and_then(|node| {
-                        let attr = self.storage.getattr(&node)?;
-                        let inode = self.inodes.told(node);
-                        Ok((self.noted(&inode, &attr), Some(self.inodes.number(attr.ino))))
+                    self.namespace.lookup(&dir.inode.node, name).and_then(|node| {
+                        let attr = self.namespace.getattr(&node)?;
+                        let inode = self.inodes.looked_up(node);
+                        Ok((self.noted(&inode, &attr), inode.generation, Some(inode.ino)))
                     })
                 };
-                let (mut attr, told) = match found {
+                let (mut attr, generation, looked_up) = match found {
                     Ok(found) => found,
                     // Removed since: not there any more.
                     Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
@@ -505,9 +444,9 @@ impl Filesystem for SluiceFs {
                 if dots {
                     attr.ino = self.inodes.number(entry.ino);
                 }
-                if reply.add(attr.ino, at, name, &self.ttl(), &attr, Generation(0)) {
-                    if let Some(ino) = told {
-                        self.inodes.forget(ino, 1);
+                if reply.add(attr.ino, at, name, &self.ttl(), &attr, generation) {
+                    if let Some(ino) = looked_up {
+                        self.0.forget(ino, 1);
                     }
                     break;
                 }
@@ -519,25 +458,26 @@ impl Filesystem for SluiceFs {
 
     fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         guarded("releasedir", move || {
-            drop(DirHandle::take(fh));
+            drop(self.dirs.take(fh));
             reply.ok();
         });
     }
 
     fn fsyncdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let sync = || -> Answer<_> { Ok(self.storage.fsync_dir(&DirHandle::of(&fh).inode.node)?) };
-        answer!(reply, sync(), () => reply.ok());
+        let (core, dir) = (self.0.clone(), self.dirs.share(&fh));
+        let sync = move || -> Answer<_> { Ok(core.namespace.fsync_dir(&dir.inode.node)?) };
+        self.syncs.run(move || answer!(reply, sync(), () => reply.ok()));
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, self.storage.statfs().map_err(Errno::from), fs => reply.statfs(
+        answer!(reply, self.namespace.statfs().map_err(Errno::from), fs => reply.statfs(
             fs.blocks, fs.bfree, fs.bavail, fs.files, fs.ffree, fs.bsize, fs.namelen, fs.frsize,
         ));
     }
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -545,28 +485,27 @@ impl Filesystem for SluiceFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = || -> Answer<_> { Ok(self.storage.setxattr(&self.inodes.get(ino)?.node, name, value, flags)?) };
-        answer!(reply, set(), () => reply.ok());
+        answer!(reply, self.set_xattr(req.into(), ino, name, value, flags), () => reply.ok());
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let get = || -> Answer<_> { Ok(self.storage.getxattr(&self.inodes.get(ino)?.node, name)?) };
-        guarded("getxattr", move || SluiceFs::xattr(reply, size, get()));
+        let get = || -> Answer<_> { Ok(self.namespace.getxattr(&self.inodes.get(ino)?.node, name)?) };
+        guarded("getxattr", move || answer_xattr(reply, size, get()));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = || -> Answer<_> { Ok(self.storage.listxattr(&self.inodes.get(ino)?.node)?) };
-        guarded("listxattr", move || SluiceFs::xattr(reply, size, list()));
+        let list = || -> Answer<_> { Ok(self.namespace.listxattr(&self.inodes.get(ino)?.node)?) };
+        guarded("listxattr", move || answer_xattr(reply, size, list()));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.storage.removexattr(&self.inodes.get(ino)?.node, name)?) };
+        let remove = || -> Answer<_> { Ok(self.namespace.removexattr(&self.inodes.get(ino)?.node, name)?) };
         answer!(reply, remove(), () => reply.ok());
     }
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -574,8 +513,10 @@ impl Filesystem for SluiceFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let allocate = || -> Answer<_> { Ok(self.storage.fallocate(&Handle::of(&fh).file, mode, offset, length)?) };
-        answer!(reply, allocate(), () => reply.ok());
+        let (core, handle, requester) = (self.0.clone(), self.files.share(&fh), Requester::from(req));
+        self.syncs.run(move || {
+            answer!(reply, core.allocate(requester, &handle, mode, offset, length), () => reply.ok());
+        });
     }
 
     fn lseek(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -584,16 +525,71 @@ impl Filesystem for SluiceFs {
         if self.options.cache == CacheMode::Writeback {
             return reply.error(Errno::ENOSYS);
         }
-        let seek = || -> Answer<u64> { Ok(self.storage.seek_data(&Handle::of(&fh).file, offset as u64, whence)?) };
+        let seek =
+            || -> Answer<u64> { Ok(self.namespace.seek_data(&self.files.get(&fh).file, offset as u64, whence)?) };
         answer!(reply, seek(), to => reply.offset(to as i64));
+    }
+
+    // The kernel does the following by itself when it is told that nobody else does. The FUSE library would say so as well,
+    // but log each call, and any user can call.
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
     }
 }
 
 /// Agrees with the kernel on features and sizes; what it does not offer is left out.
 pub(crate) fn configure(config: &mut KernelConfig, options: &MountOptions, more: InitFlags) {
+    // Not FUSE_AUTO_INVAL_DATA: see `coherence`.
     let cache = match options.cache {
-        CacheMode::None => InitFlags::empty(),
-        CacheMode::Auto => InitFlags::FUSE_AUTO_INVAL_DATA,
+        CacheMode::None | CacheMode::Auto => InitFlags::empty(),
         CacheMode::Writeback => InitFlags::FUSE_WRITEBACK_CACHE,
     };
     let wanted = InitFlags::FUSE_PARALLEL_DIROPS

@@ -1,44 +1,30 @@
-//! The objects that the kernel knows, and what is open.
+//! The objects that the kernel knows.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo};
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo};
 use parking_lot::Mutex;
-use sluice_core::AppId;
-use sluice_storage::{Attr, DirEntries, FileRef, NodeRef};
+use rustix::process::{Resource, getrlimit};
+use sluice_storage::{Attr, NodeRef};
 
-use crate::apps::LastCaller;
+use crate::coherence::Coherence;
 
 const SHARDS: u64 = 64;
+/// Most forgotten objects kept for file handles; each may cost a descriptor.
+const FORGOTTEN_MAX: u64 = 1024;
 
-/// An object that the kernel has looked up and not forgotten.
+/// An object that the kernel has looked up.
 pub(crate) struct Inode {
     pub(crate) node: NodeRef,
+    pub(crate) ino: INodeNo,
+    /// Tells this object from others that had the number before, in file handles (`name_to_handle_at`, NFS).
+    pub(crate) generation: Generation,
     /// The object had set-ID bits when last looked at, so a write must take them away.
     pub(crate) set_id: AtomicBool,
-    /// A hash of size and time of modification as last seen: what the kernel's cached pages belong to.
-    version: AtomicU64,
-}
-
-/// An open regular file. The kernel's file handle is a pointer to it.
-pub(crate) struct Handle {
-    pub(crate) file: FileRef,
-    pub(crate) inode: Arc<Inode>,
-    pub(crate) writable: bool,
-    /// Whose the writes are that the kernel makes on its own.
-    pub(crate) opener: AppId,
-    pub(crate) last: LastCaller,
-}
-
-/// An open directory.
-pub(crate) struct DirHandle {
-    pub(crate) inode: Arc<Inode>,
-    /// Taken when reading starts at the beginning, so that positions mean the same until the next rewind.
-    pub(crate) entries: Mutex<Arc<DirEntries>>,
+    pub(crate) coherence: Coherence,
 }
 
 /// The inode table, in shards: only look-ups, forgetting and operations by inode take a (short) lock; reading and
@@ -47,6 +33,18 @@ pub(crate) struct Inodes {
     root: Arc<Inode>,
     root_id: u64,
     shards: Vec<Mutex<HashMap<u64, Entry>>>,
+    generations: AtomicU32,
+    forgotten: Mutex<Forgotten>,
+    forgotten_max: usize,
+}
+
+/// What the kernel has forgotten lately: users of file handles come back to it.
+#[derive(Default)]
+struct Forgotten {
+    by_number: HashMap<u64, (u64, Arc<Inode>)>,
+    /// Numbers and times, the longest ago in front; what came back since has no entry with this time.
+    order: VecDeque<(u64, u64)>,
+    time: u64,
 }
 
 struct Entry {
@@ -54,18 +52,33 @@ struct Entry {
     lookups: u64,
 }
 
+impl Forgotten {
+    /// Returns those that have to go.
+    fn push(&mut self, inode: Arc<Inode>, max: usize) -> Vec<Arc<Inode>> {
+        self.time += 1;
+        self.order.push_back((inode.ino.0, self.time));
+        let replaced = self.by_number.insert(inode.ino.0, (self.time, inode));
+        let mut out: Vec<_> = replaced.into_iter().map(|(_, inode)| inode).collect();
+        // What came back leaves its place in the order behind, so that is bounded by itself.
+        while self.by_number.len() > max || self.order.len() > 2 * max {
+            let Some((ino, time)) = self.order.pop_front() else { break };
+            if self.by_number.get(&ino).is_some_and(|known| known.0 == time) {
+                out.extend(self.by_number.remove(&ino).map(|(_, inode)| inode));
+            }
+        }
+        out
+    }
+}
+
 impl Inode {
-    fn new(node: NodeRef) -> Arc<Inode> {
-        Arc::new(Inode { node, set_id: AtomicBool::new(false), version: AtomicU64::new(0) })
+    fn new(node: NodeRef, ino: INodeNo, generation: u32) -> Arc<Inode> {
+        let (set_id, coherence) = Default::default();
+        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, coherence })
     }
 
-    /// Remembers what matters of the attributes. True if the contents are those seen last.
-    pub(crate) fn note(&self, attr: &Attr) -> bool {
-        let mut hasher = DefaultHasher::new();
-        (attr.mtime, attr.size).hash(&mut hasher);
-        let version = hasher.finish();
+    /// Remembers what matters of the attributes.
+    pub(crate) fn note(&self, attr: &Attr) {
         self.set_id.store(attr.mode & SET_ID != 0, Ordering::Relaxed);
-        self.version.swap(version, Ordering::Relaxed) == version
     }
 }
 
@@ -74,7 +87,17 @@ pub(crate) const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 impl Inodes {
     pub(crate) fn new(root: NodeRef) -> Inodes {
         let root_id = root.id();
-        Inodes { root: Inode::new(root), root_id, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // From another number at each start: a file handle of an earlier mount is stale, not somebody else's file.
+        let start = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u32);
+        Inodes {
+            root: Inode::new(root, INodeNo::ROOT, 0),
+            root_id,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            generations: AtomicU32::new(start),
+            forgotten: Mutex::default(),
+            forgotten_max: FORGOTTEN_MAX.min(limit / 16) as usize,
+        }
     }
 
     /// The inode number of a storage's id: the same, except that the top directory must be 1, and 1 then takes its
@@ -98,30 +121,56 @@ impl Inodes {
         self.shard(ino).lock().get(&ino.0).map(|entry| entry.inode.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// The inode of an object about to be told to the kernel, which will forget it once for each time it was told.
-    pub(crate) fn told(&self, node: NodeRef) -> Arc<Inode> {
+    /// The inode of an object that an answer to the kernel names: the kernel will forget it once for each such answer.
+    pub(crate) fn looked_up(&self, node: NodeRef) -> Arc<Inode> {
         let ino = self.number(node.id());
         if ino == INodeNo::ROOT {
             return self.root.clone();
         }
         let mut shard = self.shard(ino).lock();
-        let entry = shard.entry(ino.0).or_insert_with(|| Entry { inode: Inode::new(node), lookups: 0 });
+        let entry = shard.entry(ino.0).or_insert_with(|| {
+            let known = self.take_forgotten(ino).filter(|inode| inode.node.id() == node.id());
+            let make = || Inode::new(node, ino, self.generations.fetch_add(1, Ordering::Relaxed));
+            Entry { inode: known.unwrap_or_else(make), lookups: 0 }
+        });
         entry.lookups += 1;
         entry.inode.clone()
     }
 
-    pub(crate) fn forget(&self, ino: INodeNo, lookups: u64) {
+    /// The node behind a number in a file handle, which the kernel may have forgotten.
+    pub(crate) fn find(&self, ino: INodeNo) -> Result<NodeRef, Errno> {
+        if let Ok(inode) = self.get(ino) {
+            return Ok(inode.node.clone());
+        }
+        let forgotten = self.forgotten.lock();
+        forgotten.by_number.get(&ino.0).map(|(_, inode)| inode.node.clone()).ok_or(Errno::ESTALE)
+    }
+
+    fn take_forgotten(&self, ino: INodeNo) -> Option<Arc<Inode>> {
+        self.forgotten.lock().by_number.remove(&ino.0).map(|(_, inode)| inode)
+    }
+
+    /// Returns the object that the kernel does not know any more, for [`Inodes::keep`].
+    pub(crate) fn forget(&self, ino: INodeNo, lookups: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(ino).lock();
-        let gone = match shard.get_mut(&ino.0) {
-            Some(entry) if entry.lookups <= lookups => shard.remove(&ino.0),
-            Some(entry) => {
-                entry.lookups -= lookups;
-                None
-            }
-            None => None,
-        };
-        drop(shard);
-        drop(gone); // closes descriptors: not under the lock
+        let entry = shard.get_mut(&ino.0)?;
+        if entry.lookups > lookups {
+            entry.lookups -= lookups;
+            return None;
+        }
+        shard.remove(&ino.0).map(|entry| entry.inode)
+    }
+
+    /// Keeps a forgotten object for a while. Not for one without a name: it would keep its space.
+    pub(crate) fn keep(&self, inode: Arc<Inode>) {
+        let out = self.forgotten.lock().push(inode, self.forgotten_max);
+        drop(out); // closes descriptors: not under the lock
+    }
+
+    /// The mount has ended: nothing is known any more.
+    pub(crate) fn clear(&self) {
+        self.shards.iter().for_each(|shard| drop(std::mem::take(&mut *shard.lock())));
+        drop(std::mem::take(&mut *self.forgotten.lock()));
     }
 
     /// How many objects are known, the top directory not counted.
@@ -148,41 +197,6 @@ impl Inodes {
             blksize: attr.blksize,
             flags: 0,
         }
-    }
-}
-
-impl Handle {
-    pub(crate) fn into_raw(self) -> FileHandle {
-        FileHandle(Arc::into_raw(Arc::new(self)).expose_provenance() as u64)
-    }
-
-    /// The handle behind a number that the kernel got from [`Handle::into_raw`].
-    pub(crate) fn of(fh: &FileHandle) -> &Handle {
-        // SAFETY: the kernel sends back the numbers it was given, and nothing for a handle after its release, which it
-        // sends once, after all other requests for it were answered. Only `release` takes the value back.
-        unsafe { &*std::ptr::with_exposed_provenance(fh.0 as usize) }
-    }
-
-    /// Ends a handle's life.
-    pub(crate) fn take(fh: FileHandle) -> Arc<Handle> {
-        // SAFETY: as in `of`; called by `release` only.
-        unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(fh.0 as usize)) }
-    }
-}
-
-impl DirHandle {
-    pub(crate) fn into_raw(self) -> FileHandle {
-        FileHandle(Box::into_raw(Box::new(self)).expose_provenance() as u64)
-    }
-
-    pub(crate) fn of(fh: &FileHandle) -> &DirHandle {
-        // SAFETY: as in `Handle::of`; the kernel tells directories from files.
-        unsafe { &*std::ptr::with_exposed_provenance(fh.0 as usize) }
-    }
-
-    pub(crate) fn take(fh: FileHandle) -> Box<DirHandle> {
-        // SAFETY: as in `Handle::take`; called by `releasedir` only.
-        unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(fh.0 as usize)) }
     }
 }
 

@@ -7,33 +7,57 @@
 //! | module | what it does |
 //! |---|---|
 //! | `filesystem` | the FUSE operations |
-//! | `inodes` | objects the kernel knows, open files |
-//! | `apps` | which application a request belongs to |
+//! | `core` | what they have in common: attributes, opening, creating |
+//! | `coherence` | what the kernel's page cache may be believed to hold |
+//! | `inodes`, `handles` | objects the kernel knows, what is open |
+//! | `pool` | threads for operations that wait |
+//! | `apps`, `groups` | which application a request belongs to, which groups its process |
 //! | `session`, `attach` | mounting, unmounting, clearing away dead mounts |
 //! | [`passthrough`] | the same without a scheduler, to compare with |
 //! | [`mod@bench`] | compares the two with fio |
+//!
+//! # Applications
+//! A request belongs to the batch job of its process together with the user, `SLURM_JOB_ID=17 uid=1000`, or else to the
+//! user, `uid=1000`. A job is known by an environment variable, which anybody can set, so it never counts without the user
+//! id that the kernel gives: nobody can pose as another user. Among the processes of one user the variable is believed.
 //!
 //! # Limits
 //! * Memory-mapped writes reach the scheduler when the kernel writes the pages back, and belong to whoever opened the
 //!   file.
 //! * `O_APPEND` writes go where the kernel believes the end to be: appending to one file both here and behind the
 //!   mount at the same time loses data.
+//! * With [`CacheMode::Auto`] a change behind the mount is seen when the file is opened next (and when its attributes are
+//!   asked for after their timeout, if nobody has it open for writing here); reads through a file that stays open may show
+//!   the old contents until then. A change behind the mount within the same tick of the clock (1 to 10 ms) as the last
+//!   write through it, or while a write through it is under way, may be taken for one made here.
 //! * While a file is mapped and written, `SEEK_DATA` may take the pages not yet written back for a hole.
-//! * Locks hold among the users of this mount only.
+//! * POSIX and `flock` locks hold among the users of this mount only: neither those of another mount of the same directory
+//!   nor those of the directory itself see them.
+//! * `inotify` and `fanotify` report what is done through this mount only; a change behind it is noticed, but not reported.
+//! * File handles (`open_by_handle_at`, an NFS server above the mount) work for what the kernel knows and for some 1,000
+//!   objects that it forgot last. Older ones, and those of an earlier mount, are stale (`ESTALE`): the protocol has no
+//!   operation that finds an object by its number. Clients of a re-export have to look names up again then.
+//! * The time of last access is that of the directory behind the mount. Reads that the kernel's cache answers do not change
+//!   it, so `strictatime` cannot be had.
 //! * The kernel keeps a reference to each object it remembers, at the cost of one descriptor.
 //! * No splicing (the FUSE library copies), leases or `ioctl`.
 
 mod apps;
 mod attach;
 pub mod bench;
+mod coherence;
+mod core;
 mod error;
 mod filesystem;
+mod groups;
+mod handles;
 mod inodes;
 mod options;
 pub mod passthrough;
+mod pool;
 mod session;
 
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
-pub use options::{CacheMode, MountOptions};
-pub use session::{MountHandle, MountState, check_mountpoint, mount, state, unmount};
+pub use options::{CacheMode, MountOptions, Remount};
+pub use session::{MountHandle, MountState, check_mountpoint, mount, remount, state, unmount};

@@ -13,7 +13,7 @@ pub enum CacheMode {
     /// application's own pattern. Shared mappings work (Linux 6.6 and later).
     None,
     /// Reads are cached, also over close and open; writes go through at once. A file that changes in the source
-    /// directory is noticed when it is opened, and at the latest when the attribute timeout ends. The default, because
+    /// directory is noticed when it is opened (close-to-open, as with NFS). The default, because
     /// small and repeated reads gain much. Where the cache does not help it costs a copy: writes, and large reads of
     /// what is read once, are faster with [`CacheMode::None`]. In neither mode is a write reported as done before the
     /// storage has it.
@@ -37,6 +37,8 @@ pub struct MountOptions {
     /// Threads that serve the kernel. With the pass-through policy each also executes requests, so this is then the
     /// storage's queue depth.
     pub threads: usize,
+    /// Most threads for operations that wait for a device: `fsync`, truncation, allocation. They start when needed.
+    pub sync_threads: usize,
     /// Largest write request in bytes; the kernel allows 1 MiB unless `fs.fuse.max_pages_limit` says more.
     pub max_write: u32,
     /// Read-ahead in bytes. The kernel offers 128 KiB; as root more is set through sysfs.
@@ -50,12 +52,33 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Refuses changes.
     pub read_only: bool,
+    /// Honours set-ID bits of programs on the mount. Needs root.
+    pub suid: bool,
+    /// Honours device files on the mount. Needs root.
+    pub dev: bool,
+    /// Refuses to start programs on the mount.
+    pub no_exec: bool,
+    /// Reading changes no times of access.
+    pub no_atime: bool,
     /// First column of `/proc/mounts`.
     pub name: String,
     /// Directories that the storage consists of; a mountpoint inside or around one is refused.
     pub sources: Vec<PathBuf>,
     /// Environment variables that hold a batch job's id, most wanted first. A process without any is its user.
     pub job_variables: Vec<String>,
+}
+
+/// What can be changed about a living mount; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remount {
+    /// See [`MountOptions::read_only`].
+    pub read_only: Option<bool>,
+    /// See [`MountOptions::suid`].
+    pub suid: Option<bool>,
+    /// See [`MountOptions::dev`].
+    pub dev: Option<bool>,
+    /// See [`MountOptions::no_exec`].
+    pub no_exec: Option<bool>,
 }
 
 impl Default for MountOptions {
@@ -67,12 +90,17 @@ impl Default for MountOptions {
             attr_timeout: Duration::from_secs(1),
             entry_timeout: Duration::from_secs(1),
             threads: (2 * cores).clamp(4, 16),
+            sync_threads: 32,
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,
             congestion_threshold: None,
             allow_other: rustix::process::geteuid().is_root(),
             read_only: false,
+            suid: false,
+            dev: false,
+            no_exec: false,
+            no_atime: false,
             name: "sluicegate".into(),
             sources: Vec::new(),
             job_variables: jobs.map(String::from).into(),

@@ -41,7 +41,7 @@ pub struct PassthroughMount(Mounted);
 pub fn mount(source: &Path, mountpoint: &Path, options: &MountOptions) -> Result<PassthroughMount, MountError> {
     let path = attach::prepare(mountpoint, &[source.to_owned()])?;
     let paths = RwLock::new(HashMap::from([(1, source.to_owned())]));
-    Ok(PassthroughMount(serve(Passthrough { paths, options: options.clone() }, &path, options)?))
+    Ok(PassthroughMount(serve(Passthrough { paths, options: options.clone() }, &path, options, |_| ())?))
 }
 
 impl PassthroughMount {

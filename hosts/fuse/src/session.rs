@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuser::{Config, Filesystem, Session, SessionACL};
+use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
 use sluice_core::AppId;
 use sluice_runtime::{Volume, VolumeConfig};
@@ -12,9 +12,12 @@ use sluice_storage::Storage;
 
 use crate::apps::Apps;
 use crate::attach;
-use crate::filesystem::SluiceFs;
+use crate::coherence::Invalidator;
+use crate::core::{Core, SluiceFs};
+use crate::handles::{Handle, Handles};
 use crate::inodes::Inodes;
-use crate::{FuseHost, MountError, MountOptions};
+use crate::pool::Pool;
+use crate::{FuseHost, MountError, MountOptions, Remount};
 
 /// Mounts `storage` at `mountpoint` and serves it with threads of its own.
 ///
@@ -23,7 +26,7 @@ use crate::{FuseHost, MountError, MountOptions};
 /// # Errors
 /// See [`MountError`]; nothing stays mounted then.
 pub fn mount(
-    storage: Arc<dyn Storage>,
+    storage: Storage,
     mountpoint: &Path,
     options: MountOptions,
     config: VolumeConfig,
@@ -34,18 +37,28 @@ pub fn mount(
         let mountpoint = path.clone();
         move |source| MountError::Io { mountpoint, what, source }
     };
-    let volume = Arc::new(Volume::start(storage.clone(), Arc::new(FuseHost), config)?);
+    let invalidator = Arc::new(Invalidator::new());
+    let host = FuseHost { invalidator: invalidator.clone() };
+    let volume = Arc::new(Volume::start(storage.clone(), Arc::new(host), config)?);
     let apps = Apps::new(&options.job_variables).map_err(io("starting a thread"))?;
-    let inodes = Arc::new(Inodes::new(storage.root()));
-    let filesystem = SluiceFs {
-        storage,
+    if options.no_atime {
+        storage.namespace.keep_access_times().map_err(io("noatime on the storage"))?;
+    }
+    let core = Arc::new(Core {
+        inodes: Arc::new(Inodes::new(storage.namespace.root())),
+        namespace: storage.namespace,
+        data: storage.data,
         volume: volume.clone(),
         apps: apps.clone(),
-        inodes: inodes.clone(),
+        files: Arc::new(Handles::new()),
+        dirs: Handles::new(),
         options: options.clone(),
-    };
-    let mounted = serve(filesystem, &path, &options)?;
-    Ok(MountHandle { mounted, volume, apps, inodes })
+        syncs: Pool::new("sluice-sync", options.sync_threads),
+        invalidator: invalidator.clone(),
+    });
+    let (inodes, files) = (core.inodes.clone(), core.files.clone());
+    let mounted = serve(SluiceFs(core), &path, &options, |notifier| invalidator.start(notifier))?;
+    Ok(MountHandle { mounted, volume, apps, inodes, files })
 }
 
 /// Checks that a storage on the directories `sources` could be mounted at `mountpoint`, and returns its canonical path.
@@ -91,12 +104,21 @@ pub fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
     })
 }
 
+/// Changes options of the mount at a canonical path, whoever serves it. Needs root.
+///
+/// # Errors
+/// [`MountError::NotMounted`], and what the system says.
+pub fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
+    attach::remount(path, change)
+}
+
 /// A mount. Dropping it unmounts lazily and does not wait.
 pub struct MountHandle {
     mounted: Mounted,
     volume: Arc<Volume<FuseHost>>,
     apps: Arc<Apps>,
     inodes: Arc<Inodes>,
+    files: Arc<Handles<Handle>>,
 }
 
 impl MountHandle {
@@ -112,7 +134,13 @@ impl MountHandle {
         &self.volume
     }
 
-    /// What to call an application: `SLURM_JOB_ID=17`, `uid=1000`.
+    /// Whether it refuses changes now: that can be changed while it is mounted.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        attach::is_read_only(&self.mounted.path)
+    }
+
+    /// What to call an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
     #[must_use]
     pub fn app_name(&self, app: AppId) -> String {
         self.apps.name(app)
@@ -122,6 +150,12 @@ impl MountHandle {
     #[must_use]
     pub fn known_objects(&self) -> usize {
         self.inodes.len()
+    }
+
+    /// Files that are open. The kernel reports the end of one a moment after its last user has closed it.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.files.len()
     }
 
     /// Unmounts. What was written is in the storage when this returns; [`MountHandle::wait`] then returns soon.
@@ -166,8 +200,13 @@ pub(crate) struct Mounted {
 /// Why serving stopped, if not because the mount went away.
 type Ending = Result<(), String>;
 
-/// Mounts at a prepared path.
-pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+/// Mounts at a prepared path. `notify` gets what tells the kernel of changes; it keeps the device open.
+pub(crate) fn serve(
+    fs: impl Filesystem,
+    path: &Path,
+    options: &MountOptions,
+    notify: impl FnOnce(Notifier),
+) -> Result<Mounted, MountError> {
     let io = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
@@ -182,6 +221,7 @@ pub(crate) fn serve(fs: impl Filesystem, path: &Path, options: &MountOptions) ->
             return Err(io("agreeing with the kernel")(source));
         }
     };
+    notify(session.notifier());
     let device = attach::mounts_at(path).pop().map(|mount| mount.device).unwrap_or_default();
     attach::raise_readahead(&device, options.max_readahead);
     let mounted = Mounted { path: path.to_owned(), device, over: Arc::default() };

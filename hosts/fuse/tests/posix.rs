@@ -376,6 +376,7 @@ fn changes_behind_the_mount_are_seen() {
         let Some(m) = common::Mount::new(mode) else { return };
         fs::write(m.path("a"), b"first").unwrap();
         assert_eq!(fs::read(m.path("a")).unwrap(), b"first");
+        m.settle(0);
         fs::write(m.source("a"), b"other").unwrap();
         assert_eq!(fs::read(m.path("a")).unwrap(), b"other", "{mode:?}: at once when opened anew");
         let open = File::open(m.path("a")).unwrap();
@@ -384,6 +385,7 @@ fn changes_behind_the_mount_are_seen() {
         let mut text = [0; 5];
         while &text != b"third" {
             assert!(std::time::Instant::now() < until, "{mode:?}: seen through an open file after the timeout");
+            open.metadata().unwrap();
             open.read_exact_at(&mut text, 0).unwrap();
             std::thread::yield_now();
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, Time, WaitReport, Work};
+use sluice_core::{Chosen, Expected, FileId, Op, Predictor, Request, TargetId, Time, WaitReport, Work};
 
 use super::aggregate::{Aggregations, estimate_alpha};
 use super::cost::{DeviceCost, Load};
@@ -165,12 +165,26 @@ impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
     }
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
     fn write_u64(&mut self, number: u64) {
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
 }
 
-type Files = HashMap<FileId, Known, BuildHasherDefault<NumberHasher>>;
+/// A file as the engine tells them apart.
+type FileKey = (FileId, TargetId);
+
+fn key(request: &Request) -> FileKey {
+    (request.file, request.target)
+}
+
+fn key_of(chosen: &Chosen) -> FileKey {
+    (chosen.file, chosen.target)
+}
+
+type Files = HashMap<FileKey, Known, BuildHasherDefault<NumberHasher>>;
 
 /// A file that there are predictions for.
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +208,7 @@ struct Known {
 /// An arrived request of a file that there are predictions for.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    file: FileId,
+    file: FileKey,
     offset: u64,
     op: Op,
     epoch: u32,
@@ -229,7 +243,7 @@ pub struct TracePredictor {
     load: Load,
     files: Files,
     /// Those that nothing is predicted for.
-    unknown: HashSet<FileId, BuildHasherDefault<NumberHasher>>,
+    unknown: HashSet<FileKey, BuildHasherDefault<NumberHasher>>,
     bursts: Bursts,
     epochs: u32,
     links: Box<[Option<Link>]>,
@@ -341,11 +355,11 @@ impl TracePredictor {
 
     /// The file of a request, met for the first time perhaps.
     fn meet(&mut self, now: Time, request: &Request) -> Option<Known> {
-        let known = self.files.get(&request.file).copied();
+        let known = self.files.get(&key(request)).copied();
         if let Some(known) = known.filter(|known| known.checked == self.changes) {
             return Some(known);
         }
-        if self.unknown.contains(&request.file) {
+        if self.unknown.contains(&key(request)) {
             return None;
         }
         if self.files.len() + self.unknown.len() >= FILES_MAX {
@@ -355,15 +369,15 @@ impl TracePredictor {
         let path = self.names.path(request.file);
         let file = path.and_then(|path| find_file(&self.forecast, &path, request.target.0));
         let Some(file) = file.map(|file| file as u32) else {
-            self.files.remove(&request.file);
-            self.unknown.insert(request.file);
+            self.files.remove(&key(request));
+            self.unknown.insert(key(request));
             return None;
         };
         let known = match known.filter(|known| known.file == file) {
             Some(known) => Known { checked: self.changes, ..known },
             None => self.begin(file, now),
         };
-        self.files.insert(request.file, known);
+        self.files.insert(key(request), known);
         Some(known)
     }
 
@@ -388,7 +402,7 @@ impl TracePredictor {
             Place::New(base) => Known { base, ..self.begin(known.file, now) },
             Place::Moved(base) => Known { base, ..self.begin(known.file, known.first) },
         };
-        self.files.insert(request.file, known);
+        self.files.insert(key(request), known);
         let offset = request.offset.checked_sub(known.base)?;
         Some((Request { offset, ..*request }, known))
     }
@@ -402,7 +416,7 @@ impl TracePredictor {
 
     /// The predicted request at the place of one that came at another time.
     fn anywhere(&self, now: Time, request: &Request) -> Option<(Known, usize)> {
-        let known = self.files.get(&request.file).copied()?;
+        let known = self.files.get(&key(request)).copied()?;
         let range = self.forecast.files[known.file as usize].range(request.op);
         let time = now.since(known.first).saturating_add_signed(-known.skew);
         Some((known, self.forecast.nearest_at(range, request.offset, time)?))
@@ -429,7 +443,7 @@ impl TracePredictor {
         if enough {
             (known.skew, known.other) = (off, (0, 0));
         }
-        self.files.insert(request.file, known);
+        self.files.insert(key(request), known);
         enough.then_some((known, found))
     }
 
@@ -447,19 +461,20 @@ impl TracePredictor {
             return None;
         }
         let known = Known { base: known.base, ..self.begin(known.file, now) };
-        self.files.insert(request.file, known);
+        self.files.insert(key(request), known);
         self.find(&known, now, request).map(|found| (known, found))
     }
 
-    fn place(file: FileId, op: Op, offset: u64) -> usize {
+    fn place((file, target): FileKey, op: Op, offset: u64) -> usize {
         let mut hasher = NumberHasher::default();
         hasher.write_u64(file.0);
         hasher.write_u64(offset << 1 | op.index() as u64);
-        (hasher.finish() >> 7) as usize % LINKS
+        // An engine of one target has the same neighbours whatever its number.
+        ((hasher.finish() >> 7) as usize).wrapping_add(target.0 as usize * 1_021) % LINKS
     }
 
     /// What has arrived of this run at this place.
-    fn arrived(&self, file: FileId, op: Op, offset: u64, epoch: u32) -> Option<&Link> {
+    fn arrived(&self, file: FileKey, op: Op, offset: u64, epoch: u32) -> Option<&Link> {
         let link = self.links[TracePredictor::place(file, op, offset)].as_ref()?;
         ((link.file, link.op, link.offset, link.epoch) == (file, op, offset, epoch)).then_some(link)
     }
@@ -480,7 +495,7 @@ impl TracePredictor {
             if part.len == 0 || part.end() > end {
                 return None;
             }
-            let arrived = self.arrived(chosen.file, chosen.op, at, known.epoch);
+            let arrived = self.arrived(key_of(chosen), chosen.op, at, known.epoch);
             if arrived.is_none_or(|link| link.request as usize != found) {
                 if goal.in_time && part.time.abs_diff(time) > self.settings.tolerance(part.time) {
                     return None;
@@ -516,8 +531,8 @@ impl TracePredictor {
 
     /// What to wait for, by offsets as predictions have them.
     fn expect_more(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
-        let known = self.files.get(&chosen.file).copied()?;
-        let link = *self.arrived(chosen.file, chosen.op, chosen.offset, known.epoch)?;
+        let known = self.files.get(&key_of(chosen)).copied()?;
+        let link = *self.arrived(key_of(chosen), chosen.op, chosen.offset, known.epoch)?;
         let history = self.histories[known.file as usize][chosen.op.index()];
         let goal = match self.forecast.files[known.file as usize].groups(chosen.op) {
             Some(groups) => self.group(chosen, groups, &history),
@@ -580,7 +595,7 @@ impl Predictor for TracePredictor {
                 let predicted = self.forecast.requests[found].time;
                 let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
                 known.skew += (off - known.skew) / 8;
-                self.files.insert(request.file, known);
+                self.files.insert(key(request), known);
                 (known, found, true)
             }
             None => match self.anywhere(now, request) {
@@ -589,14 +604,15 @@ impl Predictor for TracePredictor {
             },
         };
         self.publish();
-        let &Request { file, offset, op, .. } = request;
+        let &Request { offset, op, .. } = request;
+        let file = key(request);
         let link = Link { file, offset, op, epoch: known.epoch, request: found as u32, linked };
         self.links[TracePredictor::place(file, op, offset)] = Some(link);
     }
 
     fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         self.load.batch(now);
-        let base = self.files.get(&chosen.file)?.base;
+        let base = self.files.get(&key_of(chosen))?.base;
         let (offset, end) = (chosen.offset.checked_sub(base)?, chosen.end.checked_sub(base)?);
         let expected = self.expect_more(now, &Chosen { offset, end, ..*chosen })?;
         Some(Expected { offset: expected.offset + base, end: expected.end + base, ..expected })
@@ -620,7 +636,7 @@ impl Predictor for TracePredictor {
         counters.overlapped_ns += wait.overlapped_ns;
         let saved = if wait.gained > 0 { self.cost.of_batch(wait.chosen.op) } else { 0 };
         self.trust.ended(wait.complete);
-        if let Some(known) = self.files.get(&wait.chosen.file).copied() {
+        if let Some(known) = self.files.get(&key_of(&wait.chosen)).copied() {
             self.histories[known.file as usize][wait.chosen.op.index()].ended(wait);
         }
         let idle = wait.waited_ns.saturating_sub(wait.overlapped_ns);

@@ -25,7 +25,7 @@ static void expect(int line, const char *what, int got, int wanted, const char *
 struct host {
     uint64_t ids[64];
     unsigned started, cancelled;
-    int error, nested[6];
+    int error, nested[7];
     sem_t *block, *blocked;
 };
 
@@ -35,14 +35,15 @@ static void start(void *user, sluice *s, const sluice_part *part) {
     sluice_counters c = {.struct_size = sizeof c};
     if (h->started < 64) h->ids[h->started] = part->id;
     h->started++;
-    if (part->cookie == 77) { /* what is not allowed in here */
+    if (part->cookie == 77) { /* all but the first is allowed in here */
         uint64_t id;
         h->nested[0] = sluice_destroy(s);
         h->nested[1] = sluice_set_policy(s, "to");
         h->nested[2] = sluice_stats(s, SLUICE_TOTAL, &c);
         h->nested[3] = sluice_submit(s, &r, &id);
         h->nested[4] = sluice_cancel(s, part->id);
-        h->nested[5] = sluice_complete(s, part->id, 1, 0); /* this is */
+        h->nested[5] = sluice_complete(s, part->id, 1, 0);
+        h->nested[6] = sluice_shutdown(s, 0);
     }
     if (h->block) {
         sem_post(h->blocked);
@@ -190,8 +191,10 @@ static void nesting(void) {
     sluice *s;
     EXPECT(sluice_create(&o, &s), SLUICE_OK, NULL);
     EXPECT(submit(s, 0, 77), SLUICE_OK, NULL);
-    for (int i = 0; i < 5; i++) EXPECT(h.nested[i], SLUICE_ERR_IN_CALLBACK, NULL);
-    EXPECT(h.nested[5], SLUICE_OK, NULL);
+    static const int ANSWERS[7] = {SLUICE_ERR_IN_CALLBACK, 0, 0, 0, SLUICE_ERR_IN_FLIGHT, 0, SLUICE_ERR_IN_CALLBACK};
+    for (int i = 0; i < 7; i++) EXPECT(h.nested[i], ANSWERS[i], NULL);
+    EXPECT((int)h.started, 2, NULL); /* the one submitted in there */
+    EXPECT(sluice_complete(s, h.ids[1], 1, 0), SLUICE_OK, NULL);
     EXPECT(sluice_shutdown(s, 1000000000), SLUICE_OK, NULL);
     EXPECT(sluice_destroy(s), SLUICE_OK, NULL);
 }

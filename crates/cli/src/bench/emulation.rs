@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sluice_storage::emulated::{Emulated, TimerError};
 use sluice_storage::null::NullStorage;
-use sluice_storage::{Layout, Storage};
+use sluice_storage::{Data, Layout, Namespace};
 use std::io::IoSliceMut;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -61,9 +61,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(args: &Args, threads: u64) -> anyhow::Result<Row> {
-    let storage = Emulated::new(Arc::new(NullStorage::new(Layout::single(), 1 << 40)), &args.model, 1)?;
-    let node = storage.lookup(&storage.root(), "1".as_ref())?;
-    let file = storage.open(&node, libc::O_RDWR)?;
+    let null = Arc::new(NullStorage::new(Layout::single(), 1 << 40));
+    let file = null.open(&null.lookup(&null.root(), "1".as_ref())?, libc::O_RDWR)?;
+    let storage = Emulated::new(null, &args.model, 1)?;
     let each = args.reads / threads;
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..threads)

@@ -174,7 +174,8 @@ impl Source {
             cookie: number,
             file: FileId(file),
             app: AppId((file % 4) as u32),
-            target: TargetId((block % 4) as u32),
+            // Of the file, as targets tell files apart: `files` is the number of them.
+            target: TargetId((file % 4) as u32),
             op,
             offset: block * u64::from(BLOCK),
             len: BLOCK,

@@ -182,8 +182,8 @@ impl Host for Blocking {
 /// Lets threads do what the scenario's processes do; returns the makespan in seconds.
 fn for_real(scenario: &Scenario) -> anyhow::Result<f64> {
     let layout = Layout::striped(scenario.servers.count, scenario.storage.stripe);
-    let null = Arc::new(NullStorage::new(layout, 1 << 50));
-    let storage: Arc<dyn Storage> = Arc::new(Emulated::new(null, &scenario.storage.device, scenario.seed)?);
+    let null = Storage::from(NullStorage::new(layout, 1 << 50));
+    let storage = null.wrapped(|data| Emulated::new(data, &scenario.storage.device, scenario.seed))?;
     let nodes = &scenario.servers;
     let engine = EngineConfig { in_flight_max: nodes.in_flight, ..EngineConfig::default() };
     let config = VolumeConfig { engine, threads_max: 64, ..VolumeConfig::new(nodes.policy.clone()) };
@@ -211,12 +211,13 @@ fn for_real(scenario: &Scenario) -> anyhow::Result<f64> {
 }
 
 /// The files of a process, by number.
-fn open_files(scenario: &Scenario, storage: &Arc<dyn Storage>, rank: u32) -> anyhow::Result<Vec<(u32, FileRef)>> {
+fn open_files(scenario: &Scenario, storage: &Storage, rank: u32) -> anyhow::Result<Vec<(u32, FileRef)>> {
     let mut files: Vec<(u32, FileRef)> = Vec::new();
     for access in Replay::new(scenario, 0, rank).flatten() {
         if files.iter().all(|(number, _)| *number != access.file) {
-            let node = storage.lookup(&storage.root(), OsStr::new(&access.file.to_string()))?;
-            files.push((access.file, storage.open(&node, libc::O_RDWR)?));
+            let tree = &storage.namespace;
+            let node = tree.lookup(&tree.root(), OsStr::new(&access.file.to_string()))?;
+            files.push((access.file, tree.open(&node, libc::O_RDWR)?));
         }
     }
     Ok(files)

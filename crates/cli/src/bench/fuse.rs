@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -69,9 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register_conditional_default(signal, options.stop.clone())?;
         signal_hook::flag::register(signal, options.stop.clone())?;
     }
-    let storage = |dir: &Path| {
-        PosixStorage::open(dir, PosixOptions::default()).map(|storage| Arc::new(storage) as Arc<dyn Storage>)
-    };
+    let storage = |dir: &Path| PosixStorage::open(dir, PosixOptions::default()).map(Storage::from);
     if !args.json {
         output::line(format_args!(
             "{:<10}{:>6} {:<9}{:>12}{:>12}  ratio (lowest to highest pair)",

@@ -1,5 +1,6 @@
 //! `sluice bench`: the figures of docs/benchmarks.md.
 
+mod against;
 pub(crate) mod allocations;
 mod device;
 mod emulation;

@@ -222,7 +222,7 @@ fn plan(args: &Args, policies: &[PolicyConfig]) -> Vec<Wanted> {
 
 /// The files, with and without the emulated disk.
 struct Bed {
-    disk: Arc<dyn Storage>,
+    disk: Storage,
     model: &'static str,
     dir: tempfile::TempDir,
 }
@@ -243,8 +243,8 @@ impl Bed {
         let model = "hdd-7200";
         let dir = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
         std::fs::create_dir(dir.path().join("data"))?;
-        let plain: Arc<dyn Storage> = Arc::new(PosixStorage::open(dir.path().join("data"), PosixOptions::default())?);
-        let disk = Arc::new(Emulated::new(plain, model, args.seed)?);
+        let plain: Storage = PosixStorage::open(dir.path().join("data"), PosixOptions::default())?.into();
+        let disk = plain.wrapped(|data| Emulated::new(data, model, args.seed))?;
         Ok(Bed { disk, model, dir })
     }
 
@@ -254,14 +254,15 @@ impl Bed {
             Pattern::FilePerProcess => (APPS * args.processes, args.steps * LARGE),
             _ => (APPS, args.processes * args.steps * LEN),
         };
-        let root = self.disk.root();
+        let tree = &self.disk.namespace;
+        let root = tree.root();
         let open = |number: u64| -> anyhow::Result<FileRef> {
             let name = format!("{prefix}-{}-{number}", pattern.name());
             let path = self.dir.path().join("data").join(&name);
             if !path.exists() {
                 std::fs::write(&path, vec![1; size as usize]).with_context(|| path.display().to_string())?;
             }
-            Ok(self.disk.open(&self.disk.lookup(&root, OsStr::new(&name))?, libc::O_RDWR)?)
+            Ok(tree.open(&tree.lookup(&root, OsStr::new(&name))?, libc::O_RDWR)?)
         };
         (0..count).map(open).collect()
     }

@@ -4,16 +4,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, policy::table};
 use sluice_runtime::{
-    Completer, Done, Executor, Host, Runtime, RuntimeConfig, Shutdown, SubmitError, Volume, VolumeConfig,
+    Client, Completer, Done, Executor, Host, Scheduler, SchedulerConfig, Shutdown, SubmitError, Volume, VolumeConfig,
 };
-use sluice_storage::{Layout, Storage, null::NullStorage};
+use sluice_storage::{Data, Layout, Namespace, Storage, null::NullStorage};
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use super::against::{self, Comparison};
 
 const THREADS: [usize; 3] = [1, 2, 4];
 const BLOCK: u32 = 4_096;
@@ -30,6 +33,8 @@ const BAR_LATENCY_US: f64 = 20.0;
 /// Each thread has at most 1 or 64 requests outstanding (window). Callbacks: the host completes each request inside the call that starts
 /// it. Volume: 4 KiB reads of a null storage, with tickets. Baseline: requests are handed through one mutex and condition
 /// variable to a scheduling thread, as AGIOS does. All in one run, in turns.
+///
+/// With --against, this program and another one are compared instead: each cell in both, in turns, several times.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON.
@@ -41,9 +46,15 @@ pub(crate) struct Args {
     /// Only these algorithms.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
-    /// Repetitions; medians count.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=101))]
-    repetitions: u32,
+    /// Repetitions; medians count [default: 5, with --against 3 in each round].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(3..=101))]
+    repetitions: Option<u32>,
+    /// Another `sluice` to compare with, such as an earlier build.
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
+    /// Rounds of the comparison; medians count.
+    #[arg(long, default_value_t = 5, requires = "against", value_parser = clap::value_parser!(u32).range(3..=101))]
+    rounds: u32,
 }
 
 /// One way of handing over, with a number of submitting threads.
@@ -80,8 +91,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => args.policy.iter().map(String::as_str).collect(),
     };
     let policies = names.into_iter().map(PolicyConfig::parse).collect::<Result<Vec<_>, _>>()?;
+    if let Some(other) = args.against {
+        let repetitions = args.repetitions.unwrap_or(3);
+        let report = against::run(&Comparison { other, policies, rounds: args.rounds, repetitions })?;
+        match args.json {
+            true => println!("{}", serde_json::to_string_pretty(&report)?),
+            false => against::print(&report),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let repetitions = args.repetitions.unwrap_or(5);
     let run_for = Duration::from_millis(if args.quick { 25 } else { 80 });
-    let cells = throughput(&policies, args.repetitions, run_for)?;
+    let cells = throughput(&policies, repetitions, run_for)?;
     let direct = direct_latency_us()?;
     let latency = policies
         .iter()
@@ -92,7 +113,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print(&report, args.repetitions);
+        print(&report, repetitions);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -105,7 +126,10 @@ trait Path: Sync {
 }
 
 /// The ways compared.
-const WAYS: [&str; 3] = ["baseline", "callbacks", "volume"];
+const WAYS: [&str; 3] = [BASELINE, CALLBACKS, VOLUME];
+pub(super) const BASELINE: &str = "baseline";
+const CALLBACKS: &str = "callbacks";
+pub(super) const VOLUME: &str = "volume";
 
 fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) -> anyhow::Result<Vec<Cell>> {
     let runs = repetitions as usize * THREADS.len() * WINDOWS.len() * (policies.len() * 2 + 1);
@@ -115,13 +139,13 @@ fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) ->
     for _ in 0..repetitions {
         for (threads, window) in THREADS.into_iter().flat_map(|threads| WINDOWS.map(|window| (threads, window))) {
             for way in WAYS {
-                let of_way = if way == WAYS[0] { &policies[..1] } else { policies };
+                let of_way = if way == BASELINE { &policies[..1] } else { policies };
                 for policy in of_way {
-                    let name = if way == WAYS[0] { "fifo" } else { policy.name() };
+                    let name = if way == BASELINE { "fifo" } else { policy.name() };
                     progress.set_message(format!("{way} {name}"));
                     let rate = match way {
-                        "baseline" => rate(&Baseline::start(), threads, window, run_for),
-                        "callbacks" => rate(&OverCallbacks::start(policy)?, threads, window, run_for),
+                        BASELINE => rate(&Baseline::start(), threads, window, run_for),
+                        CALLBACKS => rate(&OverCallbacks::start(policy)?, threads, window, run_for),
                         _ => rate(&OverVolume::start(policy)?, threads, window, run_for),
                     };
                     let key = (way, name, threads, window);
@@ -149,7 +173,7 @@ fn cells(rates: &[Rates]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for Rates { key, per_s } in rates {
         let (what, policy, threads, window) = *key;
-        let base = rates.iter().find(|r| (r.key.0, r.key.2, r.key.3) == (WAYS[0], threads, window));
+        let base = rates.iter().find(|r| (r.key.0, r.key.2, r.key.3) == (BASELINE, threads, window));
         let base = base.map_or(per_s, |base| &base.per_s);
         let mut ratios: Vec<f64> = per_s.iter().zip(base).map(|(rate, base)| rate / base).collect();
         let (ratio_to_baseline, ratio_range) = median(&mut ratios);
@@ -168,7 +192,8 @@ fn cells(rates: &[Rates]) -> Vec<Cell> {
     cells
 }
 
-fn median(values: &mut [f64]) -> (f64, [f64; 2]) {
+/// The median, and the smallest and largest. `values` is not empty.
+pub(super) fn median(values: &mut [f64]) -> (f64, [f64; 2]) {
     values.sort_by(f64::total_cmp);
     (values[values.len() / 2], [values[0], values[values.len() - 1]])
 }
@@ -342,33 +367,39 @@ impl Drop for Baseline {
 struct AtOnce(Ended);
 
 impl Executor for AtOnce {
-    fn start(&self, batch: &Batch, _: usize, completer: &Completer) {
+    fn start(&self, batch: &Batch, completer: &Completer) {
         for part in batch.parts() {
             completer.complete(part.id, Outcome::ok(part.request.len));
             self.0.count(part.request.cookie);
         }
     }
 
-    fn cancelled(&self, request: &Request, _: usize, _: i32) {
+    fn cancelled(&self, request: &Request, _: i32) {
         self.0.count(request.cookie);
     }
 }
 
-struct OverCallbacks(Runtime<AtOnce>);
+struct OverCallbacks {
+    client: Client,
+    host: Arc<AtOnce>,
+    _scheduler: Scheduler,
+}
 
 impl OverCallbacks {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverCallbacks> {
-        Ok(OverCallbacks(Runtime::start(Arc::default(), RuntimeConfig::new(policy.clone()))?))
+        let scheduler = Scheduler::start(SchedulerConfig::new(policy.clone()))?;
+        let host: Arc<AtOnce> = Arc::default();
+        Ok(OverCallbacks { client: scheduler.attach(host.clone())?, host, _scheduler: scheduler })
     }
 }
 
 impl Path for OverCallbacks {
     fn submit(&self, thread: usize, number: u64) {
-        while let Err(SubmitError::Full(_)) = self.0.submit(0, request(thread, number)) {}
+        while let Err(SubmitError::Full(_)) = self.client.submit(0, request(thread, number)) {}
     }
 
     fn ended(&self) -> &Ended {
-        &self.0.executor().0
+        &self.host.0
     }
 }
 
@@ -391,8 +422,9 @@ struct OverVolume {
 
 impl OverVolume {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverVolume> {
-        let storage: Arc<dyn Storage> = Arc::new(NullStorage::new(Layout::single(), 1 << 50));
-        let open = |n: u64| storage.open(&storage.lookup(&storage.root(), n.to_string().as_ref())?, libc::O_RDWR);
+        let storage = Storage::from(NullStorage::new(Layout::single(), 1 << 50));
+        let tree = &storage.namespace;
+        let open = |n: u64| tree.open(&tree.lookup(&tree.root(), n.to_string().as_ref())?, libc::O_RDWR);
         let files = (0..4 * FILES_EACH).map(open).collect::<io::Result<_>>()?;
         let host: Arc<Counting> = Arc::default();
         let volume = Volume::start(storage.clone(), host.clone(), VolumeConfig::new(policy.clone()))?;
@@ -451,18 +483,22 @@ fn direct_latency_us() -> anyhow::Result<f64> {
 
 // ---- the report ---------------------------------------------------------------------------------------------
 
+/// True for an algorithm that waits for better choices, so that its throughput says little.
+pub(super) fn waits(policy: &str) -> bool {
+    table().iter().any(|info| info.name == policy && info.waits)
+}
+
 /// The bars are about two submitting threads and algorithms that do not wait: the rate about threads that send on; the
 /// ratio about threads that wait for their request, so that the hand-over is what they wait for, and about callbacks, which
 /// do as little with a request as the baseline does.
 fn misses(cells: &[Cell], latency: &[Latency]) -> Vec<String> {
-    let waits = |policy: &str| table().iter().any(|info| info.name == policy && info.waits);
     let mut misses = Vec::new();
-    for cell in cells.iter().filter(|cell| cell.threads == 2 && cell.what != WAYS[0] && !waits(cell.policy)) {
+    for cell in cells.iter().filter(|cell| cell.threads == 2 && cell.what != BASELINE && !waits(cell.policy)) {
         let place = format!("{}, {}, 2 threads, window {}", cell.what, cell.policy, cell.window);
         if cell.window == WINDOWS[1] && cell.requests_per_s < BAR_PER_S {
             misses.push(format!("{place}: {:.0} k requests/s, bar 1,000 k", cell.requests_per_s / 1e3));
         }
-        if cell.window == WINDOWS[0] && cell.what == WAYS[1] && cell.ratio_to_baseline < BAR_RATIO {
+        if cell.window == WINDOWS[0] && cell.what == CALLBACKS && cell.ratio_to_baseline < BAR_RATIO {
             misses.push(format!("{place}: {:.1} times the baseline, bar {BAR_RATIO}", cell.ratio_to_baseline));
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use sluice_core::{AppId, PolicyConfig};
 use sluice_runtime::{Done, Host, Volume, VolumeConfig};
 use sluice_storage::null::NullStorage;
-use sluice_storage::{Layout, Storage};
+use sluice_storage::{Creator, Layout, Storage};
 use sluice_trace::{Columns, Entry, Meta, Reader, Writer};
 
 use super::patterns::{PATTERNS, entries};
@@ -187,17 +187,18 @@ fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recordi
     const RUN: Duration = Duration::from_millis(500);
     let dir = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
     std::fs::create_dir(dir.path().join("data"))?;
-    let plain: Arc<dyn Storage> = if storage == "files" {
-        Arc::new(sluice_storage::posix::PosixStorage::open(dir.path().join("data"), Default::default())?)
+    let plain: Storage = if storage == "files" {
+        sluice_storage::posix::PosixStorage::open(dir.path().join("data"), Default::default())?.into()
     } else {
-        Arc::new(NullStorage::new(Layout::single(), 1 << 40))
+        NullStorage::new(Layout::single(), 1 << 40).into()
     };
     let volume = Volume::start(plain.clone(), Arc::new(Nobody), VolumeConfig::new(PolicyConfig::parse("hbrr")?))?;
-    let root = plain.root();
+    let tree = &plain.namespace;
+    let root = tree.root();
     let name = std::ffi::OsStr::new("1");
-    let file = match plain.lookup(&root, name) {
-        Ok(node) => plain.open(&node, libc::O_RDWR)?,
-        Err(_) => plain.create(&root, name, 0o600, libc::O_RDWR, (0, 0))?.1,
+    let file = match tree.lookup(&root, name) {
+        Ok(node) => tree.open(&node, libc::O_RDWR)?,
+        Err(_) => tree.create(&root, name, 0o600, libc::O_RDWR, &Creator::process())?.1,
     };
     let load = || -> anyhow::Result<(f64, f64)> {
         let stop = AtomicBool::new(false);

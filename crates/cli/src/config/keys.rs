@@ -37,6 +37,10 @@ keys! {
         "mountpoint" => |s, v| s.mountpoint = Some(v.path()?);
         "name" => |s, v| s.mount.name = v.text()?.to_owned();
         "read_only" => |s, v| s.mount.read_only = v.flag()?;
+        "suid" => |s, v| s.mount.suid = v.flag()?;
+        "dev" => |s, v| s.mount.dev = v.flag()?;
+        "no_exec" => |s, v| s.mount.no_exec = v.flag()?;
+        "no_atime" => |s, v| s.mount.no_atime = v.flag()?;
         "allow_other" => |s, v| s.mount.allow_other = v.flag()?;
         "cache" => |s, v| s.mount.cache = v.choice(&[
             ("none", CacheMode::None), ("auto", CacheMode::Auto), ("writeback", CacheMode::Writeback),
@@ -47,6 +51,7 @@ keys! {
             0 => sluice_fuse::MountOptions::default().threads,
             n => n as usize,
         };
+        "sync_threads" => |s, v| s.mount.sync_threads = v.count(1, 1024)? as usize;
         "max_write" => |s, v| s.mount.max_write = v.bytes(4 << 10, 16 << 20)? as u32;
         "max_readahead" => |s, v| s.mount.max_readahead = v.bytes(0, 1 << 30)? as u32;
         "max_background" => |s, v| s.mount.max_background = v.count(1, u16::MAX.into())? as u16;

@@ -129,6 +129,16 @@ impl Settings {
     }
 }
 
+/// The section of a key that a mount option sets by its name alone.
+pub(crate) fn section_of(key: &str) -> Option<&'static str> {
+    keys::KEYS.iter().find(|known| known.name == key).map(|known| known.section)
+}
+
+/// The names of all keys.
+pub(crate) fn key_names() -> impl Iterator<Item = &'static str> {
+    keys::KEYS.iter().map(|key| key.name)
+}
+
 /// An algorithm by name, with parameters; unknown names are answered with the nearest.
 ///
 /// # Errors

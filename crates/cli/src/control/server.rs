@@ -32,7 +32,6 @@ pub(crate) struct Served {
     pub(crate) handle: Arc<MountHandle>,
     pub(crate) started: Instant,
     pub(crate) cache: String,
-    pub(crate) read_only: bool,
     pub(crate) targets: u32,
     pub(crate) in_flight_max: u32,
     pub(crate) window_ns: u64,
@@ -178,8 +177,9 @@ fn answer(served: &Served, command: Command) -> Reply {
         Command::Status => Reply::status(status(served)),
         Command::SetPolicy { name, params } => {
             let policy = config::policy_for(&name, &params, served.targets);
-            match policy.and_then(|policy| Ok((served.handle.volume().set_policy(&policy)?, policy).1)) {
+            match policy {
                 Ok(policy) => {
+                    served.handle.volume().set_policy(&policy);
                     tracing::info!(?policy, "the algorithm was changed");
                     Reply::done()
                 }
@@ -250,13 +250,13 @@ fn status(served: &Served) -> Status {
         storage: snapshot.storage.clone(),
         emulated: snapshot.emulated,
         cache: served.cache.clone(),
-        read_only: served.read_only,
+        read_only: handle.is_read_only(),
         targets: served.targets,
         engines: snapshot.runtime.shards.len(),
         in_flight_max: served.in_flight_max,
         workers: snapshot.workers.clone(),
         queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),
-        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.passing,
+        in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.bypassing,
         known_objects: handle.known_objects(),
         recent: Flow::of(&recent, window_s),
         total: Flow::of(&total, served.started.elapsed().as_secs_f64()),

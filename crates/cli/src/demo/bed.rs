@@ -7,7 +7,7 @@ use sluice_core::{AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::{Done, Host, Volume, VolumeConfig, VolumeSnapshot};
 use sluice_storage::striped::{StripedOptions, StripedStorage};
-use sluice_storage::{FileRef, Storage, emulated::Emulated};
+use sluice_storage::{Creator, FileRef, Storage, emulated::Emulated};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -45,7 +45,7 @@ pub(super) struct Bed {
     front: Front,
     /// The same files without the disks, for preparing and checking.
     plain: Volume<Blocking>,
-    storage: Arc<dyn Storage>,
+    storage: Storage,
     _dir: tempfile::TempDir,
 }
 
@@ -65,8 +65,8 @@ impl Bed {
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
         disks.iter().try_for_each(std::fs::create_dir)?;
         let options = StripedOptions { stripe: Some(STRIPE), direct: false };
-        let plain: Arc<dyn Storage> = Arc::new(StripedStorage::create_or_open(&disks, options)?);
-        let storage: Arc<dyn Storage> = Arc::new(Emulated::new(plain.clone(), MODEL, seed)?);
+        let plain: Storage = StripedStorage::create_or_open(&disks, options)?.into();
+        let storage = plain.wrapped(|data| Emulated::new(data, MODEL, seed))?;
         let mut config = VolumeConfig::default();
         config.engine = EngineConfig { in_flight_max: in_flight, ..config.engine };
         let front = if mounted {
@@ -83,12 +83,11 @@ impl Bed {
         Ok(Bed { front, plain, storage, _dir: dir })
     }
 
-    pub(super) fn set_policy(&self, policy: &PolicyConfig) -> anyhow::Result<()> {
+    pub(super) fn set_policy(&self, policy: &PolicyConfig) {
         match &self.front {
-            Front::Mounted(mount, _) => mount.volume().set_policy(policy)?,
-            Front::Direct(volume) => volume.set_policy(policy)?,
+            Front::Mounted(mount, _) => mount.volume().set_policy(policy),
+            Front::Direct(volume) => volume.set_policy(policy),
         }
-        Ok(())
     }
 
     fn snapshot(&self) -> VolumeSnapshot {
@@ -101,12 +100,13 @@ impl Bed {
     /// Makes the files of a pattern, at the speed of the real directories.
     pub(super) fn prepare(&self, pattern: Pattern, scale: u64) -> anyhow::Result<()> {
         let plain = self.plain.storage();
+        let tree = &plain.namespace;
         let mut buffer = vec![0; CHUNK];
         for (name, size) in pattern.files(scale) {
             let name_os = OsStr::new(&name);
-            let file = match plain.lookup(&plain.root(), name_os) {
-                Ok(node) => plain.open(&node, libc::O_RDWR)?,
-                Err(_) => plain.create(&plain.root(), name_os, 0o666, libc::O_RDWR, (0, 0))?.1,
+            let file = match tree.lookup(&tree.root(), name_os) {
+                Ok(node) => tree.open(&node, libc::O_RDWR)?,
+                Err(_) => tree.create(&tree.root(), name_os, 0o666, libc::O_RDWR, &Creator::process())?.1,
             };
             for (offset, len) in chunks(size) {
                 fill(&mut buffer[..len], &name, offset, 0);
@@ -157,9 +157,10 @@ fn chunks(size: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..size).step_by(CHUNK).map(move |at| (at, (size - at).min(CHUNK as u64) as usize))
 }
 
-fn open(storage: &Arc<dyn Storage>, name: &str, flags: i32) -> anyhow::Result<FileRef> {
-    let node = storage.lookup(&storage.root(), OsStr::new(name)).with_context(|| format!("looking up {name}"))?;
-    storage.open(&node, flags).with_context(|| format!("opening {name}"))
+fn open(storage: &Storage, name: &str, flags: i32) -> anyhow::Result<FileRef> {
+    let tree = &storage.namespace;
+    let node = tree.lookup(&tree.root(), OsStr::new(name)).with_context(|| format!("looking up {name}"))?;
+    tree.open(&node, flags).with_context(|| format!("opening {name}"))
 }
 
 fn run_processes(processes: &mut [Process], task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
@@ -191,7 +192,7 @@ impl worker::Access for Files<'_> {
     }
 }
 
-fn run_directly(volume: &Volume<Blocking>, storage: &Arc<dyn Storage>, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
+fn run_directly(volume: &Volume<Blocking>, storage: &Storage, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
     let names = task.pattern.files(task.scale).into_iter().map(|(name, _)| name);
     let files = names.map(|name| Ok((name.clone(), open(storage, &name, libc::O_RDWR)?)));
     let files = Files { volume, files: files.collect::<anyhow::Result<_>>()? };

@@ -198,7 +198,7 @@ impl Demo<'_> {
         scale: u64,
         repetition: usize,
     ) -> anyhow::Result<Option<Sample>> {
-        self.bed.set_policy(policy)?;
+        self.bed.set_policy(policy);
         self.writing += 1;
         let outcome = match self.bed.run(Task { pattern, scale, writing: self.writing }) {
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),

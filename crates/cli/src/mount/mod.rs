@@ -1,6 +1,8 @@
 //! `sluice mount`.
 
 mod daemon;
+pub(crate) mod helper;
+mod options;
 mod serve;
 mod signals;
 mod storage;
@@ -86,6 +88,10 @@ pub(crate) struct Args {
     /// Refuse changes
     #[arg(long, help_heading = "Mount")]
     read_only: bool,
+    /// Options as in /etc/fstab: ro, noexec, noatime, ... and keys of the configuration file (cache=none,policy=hbrr). With
+    /// remount a living mount changes: sluice mount -o remount,ro MOUNTPOINT
+    #[arg(short, value_name = "OPTION,...", help_heading = "Mount")]
+    o: Vec<String>,
     /// Threads that serve the kernel
     #[arg(long, value_name = "N", help_heading = "Mount")]
     threads: Option<String>,
@@ -109,20 +115,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.daemon_child {
         return Ok(daemon::child(|| settings(args)));
     }
+    if let Some(change) = options::remount(&args.o)? {
+        return remount(args, &change);
+    }
     let settings = settings(args)?;
     if args.daemon { daemon::start(&settings) } else { serve::in_foreground(&settings) }
 }
 
-/// Defaults, file, command line; nothing is opened yet.
+fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCode> {
+    let [mountpoint] = args.paths.as_slice() else {
+        bail!("which mount is to change? sluice mount -o remount,... MOUNTPOINT");
+    };
+    sluice_fuse::remount(&control::canonical(mountpoint)?, change)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Defaults, files, options of `mount`, command line; nothing is opened yet.
 fn settings(args: &Args) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
-    if let Some(file) = &args.config {
+    for file in args.config.iter().chain(&options::config_files(&args.o)) {
         config::read(file, &mut settings)?;
     }
+    options::apply(&args.o, &mut settings)?;
     apply(args, &mut settings)?;
     settings.policy()?;
     check_paths(&settings)?;
+    check_stripe(&settings)?;
+    options::check_times(&args.o, &settings)?;
     Ok(settings)
+}
+
+fn check_stripe(settings: &Settings) -> anyhow::Result<()> {
+    if settings.stripe.is_some() && settings.targets.is_empty() {
+        bail!(
+            "a stripe size is for volumes striped over several directories, but a plain directory is to be mounted; \
+             leave it out, or give the directories: sluice mount --stripe 64K --target DIR --target DIR... MOUNTPOINT"
+        );
+    }
+    Ok(())
 }
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
@@ -182,6 +212,10 @@ fn apply_paths(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
                 );
             }
             settings.source = Some(source.clone());
+            if !settings.targets.is_empty() && args.stripe.is_none() {
+                // The file's stripe size is for the file's targets.
+                settings.stripe = None;
+            }
             settings.targets.clear();
             settings.mountpoint = Some(mountpoint.clone());
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sluice_fuse::MountHandle;
 use sluice_runtime::Shutdown;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::{signals, storage};
 use crate::config::Settings;
@@ -52,7 +52,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let mountpoint = sluice_fuse::check_mountpoint(mountpoint, &dirs)?;
     let disks = storage::on_disks(settings, &dirs);
     let opened = storage::open(settings, &dirs)?;
-    let (targets, description) = (opened.layout().targets(), opened.describe());
+    let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
     let config = settings.volume_config(targets, disks)?;
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
@@ -65,7 +65,6 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         handle,
         started,
         cache: format!("{:?}", options.cache).to_lowercase(),
-        read_only: options.read_only,
         targets,
         in_flight_max: config.engine.in_flight_max,
         window_ns: config.engine.window_ns,
@@ -152,7 +151,10 @@ pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result
     let quiet = readers == Readers::People && file.is_none();
     let default = if quiet { LevelFilter::WARN } else { LevelFilter::INFO };
     let level = settings.log_level.map_or(default, LevelFilter::from_level);
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    // What is interrupted may be answered too late; the FUSE library calls that an error, and any user can cause it.
+    let library = if level >= LevelFilter::DEBUG { "" } else { ",fuser=off" };
+    let filter = EnvFilter::try_new(format!("{level}{library}")).context("the log's filter")?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     match file {
         Some(path) => builder.with_ansi(false).with_writer(open_log(path)?).init(),
         None => builder.with_ansi(quiet && io::stderr().is_terminal()).with_writer(io::stderr).init(),

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use sluice_storage::Storage;
@@ -44,16 +43,16 @@ pub(super) fn directories(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// If it cannot be opened, or there is no such device model.
-pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<Arc<dyn Storage>> {
+pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<Storage> {
     let direct = settings.direct;
-    let storage: Arc<dyn Storage> = if settings.source.is_some() {
+    let storage: Storage = if settings.source.is_some() {
         let storage = PosixStorage::open(&dirs[0], PosixOptions { direct });
-        Arc::new(storage.with_context(|| format!("the source {} cannot be opened", dirs[0].display()))?)
+        storage.with_context(|| format!("the source {} cannot be opened", dirs[0].display()))?.into()
     } else {
-        Arc::new(StripedStorage::create_or_open(dirs, StripedOptions { stripe: settings.stripe, direct })?)
+        StripedStorage::create_or_open(dirs, StripedOptions { stripe: settings.stripe, direct })?.into()
     };
     Ok(match &settings.emulate {
-        Some(model) => Arc::new(Emulated::new(storage, model, settings.seed)?),
+        Some(model) => storage.wrapped(|data| Emulated::new(data, model, settings.seed))?,
         None => storage,
     })
 }

@@ -261,7 +261,7 @@ fn start<H: Host>(
     let names = volume.names().clone();
     names.watch();
     let aggregations = Aggregations::new(&forecast, &settings, &ttp, estimate_alpha(&forecast, &ttp));
-    let shards = volume.runtime().shards();
+    let shards = volume.scheduler().shards();
     let (predictors, handles): (Vec<_>, Vec<_>) = (0..shards)
         .map(|_| {
             let names = Arc::new(VolumeNames { names: names.clone(), series });

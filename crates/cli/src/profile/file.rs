@@ -14,7 +14,7 @@ use sluice_device::Op;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Burst, Outcome, Target};
 use sluice_storage::posix::{PosixOptions, PosixStorage};
-use sluice_storage::{FileRef, Storage};
+use sluice_storage::{Creator, Data, FileRef, Namespace};
 
 use super::size_text;
 
@@ -95,9 +95,8 @@ impl FileTarget {
         };
         let storage = storage.with_context(|| format!("{at} cannot be opened"))?;
         let own = OsString::from(format!(".sluice-profile-{}", std::process::id()));
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let flags = libc::O_RDWR | libc::O_EXCL;
-        let created = storage.create(&storage.root(), &own, 0o600, flags, owner);
+        let created = storage.create(&storage.root(), &own, 0o600, flags, &Creator::process());
         let (_, file) = created.with_context(|| format!("no file can be made in {at}"))?;
         let path = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let mut target =
@@ -158,7 +157,7 @@ impl FileTarget {
             bar.set_message(format!("writing the file: {} of {}", size_text(at), size_text(self.file_bytes)));
             bar.tick();
         }
-        self.storage.fsync(&self.file, true)?;
+        self.storage.sync(&self.file, true)?;
         Ok(begin.elapsed().as_nanos() as u64)
     }
 

@@ -2,26 +2,27 @@
 
 mod config;
 mod error;
+mod find;
 mod prediction;
 
 use crate::batch::{Batch, Part};
+use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
-use crate::hold::{Holds, Predictor, Work};
 use crate::list::{List, NIL};
-use crate::policy::{ConfigError, Pick, Policy, PolicyConfig, PolicyContext, Removal};
-use crate::queues::{Queues, Run, Slot, State};
+use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
+use crate::queues::{Extent, Queues, Slot, State};
 use crate::request::{Outcome, Request, RequestId, Time};
-use crate::stats::{Completion, Stats};
+use crate::stats::{Completion, Stats, WindowFeatures};
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
 
-/// A predictor, and the batches held because of it.
+/// A predictor, and the batches delayed because of it.
 #[derive(Debug)]
 struct Prediction {
     predictor: Box<dyn Predictor>,
-    holds: Holds,
-    /// Scratch space: what is left over of a batch that was held.
+    delayed: DelayedBatches,
+    /// Scratch space: what is left over of a batch that was delayed.
     rest: Vec<Slot>,
     /// Dispatched since the last report; `busy_ns`: up to that.
     work: Work,
@@ -32,7 +33,7 @@ struct Prediction {
 /// A host [submits](Engine::submit) requests, [takes](Engine::poll_dispatch) batches until there is none, executes them,
 /// and [reports](Engine::complete) how each request ended. When nothing can be dispatched,
 /// [`poll_timeout`](Engine::poll_timeout) tells when to ask again. Nothing is allocated after [`Engine::new`] except by
-/// [`Engine::set_policy`] and [`Engine::set_limits`]. Times must not go backwards from call to call; where they do, waits
+/// [`Engine::set_limits`] and [`Engine::set_predictor`]. Times must not go backwards from call to call; where they do, waits
 /// are measured as 0.
 ///
 /// # Example
@@ -58,8 +59,7 @@ struct Prediction {
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
-    policy_config: PolicyConfig,
-    policy: Box<dyn Policy>,
+    policy: PreparedPolicy,
     queues: Queues,
     stats: Stats,
     events: Events,
@@ -70,13 +70,13 @@ pub struct Engine {
     batch_parts: Vec<u32>,
     batch_free: u32,
     /// The parts of the batch in the making.
-    run: Vec<Slot>,
+    candidate: Vec<Slot>,
     submissions: u64,
     /// Requests that have become eligible so far.
     arrivals: u64,
     wake: Option<Time>,
     prediction: Option<Prediction>,
-    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or held.
+    /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
 
@@ -88,17 +88,16 @@ impl Engine {
     pub fn new(config: EngineConfig, policy: &PolicyConfig, now: Time) -> Result<Engine, ConfigError> {
         config.check()?;
         let queues = Queues::new(config.capacity, config.files_max, config.batch_limits());
-        let built = build(policy, &config);
+        let policy = PreparedPolicy::new(policy, &config).fresh(&config);
         Ok(Engine {
-            in_offset_order: built.aggregates(),
-            bypasses_queue: policy.info().bypasses_queue,
-            policy: built,
-            policy_config: policy.clone(),
+            in_offset_order: policy.algorithm().aggregates(),
+            bypasses_queue: policy.config().info().bypasses_queue,
+            policy,
             stats: Stats::new(now, config.window_ns, config.apps_max),
             events: Events::new(config.events),
             batch_parts: (1..=config.capacity).collect(),
             batch_free: 0,
-            run: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
+            candidate: Vec::with_capacity(config.batch_requests_max.min(config.capacity) as usize),
             submissions: 0,
             arrivals: 0,
             wake: None,
@@ -122,15 +121,16 @@ impl Engine {
             self.stats.refused();
             return Err(SubmitError::Full);
         };
+        let file = self.queues.queue(slot).file();
         if new_file {
-            let file = self.queues.queue(slot).file();
             for op in [crate::request::Op::Read, crate::request::Op::Write] {
-                self.policy.forget(crate::files::QueueId::new(file, op));
+                self.policy.algorithm_mut().forget(crate::files::QueueId::new(file, op));
             }
         }
         let id = self.queues.id(slot);
         self.event(now, id, request.cookie, Stage::Queued);
-        self.stats.submitted(request.op, self.queued());
+        let waiting = self.queued();
+        self.stats.submitted(&request, waiting, Some(self.queues.files.trails_mut(file)));
         self.submissions += 1;
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
@@ -152,25 +152,26 @@ impl Engine {
     /// O(log n + parts), amortised.
     pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
         self.wake = None;
-        if self.queues.queued + self.held() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
+        if self.queues.queued + self.delayed() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
-        if self.prediction.is_some() && self.dispatch_held(now, batch) {
+        if self.prediction.is_some() && self.dispatch_delayed(now, batch) {
             return true;
         }
         while let Some(oldest) = self.queues.oldest() {
             let deadline = self.deadline(oldest);
             if deadline <= now {
-                let run = match self.in_offset_order {
-                    true => self.queues.run_around(oldest),
-                    false => Run { first: oldest, parts: 1, bytes: 0, full: true },
+                let extent = if self.in_offset_order {
+                    self.queues.extent_around(oldest)
+                } else {
+                    Extent { first: oldest, parts: 1, bytes: 0, full: true }
                 };
-                self.dispatch(now, run.first, run.parts, Removal::Overdue, batch);
+                self.dispatch(now, extent.first, extent.parts, Removal::Overdue, batch);
                 return true;
             }
-            match self.policy.pick(now, &self.queues) {
+            match self.policy.algorithm_mut().pick(now, &self.queues) {
                 Pick::Dispatch { first, parts } => {
-                    if self.prediction.is_none() || !self.hold_back(now, first, parts, deadline) {
+                    if self.prediction.is_none() || !self.delay(now, first, parts, deadline) {
                         self.dispatch(now, first, parts, Removal::Picked, batch);
                         return true;
                     }
@@ -188,7 +189,7 @@ impl Engine {
         if self.prediction.is_some() && self.dispatch_idle(now, batch) {
             return true;
         }
-        self.wake_for_held();
+        self.wake_for_delayed();
         false
     }
 
@@ -206,16 +207,14 @@ impl Engine {
     pub fn complete(&mut self, now: Time, id: RequestId, outcome: Outcome) -> Result<(), CompleteError> {
         let slot = self.queues.resolve(id).ok_or(CompleteError::Stale)?;
         let entry = self.queues.entries[slot as usize];
-        if entry.state != State::InFlight {
-            return Err(CompleteError::NotDispatched);
-        }
+        let State::InFlight { since, batch } = entry.state else { return Err(CompleteError::NotDispatched) };
         self.stats.roll(now);
         let done = Completion {
             op: entry.queue.op(),
             app: entry.app,
             bytes: outcome.bytes.min(self.queues.len(slot)),
             error: outcome.error != 0,
-            service_ns: now.since(entry.since),
+            service_ns: now.since(since),
             latency_ns: now.since(entry.arrived),
         };
         self.stats.completed(now, &done);
@@ -224,10 +223,10 @@ impl Engine {
             self.queues.leave_busy(slot);
         }
         self.queues.in_flight -= 1;
-        let parts = &mut self.batch_parts[entry.link as usize];
+        let parts = &mut self.batch_parts[batch as usize];
         *parts -= 1;
         if *parts == 0 {
-            *parts = std::mem::replace(&mut self.batch_free, entry.link);
+            *parts = std::mem::replace(&mut self.batch_free, batch);
             self.queues.batches_in_flight -= 1;
             if self.queues.batches_in_flight == 0 {
                 self.device_busy(now, false);
@@ -249,15 +248,15 @@ impl Engine {
         let slot = self.queues.resolve(id).ok_or(CancelError::Stale)?;
         self.stats.roll(now);
         match self.queues.entries[slot as usize].state {
-            State::InFlight | State::Free => return Err(CancelError::InFlight),
-            State::Blocked => self.queues.unblock(slot),
-            State::Held => self.cancel_held(now, slot),
-            State::Queued => {
+            State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
+            State::Blocked(_) => self.queues.unblock(slot),
+            State::Delayed { .. } => self.cancel_delayed(now, slot),
+            State::Queued { .. } => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
                     self.queues.leave_busy(slot);
                 }
-                self.policy.removed(now, &[slot], Removal::Cancelled, &self.queues);
+                self.policy.algorithm_mut().removed(now, &[slot], Removal::Cancelled, &self.queues);
             }
         }
         let request = self.queues.request(slot);
@@ -274,20 +273,42 @@ impl Engine {
     pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
         let slot = match self.queues.oldest() {
             Some(oldest) => oldest,
-            None if self.queues.blocked + self.held() == 0 => return None,
+            None if self.queues.blocked + self.delayed() == 0 => return None,
             None => self.next_waiting()?,
         };
         let id = self.queues.id(slot);
         self.cancel(now, id).ok().map(|request| (id, request))
     }
 
-    /// Changes the algorithm or its parameters, with requests queued and in flight. O(n log n), n being the requests
-    /// queued. What the old policy remembered is forgotten, also if it is the same algorithm.
+    /// Cancels the next request, by slot from `from` on, that was not dispatched and is one of those `wanted`; `None` if
+    /// there is none. `from` is where to go on: 0 at first. O(`capacity`) for all calls of one search together.
+    pub fn cancel_next(
+        &mut self,
+        now: Time,
+        from: &mut Slot,
+        wanted: impl Fn(RequestId) -> bool,
+    ) -> Option<(RequestId, Request)> {
+        while *from < self.queues.capacity() && self.queued() > 0 {
+            let slot = *from;
+            let state = self.queues.entries[slot as usize].state;
+            let waits = !matches!(state, State::Free { .. } | State::InFlight { .. });
+            if waits && wanted(self.queues.id(slot)) {
+                let id = self.queues.id(slot);
+                return self.cancel(now, id).ok().map(|request| (id, request));
+            }
+            *from += 1;
+        }
+        None
+    }
+
+    /// Changes the algorithm or its parameters, with requests queued and in flight, and hands back the one that was in
+    /// force. O(n log n), n being the requests queued. What the old one remembered is forgotten, also if it is the same
+    /// algorithm.
     ///
-    /// # Errors
-    /// None at present: a [`PolicyConfig`] is valid by construction.
-    pub fn set_policy(&mut self, now: Time, policy: &PolicyConfig) -> Result<(), ConfigError> {
-        let built = build(policy, &self.config);
+    /// Allocates only where the policy was made for smaller tables than this engine's, or has been in use before: it is
+    /// then built anew.
+    pub fn set_policy(&mut self, now: Time, policy: PreparedPolicy) -> PreparedPolicy {
+        let policy = policy.fresh(&self.config);
         let first = self.queues.oldest().unwrap_or(NIL);
         let mut at = first;
         while at != NIL {
@@ -300,12 +321,11 @@ impl Engine {
         }
         self.queues.arrival = List::new();
         self.queues.queued = 0;
-        self.in_offset_order = built.aggregates();
-        self.bypasses_queue = policy.info().bypasses_queue;
-        self.policy = built;
-        self.policy_config = policy.clone();
+        self.in_offset_order = policy.algorithm().aggregates();
+        self.bypasses_queue = policy.config().info().bypasses_queue;
+        let old = std::mem::replace(&mut self.policy, policy);
         if let Some(prediction) = &mut self.prediction {
-            prediction.holds.release_all();
+            prediction.delayed.release_all();
         }
         let mut at = first;
         while at != NIL {
@@ -313,7 +333,7 @@ impl Engine {
             self.enter_orders(now, at);
             at = next;
         }
-        Ok(())
+        old
     }
 
     /// Takes over the *live* settings of `config`.
@@ -330,7 +350,7 @@ impl Engine {
         };
         new.check()?;
         self.queues.limits = new.batch_limits();
-        self.run.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
         self.config = new;
         Ok(())
     }
@@ -344,7 +364,7 @@ impl Engine {
     /// The algorithm in force.
     #[must_use]
     pub fn policy(&self) -> &PolicyConfig {
-        &self.policy_config
+        self.policy.config()
     }
 
     /// True if the algorithm lets every request through at once, so that a host may execute it where it is submitted.
@@ -353,11 +373,11 @@ impl Engine {
         self.bypasses_queue
     }
 
-    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::beside`]),
+    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::for_bypass`]),
     /// provided that no request is outstanding which it could overlap: the algorithm lets every request through at once,
     /// and nobody wants to hear of each one.
     #[must_use]
-    pub fn lets_pass(&self) -> bool {
+    pub fn allows_bypass(&self) -> bool {
         // A predictor is asked only by policies that aggregate.
         self.bypasses_queue && !self.events.on()
     }
@@ -365,7 +385,7 @@ impl Engine {
     /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
     #[must_use]
     pub fn queued(&self) -> u32 {
-        self.queues.queued + self.queues.blocked + self.held()
+        self.queues.queued + self.queues.blocked + self.delayed()
     }
 
     /// Requests dispatched and not completed.
@@ -378,6 +398,19 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// The record of a window that has ended and saw anything: each once, in order, for a driver that publishes them. O(1).
+    ///
+    /// Windows end at calls that take the time; ask after those, and after [`Engine::roll`] at [`Stats::window_end`]. Eight
+    /// are kept; what is not taken in time is lost and [counted](Stats::windows_lost).
+    pub fn closed_window(&mut self) -> Option<WindowFeatures> {
+        self.stats.take_closed()
+    }
+
+    /// Ends the windows of the statistics that are over at `now`. O(`apps_max`) if one is, else O(1).
+    pub fn roll(&mut self, now: Time) {
+        self.stats.roll(now);
     }
 
     /// The oldest trace event not yet taken.
@@ -401,7 +434,10 @@ impl Engine {
     fn deadline(&self, oldest: Slot) -> Time {
         match self.config.max_wait_ns {
             0 => Time(u64::MAX),
-            max_wait => self.queues.entries[oldest as usize].since.after(max_wait),
+            max_wait => {
+                let since = self.queues.entries[oldest as usize].eligible_since();
+                since.map_or(Time(u64::MAX), |since| since.after(max_wait))
+            }
         }
     }
 
@@ -417,10 +453,8 @@ impl Engine {
 
     /// The request may be dispatched from now on.
     fn make_eligible(&mut self, now: Time, slot: Slot) {
-        let entry = &mut self.queues.entries[slot as usize];
-        entry.state = State::Queued;
-        entry.since = now;
-        if self.prediction.is_none() || !self.join_held(now, slot) {
+        self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
+        if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
         }
     }
@@ -438,9 +472,11 @@ impl Engine {
         record.queued_bytes += len;
         self.queues.arrival.push_back(&mut self.queues.arrival_links, slot);
         self.arrivals += 1;
-        self.queues.set_place(slot, self.arrivals);
+        if let State::Queued { place, .. } = &mut self.queues.entries[slot as usize].state {
+            *place = self.arrivals;
+        }
         self.queues.queued += 1;
-        self.policy.enqueue(now, slot, &self.queues);
+        self.policy.algorithm_mut().enqueue(now, slot, &self.queues);
     }
 
     /// Out of everything that holds queued requests, except the busy ones' and the policy's.
@@ -467,67 +503,66 @@ impl Engine {
         self.start_batch(now, why == Removal::Overdue, batch);
     }
 
-    /// The requests of `self.run` are not queued any more.
+    /// The requests of `self.candidate` are not queued any more.
     fn leave_queue(&mut self, now: Time, why: Removal) {
         let busy_later = self.in_offset_order && self.is_strict();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             self.leave_orders(slot);
             if busy_later {
                 self.queues.enter_busy(slot);
             }
         }
-        self.policy.removed(now, &self.run, why, &self.queues);
+        self.policy.algorithm_mut().removed(now, &self.candidate, why, &self.queues);
     }
 
-    /// The requests of `self.run`, which have left the queue, are in flight as a batch.
+    /// The requests of `self.candidate`, which have left the queue, are in flight as a batch.
     fn start_batch(&mut self, now: Time, overdue: bool, batch: &mut Batch) {
         self.stats.roll(now);
         let number = self.batch_free;
-        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.run.len() as u32);
+        self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
         self.queues.batches_in_flight += 1;
-        self.queues.in_flight += self.run.len() as u32;
+        self.queues.in_flight += self.candidate.len() as u32;
         if self.queues.batches_in_flight == 1 {
             self.device_busy(now, true);
         }
         self.note_work();
         batch.parts.clear();
-        for at in 0..self.run.len() {
-            let slot = self.run[at];
+        for at in 0..self.candidate.len() {
+            let slot = self.candidate[at];
             let part = Part { id: self.queues.id(slot), request: self.queues.request(slot) };
             batch.parts.push(part);
             let entry = &mut self.queues.entries[slot as usize];
-            entry.state = State::InFlight;
-            entry.since = now;
-            entry.link = number;
+            entry.state = State::InFlight { since: now, batch: number };
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
-        self.stats.dispatched(self.run.len() as u32, overdue);
+        self.stats.dispatched(self.candidate.len() as u32, overdue);
     }
 
-    /// The parts of a run into `self.run`, in offset order.
+    /// The parts of an extent into `self.candidate`, in offset order.
     fn collect(&mut self, first: Slot, parts: u32) {
-        self.run.clear();
-        self.run.push(first);
+        self.candidate.clear();
+        self.candidate.push(first);
         let mut last = first;
-        while (self.run.len() as u32) < parts
+        while (self.candidate.len() as u32) < parts
             && let Some(next) = self.queues.next(last)
         {
-            self.run.push(next);
+            self.candidate.push(next);
             last = next;
         }
         assert!(
-            self.run.len() as u32 == parts && self.queues.entries[first as usize].state == State::Queued,
+            self.candidate.len() as u32 == parts
+                && matches!(self.queues.entries[first as usize].state, State::Queued { .. }),
             "policy {} picked what is not queued",
-            self.policy_config.name()
+            self.policy.config().name()
         );
     }
 
     fn release_waiters(&mut self, now: Time, slot: Slot) {
         let mut at = self.queues.take_waiters(slot);
         while at != NIL {
-            let next = self.queues.entries[at as usize].link;
+            let next = self.queues.next_waiter(at);
             if self.queues.recheck(at) {
                 self.make_eligible(now, at);
             }
@@ -535,18 +570,13 @@ impl Engine {
         }
     }
 
-    /// Some request that is blocked or held.
+    /// Some request that is blocked or delayed.
     fn next_waiting(&mut self) -> Option<Slot> {
         let capacity = self.queues.capacity();
-        let found = (0..capacity)
-            .map(|ahead| (self.scan + ahead) % capacity)
-            .find(|&slot| matches!(self.queues.entries[slot as usize].state, State::Blocked | State::Held))?;
+        let found = (0..capacity).map(|ahead| (self.scan + ahead) % capacity).find(|&slot| {
+            matches!(self.queues.entries[slot as usize].state, State::Blocked(_) | State::Delayed { .. })
+        })?;
         self.scan = found;
         Some(found)
     }
-}
-
-fn build(policy: &PolicyConfig, config: &EngineConfig) -> Box<dyn Policy> {
-    let context = PolicyContext { capacity: config.capacity, queues: config.files_max * 2 };
-    (policy.info().build)(&policy.params(), context)
 }

@@ -2,7 +2,7 @@
 
 use super::{Engine, Prediction};
 use crate::batch::Batch;
-use crate::hold::{Chosen, Holds, PARTS_MAX, Predictor, Work};
+use crate::delay::{Chosen, DelayedBatches, PARTS_MAX, Predictor, Work};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot, State};
 use crate::request::Time;
@@ -11,50 +11,53 @@ use crate::request::Time;
 const WORK_NS: u64 = 10_000_000;
 
 impl Engine {
-    /// Uses a predictor from now on, or none. It has an effect with policies that aggregate. Batches held because of the
-    /// one before go now.
-    pub fn set_predictor(&mut self, predictor: Option<Box<dyn Predictor>>) {
-        // Held batches stay where they are: the holds outlive their predictor until they are empty.
-        self.prediction = match (predictor, self.prediction.take()) {
-            (Some(predictor), Some(mut old)) => {
-                old.holds.release_all();
-                Some(Prediction { predictor, ..old })
-            }
-            (Some(predictor), None) => {
-                let holds = Holds::new(self.config.files_max * 2);
-                Some(Prediction { predictor, holds, rest: Vec::with_capacity(PARTS_MAX), work: Work::default() })
-            }
-            (None, Some(mut old)) if old.holds.requests() > 0 => {
-                old.holds.release_all();
-                Some(Prediction { predictor: Box::new(NoPrediction), ..old })
-            }
-            (None, _) => None,
+    /// Uses a predictor from now on, or none, and hands back the one before, so that it can be dropped where that holds up
+    /// nobody. It has an effect with policies that aggregate. Batches delayed because of the one before go now.
+    pub fn set_predictor(&mut self, predictor: Option<Box<dyn Predictor>>) -> Option<Box<dyn Predictor>> {
+        // Delayed batches stay where they are: the table of them outlives their predictor until it is empty.
+        let Some(mut prediction) = self.prediction.take() else {
+            let delayed = || DelayedBatches::new(self.config.files_max * 2);
+            self.prediction = predictor.map(|predictor| Prediction {
+                predictor,
+                delayed: delayed(),
+                rest: Vec::with_capacity(PARTS_MAX),
+                work: Work::default(),
+            });
+            return None;
         };
+        prediction.delayed.release_all();
+        let goes_on = predictor.is_some() || prediction.delayed.requests() > 0;
+        let new = predictor.unwrap_or_else(|| Box::new(NoPrediction));
+        let old = std::mem::replace(&mut prediction.predictor, new);
+        if goes_on {
+            self.prediction = Some(prediction);
+        }
+        Some(old)
     }
 
-    /// Requests in held batches.
-    pub(super) fn held(&self) -> u32 {
-        self.prediction.as_ref().map_or(0, |p| p.holds.requests())
+    /// Requests in delayed batches.
+    pub(super) fn delayed(&self) -> u32 {
+        self.prediction.as_ref().map_or(0, |p| p.delayed.requests())
     }
 
     pub(super) fn device_busy(&mut self, now: Time, busy: bool) {
         if let Some(prediction) = &mut self.prediction {
-            prediction.holds.device_busy(now, busy);
+            prediction.delayed.device_busy(now, busy);
         }
     }
 
     /// A batch goes to the device.
     pub(super) fn note_work(&mut self) {
         let Some(prediction) = &mut self.prediction else { return };
-        let op = self.queues.queue(self.run[0]).op().index();
+        let op = self.queues.queue(self.candidate[0]).op().index();
         prediction.work.batches[op] += 1;
-        prediction.work.bytes[op] += self.run.iter().map(|&slot| u64::from(self.queues.len(slot))).sum::<u64>();
+        prediction.work.bytes[op] += self.candidate.iter().map(|&slot| u64::from(self.queues.len(slot))).sum::<u64>();
     }
 
     /// A batch is complete: now and then the predictor hears what the device has done in how much time.
     pub(super) fn report_work(&mut self, now: Time) {
-        let Some(Prediction { predictor, holds, work, .. }) = &mut self.prediction else { return };
-        let busy_ns = holds.busy_until(now);
+        let Some(Prediction { predictor, delayed, work, .. }) = &mut self.prediction else { return };
+        let busy_ns = delayed.busy_until(now);
         if busy_ns - work.busy_ns < WORK_NS {
             return;
         }
@@ -62,12 +65,12 @@ impl Engine {
         *work = Work { busy_ns, ..Work::default() };
     }
 
-    /// Dispatches a held batch that is complete or has waited long enough.
-    pub(super) fn dispatch_held(&mut self, now: Time, batch: &mut Batch) -> bool {
+    /// Dispatches a delayed batch that is complete or has waited long enough.
+    pub(super) fn dispatch_delayed(&mut self, now: Time, batch: &mut Batch) -> bool {
         let Some(prediction) = &mut self.prediction else { return false };
         let limits = (self.queues.limits.bytes, self.queues.limits.requests);
         let mut rest = std::mem::take(&mut prediction.rest);
-        let Some(report) = prediction.holds.take_due(now, limits, &mut self.run, &mut rest) else {
+        let Some(report) = prediction.delayed.take_due(now, limits, &mut self.candidate, &mut rest) else {
             prediction.rest = rest;
             return false;
         };
@@ -80,11 +83,11 @@ impl Engine {
         true
     }
 
-    /// Nothing else can be dispatched: a held batch goes rather than let the device idle for longer than it is worth.
+    /// Nothing else can be dispatched: a delayed batch goes rather than let the device idle for longer than it is worth.
     pub(super) fn dispatch_idle(&mut self, now: Time, batch: &mut Batch) -> bool {
         let idle = self.is_idle();
         let Some(prediction) = &mut self.prediction else { return false };
-        idle && prediction.holds.end_idle_wait(now) && self.dispatch_held(now, batch)
+        idle && prediction.delayed.end_idle_wait(now) && self.dispatch_delayed(now, batch)
     }
 
     /// The device could serve more than it has.
@@ -93,16 +96,16 @@ impl Engine {
         self.queues.batches_in_flight < keeps_busy
     }
 
-    pub(super) fn wake_for_held(&mut self) {
+    pub(super) fn wake_for_delayed(&mut self) {
         let idle = self.is_idle();
-        if let Some(due) = self.prediction.as_ref().and_then(|p| p.holds.next_due(idle)) {
+        if let Some(due) = self.prediction.as_ref().and_then(|p| p.delayed.next_due(idle)) {
             self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
         }
     }
 
-    /// Takes the batch that the policy has picked out of the queue and holds it, if its predicted neighbours are worth
+    /// Takes the batch that the policy has picked out of the queue and delays it, if its predicted neighbours are worth
     /// waiting for. `deadline`: when the oldest queued request is overdue.
-    pub(super) fn hold_back(&mut self, now: Time, first: Slot, parts: u32, deadline: Time) -> bool {
+    pub(super) fn delay(&mut self, now: Time, first: Slot, parts: u32, deadline: Time) -> bool {
         let queue = self.queues.queue(first);
         if self.prediction.is_none() || !self.in_offset_order {
             return false;
@@ -110,11 +113,11 @@ impl Engine {
         let Some(chosen) = self.chosen(queue, first, parts) else { return false };
         let requests_max = self.queues.limits.requests;
         let Some(prediction) = &mut self.prediction else { return false };
-        if prediction.holds.takes(queue, (chosen.offset, chosen.end), parts, requests_max) {
-            self.join_run(now, first, parts);
+        if prediction.delayed.takes(queue, (chosen.offset, chosen.end), parts, requests_max) {
+            self.join_extent(now, first, parts);
             return true;
         }
-        if !prediction.holds.has_room(queue, parts) {
+        if !prediction.delayed.has_room(queue, parts) {
             return false;
         }
         let Some(mut expected) = prediction.predictor.expect(now, &chosen) else { return false };
@@ -127,19 +130,20 @@ impl Engine {
         if !grows || expected.until <= now || whole > self.queues.limits.bytes {
             return false;
         }
-        prediction.holds.hold(now, queue, chosen, expected);
-        self.join_run(now, first, parts);
+        prediction.delayed.delay(now, queue, chosen, expected);
+        self.join_extent(now, first, parts);
         self.join_queued(now, queue);
         if let Some(prediction) = &mut self.prediction {
-            prediction.holds.settle(queue);
+            prediction.delayed.settle(queue);
         }
         true
     }
 
-    /// The run that the policy has picked; `None` if a part of it is empty, which has no place in a range.
+    /// The extent that the policy has picked; `None` if a part of it is empty, which has no place in a range.
     fn chosen(&self, queue: crate::files::QueueId, first: Slot, parts: u32) -> Option<Chosen> {
         let mut chosen = Chosen {
             file: self.queues.file_id(queue),
+            target: self.queues.target_of(queue),
             op: queue.op(),
             offset: self.queues.offset(first),
             end: self.queues.end(first),
@@ -156,24 +160,25 @@ impl Engine {
         (!empty).then_some(chosen)
     }
 
-    /// A run that the policy has picked joins the held batch of its queue, which has room for it.
-    fn join_run(&mut self, now: Time, first: Slot, parts: u32) {
+    /// An extent that the policy has picked joins the delayed batch of its queue, which has room for it.
+    fn join_extent(&mut self, now: Time, first: Slot, parts: u32) {
         self.collect(first, parts);
         self.leave_queue(now, Removal::Picked);
-        for at in 0..self.run.len() {
-            let joined = self.try_join(now, self.run[at]);
-            debug_assert!(joined, "there is room for the whole run");
+        for at in 0..self.candidate.len() {
+            let joined = self.try_join(now, self.candidate[at]);
+            debug_assert!(joined, "there is room for the whole extent");
         }
     }
 
-    /// A request has become eligible: joins a held batch if it is what was waited for.
-    pub(super) fn join_held(&mut self, now: Time, slot: Slot) -> bool {
+    /// A request has become eligible: joins a delayed batch if it is what was waited for.
+    pub(super) fn join_delayed(&mut self, now: Time, slot: Slot) -> bool {
         if !self.try_join(now, slot) {
             return false;
         }
         if self.is_strict() {
             self.queues.enter_busy(slot);
         }
+        self.policy.algorithm_mut().joined(now, slot, &self.queues);
         true
     }
 
@@ -182,49 +187,57 @@ impl Engine {
         let range = (self.queues.offset(slot), self.queues.end(slot));
         let requests_max = self.queues.limits.requests;
         let Some(prediction) = &mut self.prediction else { return false };
-        let joined = prediction.holds.join(now, queue, slot, range, requests_max);
+        let joined = prediction.delayed.join(now, queue, slot, range, requests_max);
         if joined {
-            self.queues.entries[slot as usize].state = State::Held;
+            let entry = &mut self.queues.entries[slot as usize];
+            let since = entry.eligible_since().unwrap_or(now);
+            entry.state = State::Delayed { since };
         }
         joined
     }
 
-    /// What is queued of the expected range joins the held batch, too.
+    /// What is queued of the expected range joins the delayed batch, too.
     fn join_queued(&mut self, now: Time, queue: crate::files::QueueId) {
-        let Some((offset, end)) = self.prediction.as_ref().and_then(|p| p.holds.expected(queue)) else { return };
+        let Some((offset, end)) = self.prediction.as_ref().and_then(|p| p.delayed.expected(queue)) else { return };
         let mut at = self.queues.at_or_after(queue, offset);
         while let Some(slot) = at.filter(|&slot| self.queues.offset(slot) < end) {
             at = self.queues.next(slot);
             if self.try_join(now, slot) {
-                self.run.clear();
-                self.run.push(slot);
+                self.candidate.clear();
+                self.candidate.push(slot);
                 self.leave_queue(now, Removal::Joined);
             }
         }
     }
 
-    /// Takes a request out of its held batch. The others are queued again, by their age.
-    pub(super) fn cancel_held(&mut self, now: Time, slot: Slot) {
+    /// Takes a request out of its delayed batch. The others are queued again, by their age.
+    pub(super) fn cancel_delayed(&mut self, now: Time, slot: Slot) {
         let queue = self.queues.queue(slot);
         let Some(prediction) = &mut self.prediction else { return };
-        prediction.holds.take_queue(queue, &mut self.run);
-        let others = self.run.len();
+        prediction.delayed.take_queue(queue, &mut self.candidate);
+        let others = self.candidate.len();
         for at in 0..others {
-            let other = self.run[at];
+            let other = self.candidate[at];
             if other != slot {
                 self.queue_again(now, other);
-            } else if self.is_strict() {
+                continue;
+            }
+            self.policy.algorithm_mut().returned(now, other, &self.queues);
+            if self.is_strict() {
                 self.queues.leave_busy(other);
             }
         }
     }
 
-    /// A request of a held batch that has ended is queued as if it had never left.
+    /// A request of a delayed batch that has ended is queued as if it had never left.
     fn queue_again(&mut self, now: Time, slot: Slot) {
         if self.is_strict() {
             self.queues.leave_busy(slot);
         }
-        self.queues.entries[slot as usize].state = State::Queued;
+        self.policy.algorithm_mut().returned(now, slot, &self.queues);
+        let entry = &mut self.queues.entries[slot as usize];
+        let since = entry.eligible_since().unwrap_or(now);
+        entry.state = State::Queued { since, place: 0 };
         self.enter_orders(now, slot);
         self.move_by_age(slot);
     }
@@ -233,20 +246,20 @@ impl Engine {
     /// somebody is overdue. O(requests that became eligible since this one did).
     fn move_by_age(&mut self, slot: Slot) {
         let Queues { arrival, arrival_links, entries, .. } = &mut self.queues;
-        let since = |slot: Slot| entries[slot as usize].since;
+        let since = |slot: Slot| entries[slot as usize].eligible_since();
         arrival.remove(arrival_links, slot);
         arrival.insert_from_back(arrival_links, slot, |other| since(other) <= since(slot));
     }
 }
 
-/// In the place of a predictor that was taken away, while batches held because of it are left.
+/// In the place of a predictor that was taken away, while batches delayed because of it are left.
 #[derive(Debug)]
 struct NoPrediction;
 
 impl Predictor for NoPrediction {
     fn submitted(&mut self, _: Time, _: &crate::request::Request) {}
 
-    fn expect(&mut self, _: Time, _: &Chosen) -> Option<crate::hold::Expected> {
+    fn expect(&mut self, _: Time, _: &Chosen) -> Option<crate::delay::Expected> {
         None
     }
 }

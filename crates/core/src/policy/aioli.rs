@@ -21,7 +21,7 @@ use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Re
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
 use crate::list::{Links, List};
-use crate::queues::{Queues, Run, Slot};
+use crate::queues::{Extent, Queues, Slot};
 use crate::request::Time;
 
 pub(super) static INFO: PolicyInfo = PolicyInfo {
@@ -106,22 +106,22 @@ struct Aioli {
 }
 
 impl Aioli {
-    /// The first step, not before the present one, at which the parts' quanta cover the run. O(parts).
-    fn covered_at(&self, run: &Run, queues: &Queues) -> u64 {
+    /// The first step, not before the present one, at which the parts' quanta cover the extent. O(parts).
+    fn covered_at(&self, extent: &Extent, queues: &Queues) -> u64 {
         let (mut sum, mut fresh) = (0_u64, 0_u64);
-        let mut at = Some(run.first);
-        for _ in 0..run.parts {
+        let mut at = Some(extent.first);
+        for _ in 0..extent.parts {
             let Some(slot) = at else { break };
             let age = (self.step as u32).wrapping_sub(self.step_at_arrival[slot as usize]);
             sum = sum.saturating_add(quantum(self.base, age));
             fresh += u64::from(age == 0);
-            if sum >= run.bytes {
+            if sum >= extent.bytes {
                 return self.step;
             }
             at = queues.next(slot);
         }
         let mut step = self.step;
-        while sum < run.bytes {
+        while sum < extent.bytes {
             step += 1;
             sum = sum.saturating_mul(2).saturating_add(self.base.saturating_mul(std::mem::take(&mut fresh)));
         }
@@ -135,10 +135,10 @@ impl Aioli {
     }
 
     /// The next batch of the queue whose turn it is, if it begins where the last one ended and quantum is left.
-    fn go_on(&self, turn: &Turn, queues: &Queues) -> Option<Run> {
+    fn go_on(&self, turn: &Turn, queues: &Queues) -> Option<Extent> {
         let left = self.quanta[turn.queue.0 as usize].checked_sub(turn.used)?;
         let first = queues.starting_at(turn.queue, turn.end)?;
-        (u64::from(queues.len(first)) <= left).then(|| queues.run_while(first, left, u32::MAX, |_| true))
+        (u64::from(queues.len(first)) <= left).then(|| queues.extent_while(first, left, u32::MAX, |_| true))
     }
 
     fn end_turn(&mut self, turn: &Turn, queues: &Queues) {
@@ -187,8 +187,8 @@ impl Policy for Aioli {
             return Pick::Idle;
         }
         if let Some(turn) = self.turn {
-            if let Some(run) = self.go_on(&turn, queues) {
-                return Pick::run(run);
+            if let Some(extent) = self.go_on(&turn, queues) {
+                return Pick::extent(extent);
             }
             self.end_turn(&turn, queues);
             self.turn = None;
@@ -202,15 +202,15 @@ impl Policy for Aioli {
             while let Some((_, queue)) = self.ready.peek() {
                 let queue = QueueId(queue);
                 let Some(head) = queues.head(queue) else { break };
-                let run = queues.run_from(head);
-                let covered_at = self.covered_at(&run, queues);
+                let extent = queues.extent_from(head);
+                let covered_at = self.covered_at(&extent, queues);
                 if covered_at > self.step {
                     self.ready.remove(queue.0);
                     self.growing.set(queue.0, covered_at);
-                } else if self.anticipation.wait(now, queue, &run, queues) {
+                } else if self.anticipation.wait(now, queue, &extent, queues) {
                     self.ready.remove(queue.0);
                 } else {
-                    return Pick::run(run);
+                    return Pick::extent(extent);
                 }
             }
             match self.growing.peek() {
@@ -220,19 +220,19 @@ impl Policy for Aioli {
         }
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
-        let queue = queues.queue(run[0]);
+    fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
+        let queue = queues.queue(requests[0]);
         let mut bytes = 0;
-        for &slot in run {
+        for &slot in requests {
             self.by_arrival[queue.0 as usize].remove(&mut self.links, slot);
             bytes += u64::from(queues.len(slot));
         }
         if matches!(why, Removal::Picked | Removal::Overdue) {
-            self.anticipation.dispatched(queue, run, queues);
+            self.anticipation.dispatched(queue, requests, queues);
         }
         if why == Removal::Picked {
             let used = self.turn.map_or(0, |turn| turn.used);
-            self.turn = Some(Turn { queue, end: queues.end(run[run.len() - 1]), used: used + bytes });
+            self.turn = Some(Turn { queue, end: queues.end(requests[requests.len() - 1]), used: used + bytes });
         }
         self.growing.remove(queue.0);
         if queues.count(queue) == 0 {

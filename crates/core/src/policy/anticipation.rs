@@ -4,14 +4,14 @@
 //!
 //! 1. *shift*: its last batch began below the one before it, and the head lies beyond the end of that batch. A process
 //!    that fell behind is likely about to send the piece in between;
-//! 2. *better aggregation*: the head lies beyond the last dispatched end and its run has fewer parts than the last batch.
+//! 2. *better aggregation*: the head lies beyond the last dispatched end and its extent has fewer parts than the last batch.
 //!
 //! The wait ends early when an arrival takes the reason away. Other queues are served meanwhile. All waits have the same
 //! length, so the queues that wait are in order of their deadlines by themselves.
 
 use crate::files::QueueId;
 use crate::list::{Links, List};
-use crate::queues::{Queues, Run, Slot};
+use crate::queues::{Extent, Queues, Slot};
 use crate::request::Time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +55,10 @@ impl Anticipation {
         self.memory[queue.0 as usize].waiting
     }
 
-    /// Whether `queue` shall wait before `run`, its head, goes. If so, it is waiting from now on.
-    pub(super) fn wait(&mut self, now: Time, queue: QueueId, run: &Run, queues: &Queues) -> bool {
+    /// Whether `queue` shall wait before `extent`, its head, goes. If so, it is waiting from now on.
+    pub(super) fn wait(&mut self, now: Time, queue: QueueId, extent: &Extent, queues: &Queues) -> bool {
         let memory = &mut self.memory[queue.0 as usize];
-        let Some(reason) = memory.reason(run, queues).filter(|_| self.wait_ns > 0) else { return false };
+        let Some(reason) = memory.reason(extent, queues).filter(|_| self.wait_ns > 0) else { return false };
         memory.waited |= reason as u8;
         memory.waiting = true;
         memory.deadline = now.after(self.wait_ns);
@@ -71,7 +71,7 @@ impl Anticipation {
         let Some(head) = queues.head(queue) else { return false };
         let memory = &mut self.memory[queue.0 as usize];
         // The reason for the present wait counts again here, although it is marked as waited for.
-        let asks = Memory { waited: 0, ..*memory }.reason(&queues.run_from(head), queues);
+        let asks = Memory { waited: 0, ..*memory }.reason(&queues.extent_from(head), queues);
         if asks.is_some() {
             return false;
         }
@@ -101,13 +101,13 @@ impl Anticipation {
         }
     }
 
-    pub(super) fn dispatched(&mut self, queue: QueueId, run: &[Slot], queues: &Queues) {
+    pub(super) fn dispatched(&mut self, queue: QueueId, requests: &[Slot], queues: &Queues) {
         let memory = &mut self.memory[queue.0 as usize];
-        let start = queues.offset(run[0]);
+        let start = queues.offset(requests[0]);
         memory.backwards = memory.parts > 0 && start < memory.start;
         memory.start = start;
-        memory.end = queues.end(run[run.len() - 1]);
-        memory.parts = run.len() as u32;
+        memory.end = queues.end(requests[requests.len() - 1]);
+        memory.parts = requests.len() as u32;
         memory.waited = 0;
     }
 
@@ -118,15 +118,15 @@ impl Anticipation {
 }
 
 impl Memory {
-    /// Why to wait before `run`, if there is a reason not yet waited for.
-    fn reason(&self, run: &Run, queues: &Queues) -> Option<Reason> {
-        if self.parts == 0 || queues.offset(run.first) <= self.end {
+    /// Why to wait before `extent`, if there is a reason not yet waited for.
+    fn reason(&self, extent: &Extent, queues: &Queues) -> Option<Reason> {
+        if self.parts == 0 || queues.offset(extent.first) <= self.end {
             return None;
         }
         if self.backwards && self.waited & Reason::Shift as u8 == 0 {
             return Some(Reason::Shift);
         }
-        let fewer = run.parts < self.parts && !run.full;
+        let fewer = extent.parts < self.parts && !extent.full;
         (fewer && self.waited & Reason::Aggregation as u8 == 0).then_some(Reason::Aggregation)
     }
 }

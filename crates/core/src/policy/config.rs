@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Kind {
     /// A number of bytes: `65536`, `64K`, `1M` (powers of 1,024).
     Bytes,
-    /// A duration: `900us`, `1ms`, `0.25s`; a plain number is nanoseconds.
+    /// A duration: `900us`, `1ms`, `0.25s`, or 0. Other numbers need their unit (ns, us, ms, s).
     Duration,
     /// `true` or `false`.
     Bool,
@@ -244,6 +244,11 @@ fn read_value(key: &str, info: &ParamInfo, text: &str) -> Result<u64, ConfigErro
     if info.kind == Kind::Bool {
         return text_.parse::<bool>().map(u64::from).map_err(|_| bad());
     }
+    let plain = text_.parse::<f64>().is_ok_and(|number| number != 0.0);
+    if info.kind == Kind::Duration && plain {
+        let expected = format!("{}; write the unit: {text_}us or {text_}ms", expected(info));
+        return Err(ConfigError::BadValue { key: key.to_owned(), value: text.to_owned(), expected });
+    }
     let (number, unit) = match units(info.kind).iter().find(|(u, _)| text_.ends_with(u)) {
         Some((suffix, unit)) => (text_.strip_suffix(suffix).unwrap_or(text_).trim_end(), *unit),
         None => (text_, 1),
@@ -309,8 +314,27 @@ mod tests {
         assert!(error.to_string().contains("wait_time"), "{error}");
         let error = PolicyConfig::parse("mlf").unwrap().with("wait_time", "-1").unwrap_err();
         assert!(error.to_string().contains("like 900us"), "{error}");
+        let error = PolicyConfig::parse("mlf").unwrap().with("wait_time", "3").unwrap_err();
+        assert!(error.to_string().contains("write the unit: 3us or 3ms"), "{error}");
         let error = PolicyConfig::parse("noop").unwrap().with("x", "1").unwrap_err();
         assert!(error.to_string().contains("no parameters"), "{error}");
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_zero_does_not() {
+        for info in table() {
+            for param in info.params.iter().filter(|param| param.kind == Kind::Duration) {
+                let with = |value: &str| PolicyConfig::parse(info.name).unwrap().with(param.key, value);
+                let millis = param.min.div_ceil(1_000_000).max(1);
+                assert!(with(&format!("{millis}ms")).is_ok(), "{} {}", info.name, param.key);
+                for bare in [(millis * 1_000_000).to_string(), format!(" {millis}"), "1e6".to_owned(), "1.5".to_owned()]
+                {
+                    let error = with(&bare).expect_err("it has no unit").to_string();
+                    assert!(error.contains("write the unit"), "{error}");
+                }
+                assert_eq!(with("0").is_ok(), param.min == 0, "{} {}", info.name, param.key);
+            }
+        }
     }
 
     proptest! {

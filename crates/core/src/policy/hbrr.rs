@@ -78,11 +78,11 @@ impl Policy for HandleRoundRobin {
             }
         }
         let head = self.ring.front().and_then(|queue| queues.head(QueueId(queue)));
-        head.map_or(Pick::Idle, |head| Pick::run(queues.run_while(head, u64::MAX, self.batch, |_| true)))
+        head.map_or(Pick::Idle, |head| Pick::extent(queues.extent_while(head, u64::MAX, self.batch, |_| true)))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
-        let queue = queues.queue(run[0]);
+    fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
+        let queue = queues.queue(requests[0]);
         self.turn += u64::from(why == Removal::Picked);
         if queues.count(queue) == 0 {
             if self.ring.front() == Some(queue.0) {

@@ -12,7 +12,7 @@ use super::anticipation::Anticipation;
 use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::files::QueueId;
 use crate::list::{Links, List};
-use crate::queues::{Queues, Run, Slot};
+use crate::queues::{Extent, Queues, Slot};
 use crate::request::Time;
 
 pub(super) static INFO: PolicyInfo = PolicyInfo {
@@ -73,19 +73,19 @@ struct MultilevelFeedback {
 }
 
 impl MultilevelFeedback {
-    fn covers(&self, run: &Run, queue: QueueId, queues: &Queues) -> bool {
+    fn covers(&self, extent: &Extent, queue: QueueId, queues: &Queues) -> bool {
         let visits = self.visits[queue.0 as usize];
         let mut sum = 0_u64;
-        let mut at = Some(run.first);
-        for _ in 0..run.parts {
+        let mut at = Some(extent.first);
+        for _ in 0..extent.parts {
             let Some(slot) = at else { break };
             sum = sum.saturating_add(quantum(self.base, visits.wrapping_sub(self.visits_at_arrival[slot as usize])));
-            if sum >= run.bytes {
+            if sum >= extent.bytes {
                 return true;
             }
             at = queues.next(slot);
         }
-        run.bytes == 0
+        extent.bytes == 0
     }
 }
 
@@ -112,23 +112,23 @@ impl Policy for MultilevelFeedback {
             let Some(head) = queues.head(queue) else { break };
             let visits = &mut self.visits[queue.0 as usize];
             *visits = visits.wrapping_add(1);
-            let run = queues.run_from(head);
-            if !self.covers(&run, queue, queues) {
+            let extent = queues.extent_from(head);
+            if !self.covers(&extent, queue, queues) {
                 self.ring.remove(&mut self.links, queue.0);
                 self.ring.push_back(&mut self.links, queue.0);
-            } else if self.anticipation.wait(now, queue, &run, queues) {
+            } else if self.anticipation.wait(now, queue, &extent, queues) {
                 self.ring.remove(&mut self.links, queue.0);
             } else {
-                return Pick::run(run);
+                return Pick::extent(extent);
             }
         }
         self.anticipation.deadline().map_or(Pick::Idle, Pick::WaitUntil)
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
-        let queue = queues.queue(run[0]);
+    fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
+        let queue = queues.queue(requests[0]);
         if matches!(why, Removal::Picked | Removal::Overdue) {
-            self.anticipation.dispatched(queue, run, queues);
+            self.anticipation.dispatched(queue, requests, queues);
         }
         let is_empty = queues.count(queue) == 0;
         if self.anticipation.is_waiting(queue) {

@@ -9,6 +9,7 @@ mod config;
 mod hbrr;
 mod mlf;
 mod noop;
+mod prepared;
 mod sjf;
 mod sw;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::queues::{Queues, Slot};
 use crate::request::Time;
 
 pub use config::{ConfigError, Kind, ParamInfo, Params, PolicyConfig};
+pub use prepared::PreparedPolicy;
 
 /// A policy's answer to "what goes next?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,10 +44,10 @@ pub enum Pick {
 }
 
 impl Pick {
-    /// A run as a batch.
+    /// An extent as a batch.
     #[must_use]
-    pub const fn run(run: crate::queues::Run) -> Pick {
-        Pick::Dispatch { first: run.first, parts: run.parts }
+    pub const fn extent(extent: crate::queues::Extent) -> Pick {
+        Pick::Dispatch { first: extent.first, parts: extent.parts }
     }
 
     /// One request alone.
@@ -64,7 +66,7 @@ pub enum Removal {
     Overdue,
     /// Cancelled; always a single request.
     Cancelled,
-    /// Arrived next to a batch that was picked but held back, and goes with it.
+    /// Goes with a batch that was picked before and is delayed; always a single request.
     Joined,
 }
 
@@ -74,9 +76,9 @@ pub enum Removal {
 /// A policy keeps slots and queue numbers, never requests: the engine owns those ([`Queues`]). It allocates when it is
 /// built, sized for `Queues::capacity()` and [`PolicyContext`], and not later.
 pub trait Policy: Send + std::fmt::Debug {
-    /// True if the policy dispatches runs of contiguous requests. The engine then keeps the file queues in offset order
-    /// (`Queues::head`, `next`, `run_from`...), which costs O(log n) a request, and dispatches an overdue request
-    /// together with the run around it.
+    /// True if the policy dispatches extents of contiguous requests. The engine then keeps the file queues in offset order
+    /// (`Queues::head`, `next`, `extent_from`...), which costs O(log n) a request, and dispatches an overdue request
+    /// together with the extent around it.
     fn aggregates(&self) -> bool {
         false
     }
@@ -89,7 +91,18 @@ pub trait Policy: Send + std::fmt::Debug {
 
     /// These requests, of one file queue and in offset order, have left the engine's orders. Their attributes can still be
     /// read.
-    fn removed(&mut self, now: Time, run: &[Slot], why: Removal, queues: &Queues);
+    fn removed(&mut self, now: Time, requests: &[Slot], why: Removal, queues: &Queues);
+
+    /// A request that was never queued goes with a batch that was picked before and is still delayed.
+    fn joined(&mut self, now: Time, slot: Slot, queues: &Queues) {
+        let _ = (now, slot, queues);
+    }
+
+    /// A request that was picked, or joined what was picked, is not dispatched after all: its batch goes without it. It is
+    /// queued again ([`Policy::enqueue`] follows) or was cancelled.
+    fn returned(&mut self, now: Time, slot: Slot, queues: &Queues) {
+        let _ = (now, slot, queues);
+    }
 
     /// The queue's file record is about to be used for another file: forget what was remembered about it. The queue is
     /// empty.

@@ -58,10 +58,10 @@ impl Policy for ShortestJobFirst {
     fn pick(&mut self, _: Time, queues: &Queues) -> Pick {
         let shortest = self.queues.peek().map(|(_, queue)| QueueId(queue));
         let head = shortest.and_then(|queue| queues.head(queue));
-        head.map_or(Pick::Idle, |head| Pick::run(queues.run_from(head)))
+        head.map_or(Pick::Idle, |head| Pick::extent(queues.extent_from(head)))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], _: Removal, queues: &Queues) {
-        self.update(queues.queue(run[0]), queues);
+    fn removed(&mut self, _: Time, requests: &[Slot], _: Removal, queues: &Queues) {
+        self.update(queues.queue(requests[0]), queues);
     }
 }

@@ -56,7 +56,7 @@ impl Policy for ServerWindows {
         self.order.peek().map_or(Pick::Idle, |(_, slot)| Pick::one(slot))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], _: Removal, _: &Queues) {
-        run.iter().for_each(|&slot| self.order.remove(slot));
+    fn removed(&mut self, _: Time, requests: &[Slot], _: Removal, _: &Queues) {
+        requests.iter().for_each(|&slot| self.order.remove(slot));
     }
 }

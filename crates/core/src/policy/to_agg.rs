@@ -32,7 +32,7 @@ impl Policy for TimeOrderAggregating {
     fn enqueue(&mut self, _: Time, _: Slot, _: &Queues) {}
 
     fn pick(&mut self, _: Time, queues: &Queues) -> Pick {
-        queues.oldest().map_or(Pick::Idle, |slot| Pick::run(queues.run_around(slot)))
+        queues.oldest().map_or(Pick::Idle, |slot| Pick::extent(queues.extent_around(slot)))
     }
 
     fn removed(&mut self, _: Time, _: &[Slot], _: Removal, _: &Queues) {}

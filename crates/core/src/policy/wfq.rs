@@ -6,6 +6,9 @@
 //! batch of each. Of equal tags the application that became active first goes first. With `aggregate`, contiguous
 //! requests of the same application that follow the chosen one go with it. Deviation: where more than 1,024 applications
 //! have requests at the same time, those beyond share one flow of weight 1 (`weight`).
+//!
+//! Requests are charged when they are picked. Where a batch is delayed for predicted neighbours, these are charged when
+//! they join it, and what the batch leaves behind gets its charge back.
 
 use super::{Kind, ParamInfo, Params, Pick, Policy, PolicyContext, PolicyInfo, Removal};
 use crate::heap::IndexedHeap;
@@ -18,6 +21,8 @@ use crate::request::{AppId, Time};
 const FLOWS_MAX: u32 = 1_024;
 /// The flow of all beyond.
 const COMMON: u32 = FLOWS_MAX;
+/// Of a request that no flow was charged for.
+const UNCHARGED: u16 = u16::MAX;
 /// Tags count bytes in 2^-32ths, so that large weights do not round to nothing.
 const TAG_SHIFT: u32 = 32;
 
@@ -64,7 +69,7 @@ pub(super) static INFO: PolicyInfo = PolicyInfo {
             flow_links: Links::new(FLOWS_MAX),
             active: IndexedHeap::new(COMMON + 1),
             links: Links::new(context.capacity),
-            flow_of: vec![0; context.capacity as usize],
+            flow_of: vec![UNCHARGED; context.capacity as usize],
         })
     },
 };
@@ -98,6 +103,7 @@ struct WeightedFairQueueing {
     active: IndexedHeap<(u128, u64)>,
     /// Orders the requests of each flow.
     links: Links,
+    /// Of each queued request, and of those charged for, the flow.
     flow_of: Vec<u16>,
 }
 
@@ -106,7 +112,7 @@ impl WeightedFairQueueing {
     fn flow(&mut self, app: AppId) -> u32 {
         let flows = &self.flows;
         let app_of = |flow: u32| u64::from(flows[flow as usize].app.0);
-        if let Some(flow) = self.index.find(app.0.into(), app_of) {
+        if let Some(flow) = self.index.find(u64::from(app.0), app_of) {
             return flow;
         }
         let flow = if self.used < FLOWS_MAX {
@@ -121,8 +127,21 @@ impl WeightedFairQueueing {
         let weight = self.weights.binary_search_by_key(&app, |&(a, _)| a);
         let weight = weight.map_or(self.default_weight, |at| self.weights[at].1);
         self.flows[flow as usize] = Flow { app, weight, tag: 0, requests: List::new() };
-        self.index.insert(app.0.into(), flow);
+        self.index.insert(u64::from(app.0), flow);
         flow
+    }
+
+    /// The flow's place in the order follows its tag.
+    fn reorder(&mut self, flow: u32) {
+        if let Some((_, activation)) = self.active.key(flow) {
+            self.active.set(flow, (self.flows[flow as usize].tag, activation));
+        }
+    }
+}
+
+impl Flow {
+    fn charge(&self, slot: Slot, queues: &Queues) -> u128 {
+        (u128::from(queues.len(slot)) << TAG_SHIFT) / u128::from(self.weight)
     }
 }
 
@@ -154,30 +173,51 @@ impl Policy for WeightedFairQueueing {
             return Pick::one(slot);
         }
         let app = queues.app(slot);
-        Pick::run(queues.run_while(slot, u64::MAX, u32::MAX, |next| queues.app(next) == app))
+        Pick::extent(queues.extent_while(slot, u64::MAX, u32::MAX, |next| queues.app(next) == app))
     }
 
-    fn removed(&mut self, _: Time, run: &[Slot], why: Removal, queues: &Queues) {
+    fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
         if why == Removal::Picked {
-            let flow = self.flow_of[run[0] as usize];
+            let flow = self.flow_of[requests[0] as usize];
             self.virtual_time = self.virtual_time.max(self.flows[usize::from(flow)].tag);
         }
-        for &slot in run {
+        for &slot in requests {
             let flow = u32::from(self.flow_of[slot as usize]);
             let record = &mut self.flows[flow as usize];
             if why != Removal::Cancelled {
-                record.tag += (u128::from(queues.len(slot)) << TAG_SHIFT) / u128::from(record.weight);
+                record.tag += record.charge(slot, queues);
             }
             record.requests.remove(&mut self.links, slot);
             if record.requests.front().is_some() {
-                let activation = self.active.key(flow).map_or(0, |(_, activation)| activation);
-                self.active.set(flow, (record.tag, activation));
+                self.reorder(flow);
             } else {
                 self.active.remove(flow);
                 if flow != COMMON {
                     self.idle.push_back(&mut self.flow_links, flow);
                 }
             }
+        }
+    }
+
+    fn joined(&mut self, _: Time, slot: Slot, queues: &Queues) {
+        let flow = self.flow(queues.app(slot));
+        self.flow_of[slot as usize] = flow as u16;
+        let record = &mut self.flows[flow as usize];
+        if record.requests.front().is_none() {
+            record.tag = record.tag.max(self.virtual_time);
+        }
+        record.tag += record.charge(slot, queues);
+        self.reorder(flow);
+    }
+
+    fn returned(&mut self, _: Time, slot: Slot, queues: &Queues) {
+        let flow = std::mem::replace(&mut self.flow_of[slot as usize], UNCHARGED);
+        // Charged by the algorithm before this one, or to a flow that another application has now: nothing to give back.
+        let known = self.flows.get(usize::from(flow)).is_some_and(|record| record.app == queues.app(slot));
+        if known || u32::from(flow) == COMMON {
+            let record = &mut self.flows[usize::from(flow)];
+            record.tag = record.tag.saturating_sub(record.charge(slot, queues));
+            self.reorder(flow.into());
         }
     }
 }

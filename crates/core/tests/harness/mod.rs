@@ -25,8 +25,8 @@ impl Item {
     }
 
     /// The file queue.
-    pub fn queue(&self) -> (u64, Op) {
-        (self.request.file.0, self.request.op)
+    pub fn queue(&self) -> (u64, u32, Op) {
+        (self.request.file.0, self.request.target.0, self.request.op)
     }
 
     pub fn is_queued(&self) -> bool {
@@ -36,7 +36,7 @@ impl Item {
     fn conflicts(&self, later: &Item) -> bool {
         let (a, b) = (&self.request, &later.request);
         let overlap = a.offset < b.end() && b.offset < a.end() && a.len > 0 && b.len > 0;
-        overlap && a.file == b.file && (a.op == Op::Write || b.op == Op::Write)
+        overlap && (a.file, a.target) == (b.file, b.target) && (a.op == Op::Write || b.op == Op::Write)
     }
 }
 
@@ -51,9 +51,13 @@ pub enum Step {
 
 pub const BLOCK: u64 = 1_000;
 
-/// Sequences in which neighbours, overlaps and duplicates are common.
+/// Sequences in which neighbours, overlaps and duplicates are common; on one target, or with the same files on several.
 pub fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let submit = (0..3_u64, prop::bool::weighted(0.3), 0..12_u64, 0..4_u32, 0..3_u32, 0..5_u32)
+    (1..6_u32).prop_flat_map(steps_on)
+}
+
+fn steps_on(targets: u32) -> impl Strategy<Value = Vec<Step>> {
+    let submit = (0..3_u64, prop::bool::weighted(0.3), 0..12_u64, 0..4_u32, 0..3_u32, 0..targets)
         .prop_map(|(file, write, block, blocks, app, target)| Step::Submit { file, write, block, blocks, app, target });
     let step = prop_oneof![
         10 => submit,
@@ -204,7 +208,11 @@ impl Harness {
         assert!(parts.len() == 1 || self.batch.bytes() <= config.batch_bytes_max, "too many bytes");
         for pair in parts.windows(2) {
             let (a, b) = (&pair[0].request, &pair[1].request);
-            assert_eq!((a.end(), a.file, a.op), (b.offset, b.file, b.op), "parts do not follow each other");
+            assert_eq!(
+                (a.end(), a.file, a.target, a.op),
+                (b.offset, b.file, b.target, b.op),
+                "parts do not follow each other"
+            );
         }
         let mut numbers = Vec::new();
         for part in parts {
@@ -252,7 +260,7 @@ impl Harness {
         Some((item, self.forget(item.number)))
     }
 
-    pub fn run(&mut self, step: &Step) {
+    pub fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { .. } => _ = self.submit(request(step, self.submitted)),
             Step::Dispatch => _ = self.dispatch(),

@@ -8,11 +8,11 @@ use crate::harness::Item;
 use sluice_core::{EngineConfig, Op, Time};
 use std::collections::VecDeque;
 
-/// A file queue.
-pub type Queue = (u64, Op);
+/// A file queue: file, target, operation.
+pub type Queue = (u64, u32, Op);
 
 pub enum Choice {
-    Run(Vec<Item>),
+    Batch(Vec<Item>),
     Wait(Time),
     Idle,
 }
@@ -22,7 +22,7 @@ pub trait Model {
     /// `item`, which is among `queued`, has arrived.
     fn enqueue(&mut self, _item: &Item, _queued: &[Item]) {}
     fn pick(&mut self, now: Time, queued: &[Item], batches_in_flight: usize, config: &EngineConfig) -> Choice;
-    /// `run` went, `picked` or because it was overdue; `left` is left.
+    /// `extent` went, `picked` or because it was overdue; `left` is left.
     fn dispatched(&mut self, _run: &[Item], _picked: bool, _left: &[Item], _config: &EngineConfig) {}
     fn cancelled(&mut self, _item: &Item, _left: &[Item]) {}
 }
@@ -34,47 +34,53 @@ pub fn in_order(queued: &[Item], queue: Queue) -> Vec<Item> {
     items
 }
 
-fn bytes(run: &[Item]) -> u64 {
-    run.iter().map(|item| u64::from(item.request.len)).sum()
+fn bytes(extent: &[Item]) -> u64 {
+    extent.iter().map(|item| u64::from(item.request.len)).sum()
 }
 
-/// The run that starts with `first`; and whether a bound cut it.
-pub fn run_from(queued: &[Item], first: &Item, bytes_max: u64, requests_max: u32, same_app: bool) -> (Vec<Item>, bool) {
+/// The extent that starts with `first`; and whether a bound cut it.
+pub fn extent_from(
+    queued: &[Item],
+    first: &Item,
+    bytes_max: u64,
+    requests_max: u32,
+    same_app: bool,
+) -> (Vec<Item>, bool) {
     let items = in_order(queued, first.queue());
     let from = items.iter().position(|item| item.number == first.number).expect("it is queued");
-    let mut run = vec![*first];
+    let mut extent = vec![*first];
     for item in &items[from + 1..] {
-        let follows = item.request.offset == run[run.len() - 1].request.end();
+        let follows = item.request.offset == extent[extent.len() - 1].request.end();
         if !follows || (same_app && item.request.app != first.request.app) {
             break;
         }
-        if run.len() >= requests_max as usize || bytes(&run) + u64::from(item.request.len) > bytes_max {
-            return (run, true);
+        if extent.len() >= requests_max as usize || bytes(&extent) + u64::from(item.request.len) > bytes_max {
+            return (extent, true);
         }
-        run.push(*item);
+        extent.push(*item);
     }
-    (run, false)
+    (extent, false)
 }
 
-/// The run from the lowest offset of a queue.
-pub fn head_run(queued: &[Item], queue: Queue, config: &EngineConfig) -> (Vec<Item>, bool) {
+/// The extent from the lowest offset of a queue.
+pub fn head_extent(queued: &[Item], queue: Queue, config: &EngineConfig) -> (Vec<Item>, bool) {
     let head = in_order(queued, queue)[0];
-    run_from(queued, &head, config.batch_bytes_max, config.batch_requests_max, false)
+    extent_from(queued, &head, config.batch_bytes_max, config.batch_requests_max, false)
 }
 
-pub fn run_around(queued: &[Item], item: &Item, config: &EngineConfig) -> Vec<Item> {
-    let (mut run, _) = run_from(queued, item, config.batch_bytes_max, config.batch_requests_max, false);
+pub fn extent_around(queued: &[Item], item: &Item, config: &EngineConfig) -> Vec<Item> {
+    let (mut extent, _) = extent_from(queued, item, config.batch_bytes_max, config.batch_requests_max, false);
     let items = in_order(queued, item.queue());
     let mut at = items.iter().position(|i| i.number == item.number).expect("it is queued");
     while at > 0 && items[at - 1].request.end() == items[at].request.offset {
         at -= 1;
-        let grown = bytes(&run) + u64::from(items[at].request.len);
-        if run.len() >= config.batch_requests_max as usize || grown > config.batch_bytes_max {
+        let grown = bytes(&extent) + u64::from(items[at].request.len);
+        if extent.len() >= config.batch_requests_max as usize || grown > config.batch_bytes_max {
             break;
         }
-        run.insert(0, items[at]);
+        extent.insert(0, items[at]);
     }
-    run
+    extent
 }
 
 /// Queues that have requests, in the order of their oldest ones.
@@ -92,7 +98,7 @@ pub struct TimeOrder;
 
 impl Model for TimeOrder {
     fn pick(&mut self, _: Time, queued: &[Item], _: usize, _: &EngineConfig) -> Choice {
-        Choice::Run(vec![queued[0]])
+        Choice::Batch(vec![queued[0]])
     }
 }
 
@@ -100,7 +106,7 @@ pub struct TimeOrderAggregating;
 
 impl Model for TimeOrderAggregating {
     fn pick(&mut self, _: Time, queued: &[Item], _: usize, config: &EngineConfig) -> Choice {
-        Choice::Run(run_around(queued, &queued[0], config))
+        Choice::Batch(extent_around(queued, &queued[0], config))
     }
 }
 
@@ -117,7 +123,7 @@ impl Model for ShortestJobFirst {
 
     fn pick(&mut self, _: Time, queued: &[Item], _: usize, config: &EngineConfig) -> Choice {
         let shortest = self.0.iter().min_by_key(|queue| bytes(&in_order(queued, **queue)));
-        Choice::Run(head_run(queued, *shortest.expect("something is queued"), config).0)
+        Choice::Batch(head_extent(queued, *shortest.expect("something is queued"), config).0)
     }
 
     fn dispatched(&mut self, _: &[Item], _: bool, left: &[Item], _: &EngineConfig) {
@@ -164,7 +170,7 @@ impl Model for HandleRoundRobin {
         }
         let head = in_order(queued, self.ring[0])[0];
         let requests_max = self.batch.min(config.batch_requests_max);
-        Choice::Run(run_from(queued, &head, config.batch_bytes_max, requests_max, false).0)
+        Choice::Batch(extent_from(queued, &head, config.batch_bytes_max, requests_max, false).0)
     }
 
     fn dispatched(&mut self, _: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
@@ -184,7 +190,7 @@ pub struct ServerWindows {
 impl Model for ServerWindows {
     fn pick(&mut self, _: Time, queued: &[Item], _: usize, _: &EngineConfig) -> Choice {
         let key = |item: &&Item| (item.arrived.0 / self.window_ns, item.request.app, item.place());
-        Choice::Run(vec![*queued.iter().min_by_key(key).expect("something is queued")])
+        Choice::Batch(vec![*queued.iter().min_by_key(key).expect("something is queued")])
     }
 }
 
@@ -194,22 +200,40 @@ pub struct TimeWindows {
     pub window_ns: u64,
     pub epoch: u64,
     pub work_conserving: bool,
+    pub alone_after_ns: u64,
+    /// Server and time of every request that was queued.
+    pub arrivals: Vec<(u64, Time)>,
 }
 
 impl Model for TimeWindows {
+    fn enqueue(&mut self, item: &Item, _: &[Item]) {
+        let (since, _) = item.eligible.expect("it is queued");
+        self.arrivals.push((u64::from(item.request.target.0) % self.servers, since));
+    }
+
     fn pick(&mut self, now: Time, queued: &[Item], _: usize, _: &EngineConfig) -> Choice {
         let slot = now.0.saturating_sub(self.epoch) / self.window_ns;
         let serves = |slot: u64, item: &&Item| {
             (slot + self.node) % self.servers == u64::from(item.request.target.0) % self.servers
         };
         if let Some(item) = queued.iter().find(|item| serves(slot, item)) {
-            return Choice::Run(vec![*item]);
+            return Choice::Batch(vec![*item]);
         }
         if self.work_conserving {
-            return Choice::Run(vec![queued[0]]);
+            return Choice::Batch(vec![queued[0]]);
         }
         let next = (slot..).find(|slot| queued.iter().any(|item| serves(*slot, &item)));
-        Choice::Wait(Time(self.epoch + next.expect("every server has its turn") * self.window_ns))
+        let opens = Time(self.epoch + next.expect("every server has its turn") * self.window_ns);
+        let server = |item: &Item| u64::from(item.request.target.0) % self.servers;
+        let only = server(&queued[0]);
+        if self.alone_after_ns == 0 || queued.iter().any(|item| server(item) != only) {
+            return Choice::Wait(opens);
+        }
+        let last = self.arrivals.iter().filter(|(other, _)| *other != only).map(|(_, at)| *at).max();
+        match last.map(|at| at.after(self.alone_after_ns)) {
+            Some(alone_from) if now < alone_from => Choice::Wait(opens.min(alone_from)),
+            _ => Choice::Batch(vec![queued[0]]),
+        }
     }
 }
 
@@ -245,16 +269,16 @@ impl Model for FairQueueing {
         let least = *self.active.iter().min_by_key(|app| self.tags[**app]).expect("something is queued");
         let first = queued.iter().find(|item| item.request.app.0 as usize == least).expect("it is active");
         if !self.aggregate {
-            return Choice::Run(vec![*first]);
+            return Choice::Batch(vec![*first]);
         }
-        Choice::Run(run_from(queued, first, config.batch_bytes_max, config.batch_requests_max, true).0)
+        Choice::Batch(extent_from(queued, first, config.batch_bytes_max, config.batch_requests_max, true).0)
     }
 
-    fn dispatched(&mut self, run: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
+    fn dispatched(&mut self, extent: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
         if picked {
-            self.now = self.now.max(self.tags[run[0].request.app.0 as usize]);
+            self.now = self.now.max(self.tags[extent[0].request.app.0 as usize]);
         }
-        for item in run {
+        for item in extent {
             let app = item.request.app.0 as usize;
             self.tags[app] += (u128::from(item.request.len) << 32) / u128::from(self.weights[app]);
         }

@@ -1,6 +1,6 @@
 //! The algorithms with quanta and short waits: every quantum is a number that grows step by step.
 
-use super::{Choice, Model, Queue, bytes, head_run, in_order, queues, run_from};
+use super::{Choice, Model, Queue, bytes, extent_from, head_extent, in_order, queues};
 use crate::harness::Item;
 use sluice_core::{EngineConfig, Time};
 use std::collections::{HashMap, VecDeque};
@@ -32,15 +32,15 @@ impl Waits {
         self.waiting.iter().any(|(waiting, _)| *waiting == queue)
     }
 
-    fn reasons(memory: &Memory, run: &[Item], full: bool) -> (bool, bool) {
-        let beyond = memory.parts > 0 && run[0].request.offset > memory.end;
-        (beyond && memory.backwards, beyond && run.len() < memory.parts && !full)
+    fn reasons(memory: &Memory, extent: &[Item], full: bool) -> (bool, bool) {
+        let beyond = memory.parts > 0 && extent[0].request.offset > memory.end;
+        (beyond && memory.backwards, beyond && extent.len() < memory.parts && !full)
     }
 
-    /// True if the queue is to wait before this run.
-    fn wait(&mut self, now: Time, queue: Queue, run: &[Item], full: bool) -> bool {
+    /// True if the queue is to wait before this extent.
+    fn wait(&mut self, now: Time, queue: Queue, extent: &[Item], full: bool) -> bool {
         let memory = self.memory.entry(queue).or_default();
-        let (shift, parts) = Self::reasons(memory, run, full);
+        let (shift, parts) = Self::reasons(memory, extent, full);
         if self.wait_ns == 0 {
             return false;
         } else if shift && !memory.waited_for_shift {
@@ -55,9 +55,9 @@ impl Waits {
     }
 
     /// After an arrival: true if the queue need not wait any longer.
-    fn satisfied(&mut self, queue: Queue, run: &[Item], full: bool) -> bool {
+    fn satisfied(&mut self, queue: Queue, extent: &[Item], full: bool) -> bool {
         let memory = self.memory[&queue];
-        let satisfied = Self::reasons(&memory, run, full) == (false, false);
+        let satisfied = Self::reasons(&memory, extent, full) == (false, false);
         if satisfied {
             self.waiting.retain(|(waiting, _)| *waiting != queue);
         }
@@ -69,13 +69,13 @@ impl Waits {
         (until <= now).then(|| self.waiting.remove(0)).map(|_| queue)
     }
 
-    fn dispatched(&mut self, run: &[Item]) {
-        let memory = self.memory.entry(run[0].queue()).or_default();
-        let start = run[0].request.offset;
+    fn dispatched(&mut self, extent: &[Item]) {
+        let memory = self.memory.entry(extent[0].queue()).or_default();
+        let start = extent[0].request.offset;
         *memory = Memory {
             start,
-            end: run[run.len() - 1].request.end(),
-            parts: run.len(),
+            end: extent[extent.len() - 1].request.end(),
+            parts: extent.len(),
             backwards: memory.parts > 0 && start < memory.start,
             ..Memory::default()
         };
@@ -105,13 +105,13 @@ impl Quanta {
         }
     }
 
-    fn cover(&self, run: &[Item]) -> bool {
-        let sum = run.iter().map(|item| self.of.get(&item.number).copied().unwrap_or_default());
-        sum.fold(0, u128::saturating_add) >= bytes(run).into()
+    fn cover(&self, extent: &[Item]) -> bool {
+        let sum = extent.iter().map(|item| self.of.get(&item.number).copied().unwrap_or_default());
+        sum.fold(0, u128::saturating_add) >= bytes(extent).into()
     }
 }
 
-/// What is unbounded in every test, so that runs do not depend on bounds.
+/// What is unbounded in every test, so that extents do not depend on bounds.
 fn config() -> EngineConfig {
     EngineConfig { batch_bytes_max: u64::MAX, batch_requests_max: u32::MAX, ..EngineConfig::default() }
 }
@@ -134,8 +134,8 @@ impl Model for MultilevelFeedback {
     fn enqueue(&mut self, item: &Item, queued: &[Item]) {
         let queue = item.queue();
         if self.waits.is_waiting(queue) {
-            let (run, full) = head_run(queued, queue, &self.config);
-            if self.waits.satisfied(queue, &run, full) {
+            let (extent, full) = head_extent(queued, queue, &self.config);
+            if self.waits.satisfied(queue, &extent, full) {
                 self.ring.push_front(queue);
             }
         } else if !self.ring.contains(&queue) {
@@ -150,24 +150,24 @@ impl Model for MultilevelFeedback {
         }
         while let Some(queue) = self.ring.front().copied() {
             self.quanta.grow(&in_order(queued, queue));
-            let (run, full) = head_run(queued, queue, config);
-            if !self.quanta.cover(&run) {
+            let (extent, full) = head_extent(queued, queue, config);
+            if !self.quanta.cover(&extent) {
                 self.ring.rotate_left(1);
-            } else if self.waits.wait(now, queue, &run, full) {
+            } else if self.waits.wait(now, queue, &extent, full) {
                 self.ring.pop_front();
             } else {
-                return Choice::Run(run);
+                return Choice::Batch(extent);
             }
         }
         self.waits.choice()
     }
 
-    fn dispatched(&mut self, run: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
-        self.waits.dispatched(run);
+    fn dispatched(&mut self, extent: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
+        self.waits.dispatched(extent);
         if picked {
             self.ring.rotate_left(1);
         }
-        self.cancelled(&run[0], left);
+        self.cancelled(&extent[0], left);
     }
 
     fn cancelled(&mut self, _: &Item, left: &[Item]) {
@@ -205,7 +205,7 @@ impl Aioli {
         if u64::from(first.request.len) > left {
             return None;
         }
-        Some(run_from(queued, &first, left.min(config.batch_bytes_max), config.batch_requests_max, false).0)
+        Some(extent_from(queued, &first, left.min(config.batch_bytes_max), config.batch_requests_max, false).0)
     }
 
     fn end_turn(&mut self, config: &EngineConfig) {
@@ -225,8 +225,8 @@ impl Aioli {
 impl Model for Aioli {
     fn enqueue(&mut self, item: &Item, queued: &[Item]) {
         if self.waits.is_waiting(item.queue()) {
-            let (run, full) = head_run(queued, item.queue(), &self.config);
-            self.waits.satisfied(item.queue(), &run, full);
+            let (extent, full) = head_extent(queued, item.queue(), &self.config);
+            self.waits.satisfied(item.queue(), &extent, full);
         }
     }
 
@@ -235,8 +235,8 @@ impl Model for Aioli {
         if self.synchronous && batches_in_flight > 0 {
             return Choice::Idle;
         }
-        if let Some(run) = self.go_on(queued, config) {
-            return Choice::Run(run);
+        if let Some(extent) = self.go_on(queued, config) {
+            return Choice::Batch(extent);
         }
         self.end_turn(config);
         while self.waits.expire(now).is_some() {}
@@ -246,26 +246,26 @@ impl Model for Aioli {
             let mut any = false;
             for queue in queues(queued).into_iter().filter(|queue| !self.waits.is_waiting(*queue)) {
                 any = true;
-                let (run, full) = head_run(queued, queue, config);
-                if self.quanta.cover(&run) {
-                    covered = Some((queue, run, full));
+                let (extent, full) = head_extent(queued, queue, config);
+                if self.quanta.cover(&extent) {
+                    covered = Some((queue, extent, full));
                     break;
                 }
             }
             match covered {
-                Some((queue, run, full)) if self.waits.wait(now, queue, &run, full) => {}
-                Some((_, run, _)) => return Choice::Run(run),
+                Some((queue, extent, full)) if self.waits.wait(now, queue, &extent, full) => {}
+                Some((_, extent, _)) => return Choice::Batch(extent),
                 None if any => self.quanta.grow(queued),
                 None => return self.waits.choice(),
             }
         }
     }
 
-    fn dispatched(&mut self, run: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
-        self.waits.dispatched(run);
+    fn dispatched(&mut self, extent: &[Item], picked: bool, left: &[Item], _: &EngineConfig) {
+        self.waits.dispatched(extent);
         if picked {
             let used = self.turn.map_or(0, |(.., used)| used);
-            self.turn = Some((run[0].queue(), run[run.len() - 1].request.end(), used + bytes(run)));
+            self.turn = Some((extent[0].queue(), extent[extent.len() - 1].request.end(), used + bytes(extent)));
         }
         self.waits.clear(left);
     }

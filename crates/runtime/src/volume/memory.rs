@@ -2,11 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 
 use crossbeam_queue::ArrayQueue;
+use sluice_storage::Segment;
 
 /// What direct I/O wants buffers aligned to.
 const PAGE: usize = 4096;
@@ -50,9 +49,10 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
     }
 
-    pub(super) fn raw(&self, len: usize) -> Raw {
+    pub(super) fn raw(&self, len: usize) -> Segment {
         assert!(len <= self.size);
-        Raw::new(self.start.as_ptr(), len)
+        // SAFETY: within the allocation; whoever asks keeps the buffer until the I/O has ended.
+        unsafe { Segment::new(self.start.as_ptr(), len) }
     }
 }
 
@@ -93,82 +93,34 @@ impl Buffers {
     }
 }
 
-/// A stretch of memory that I/O is done on, without a lifetime. Whoever makes one guarantees that the memory stays valid,
-/// and is not used otherwise, until the I/O has ended; the operation that owns the request is that guarantee.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Raw(libc::iovec);
-
-// SAFETY: an address and a length; dereferencing is what needs care.
-unsafe impl Send for Raw {}
-// SAFETY: as above.
-unsafe impl Sync for Raw {}
-
-impl Raw {
-    fn new(start: *mut u8, len: usize) -> Raw {
-        Raw(libc::iovec { iov_base: start.cast(), iov_len: len })
-    }
-
-    /// The caller keeps the slice borrowed until the I/O has ended.
-    pub(super) fn of_mut(slice: &mut [u8]) -> Raw {
-        Raw::new(slice.as_mut_ptr(), slice.len())
-    }
-
-    /// For writing from only. The caller keeps the slice borrowed until the I/O has ended.
-    pub(super) fn of(slice: &[u8]) -> Raw {
-        Raw::new(slice.as_ptr().cast_mut(), slice.len())
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.iov_len
-    }
-
-    /// `len` bytes from `at`.
-    pub(super) fn part(&self, at: usize, len: usize) -> Raw {
-        assert!(at <= self.len() && len <= self.len() - at);
-        Raw::new(self.0.iov_base.cast::<u8>().wrapping_add(at), len)
-    }
-
-    pub(super) fn copy_to(&self, to: &Buffer) -> Raw {
-        let copy = to.raw(self.len());
-        // SAFETY: both are valid for this many bytes and the buffer is not the source. Only called for the data of a write,
-        // while the call that lent it still runs.
-        unsafe { std::ptr::copy_nonoverlapping(self.0.iov_base.cast::<u8>(), to.start.as_ptr(), self.len()) }
-        copy
-    }
-
-    /// Only on the data of a write, while the call that lent it still runs, or as on [`Raw::fill_zero`].
-    pub(super) fn checksum(&self) -> u32 {
-        // SAFETY: valid for this many bytes, and nobody writes to them then.
-        sluice_trace::checksum(unsafe { std::slice::from_raw_parts(self.0.iov_base.cast::<u8>(), self.len()) })
-    }
-
-    /// Only on the memory of a read that has ended but was not reported.
-    pub(super) fn fill_zero(&self) {
-        // SAFETY: valid, and nobody uses it: all I/O to it has ended.
-        unsafe { std::ptr::write_bytes(self.0.iov_base.cast::<u8>(), 0, self.len()) }
-    }
-
-    /// For a system call that reads into the memory.
-    pub(super) fn for_read(slices: &mut [Raw]) -> &mut [IoSliceMut<'_>] {
-        // SAFETY: `IoSliceMut` is guaranteed to have the layout of `iovec`, as `Raw` has; the memory is valid and used
-        // for this I/O alone (see the type).
-        unsafe { &mut *(std::ptr::from_mut(slices) as *mut [IoSliceMut<'_>]) }
-    }
-
-    /// For a system call that writes from the memory.
-    pub(super) fn for_write(slices: &[Raw]) -> &[IoSlice<'_>] {
-        // SAFETY: as in `for_read`.
-        unsafe { &*(std::ptr::from_ref(slices) as *const [IoSlice<'_>]) }
-    }
-
-    pub(super) fn as_iovecs(slices: &[Raw]) -> *const libc::iovec {
-        slices.as_ptr().cast()
-    }
+/// Memory to read into. The caller keeps the slice borrowed until the operation has ended.
+pub(super) fn borrow_mut(slice: &mut [u8]) -> Segment {
+    // SAFETY: whoever waits for the operation holds the borrow; nobody else uses the memory meanwhile.
+    unsafe { Segment::of_mut(slice) }
 }
 
-/// The descriptor of an open file that the caller holds a reference to.
-pub(super) fn borrow_fd(fd: &RawFd) -> BorrowedFd<'_> {
-    // SAFETY: open as long as the file it came from, which every user keeps alive during the call.
-    unsafe { BorrowedFd::borrow_raw(*fd) }
+/// Memory to write from. The caller keeps the slice borrowed until the operation has ended or its data was copied.
+pub(super) fn borrow(slice: &[u8]) -> Segment {
+    // SAFETY: as above, and operations that write never read into their memory.
+    unsafe { Segment::of(slice) }
+}
+
+/// Only for the data of a write, while the call that lent it still runs.
+pub(super) fn copy(from: Segment, to: &Buffer) -> Segment {
+    let copy = to.raw(from.len());
+    // SAFETY: both are valid for this many bytes and the buffer is not the source.
+    unsafe { std::ptr::copy_nonoverlapping(from.start(), to.start.as_ptr(), from.len()) }
+    copy
+}
+
+/// Only on the data of a write, while the call that lent it still runs, or as [`fill_zero`].
+pub(super) fn checksum(segment: Segment) -> u32 {
+    // SAFETY: valid for this many bytes, and nobody writes to them then.
+    sluice_trace::checksum(unsafe { std::slice::from_raw_parts(segment.start(), segment.len()) })
+}
+
+/// Only on the memory of a read that has ended but was not reported.
+pub(super) fn fill_zero(segment: Segment) {
+    // SAFETY: valid, and nobody uses it: all I/O to it has ended.
+    unsafe { std::ptr::write_bytes(segment.start(), 0, segment.len()) }
 }

@@ -20,34 +20,41 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_queue::ArrayQueue;
 use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
-use sluice_storage::{FileRef, Layout, Storage};
+use sluice_storage::{FileRef, Layout, Segment, Storage};
 use sluice_trace::Meta;
 
-mod execute;
-mod job;
-mod lane;
+mod bypass;
+mod config;
+mod device_speed;
+mod flights;
 mod memory;
 mod ops;
 mod ring;
+mod service;
 mod transfer;
 mod workers;
 
-use self::execute::{Caller, Counts, Inner};
-use self::job::{Inside, thread_token};
-use self::lane::Lane;
-use self::memory::{Buffers, Raw};
+pub use self::config::{Engines, VolumeConfig, Workers};
+
+use self::bypass::Bypass;
 use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
 use self::ring::Ring;
+use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
-use self::workers::Workers as Threads;
-use crate::clock::ClockKind;
+use crate::SubmitError;
+use crate::client::Completer;
+use crate::effects::Effects;
 use crate::names::FileNames;
-use crate::record::{Observer, RecordError, RecordOptions, Recording, Tap};
-use crate::runtime::{Driving, Runtime, RuntimeConfig, Shutdown, ShutdownReport, Snapshot, StartError, SubmitError};
+use crate::record::{Observer, RecordError, RecordOptions, Recording};
+use crate::scheduler::{Client, Driving, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
+use crate::shard::{reuse_effects, take_effects};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
+
+/// Locks for the order of operations; files share them by number.
+const ORDER_LOCKS: usize = 64;
 
 /// Who asked for the I/O.
 pub trait Host: Send + Sync + 'static {
@@ -68,84 +75,6 @@ pub enum Done<'a> {
     Read(&'a [u8]),
     /// Number of bytes written; fewer than given only before an error.
     Written(usize),
-}
-
-/// How many engines a volume has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Engines {
-    /// One for each target, or one for all if the policy at the start coordinates targets.
-    #[default]
-    Auto,
-    /// One for each target.
-    PerTarget,
-    /// One for all.
-    Shared,
-}
-
-/// Who executes what is not executed in the submitting thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Workers {
-    /// The faster one in general: threads.
-    #[default]
-    Auto,
-    /// A pool of threads.
-    Threads,
-    /// io_uring for files whose storage gives descriptors, if the system allows it; else threads.
-    Ring,
-}
-
-/// Settings of a [`Volume`].
-#[derive(Clone, Debug)]
-pub struct VolumeConfig {
-    /// Settings of each engine. With `in_flight_max` 0, as many batches as there can be workers are in flight: more would
-    /// only queue behind the policy's back.
-    pub engine: EngineConfig,
-    /// The algorithm.
-    pub policy: PolicyConfig,
-    /// Number of engines.
-    pub engines: Engines,
-    /// Who executes.
-    pub workers: Workers,
-    /// Most worker threads, and most operations in the ring for each target. At least 1.
-    pub threads_max: u32,
-    /// Largest request given to an engine, in bytes; larger ones are split.
-    pub request_bytes_max: u32,
-    /// Most memory for data on its way, in bytes; requests beyond wait. One request may exceed it when it is alone.
-    pub buffer_bytes_max: u64,
-    /// Requests may be executed in the thread that submits them.
-    pub inline: bool,
-    /// Who drives the engines.
-    pub driving: Driving,
-    /// What times count from.
-    pub clock: ClockKind,
-}
-
-impl VolumeConfig {
-    /// The defaults, with this algorithm.
-    #[must_use]
-    pub fn new(policy: PolicyConfig) -> VolumeConfig {
-        VolumeConfig {
-            engine: EngineConfig::default(),
-            policy,
-            engines: Engines::default(),
-            workers: Workers::default(),
-            threads_max: 16,
-            request_bytes_max: 1 << 20,
-            buffer_bytes_max: 256 << 20,
-            inline: true,
-            driving: Driving::default(),
-            clock: ClockKind::default(),
-        }
-    }
-}
-
-impl Default for VolumeConfig {
-    /// With the table's first algorithm that lets requests through at once.
-    fn default() -> VolumeConfig {
-        let table = sluice_core::policy::table();
-        let first = table.iter().find(|info| info.bypasses_queue).unwrap_or(&table[0]);
-        VolumeConfig::new(PolicyConfig::parse(first.name).expect("a name from the table"))
-    }
 }
 
 /// A volume at one moment.
@@ -170,24 +99,31 @@ pub struct VolumeSnapshot {
     /// Logical requests outstanding.
     pub outstanding: usize,
     /// Of these, the ones that callers execute without any engine.
-    pub passing: u32,
+    pub bypassing: u32,
     /// Bytes of memory set aside for them.
     pub buffer_bytes: u64,
 }
 
 /// Scheduled I/O on the files of a storage. All methods may be called from any thread.
+///
+/// Operations that overlap on a file keep their order as wholes, also where they are split over targets and engines: of two
+/// writes one is there entirely, and a read sees all of a write or nothing of it. (Concurrent calls that go by the engine,
+/// with an algorithm that lets everything through on one target, are kept apart as far as the storage does it.)
 pub struct Volume<H: Host> {
-    runtime: Runtime<Inner<H>>,
-    inner: Arc<Inner<H>>,
+    /// Before the rest: no request is under way any more when that goes.
+    client: Client,
+    scheduler: Scheduler,
+    service: Arc<Service<H>>,
     layout: Layout,
-    shared: bool,
     piece_max: u64,
     in_flight_default: u32,
     workers: String,
     /// `None` where requests cannot go by the engine.
-    lane: Option<Lane>,
+    bypass: Option<Bypass>,
     strict: bool,
     names: Arc<FileNames>,
+    /// Held while the pieces of an operation of several are submitted: their order is the same on every engine then.
+    order: Box<[Mutex<()>]>,
 }
 
 impl<H: Host> Volume<H> {
@@ -195,14 +131,15 @@ impl<H: Host> Volume<H> {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(storage: Arc<dyn Storage>, host: Arc<H>, config: VolumeConfig) -> Result<Volume<H>, StartError> {
-        let layout = storage.layout();
+    pub fn start(storage: Storage, host: Arc<H>, config: VolumeConfig) -> Result<Volume<H>, StartError> {
+        let layout = storage.data.layout();
         let targets = layout.targets();
-        let shared = match config.engines {
-            Engines::Auto => config.policy.info().shared_engine,
-            Engines::PerTarget => false,
-            Engines::Shared => true,
-        } || targets == 1;
+        let shared = targets == 1
+            || match config.engines {
+                Engines::Auto => config.policy.info().shared_engine,
+                Engines::PerTarget => false,
+                Engines::Shared => true,
+            };
         let threads_max = config.threads_max.max(1);
         let mut engine = config.engine.clone();
         let in_flight_default = if shared { threads_max.saturating_mul(targets) } else { threads_max };
@@ -211,59 +148,57 @@ impl<H: Host> Volume<H> {
         }
         let (ring, workers) = match config.workers {
             Workers::Auto | Workers::Threads => (None, "threads".to_owned()),
-            Workers::Ring => match Ring::new(threads_max * targets * 2) {
-                Ok(ring) => (Some(ring), "io_uring".to_owned()),
+            Workers::Ring => match Ring::new(threads_max.saturating_mul(targets).saturating_mul(2)) {
+                Ok(ring) => (Some(Arc::new(ring)), "io_uring".to_owned()),
                 Err(error) => (None, format!("threads (io_uring: {error})")),
             },
         };
-        let has_lane = targets == 1 && config.inline && config.driving == Driving::Caller;
-        let engine_config = engine.clone();
-        let inner = Arc::new_cyclic(|me| Inner {
+        let has_bypass = targets == 1 && config.inline && config.driving == Driving::Caller;
+        let scheduler = Scheduler::start(SchedulerConfig {
+            shards: if shared { 1 } else { targets as usize },
+            engine: engine.clone(),
+            policy: config.policy,
+            driving: config.driving,
+            clock: config.clock,
+            name: "sluice".to_owned(),
+        })?;
+        let service = Service::new(Parts {
             storage,
             host,
-            targets,
+            shared,
             ops: Ops::new(engine.capacity, config.buffer_bytes_max),
-            buffers: Buffers::new(),
             // Each target can have its share under way.
-            workers: Threads::new(threads_max.saturating_mul(targets).min(1024)),
-            ring_active: AtomicBool::new(ring.is_some()),
+            threads_max: threads_max.saturating_mul(targets).min(1024),
             ring,
             inline: config.inline,
-            counts: Counts::default(),
-            spare: ArrayQueue::new(256),
-            tap: Arc::new(Tap::new()),
-            me: me.clone(),
+            tap: scheduler.taps().0.clone(),
         });
+        let client = scheduler.attach(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
+        service.connect(client.completers().to_vec());
         let system = |source| StartError::System { what: "a thread", source };
-        inner.workers.start_one(|| inner.spawn()).map_err(system)?;
-        let runtime = Runtime::start_with(
-            inner.tap.clone(),
-            inner.clone(),
-            RuntimeConfig {
-                shards: if shared { 1 } else { targets as usize },
-                engine,
-                policy: config.policy,
-                driving: config.driving,
-                clock: config.clock,
-                name: "sluice".to_owned(),
-            },
-        );
-        let runtime = runtime.inspect_err(|_| inner.workers.stop())?;
-        let lane = has_lane.then(|| Lane::new(&engine_config, runtime.snapshot().total.total().start));
+        service.workers.start_one(|| service.spawn()).map_err(system)?;
+        let bypass = has_bypass.then(|| Bypass::new(&engine, scheduler.snapshot().total.total().start));
         let volume = Volume {
-            runtime,
+            client,
+            scheduler,
             layout,
-            shared,
             piece_max: u64::from(config.request_bytes_max.max(1)),
             in_flight_default,
             workers,
-            lane,
-            strict: engine_config.ordering == sluice_core::Ordering::Strict,
+            bypass,
+            strict: engine.ordering == sluice_core::Ordering::Strict,
             names: Arc::new(FileNames::new(targets)),
-            inner,
+            order: (0..ORDER_LOCKS).map(|_| Mutex::new(())).collect(),
+            service,
         };
-        if let Some(ring) = &volume.inner.ring {
-            ring.start_reaper(&volume.inner).map_err(system)?;
+        if let Some(ring) = &volume.service.ring {
+            let service = Arc::downgrade(&volume.service);
+            let ended = move |job, _, result| {
+                if let Some(service) = service.upgrade() {
+                    service.landed(job, result);
+                }
+            };
+            ring.start_reaper(ended).map_err(system)?;
         }
         Ok(volume)
     }
@@ -271,23 +206,25 @@ impl<H: Host> Volume<H> {
     /// Reads `len` bytes at `offset`. The result goes to the host, perhaps before this returns. Waits while the volume is
     /// full.
     pub fn read(&self, file: &FileRef, app: AppId, offset: u64, len: u32, ticket: H::Ticket) {
-        let what = What { file, app, op: Op::Read, offset, len: len as usize };
-        if let Some(passing) = self.passing(&what) {
-            return self.pass_read(&what, passing, ticket);
+        let access = Access { file, app, op: Op::Read, offset, len: len as usize };
+        match self.enter_bypass(&access) {
+            Some(stay) => self.read_bypassing(&access, stay, ticket),
+            None => _ = self.submit_operation(&access, None, Waiter::Ticket(ticket)),
         }
-        self.run(&what, None, Waiter::Ticket(ticket));
     }
 
     /// Writes `data` at `offset`. The result goes to the host, perhaps before this returns. Waits while the volume is full.
     /// The data is copied only if the request cannot be executed within the call.
     pub fn write(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8], ticket: H::Ticket) {
-        let what = What { file, app, op: Op::Write, offset, len: data.len() };
-        if let Some(passing) = self.passing(&what) {
-            let result = self.pass(&what, Raw::of(data), &passing);
-            self.passed(passing, ticket, result.map(Done::Written));
-            return;
+        let access = Access { file, app, op: Op::Write, offset, len: data.len() };
+        let memory = memory::borrow(data);
+        if let Some(stay) = self.enter_bypass(&access) {
+            let result = self.execute_bypassing(&access, memory, &stay);
+            // The host is told outside the bypass: it may submit again.
+            drop(stay);
+            return self.service.tell(ticket, result.map(Done::Written));
         }
-        self.run(&what, Some(Raw::of(data)), Waiter::Ticket(ticket));
+        self.submit_operation(&access, Some(memory), Waiter::Ticket(ticket));
     }
 
     /// Reads into `buffer` and waits for it. Returns the number of bytes read.
@@ -295,11 +232,8 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// The storage's, if nothing was read before it.
     pub fn read_at(&self, file: &FileRef, app: AppId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let what = What { file, app, op: Op::Read, offset, len: buffer.len() };
-        if let Some(passing) = self.passing(&what) {
-            return self.pass(&what, Raw::of_mut(buffer), &passing);
-        }
-        self.run(&what, Some(Raw::of_mut(buffer)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
+        let access = Access { file, app, op: Op::Read, offset, len: buffer.len() };
+        self.execute_waiting(&access, memory::borrow_mut(buffer))
     }
 
     /// Writes `data` and waits for it. Returns the number of bytes written.
@@ -307,36 +241,39 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// The storage's, if nothing was written before it.
     pub fn write_at(&self, file: &FileRef, app: AppId, offset: u64, data: &[u8]) -> io::Result<usize> {
-        let what = What { file, app, op: Op::Write, offset, len: data.len() };
-        if let Some(passing) = self.passing(&what) {
-            return self.pass(&what, Raw::of(data), &passing);
+        let access = Access { file, app, op: Op::Write, offset, len: data.len() };
+        self.execute_waiting(&access, memory::borrow(data))
+    }
+
+    fn execute_waiting(&self, access: &Access<'_>, memory: Segment) -> io::Result<usize> {
+        match self.enter_bypass(access) {
+            Some(stay) => self.execute_bypassing(access, memory, &stay),
+            None => self.submit_operation(access, Some(memory), Waiter::Thread(thread::current())).unwrap_or(Ok(0)),
         }
-        self.run(&what, Some(Raw::of(data)), Waiter::Thread(std::thread::current())).unwrap_or(Ok(0))
     }
 
     /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
-    /// Not from inside [`Host::complete`].
+    /// Not inside [`Host::complete`] of a request that it would wait for.
     pub fn wait_idle(&self, file: &FileRef) {
-        if let Some(lane) = &self.lane {
-            lane.close();
-            lane.wait_empty();
-            lane.open();
-        }
-        self.inner.ops.wait_idle(Some(file.id()));
+        self.service.blocking(|| {
+            if let Some(bypass) = &self.bypass {
+                bypass.close();
+                bypass.wait_empty();
+                bypass.open();
+            }
+            self.service.ops.wait_idle(Some(file.id()));
+        });
     }
 
     /// The storage.
     #[must_use]
-    pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.inner.storage
+    pub fn storage(&self) -> &Storage {
+        &self.service.storage
     }
 
     /// Changes the algorithm, with requests queued and in flight.
-    ///
-    /// # Errors
-    /// If the configuration cannot be used; nothing changes then.
-    pub fn set_policy(&self, policy: &PolicyConfig) -> Result<(), ConfigError> {
-        self.settled(|| self.runtime.set_policy(policy))
+    pub fn set_policy(&self, policy: &PolicyConfig) {
+        self.scheduler.set_policy(policy);
     }
 
     /// Takes over the *live* settings of `limits`: `max_wait_ns`, the bounds of a batch, and `in_flight_max` (0: as many
@@ -346,26 +283,26 @@ impl<H: Host> Volume<H> {
     /// If one is out of range; nothing changes then.
     pub fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
         let in_flight_max = if limits.in_flight_max == 0 { self.in_flight_default } else { limits.in_flight_max };
-        self.settled(|| self.runtime.set_limits(&EngineConfig { in_flight_max, ..limits.clone() }))
+        self.scheduler.set_limits(&EngineConfig { in_flight_max, ..limits.clone() })
     }
 
     /// The settings in force.
     #[must_use]
     pub fn limits(&self) -> EngineConfig {
-        self.settled(|| self.runtime.limits())
+        self.scheduler.limits()
     }
 
     /// The algorithm.
     #[must_use]
     pub fn policy(&self) -> PolicyConfig {
-        self.runtime.policy()
+        self.scheduler.policy()
     }
 
     /// A file was opened: its path may be another one than the number's owner had before. Costs nothing while nobody
     /// records or predicts.
     pub fn opened(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.renew(file.id(), || self.inner.storage.file_path(file));
+            self.names.renew(file.id(), || self.service.storage.namespace.file_path(file));
         }
     }
 
@@ -398,13 +335,13 @@ impl<H: Host> Volume<H> {
             targets: self.layout.targets(),
             stripe: self.layout.stripe().unwrap_or(0),
             pieces: true,
-            emulated: self.inner.storage.emulated(),
+            emulated: self.service.storage.data.emulated(),
             source: source.to_owned(),
             policy: self.policy().name().to_owned(),
             checksums: options.checksums,
             ..Meta::default()
         };
-        self.runtime.tap.record_to(path, meta, self.runtime.clock(), Some(self.names.clone()))
+        self.service.tap.record_to(path, meta, self.scheduler.clock(), Some(self.names.clone()))
     }
 
     /// Ends the recording. All that was submitted before is in the file then.
@@ -412,13 +349,13 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// If there was none, or the file could not be written.
     pub fn stop_recording(&self) -> Result<Recording, RecordError> {
-        self.runtime.stop_recording()
+        self.scheduler.stop_recording()
     }
 
     /// The recording that is running.
     #[must_use]
     pub fn recording(&self) -> Option<Recording> {
-        self.runtime.recording()
+        self.scheduler.recording()
     }
 
     /// Tells an observer of every request from now on.
@@ -426,7 +363,7 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// If there is one already, or the system refuses a thread.
     pub fn observe(&self, observer: Box<dyn Observer>) -> Result<(), RecordError> {
-        self.runtime.watch.observe(observer, self.runtime.clock(), Some(self.names.clone()))
+        self.scheduler.taps().1.observe(observer, self.scheduler.clock(), Some(self.names.clone()))
     }
 
     /// Ends the observation. The observer has heard of everything before.
@@ -434,163 +371,231 @@ impl<H: Host> Volume<H> {
     /// # Errors
     /// If there was none.
     pub fn end_observation(&self) -> Result<(), RecordError> {
-        self.runtime.watch.stop().map(drop)
+        self.scheduler.taps().1.stop().map(drop)
     }
 
     /// Gives each engine a predictor, or none. Whoever predicts by path watches the [names](Volume::names) before.
     pub fn set_predictors(&self, make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
-        self.settled(|| self.runtime.set_predictors(make));
+        self.scheduler.set_predictors(make);
     }
 
     /// Copies the state.
     #[must_use]
     pub fn snapshot(&self) -> VolumeSnapshot {
-        let inner = &self.inner;
-        let passing = self.lane.as_ref().map_or(0, Lane::inside);
-        let mut runtime = self.settled(|| self.runtime.snapshot());
-        if let Some(lane) = &self.lane {
-            // There is one shard: it is the total.
-            lane.add_to(runtime.at, &mut runtime.total);
+        let service = &self.service;
+        let bypassing = self.bypass.as_ref().map_or(0, Bypass::inside);
+        let mut runtime = self.scheduler.snapshot();
+        if let Some(bypass) = &self.bypass {
+            // There is one engine: it is the total.
+            bypass.add_to(runtime.at, &mut runtime.total);
             runtime.shards[0].stats = runtime.total.clone();
         }
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         VolumeSnapshot {
             runtime,
-            storage: inner.storage.describe(),
-            emulated: inner.storage.emulated(),
+            storage: service.storage.data.describe(),
+            emulated: service.storage.data.emulated(),
             workers: self.workers.clone(),
-            threads: inner.workers.threads(),
-            by_caller: inner.counts.caller.load(Ordering::Relaxed) + self.lane.as_ref().map_or(0, Lane::passed),
-            by_threads: inner.counts.threads.load(Ordering::Relaxed),
-            by_ring: inner.counts.ring.load(Ordering::Relaxed),
-            outstanding: inner.ops.outstanding() + passing as usize,
-            passing,
-            buffer_bytes: inner.ops.bytes(),
+            threads: service.workers.threads(),
+            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::requests),
+            by_threads: count(&service.counts.threads),
+            by_ring: count(&service.counts.asynchronous),
+            outstanding: service.ops.outstanding() + bypassing as usize,
+            bypassing,
+            buffer_bytes: service.ops.bytes(),
         }
     }
 
-    /// The runtime below, for trace events and the clock.
+    /// The scheduler below, for trace events, windows and the clock.
     #[must_use]
-    pub fn runtime(&self) -> &Runtime<impl crate::Executor + use<H>> {
-        &self.runtime
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
     }
 
     /// Ends the volume: what was accepted is executed or failed, and every host was told when this returns. Requests after
     /// it fail with `ESHUTDOWN`. Not from inside [`Host::complete`].
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
-        if let Some(lane) = &self.lane {
-            // For good: from now on the runtime answers.
-            lane.close();
-            lane.wait_empty();
+        if let Some(bypass) = &self.bypass {
+            // For good: from now on the scheduler answers.
+            bypass.close();
+            bypass.wait_empty();
         }
-        let mut report = self.settled(|| self.runtime.shutdown(how));
+        let mut report = self.scheduler.shutdown(how);
         // The storage returns from every call, so what is in flight ends.
-        self.inner.ops.wait_idle(None);
+        self.service.ops.wait_idle(None);
         report.in_flight = 0;
-        if let Some(ring) = &self.inner.ring {
-            self.inner.ring_active.store(false, Ordering::SeqCst);
+        if let Some(ring) = &self.service.ring {
             ring.stop();
         }
-        self.inner.workers.stop();
+        self.service.workers.stop();
         report
-    }
-
-    /// Does something that may drive engines on this thread.
-    fn settled<R>(&self, action: impl FnOnce() -> R) -> R {
-        let inside = Inside::enter(self.inner.address());
-        let result = action();
-        if inside.outermost() {
-            self.inner.run_collected(Caller::Passer);
-        }
-        result
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
 
-    /// The way of every request. `memory`: what is written, or where to read to for a waiting thread.
-    fn run(&self, what: &What<'_>, memory: Option<Raw>, waiter: Waiter<H::Ticket>) -> Option<io::Result<usize>> {
-        let inner = &*self.inner;
+    /// The way of every operation. `memory`: what is written, or where to read to for a waiting thread.
+    fn submit_operation(
+        &self,
+        access: &Access<'_>,
+        memory: Option<Segment>,
+        waiter: Waiter<H::Ticket>,
+    ) -> Option<io::Result<usize>> {
+        let service = &*self.service;
         let waits = matches!(waiter, Waiter::Thread(_));
-        if what.len == 0 || what.end().is_none() {
-            let result = if what.len == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+        if access.len == 0 || access.end().is_none() {
+            let result = if access.len == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
             if let Waiter::Ticket(ticket) = waiter {
-                let done = if what.op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
-                inner.host.complete(ticket, result.map(|()| done));
+                let done = if access.op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
+                service.tell(ticket, result.map(|()| done));
                 return None;
             }
             return Some(result.map(|()| 0));
         }
-        let inside = Inside::enter(inner.address());
-        let outermost = inside.outermost();
-        let time = self.runtime.time();
-        let summed = time.filter(|_| self.runtime.tap.wants_sums());
-        let slot = self.admit(if waits { 0 } else { what.len as u64 });
-        let pieces = {
-            let mut state = inner.ops.slot(slot).state.lock();
-            state.file = Some(what.file.clone());
-            (state.op, state.offset, state.len, state.waiter) = (what.op, what.offset, what.len, waiter);
-            state.memory = match memory {
-                None => Memory::Pooled(inner.buffers.take(what.len)),
-                Some(raw) if waits => Memory::Borrowed(raw),
-                Some(raw) => Memory::Lent(raw, thread_token()),
-            };
-            for (start, target, offset, len) in self.pieces(what) {
-                state.pieces.push(OpPiece { start, len, ended: Ended::default() });
-                if let Some(time) = summed.filter(|_| what.op == Op::Read) {
-                    state.recorded.0 = time;
-                    state.recorded.1.push(self.request(what, 0, (target, offset, len)));
-                }
-            }
-            state.pieces.len()
-        };
-        inner.ops.open(slot, what.file.id(), pieces as u32 + 1);
-        // The slot is taken, so nobody new enters the lane.
-        if let Some(lane) = self.lane.as_ref().filter(|lane| self.strict && !lane.is_empty()) {
-            self.blocking(|| lane.wait_empty());
+        let time = self.client.time();
+        let slot = self.admit(if waits { 0 } else { access.len as u64 });
+        let pieces = self.fill(slot, access, memory, waiter, time);
+        service.ops.open(slot, access.file.id(), pieces as u32 + 1);
+        // The slot is taken, so nobody new enters the bypass.
+        if let Some(bypass) = self.bypass.as_ref().filter(|bypass| self.strict && !bypass.is_empty()) {
+            service.blocking(|| bypass.wait_empty());
         }
-        self.note(what.file);
-        for (at, (start, target, offset, len)) in self.pieces(what).enumerate() {
-            if let (Some(time), Op::Write, Some(data)) = (summed, what.op, memory) {
-                let request = self.request(what, 0, (target, offset, len));
-                let sum = data.part(start as usize, len as usize).checksum();
-                self.runtime.tap.record_summed(time, &request, sum, len);
-            }
-            self.submit(self.request(what, cookie(slot, at), (target, offset, len)), what.file.never_waits(), time);
-        }
-        let shard = if self.shared { 0 } else { self.layout.locate(what.offset).0 as usize };
-        if outermost {
-            inner.run_collected(Caller::Submitter { slot, waits, bypass: self.runtime.bypasses_queue(shard) });
-        }
+        self.note(access.file);
+        let mut effects = take_effects();
+        self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
+        let bypass = self.client.bypasses_queue(service.completer(self.layout.locate(access.offset).0).shard());
+        service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
         if memory.is_some() && !waits {
-            inner.take_lent(slot);
+            service.take_lent(slot);
         }
-        if inner.drop_pending(slot).is_some() {
-            inner.finish(slot);
+        if service.drop_pending(slot).is_some() {
+            service.finish(slot);
         }
-        if outermost {
-            // What the host submitted when it was told.
-            inner.run_collected(Caller::Passer);
+        reuse_effects(effects);
+        waits.then(|| self.wait_for(slot))
+    }
+
+    /// Notes an operation in its slot; gives the number of its pieces.
+    fn fill(
+        &self,
+        slot: u32,
+        access: &Access<'_>,
+        memory: Option<Segment>,
+        waiter: Waiter<H::Ticket>,
+        time: Option<Time>,
+    ) -> usize {
+        let service = &*self.service;
+        let waits = matches!(waiter, Waiter::Thread(_));
+        let recorded = time.filter(|_| access.op == Op::Read && service.tap.wants_sums());
+        // Before the slot is locked: it may ask every target.
+        let size_before = match access.op {
+            Op::Read if self.layout.targets() > 1 => {
+                let end = access.offset.saturating_add(access.len as u64);
+                let size = service.storage.data.size_at_least(access.file, end);
+                size.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+            }
+            _ => Ok(u64::MAX),
+        };
+        let mut state = service.ops.slot(slot).state.lock();
+        state.file = Some(access.file.clone());
+        (state.op, state.offset, state.len, state.waiter) = (access.op, access.offset, access.len, waiter);
+        state.size_before = size_before;
+        state.memory = match memory {
+            None => Memory::Pooled(service.buffers.take(access.len)),
+            Some(memory) if waits => Memory::Borrowed(memory),
+            Some(memory) => Memory::Lent(memory, thread_number()),
+        };
+        for (start, target, offset, len) in self.pieces(access) {
+            state.pieces.push(OpPiece { start, len, ended: Ended::default() });
+            if let Some(time) = recorded {
+                state.recorded.0 = time;
+                state.recorded.1.push(self.request(access, 0, (target, offset, len)));
+            }
         }
-        waits.then(|| self.wait_for(slot, outermost))
+        state.pieces.len()
+    }
+
+    /// Submits all pieces. Those of several are submitted together, as far as other operations on the file can see.
+    fn submit_pieces(
+        &self,
+        access: &Access<'_>,
+        slot: u32,
+        pieces: usize,
+        memory: Option<Segment>,
+        time: Option<Time>,
+        effects: &mut Effects<Completer>,
+    ) {
+        let summed = time.filter(|_| access.op == Op::Write && self.service.tap.wants_sums());
+        let mut cancelled = Vec::new();
+        let order = (pieces > 1 && self.strict && !sabotaged!(PiecesUnordered)).then(|| self.lock_order(access.file));
+        for (at, (start, target, offset, len)) in self.pieces(access).enumerate() {
+            if let (Some(time), Some(data)) = (summed, memory) {
+                let request = self.request(access, 0, (target, offset, len));
+                let sum = memory::checksum(data.part(start as usize, len as usize));
+                self.service.tap.record_summed(time, &request, sum, len);
+            }
+            let request = self.request(access, cookie(slot, at), (target, offset, len));
+            self.submit_piece(access.file, request, time, effects, &mut cancelled);
+        }
+        drop(order);
+        cancelled.iter().for_each(|(request, errno)| self.service.cancel(request, *errno));
+    }
+
+    /// Keeps other operations of several pieces on this file from being submitted.
+    fn lock_order(&self, file: &FileRef) -> MutexGuard<'_, ()> {
+        let lock = &self.order[file.id() as usize % ORDER_LOCKS];
+        lock.try_lock().unwrap_or_else(|| self.service.blocking(|| lock.lock()))
+    }
+
+    fn submit_piece(
+        &self,
+        file: &FileRef,
+        request: Request,
+        time: Option<Time>,
+        effects: &mut Effects<Completer>,
+        cancelled: &mut Vec<(Request, i32)>,
+    ) {
+        let own = self.service.completer(request.target.0);
+        loop {
+            // Whoever gets it executes it, where it does not matter who does.
+            let wait_to_hold = own.shard.bypasses_queue() && !self.service.storage.data.never_waits(file);
+            let errno = match own.shard.submit_into(own, request, effects, time, wait_to_hold) {
+                Ok(()) => {
+                    self.client.record(time, &request);
+                    return;
+                }
+                Err(SubmitError::Full(_)) => {
+                    // Others make room, if they get what this thread has dispatched.
+                    self.service.hand_over_all(effects, cancelled);
+                    self.service.blocking(|| own.shard.wait_for_place(self.client.port()));
+                    continue;
+                }
+                Err(SubmitError::RangeOverflow | SubmitError::Target(_)) => libc::EINVAL,
+                Err(SubmitError::Closed) => libc::ESHUTDOWN,
+            };
+            // Never the last one: the call itself is pending.
+            self.service.end_piece(request.cookie, Ended { bytes: 0, errno });
+            return;
+        }
     }
 
     /// The request for a piece: target, offset in the target's file, length.
-    fn request(&self, what: &What<'_>, cookie: u64, (target, offset, len): (u32, u64, u32)) -> Request {
-        let targets = u64::from(self.inner.targets);
+    fn request(&self, access: &Access<'_>, cookie: u64, (target, offset, len): (u32, u64, u32)) -> Request {
+        let targets = u64::from(self.service.targets);
         Request {
             cookie,
-            file: FileId(what.file.id().wrapping_mul(targets).wrapping_add(u64::from(target))),
-            app: what.app,
+            file: FileId(access.file.id().wrapping_mul(targets).wrapping_add(u64::from(target))),
+            app: access.app,
             target: TargetId(target),
-            op: what.op,
+            op: access.op,
             offset,
             len,
         }
     }
 
     /// Start in the operation, target, offset in the target's file and length of each piece.
-    fn pieces(&self, what: &What<'_>) -> impl Iterator<Item = (u64, u32, u64, u32)> {
-        let (first, max) = (what.offset, self.piece_max);
-        self.layout.split(what.offset, what.len as u64).flat_map(move |piece| {
+    fn pieces(&self, access: &Access<'_>) -> impl Iterator<Item = (u64, u32, u64, u32)> {
+        let (first, max) = (access.offset, self.piece_max);
+        self.layout.split(access.offset, access.len as u64).flat_map(move |piece| {
             (0..piece.len.div_ceil(max)).map(move |n| {
                 let at = n * max;
                 (piece.logical - first + at, piece.target, piece.offset + at, (piece.len - at).min(max) as u32)
@@ -599,12 +604,12 @@ impl<H: Host> Volume<H> {
     }
 
     fn admit(&self, bytes: u64) -> u32 {
-        let ops = &self.inner.ops;
+        let ops = &self.service.ops;
         if let Some(slot) = ops.admit(bytes) {
             return slot;
         }
         let mut slot = None;
-        self.blocking(|| {
+        self.service.blocking(|| {
             ops.room.wait(None, || {
                 slot = ops.admit(bytes);
                 slot.is_some()
@@ -616,58 +621,38 @@ impl<H: Host> Volume<H> {
     /// Notes the path of a file that is used, if somebody wants to know.
     fn note(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.note(file.id(), || self.inner.storage.file_path(file));
+            self.names.note(file.id(), || self.service.storage.namespace.file_path(file));
         }
-    }
-
-    /// `anywhere`: it does not matter which thread executes the request. `time`: when it came, if it is recorded.
-    fn submit(&self, request: Request, anywhere: bool, time: Option<Time>) {
-        let shard = if self.shared { 0 } else { request.target.0 as usize };
-        loop {
-            let submitted = match self.runtime.bypasses_queue(shard) && !anywhere {
-                true => self.runtime.try_submit_here(shard, request, time),
-                false => self.runtime.try_submit_at(shard, request, time),
-            };
-            let errno = match submitted {
-                Ok(()) => return,
-                Err(SubmitError::Full(_)) if self.blocking(|| self.runtime.wait_for_room(shard)) => continue,
-                Err(SubmitError::Full(_)) => libc::EAGAIN,
-                Err(SubmitError::RangeOverflow) => libc::EINVAL,
-                Err(SubmitError::Closed) => libc::ESHUTDOWN,
-            };
-            // Never the last one: the call itself is pending.
-            self.inner.end_piece(request.cookie, Ended { bytes: 0, errno });
-            return;
-        }
-    }
-
-    /// Waits for what other threads do. They get what this thread still has to do, and may be one more meanwhile.
-    fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.inner.run_collected(Caller::Passer);
-        self.inner.workers.blocking(wait)
     }
 
     /// Sleeps until the operation has its result.
-    fn wait_for(&self, slot: u32, outermost: bool) -> io::Result<usize> {
-        let take = || self.inner.ops.slot(slot).state.lock().result.take();
-        let wait = || loop {
-            match take() {
-                Some(result) => break result,
-                None => std::thread::park(),
-            }
-        };
-        let result = match take() {
-            Some(result) => result,
-            None if outermost => wait(),
-            None => self.blocking(wait),
-        };
-        self.inner.ops.close(slot);
+    fn wait_for(&self, slot: u32) -> io::Result<usize> {
+        let ops = &self.service.ops;
+        let take = || ops.slot(slot).state.lock().result.take();
+        let result = take().unwrap_or_else(|| {
+            self.service.blocking(|| {
+                loop {
+                    match take() {
+                        Some(result) => break result,
+                        None => park(None),
+                    }
+                }
+            })
+        });
+        ops.close(slot);
         result.map_err(io::Error::from_raw_os_error)
     }
 }
 
+/// Numbers threads in the order in which they first ask.
+fn thread_number() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    crate::sync::thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
+
 /// A logical request.
-struct What<'a> {
+struct Access<'a> {
     file: &'a FileRef,
     app: AppId,
     op: Op,
@@ -675,7 +660,7 @@ struct What<'a> {
     len: usize,
 }
 
-impl What<'_> {
+impl Access<'_> {
     /// Where it ends; `None` beyond what files can have.
     fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.len as u64).filter(|&end| i64::try_from(end).is_ok())

@@ -1,17 +1,14 @@
 //! The logical requests that are outstanding: a table of fixed size, found again by the cookies of their pieces.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread::Thread;
-
-use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use sluice_core::{Op, Request, Time};
-use sluice_storage::FileRef;
+use sluice_storage::{FileRef, Segment};
 
-use super::memory::{Buffer, Raw};
+use super::memory::Buffer;
 use super::transfer::Ended;
 use crate::gate::Gate;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, Mutex, Thread};
 
 /// Who waits for an operation.
 pub(super) enum Waiter<T> {
@@ -28,9 +25,9 @@ pub(super) enum Memory {
     /// In a buffer of ours.
     Pooled(Buffer),
     /// In the caller's memory until the operation ends: the caller waits for that.
-    Borrowed(Raw),
-    /// In the memory of the thread with this token, until its call returns. Other threads copy before they use it.
-    Lent(Raw, usize),
+    Borrowed(Segment),
+    /// In the memory of the thread with this number, until its call returns. Other threads copy before they use it.
+    Lent(Segment, u64),
 }
 
 /// A part of an operation that is scheduled on its own.
@@ -50,6 +47,9 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
+    /// For a read over several targets: the size, or a bound of it that the read does not reach, before its pieces were
+    /// submitted; or the error number of asking.
+    pub(super) size_before: Result<u64, i32>,
     /// For a read whose data a recording wants the checksum of: its arrival, and the request for each piece.
     pub(super) recorded: (Time, Vec<Request>),
     /// For a waiting thread: bytes or error number.
@@ -97,6 +97,7 @@ impl<T> Ops<T> {
                 memory: Memory::None,
                 pieces: Vec::with_capacity(1),
                 waiter: Waiter::Nobody,
+                size_before: Ok(0),
                 recorded: (Time::ZERO, Vec::new()),
                 result: None,
             });

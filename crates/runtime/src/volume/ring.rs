@@ -2,47 +2,56 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 use sluice_core::Op;
-use sluice_storage::FileRef;
-
-use super::Host;
-use super::execute::{Caller, Inner};
-use super::job::{Inside, Job};
-use super::memory::Raw;
+use sluice_storage::Segment;
 
 /// Marks the entry that ends the reaper.
 const STOP: u64 = u64::MAX;
+/// Most memory segments of one operation (`IOV_MAX`).
+const SEGMENTS_MAX: usize = 1024;
 
 /// One operation in the kernel. Keeps everything alive that the kernel uses.
-struct Pending {
-    job: Job,
-    _file: FileRef,
-    slices: Vec<Raw>,
-    want: usize,
+struct Pending<J> {
+    job: J,
+    _fd: Arc<OwnedFd>,
+    segments: Vec<Segment>,
 }
 
-pub(super) struct Ring {
+/// A ring whose operations belong to jobs of type `J`.
+pub(super) struct Ring<J> {
     ring: IoUring,
     /// Held to fill an entry of the submission queue.
     push: Mutex<()>,
-    pending: Box<[Mutex<Option<Pending>>]>,
+    pending: Box<[Mutex<Option<Pending<J>>>]>,
     free: ArrayQueue<u32>,
-    spare: ArrayQueue<Vec<Raw>>,
+    /// Cleared when nobody takes completions any more.
+    alive: AtomicBool,
     reaper: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Ring {
+/// What is to be done with the bytes at an offset of an open file.
+pub(super) struct RingRequest {
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) op: Op,
+    pub(super) offset: u64,
+    pub(super) segments: Vec<Segment>,
+}
+
+impl<J: Send + 'static> Ring<J> {
     /// Sets a ring up for `depth` operations at once.
     ///
     /// # Errors
     /// What the system says: containers often forbid io_uring.
-    pub(super) fn new(depth: u32) -> io::Result<Ring> {
+    pub(super) fn new(depth: u32) -> io::Result<Ring<J>> {
         let depth = depth.clamp(1, 4096).next_power_of_two();
         let ring = IoUring::new(depth)?;
         let mut probe = Probe::new();
@@ -54,35 +63,27 @@ impl Ring {
         let free = ArrayQueue::new(depth as usize);
         (0..depth - u32::from(depth > 1)).for_each(|at| _ = free.push(at));
         let pending = (0..depth).map(|_| Mutex::new(None)).collect();
-        let spare = ArrayQueue::new(depth as usize);
-        Ok(Ring { ring, push: Mutex::new(()), pending, free, spare, reaper: Mutex::new(None) })
+        let alive = AtomicBool::new(true);
+        Ok(Ring { ring, push: Mutex::new(()), pending, free, alive, reaper: Mutex::new(None) })
     }
 
-    /// Starts a job, or gives it back: no descriptor, not one run, or too much under way.
-    pub(super) fn start<H: Host>(&self, inner: &Inner<H>, job: Job) -> Option<Job> {
-        let request = job.parts[0].request;
-        if job.parts.len() > 1024 {
-            return Some(job);
-        }
-        let Some(at) = self.free.pop() else { return Some(job) };
-        let mut slices = self.spare.pop().unwrap_or_default();
-        let run = inner.gather(&job.parts, 0, false, &mut slices);
-        let fd = run.file.raw_fd(request.target.0 as usize).filter(|_| run.end == job.parts.len());
-        let (Some(fd), Some(from)) = (fd, i64::try_from(request.offset).ok()) else {
-            let _ = self.free.push(at);
-            let _ = self.spare.push(slices);
-            return Some(job);
+    /// Starts an operation, or gives everything back: too many under way, or the ring cannot (any more).
+    pub(super) fn start(&self, request: RingRequest, job: J) -> Result<(), (RingRequest, J)> {
+        let place = match i64::try_from(request.offset) {
+            Ok(_) if request.segments.len() <= SEGMENTS_MAX && self.alive.load(Ordering::SeqCst) => self.free.pop(),
+            _ => None,
         };
-        let (iovecs, count) = (Raw::as_iovecs(&slices), slices.len() as u32);
-        let want = slices.iter().map(Raw::len).sum();
-        let entry = match request.op {
-            Op::Read => opcode::Readv::new(types::Fd(fd), iovecs, count).offset(from as u64).build(),
-            Op::Write => opcode::Writev::new(types::Fd(fd), iovecs, count).offset(from as u64).build(),
+        let Some(at) = place else { return Err((request, job)) };
+        let RingRequest { fd, op, offset, segments } = request;
+        let (iovecs, count) = (Segment::as_iovecs(&segments), segments.len() as u32);
+        let number = types::Fd(fd.as_raw_fd());
+        let entry = match op {
+            Op::Read => opcode::Readv::new(number, iovecs, count).offset(offset).build(),
+            Op::Write => opcode::Writev::new(number, iovecs, count).offset(offset).build(),
         };
-        *self.pending[at as usize].lock() = Some(Pending { job, _file: run.file, slices, want });
-        inner.counts.ring.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        *self.pending[at as usize].lock() = Some(Pending { job, _fd: fd, segments });
         self.submit(&entry.user_data(u64::from(at)));
-        None
+        Ok(())
     }
 
     fn submit(&self, entry: &io_uring::squeue::Entry) {
@@ -95,7 +96,7 @@ impl Ring {
         }
         // Interrupted or out of resources: the entry stays in the queue, and the reaper submits what is left.
         while let Err(error) = self.ring.submitter().submit() {
-            if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) {
+            if !is_passing(&error) {
                 tracing::error!(%error, "io_uring refused a request");
                 break;
             }
@@ -103,67 +104,66 @@ impl Ring {
         }
     }
 
-    /// Starts the thread that takes completions.
-    pub(super) fn start_reaper<H: Host>(&self, inner: &Arc<Inner<H>>) -> io::Result<()> {
-        let inner = inner.clone();
-        let run = move || {
-            if let Some(ring) = &inner.ring {
-                ring.reap(&inner);
-            }
-        };
-        *self.reaper.lock() = Some(std::thread::Builder::new().name("sluice-ring".to_owned()).spawn(run)?);
+    /// Starts the thread that takes completions: `ended` gets the job, the list of memory, and the bytes moved or the
+    /// error.
+    pub(super) fn start_reaper(
+        self: &Arc<Self>,
+        ended: impl Fn(J, Vec<Segment>, io::Result<usize>) + Send + 'static,
+    ) -> io::Result<()> {
+        let ring = self.clone();
+        let reap = move || ring.reap(&ended);
+        *self.reaper.lock() = Some(std::thread::Builder::new().name("sluice-ring".to_owned()).spawn(reap)?);
         Ok(())
     }
 
-    fn reap<H: Host>(&self, inner: &Inner<H>) {
-        let _inside = Inside::enter(inner.address());
+    fn reap(&self, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
         loop {
             if let Err(error) = self.ring.submitter().submit_and_wait(1)
-                && !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+                && !is_passing(&error)
             {
-                tracing::error!(%error, "io_uring failed");
-                return;
+                tracing::error!(%error, "io_uring failed; requests in it fail, later ones go to threads");
+                return self.fail_all(ended);
             }
             loop {
                 // SAFETY: only this thread uses the completion queue.
                 let Some(entry) = (unsafe { self.ring.completion_shared().next() }) else { break };
                 if entry.user_data() == STOP {
+                    self.alive.store(false, Ordering::SeqCst);
                     return;
                 }
-                let at = entry.user_data() as u32;
-                if let Some(pending) = self.pending[at as usize].lock().take() {
-                    let _ = self.free.push(at);
-                    self.ended(inner, pending, entry.result());
-                }
+                self.end(entry.user_data() as u32, entry.result(), ended);
             }
-            inner.run_collected(Caller::Passer);
         }
     }
 
-    fn ended<H: Host>(&self, inner: &Inner<H>, mut pending: Pending, result: i32) {
-        pending.slices.clear();
-        let _ = self.spare.push(pending.slices);
-        let mut job = pending.job;
-        match usize::try_from(result) {
-            Ok(moved) if moved >= pending.want => inner.end_whole(job),
-            Ok(moved) => {
-                // A thread finds out what the rest is about.
-                job.first = Some(Ok(moved));
-                inner.to_thread(job);
-            }
-            Err(_) => {
-                let again = matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED);
-                job.first = (!again).then(|| Err(io::Error::from_raw_os_error(-result)));
-                inner.to_thread(job);
-            }
+    fn end(&self, at: u32, result: i32, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
+        let Some(pending) = self.pending[at as usize].lock().take() else { return };
+        let _ = self.free.push(at);
+        let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+        // Whatever happens in there, completions are taken on.
+        if catch_unwind(AssertUnwindSafe(|| ended(pending.job, pending.segments, result))).is_err() {
+            tracing::error!("a panic at the end of a request in the ring");
         }
+    }
+
+    /// The ring is lost: what is in it ends with an error, whatever the kernel still makes of it.
+    fn fail_all(&self, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
+        self.alive.store(false, Ordering::SeqCst);
+        (0..self.pending.len() as u32).for_each(|at| self.end(at, -libc::EIO, ended));
     }
 
     pub(super) fn stop(&self) {
         let Some(reaper) = self.reaper.lock().take() else { return };
-        self.submit(&opcode::Nop::new().build().user_data(STOP));
+        if !reaper.is_finished() {
+            self.submit(&opcode::Nop::new().build().user_data(STOP));
+        }
         if reaper.thread().id() != std::thread::current().id() {
             let _ = reaper.join();
         }
     }
+}
+
+/// Tried again, it may work.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

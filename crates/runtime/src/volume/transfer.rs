@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::memory::Raw;
+use sluice_storage::Segment;
 
 /// The system's limit for one call (`IOV_MAX`).
 const SLICES_MAX: usize = 1024;
@@ -22,12 +22,12 @@ pub(super) struct Ended {
 /// from there on each part gets a call of its own. `eof_certain`: a short read of the last part is the end of the file,
 /// no need to ask again.
 pub(super) fn transfer(
-    parts: &[Raw],
+    parts: &[Segment],
     offset: u64,
     write: bool,
     eof_certain: bool,
-    slices: &mut Vec<Raw>,
-    io: &mut dyn FnMut(&mut [Raw], u64) -> io::Result<usize>,
+    slices: &mut Vec<Segment>,
+    io: &mut dyn FnMut(&mut [Segment], u64) -> io::Result<usize>,
     ended: &mut Vec<Ended>,
 ) {
     let (mut at, mut next, mut done) = (offset, 0, 0);
@@ -37,7 +37,7 @@ pub(super) fn transfer(
         slices.clear();
         slices.push(parts[next].part(done, parts[next].len() - done));
         slices.extend_from_slice(&parts[next + 1..end]);
-        let want: usize = slices.iter().map(Raw::len).sum();
+        let want: usize = slices.iter().map(Segment::len).sum();
         match if want == 0 { Ok(0) } else { io(slices, at) } {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) if end - next > 1 => alone = true,
@@ -82,9 +82,9 @@ mod tests {
     /// A file of which byte `i` is readable and writable unless it is in `bad`; calls stop at a bad byte or at `cut`.
     fn run(lens: &[usize], size: u64, bad: &[u64], cuts: &[usize], write: bool, certain: bool) -> (Vec<Ended>, u32) {
         let mut memory = vec![0u8; lens.iter().sum()];
-        let whole = Raw::of_mut(&mut memory);
+        let whole = crate::volume::memory::borrow_mut(&mut memory);
         let mut at = 0;
-        let parts: Vec<Raw> = lens
+        let parts: Vec<Segment> = lens
             .iter()
             .map(|&len| {
                 at += len;
@@ -92,9 +92,9 @@ mod tests {
             })
             .collect();
         let (mut ended, mut calls, mut cuts) = (Vec::new(), 0, cuts.iter());
-        let mut io = |slices: &mut [Raw], at: u64| {
+        let mut io = |slices: &mut [Segment], at: u64| {
             calls += 1;
-            let want: usize = slices.iter().map(Raw::len).sum();
+            let want: usize = slices.iter().map(Segment::len).sum();
             let limit = cuts.next().map_or(want, |cut| want.min(*cut)) as u64;
             let stop = (at..at + limit).find(|byte| bad.contains(byte) || (!write && *byte >= size));
             match stop {

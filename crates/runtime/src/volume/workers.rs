@@ -2,21 +2,16 @@
 
 use std::collections::VecDeque;
 
-use std::thread::{JoinHandle, Thread};
+use crate::sync::{JoinHandle, Mutex, Thread, park, thread};
 
-use parking_lot::Mutex;
-
-use super::job::Job;
-
-/// A bounded set of threads. `run` is given by whoever starts the threads.
-pub(super) struct Workers {
-    state: Mutex<State>,
+/// A bounded set of threads for jobs of type `J`. What a thread does with them is up to whoever starts it.
+pub(super) struct Workers<J> {
+    state: Mutex<State<J>>,
     threads_max: usize,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct State<J> {
+    jobs: VecDeque<J>,
     /// Asleep; the last one to fall asleep is woken first, its caches are the warmest.
     idle: Vec<Thread>,
     handles: Vec<JoinHandle<()>>,
@@ -26,32 +21,50 @@ struct State {
     stopping: bool,
 }
 
-impl Workers {
-    pub(super) fn new(threads_max: u32) -> Workers {
-        Workers { state: Mutex::default(), threads_max: threads_max.max(1) as usize }
+/// What starts a thread.
+pub(super) type Spawned = std::io::Result<JoinHandle<()>>;
+
+impl<J> Workers<J> {
+    pub(super) fn new(threads_max: u32) -> Workers<J> {
+        let state = State {
+            jobs: VecDeque::new(),
+            idle: Vec::new(),
+            handles: Vec::new(),
+            threads: 0,
+            blocked: 0,
+            stopping: false,
+        };
+        Workers { state: Mutex::new(state), threads_max: threads_max.max(1) as usize }
     }
 
     /// Hands a job to a thread. `spawn` starts one.
-    pub(super) fn push(&self, job: Job, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) {
+    pub(super) fn push(&self, job: J, spawn: impl FnOnce() -> Spawned) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if let Some(thread) = state.idle.pop() {
             drop(state);
             thread.unpark();
-        } else if state.threads < self.threads_max + state.blocked && !state.stopping {
-            state.threads += 1;
-            match spawn() {
-                Ok(handle) => state.handles.push(handle),
-                Err(error) => {
-                    state.threads -= 1;
-                    tracing::error!(%error, threads = state.threads, "cannot start another worker thread");
-                }
+        } else {
+            self.grow(&mut state, spawn);
+        }
+    }
+
+    /// Starts a thread if there may be one more.
+    fn grow(&self, state: &mut State<J>, spawn: impl FnOnce() -> Spawned) {
+        if state.threads >= self.threads_max + state.blocked || state.stopping {
+            return;
+        }
+        match spawn() {
+            Ok(handle) => {
+                state.threads += 1;
+                state.handles.push(handle);
             }
+            Err(error) => tracing::error!(%error, threads = state.threads, "cannot start another worker thread"),
         }
     }
 
     /// Starts the first thread, so that there will always be one.
-    pub(super) fn start_one(&self, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> std::io::Result<()> {
+    pub(super) fn start_one(&self, spawn: impl FnOnce() -> Spawned) -> std::io::Result<()> {
         let mut state = self.state.lock();
         state.handles.push(spawn()?);
         state.threads += 1;
@@ -59,7 +72,7 @@ impl Workers {
     }
 
     /// The next job for a worker; sleeps until there is one. `None`: the worker is to end.
-    pub(super) fn next(&self) -> Option<Job> {
+    pub(super) fn next(&self) -> Option<J> {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -69,11 +82,11 @@ impl Workers {
                 state.threads -= 1;
                 return None;
             }
-            let me = std::thread::current();
+            let me = thread::current();
             let id = me.id();
             state.idle.push(me);
             drop(state);
-            std::thread::park();
+            park(None);
             state = self.state.lock();
             // After a spurious wake-up it is still listed.
             if let Some(at) = state.idle.iter().position(|thread| thread.id() == id) {
@@ -82,10 +95,29 @@ impl Workers {
         }
     }
 
-    /// Runs `wait`, in which a worker waits for what other threads do; meanwhile another thread may be started in its
-    /// place.
-    pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.state.lock().blocked += 1;
+    /// Runs `wait`, in which this thread waits for what other threads do. Meanwhile another one may be there in its place;
+    /// where none can be started, the jobs that wait now are done before, by `help`.
+    pub(super) fn blocking<R>(
+        &self,
+        spawn: impl FnOnce() -> Spawned,
+        mut help: impl FnMut(J),
+        wait: impl FnOnce() -> R,
+    ) -> R {
+        {
+            let mut state = self.state.lock();
+            state.blocked += 1;
+            if !state.jobs.is_empty() && state.idle.is_empty() {
+                let before = state.threads;
+                self.grow(&mut state, spawn);
+                while state.threads == before
+                    && let Some(job) = state.jobs.pop_front()
+                {
+                    drop(state);
+                    help(job);
+                    state = self.state.lock();
+                }
+            }
+        }
         let result = wait();
         self.state.lock().blocked -= 1;
         result
@@ -103,7 +135,7 @@ impl Workers {
             (std::mem::take(&mut state.idle), std::mem::take(&mut state.handles))
         };
         idle.iter().for_each(Thread::unpark);
-        let me = std::thread::current().id();
+        let me = thread::current().id();
         // Whoever drops the last reference to a volume may be a worker.
         handles.into_iter().filter(|handle| handle.thread().id() != me).for_each(|handle| _ = handle.join());
     }

@@ -1,9 +1,8 @@
 //! A volume over real files in a temporary directory, with faults if wanted.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,20 +10,21 @@ use parking_lot::{Condvar, Mutex};
 use sluice_runtime::{Done, Host};
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::striped::{StripedOptions, StripedStorage};
-use sluice_storage::{Attr, DirEntries, FileRef, Layout, NodeRef, OpenFile, SetAttr, StatFs, Storage};
+use sluice_storage::{Creator, Data, FileRef, Layout, Storage};
 
 /// A plain directory, or several striped by 4 KiB.
-pub fn storage(dir: &std::path::Path, targets: usize) -> Arc<dyn Storage> {
+pub fn storage(dir: &std::path::Path, targets: usize) -> Storage {
     if targets == 1 {
-        return Arc::new(PosixStorage::open(dir, PosixOptions::default()).unwrap());
+        return PosixStorage::open(dir, PosixOptions::default()).unwrap().into();
     }
     let dirs: Vec<_> = (0..targets).map(|target| dir.join(format!("t{target}"))).collect();
     dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-    Arc::new(StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap())
+    StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap().into()
 }
 
-pub fn create(storage: &Arc<dyn Storage>, name: &str) -> FileRef {
-    storage.create(&storage.root(), OsStr::new(name), 0o644, libc::O_RDWR, (0, 0)).unwrap().1
+pub fn create(storage: &Storage, name: &str) -> FileRef {
+    let tree = &storage.namespace;
+    tree.create(&tree.root(), OsStr::new(name), 0o644, libc::O_RDWR, &Creator::process()).unwrap().1
 }
 
 /// A ticket, and the bytes read, the number of bytes written, or the error.
@@ -64,9 +64,9 @@ impl Results {
     }
 }
 
-/// A storage that fails at one byte, gives less than asked, or blocks while a gate is closed.
+/// Data that fails at one byte, gives less than asked, or blocks while a gate is closed.
 pub struct Faulty {
-    inner: Arc<dyn Storage>,
+    inner: Arc<dyn Data>,
     /// Calls that touch this byte of a target's file fail or stop before it.
     bad: u64,
     /// Every call moves at most this many bytes.
@@ -76,26 +76,8 @@ pub struct Faulty {
     opened: Condvar,
 }
 
-struct FaultyFile(FileRef);
-
-impl OpenFile for FaultyFile {
-    fn id(&self) -> u64 {
-        self.0.id()
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    fn raw_fd(&self, _: usize) -> Option<RawFd> {
-        None
-    }
-}
-
-fn inner(file: &FileRef) -> &FileRef {
-    &file.as_any().downcast_ref::<FaultyFile>().expect("a file of this storage").0
-}
-
 impl Faulty {
-    pub fn new(inner: Arc<dyn Storage>) -> Faulty {
+    pub fn new(inner: Arc<dyn Data>) -> Faulty {
         let (calls, gate, opened) = (AtomicU64::new(0), Mutex::new(true), Condvar::new());
         Faulty { inner, bad: u64::MAX, short: usize::MAX, calls, gate, opened }
     }
@@ -103,6 +85,12 @@ impl Faulty {
     #[must_use]
     pub fn with_faults(self, bad: u64, short: usize) -> Faulty {
         Faulty { bad, short, ..self }
+    }
+
+    /// The same tree, its data with these faults.
+    pub fn over(plain: &Storage, bad: u64, short: usize) -> (Arc<Faulty>, Storage) {
+        let faulty = Arc::new(Faulty::new(plain.data.clone()).with_faults(bad, short));
+        (faulty.clone(), Storage { data: faulty, ..plain.clone() })
     }
 
     pub fn set_open(&self, open: bool) {
@@ -130,70 +118,24 @@ impl Faulty {
     }
 }
 
-macro_rules! forward {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($arg: $type),*) -> $result { self.inner.$name($($arg),*) })*
-    };
-}
-
-impl Storage for Faulty {
-    forward! {
-        fn layout() -> Layout;
-        fn describe() -> String;
-        fn root() -> NodeRef;
-        fn lookup(parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef>;
-        fn getattr(node: &NodeRef) -> io::Result<Attr>;
-        fn readlink(node: &NodeRef) -> io::Result<CString>;
-        fn mknod(parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef>;
-        fn mkdir(parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef>;
-        fn symlink(parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef>;
-        fn link(node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef>;
-        fn unlink(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
-        fn rmdir(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
-        fn rename(parent: &NodeRef, name: &OsStr, to: &NodeRef, new_name: &OsStr, flags: u32) -> io::Result<()>;
-        fn readdir(node: &NodeRef) -> io::Result<DirEntries>;
-        fn statfs() -> io::Result<StatFs>;
-        fn setxattr(node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()>;
-        fn getxattr(node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
-        fn listxattr(node: &NodeRef) -> io::Result<Vec<u8>>;
-        fn removexattr(node: &NodeRef, name: &OsStr) -> io::Result<()>;
-        fn fsync_dir(node: &NodeRef) -> io::Result<()>;
+impl Data for Faulty {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
     }
-
-    fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        self.inner.getattr_open(inner(file))
+    fn describe(&self) -> String {
+        self.inner.describe()
     }
-    fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
-        self.inner.setattr(node, file.map(inner), set)
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.inner.sync(file, metadata)
     }
-    fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
-        Ok(Arc::new(FaultyFile(self.inner.open(node, flags)?)))
-    }
-    fn create(
-        &self,
-        parent: &NodeRef,
-        name: &OsStr,
-        mode: u32,
-        flags: i32,
-        owner: (u32, u32),
-    ) -> io::Result<(NodeRef, FileRef)> {
-        let (node, file) = self.inner.create(parent, name, mode, flags, owner)?;
-        Ok((node, Arc::new(FaultyFile(file))))
-    }
-    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        self.inner.fsync(inner(file), metadata)
-    }
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.fallocate(inner(file), mode, offset, len)
-    }
-    fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
-        self.inner.seek_data(inner(file), offset, whence)
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.inner.size_at_least(file, end)
     }
 
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
         let mut memory = vec![0; self.allowed(offset, len)?];
-        let read = self.inner.read(inner(file), target, offset, &mut [IoSliceMut::new(&mut memory)])?;
+        let read = self.inner.read(file, target, offset, &mut [IoSliceMut::new(&mut memory)])?;
         let mut left = &memory[..read];
         for buf in bufs {
             let (now, later) = left.split_at(left.len().min(buf.len()));
@@ -206,7 +148,7 @@ impl Storage for Faulty {
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let memory: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
         let allowed = self.allowed(offset, memory.len())?;
-        self.inner.write(inner(file), target, offset, &[IoSlice::new(&memory[..allowed])])
+        self.inner.write(file, target, offset, &[IoSlice::new(&memory[..allowed])])
     }
 }
 

@@ -1,24 +1,24 @@
 //! One directory as a storage.
 //!
-//! A [`Node`] is an `O_PATH` descriptor, so it stays the same object whatever happens to its names. What an `O_PATH`
-//! descriptor cannot do itself goes through `/proc/self/fd/N`, a link that the kernel resolves to the very object.
+//! What an `O_PATH` descriptor cannot do itself goes through `/proc/self/fd/N`, a link that the kernel resolves to the very
+//! object. Objects that are remembered need not be open; `node.rs` tells how they are found again. A removed object keeps
+//! its descriptor for as long as anybody holds it.
 //!
-//! Node ids: the inode number for objects on the top directory's device, if it is below 2^48; everything else (other
-//! file systems mounted below the top, file systems with hashed 64-bit inode numbers) gets the next number from 2^48
-//! up, remembered for the life of the storage at some 50 bytes per such object. So two objects never share an id.
+//! Node ids: the inode number for objects on the top directory's device, a hash of device and inode number for others. If
+//! two live objects would share an id, the later one gets another.
 //!
-//! The caller's umask applies to nothing: modes are set exactly, and new objects get the owner asked for, except that
-//! the group comes from the parent where that is set-group-ID, as Linux has it.
+//! Objects are made as their creator (`identity.rs`), so owner, group, mode and access control lists are what they would
+//! be had the creator made them in the directory itself. Without the right to act as others (`CAP_SETUID`, `CAP_SETGID`)
+//! everything belongs to the process's user. The process's own umask applies to nothing.
 
-use std::collections::HashMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use rustix::fs::{
     self as sys, AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
     Timestamps, Uid, XattrFlags,
@@ -26,11 +26,22 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{Attr, DirEntries, DirEntry, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, SetTime, StatFs, Storage};
+use crate::{
+    Attr, Creator, Data, DirEntries, DirEntry, FileRef, Layout, Namespace, Node, NodeRef, OpenFile, SetAttr, SetTime,
+    StatFs, file_as, node_as,
+};
 
-mod data;
+mod bytes;
+mod cache;
+mod close;
+mod handle;
+mod identity;
+mod node;
 
-use data::Data;
+use bytes::Bytes;
+use cache::CACHE;
+use identity::{acting_as, acting_as_user};
+use node::{Location, PosixNode, Shared, identity_at, identity_of};
 
 /// How a [`PosixStorage`] does its I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,40 +55,22 @@ pub struct PosixOptions {
 pub struct PosixStorage {
     path: PathBuf,
     options: PosixOptions,
-    root: NodeRef,
-    ids: Ids,
-}
-
-struct PosixNode {
-    fd: OwnedFd,
-    id: u64,
-    kind: FileType,
+    root: Arc<PosixNode>,
+    shared: Arc<Shared>,
+    /// Errors may come when a file is closed.
+    reports_at_close: bool,
+    /// Listing a directory does not change its time of access.
+    no_atime: AtomicBool,
 }
 
 struct PosixFile {
-    data: Data,
-    id: u64,
-}
-
-impl Node for PosixNode {
-    fn id(&self) -> u64 {
-        self.id
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
+    bytes: Bytes,
+    node: Arc<PosixNode>,
 }
 
 impl OpenFile for PosixFile {
     fn id(&self) -> u64 {
-        self.id
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    /// `None` with [`PosixOptions::direct`]: plain calls would fail on requests that are not aligned.
-    fn raw_fd(&self, _target: usize) -> Option<RawFd> {
-        self.data.plain()
+        self.node.id()
     }
 }
 
@@ -87,21 +80,28 @@ impl PosixStorage {
     /// # Errors
     /// What the operating system says; `Unsupported` if `direct` is asked of a file system without `O_DIRECT`.
     pub fn open(path: impl AsRef<Path>, options: PosixOptions) -> io::Result<PosixStorage> {
+        PosixStorage::open_with(path.as_ref(), options, true)
+    }
+
+    /// `by_handle`: reopen objects by file handles if that is possible.
+    fn open_with(path: &Path, options: PosixOptions, by_handle: bool) -> io::Result<PosixStorage> {
         let limit = getrlimit(Resource::Nofile);
-        // Best effort: with a low limit the storage works until it runs out, and then says so (EMFILE).
+        // Best effort: with a low limit fewer files can be open at a time.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-        let path = path.as_ref();
+        CACHE.fit_to_limit();
         let fd = sys::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let stat = sys::fstat(&fd)?;
-        if options.direct && !data::supports_direct(&fd) {
+        if options.direct && !bytes::supports_direct(&fd) {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("{}: the file system does not support O_DIRECT; use buffered I/O", path.display()),
             ));
         }
-        let ids = Ids { device: stat.st_dev, others: Mutex::default() };
-        let root = Arc::new(PosixNode { fd, id: ids.of(&stat), kind: FileType::Directory });
-        Ok(PosixStorage { path: path.to_owned(), options, root, ids })
+        let reports_at_close = close::reports(fd.as_fd());
+        let shared = Shared::new(&fd, &stat, by_handle);
+        let root = shared.top(fd, &stat);
+        let no_atime = AtomicBool::new(false);
+        Ok(PosixStorage { path: path.to_owned(), options, root, shared, reports_at_close, no_atime })
     }
 
     /// The path the directory was opened by.
@@ -110,17 +110,50 @@ impl PosixStorage {
         &self.path
     }
 
-    /// The object's inode number on its device: unlike its id the same after a restart.
-    pub(crate) fn inode(&self, node: &NodeRef) -> io::Result<u64> {
-        Ok(sys::fstat(&own(node).fd)?.st_ino)
+    fn own<'a>(&self, node: &'a NodeRef) -> io::Result<&'a PosixNode> {
+        let own: &PosixNode = node_as(node)?;
+        if own.belongs_to(&self.shared) {
+            return Ok(own);
+        }
+        tracing::error!(node = node.id(), "a node was given to a directory that it does not come from");
+        Err(Errno::XDEV.into())
     }
 
-    /// One of the object's current paths, relative to the top; of no use for one that has none left.
+    /// As [`PosixStorage::own`], to refer to from nodes below.
+    fn parent(&self, node: &NodeRef) -> io::Result<Arc<PosixNode>> {
+        self.own(node)?;
+        Arc::downcast::<PosixNode>(node.clone()).map_err(|_| Errno::XDEV.into())
+    }
+
+    /// The object's inode number on its device: unlike its id the same after a restart.
+    pub(crate) fn inode(&self, node: &NodeRef) -> io::Result<u64> {
+        Ok(self.own(node)?.inode())
+    }
+
+    /// `S_IFMT` bits.
+    pub(crate) fn kind(&self, node: &NodeRef) -> io::Result<u32> {
+        Ok(self.own(node)?.kind().as_raw_mode())
+    }
+
+    /// One of the object's current paths, relative to the top; of no use for one that has none left. Paths have any
+    /// length.
     pub(crate) fn path_of(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        let path = sys::readlink(link(&own(node).fd), Vec::new())?.into_bytes();
-        let top = sys::readlink(link(&own(&self.root).fd), Vec::new())?.into_bytes();
-        let inner = path.strip_prefix(&top[..]).ok_or(Errno::XDEV)?;
-        Ok(inner.strip_prefix(b"/").unwrap_or(inner).to_vec())
+        let node = self.own(node)?;
+        match node.path(self.root.id()) {
+            Some(path) => Ok(path),
+            None => self.inner_path(&sys::readlink(link(&node.fd()?), Vec::new())?).ok_or_else(|| Errno::XDEV.into()),
+        }
+    }
+
+    /// What a path has below the top.
+    fn inner_path(&self, path: &CStr) -> Option<Vec<u8>> {
+        let top = sys::readlink(link(self.root.fd().ok()?), Vec::new()).ok()?.into_bytes();
+        let inner = path.to_bytes().strip_prefix(&top[..])?;
+        match inner {
+            [b'/', inner @ ..] => Some(inner.to_vec()),
+            inner if inner.is_empty() || top == b"/" => Some(inner.to_vec()),
+            _ => None,
+        }
     }
 
     /// Looks a relative path up from the top.
@@ -129,38 +162,90 @@ impl PosixStorage {
         names.map(OsStr::from_bytes).try_fold(self.root(), |dir, name| self.lookup(&dir, name))
     }
 
-    fn node(&self, fd: OwnedFd) -> io::Result<Arc<PosixNode>> {
-        let stat = sys::fstat(&fd)?;
-        Ok(Arc::new(PosixNode { fd, id: self.ids.of(&stat), kind: FileType::from_raw_mode(stat.st_mode) }))
-    }
-
     fn find(&self, parent: &NodeRef, name: &OsStr) -> io::Result<Arc<PosixNode>> {
+        let _names = self.shared.names.read();
+        let parent = self.parent(parent)?;
+        let dir = parent.fd()?;
+        let location = Location::new(&parent, name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.node(sys::openat(&own(parent).fd, name, flags, Mode::empty())?)
+        match CACHE.with_room(|| sys::openat(&dir, name, flags, Mode::empty())) {
+            Ok(fd) => {
+                let stat = sys::fstat(&fd)?;
+                Ok(self.shared.node(Some(fd), None, &stat, Some(location)))
+            }
+            // All descriptors are with open files: do without one.
+            Err(none @ (Errno::MFILE | Errno::NFILE)) => {
+                let stat = sys::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let identity = identity_at(&dir, name).map_err(|_| none)?;
+                Ok(self.shared.node(None, Some(identity), &stat, Some(location)))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Gives a new object its owner and exact mode, and returns its node.
-    fn adopt(&self, parent: &NodeRef, node: Arc<PosixNode>, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
-        let setgid = sys::fstat(&own(parent).fd)?.st_mode & libc::S_ISGID != 0;
-        let stat = sys::fstat(&node.fd)?;
-        let gid = if setgid { stat.st_gid } else { owner.1 };
-        if (stat.st_uid, stat.st_gid) != (owner.0, gid) {
-            chown(&node.fd, Some(owner.0), Some(gid))?;
-        }
-        if node.kind != FileType::Symlink {
-            let inherited = if setgid && node.kind == FileType::Directory { libc::S_ISGID } else { 0 };
-            let wanted = mode & 0o7777 | inherited;
-            // Asked anew: giving a file away may have cleared its set-ID bits.
-            if sys::fstat(&node.fd)?.st_mode & 0o7777 != wanted {
-                sys::chmod(link(&node.fd), Mode::from_raw_mode(wanted))?;
+    /// The node of a file that was just made. Needs no descriptor if there is none: then the file must not fail any more.
+    fn created(&self, parent: &NodeRef, name: &OsStr, file: &OwnedFd) -> io::Result<Arc<PosixNode>> {
+        let _names = self.shared.names.read();
+        let location = Location::new(&self.parent(parent)?, name);
+        let stat = sys::fstat(file)?;
+        match sys::open(link(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => Ok(self.shared.node(Some(fd), None, &stat, Some(location))),
+            Err(error) => {
+                let identity = identity_of(file).map_err(|_| error)?;
+                Ok(self.shared.node(None, Some(identity), &stat, Some(location)))
             }
         }
-        Ok(node)
     }
 
-    fn attr(&self, stat: &Stat) -> Attr {
+    /// Makes an object as its creator, and looks it up. Whatever has the name by then is left as it is.
+    fn make(
+        &self,
+        parent: &NodeRef,
+        name: &OsStr,
+        creator: &Creator,
+        make: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
+    ) -> io::Result<NodeRef> {
+        let dir = self.own(parent)?.fd()?;
+        acting_as(creator, || Ok(make(&dir)?))?;
+        Ok(self.find(parent, name)?)
+    }
+
+    /// Sees to it that what loses this name stays what it is for those who hold it. To be undone if the name stays.
+    fn before_loss(&self, dir: &OwnedFd, parent: &PosixNode, name: &OsStr) -> Option<Loss> {
+        let stat = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let node = self.shared.find(&stat)?;
+        let named = node.is_at(parent, name);
+        let last = stat.st_nlink <= 1 || node.kind() == FileType::Directory;
+        let pinned = last || named && !self.shared.by_handle();
+        if pinned && let Err(error) = node.pin() {
+            tracing::warn!(%error, ?name, "a removed object cannot be kept open; who still uses it will see ESTALE");
+        }
+        Some(Loss { node, pinned, named })
+    }
+
+    fn lose(&self, parent: &NodeRef, name: &OsStr, flags: AtFlags) -> io::Result<()> {
+        let _names = self.shared.names.read();
+        let parent = self.own(parent)?;
+        let dir = parent.fd()?;
+        let loss = self.before_loss(&dir, parent, name);
+        let result = sys::unlinkat(&*dir, name, flags);
+        if let Some(loss) = loss {
+            loss.settle(result.is_ok());
+        }
+        Ok(result?)
+    }
+
+    /// Notes the new place of what a rename put somewhere. The caller holds the names.
+    fn arrived(&self, dir: &OwnedFd, parent: &Arc<PosixNode>, name: &OsStr) {
+        let node = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().and_then(|stat| self.shared.find(&stat));
+        if let Some(node) = node {
+            node.moved(Some(Location::new(parent, name)));
+        }
+    }
+
+    fn attr(&self, id: u64, stat: &Stat) -> Attr {
         Attr {
-            ino: self.ids.of(stat),
+            ino: id,
             mode: stat.st_mode,
             nlink: stat.st_nlink as u32,
             uid: stat.st_uid,
@@ -176,22 +261,35 @@ impl PosixStorage {
     }
 }
 
-impl Storage for PosixStorage {
-    fn layout(&self) -> Layout {
-        Layout::single()
+/// An object that is about to lose a name.
+struct Loss {
+    node: Arc<PosixNode>,
+    pinned: bool,
+    /// It is the name that the node knows.
+    named: bool,
+}
+
+impl Loss {
+    fn is_gone_from(&self, dir: &OwnedFd, name: &OsStr) -> bool {
+        sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_ino != self.node.inode())
     }
 
+    fn settle(self, lost: bool) {
+        if lost && self.named {
+            self.node.moved(None);
+        } else if !lost && self.pinned {
+            self.node.unpin();
+        }
+    }
+}
+
+impl Namespace for PosixStorage {
     fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
-        let path = sys::readlink(link(open(file).data.fd()), Vec::new()).ok()?.into_bytes();
-        let top = sys::readlink(link(&own(&self.root).fd), Vec::new()).ok()?.into_bytes();
-        let inner = path.strip_prefix(&top[..])?;
-        let inner = inner.strip_prefix(b"/").unwrap_or(inner);
-        Some(inner.strip_suffix(b" (deleted)").unwrap_or(inner).to_vec())
-    }
-
-    fn describe(&self) -> String {
-        let how = if self.options.direct { "direct" } else { "buffered" };
-        format!("directory {}, {how} I/O", self.path.display())
+        let file = open(file).ok()?;
+        // The kernel knows best, except for what was reopened by handle, and for long paths.
+        let told = sys::readlink(link(file.bytes.fd()), Vec::new()).ok().and_then(|path| self.inner_path(&path));
+        let path = told.or_else(|| file.node.path(self.root.id()))?;
+        Some(path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec())
     }
 
     fn root(&self) -> NodeRef {
@@ -203,77 +301,78 @@ impl Storage for PosixStorage {
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
-        Ok(self.attr(&sys::fstat(&own(node).fd)?))
+        Ok(self.attr(node.id(), &sys::fstat(self.own(node)?.fd()?)?))
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        Ok(self.attr(&sys::fstat(open(file).data.fd())?))
+        let file = open(file)?;
+        Ok(self.attr(file.id(), &sys::fstat(file.bytes.fd())?))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
-        let node = own(node);
+        let own = self.own(node)?;
+        let fd = own.fd()?;
         if set.uid.is_some() || set.gid.is_some() {
-            chown(&node.fd, set.uid, set.gid)?;
+            chown(&fd, set.uid, set.gid)?;
         }
         if let Some(mode) = set.mode {
-            if node.kind == FileType::Symlink {
+            if own.kind() == FileType::Symlink {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            sys::chmod(link(&node.fd), Mode::from_raw_mode(mode & 0o7777))?;
+            sys::chmod(link(&fd), Mode::from_raw_mode(mode & 0o7777))?;
         }
         if let Some(size) = set.size {
-            match file.map(open).filter(|file| file.data.writable()) {
-                Some(file) => sys::ftruncate(file.data.fd(), size)?,
+            match file.map(open).transpose()?.filter(|file| file.bytes.writable()) {
+                Some(file) => sys::ftruncate(file.bytes.fd(), size)?,
                 None => {
-                    node.expect_file()?;
-                    let fd = sys::open(link(&node.fd), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+                    own.expect_file()?;
+                    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                    let fd = CACHE.with_room(|| sys::open(link(&fd), flags, Mode::empty()))?;
                     sys::ftruncate(fd, size)?;
                 }
             }
         }
         if set.atime.is_some() || set.mtime.is_some() {
             let times = Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
-            sys::utimensat(&node.fd, "", &times, AtFlags::EMPTY_PATH)?;
+            sys::utimensat(&*fd, "", &times, AtFlags::EMPTY_PATH)?;
         }
-        Ok(self.attr(&sys::fstat(&node.fd)?))
+        Ok(self.attr(node.id(), &sys::fstat(&fd)?))
     }
 
     fn readlink(&self, node: &NodeRef) -> io::Result<CString> {
-        Ok(sys::readlinkat(&own(node).fd, "", Vec::new())?)
+        Ok(sys::readlinkat(&*self.own(node)?.fd()?, "", Vec::new())?)
     }
 
-    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef> {
-        let kind = FileType::from_raw_mode(mode);
-        sys::mknodat(&own(parent).fd, name, kind, Mode::from_raw_mode(mode & 0o7777), rdev)?;
-        self.adopt(parent, self.find(parent, name)?, mode, owner)
+    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, creator: &Creator) -> io::Result<NodeRef> {
+        let (kind, mode) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
+        self.make(parent, name, creator, |dir| sys::mknodat(dir, name, kind, mode, rdev))
     }
 
-    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
-        sys::mkdirat(&own(parent).fd, name, Mode::from_raw_mode(mode & 0o7777))?;
-        self.adopt(parent, self.find(parent, name)?, mode, owner)
+    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, creator: &Creator) -> io::Result<NodeRef> {
+        self.make(parent, name, creator, |dir| sys::mkdirat(dir, name, Mode::from_raw_mode(mode & 0o7777)))
     }
 
-    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef> {
-        sys::symlinkat(to, &own(parent).fd, name)?;
-        self.adopt(parent, self.find(parent, name)?, 0, owner)
+    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, creator: &Creator) -> io::Result<NodeRef> {
+        self.make(parent, name, creator, |dir| sys::symlinkat(to, dir, name))
     }
 
     fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
-        let (fd, dir) = (&own(node).fd, &own(parent).fd);
-        match sys::linkat(fd, "", dir, name, AtFlags::EMPTY_PATH) {
+        let _names = self.shared.names.read();
+        let (fd, dir) = (self.own(node)?.fd()?, self.own(parent)?.fd()?);
+        match sys::linkat(&*fd, "", &*dir, name, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH older kernels refuse the empty path in this way.
-            Err(Errno::NOENT) => sys::linkat(CWD, link(fd), dir, name, AtFlags::SYMLINK_FOLLOW)?,
+            Err(Errno::NOENT) => sys::linkat(CWD, link(&fd), &*dir, name, AtFlags::SYMLINK_FOLLOW)?,
             result => result?,
         }
         Ok(node.clone())
     }
 
     fn unlink(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::unlinkat(&own(parent).fd, name, AtFlags::empty())?)
+        self.lose(parent, name, AtFlags::empty())
     }
 
     fn rmdir(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::unlinkat(&own(parent).fd, name, AtFlags::REMOVEDIR)?)
+        self.lose(parent, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(
@@ -284,12 +383,31 @@ impl Storage for PosixStorage {
         new_name: &OsStr,
         flags: u32,
     ) -> io::Result<()> {
-        let (from, to) = (&own(parent).fd, &own(new_parent).fd);
-        Ok(sys::renameat_with(from, name, to, new_name, RenameFlags::from_bits_retain(flags))?)
+        let _names = self.shared.names.write();
+        let (parent, new_parent) = (self.parent(parent)?, self.parent(new_parent)?);
+        let (from, to) = (parent.fd()?, new_parent.fd()?);
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        let loss = if exchange { None } else { self.before_loss(&to, &new_parent, new_name) };
+        let result = sys::renameat_with(&*from, name, &*to, new_name, RenameFlags::from_bits_retain(flags));
+        // A rename between two names of one object does nothing.
+        let lost = result.is_ok() && loss.as_ref().is_some_and(|loss| loss.is_gone_from(&to, new_name));
+        if let Some(loss) = loss {
+            loss.settle(lost);
+        }
+        result?;
+        self.arrived(&to, &new_parent, new_name);
+        if exchange {
+            self.arrived(&from, &parent, name);
+        }
+        Ok(())
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let fd = open_dir(&own(node).fd)?;
+        let node = self.own(node)?.fd()?;
+        let fd = match self.no_atime.load(Ordering::Relaxed) {
+            true => open_dir_with(&node, OFlags::NOATIME).or_else(|_| open_dir(&node))?,
+            false => open_dir(&node)?,
+        };
         let mut entries = DirEntries::new();
         for entry in Dir::new(fd)? {
             let entry = entry?;
@@ -303,7 +421,7 @@ impl Storage for PosixStorage {
     }
 
     fn statfs(&self) -> io::Result<StatFs> {
-        let fs = sys::fstatvfs(&own(&self.root).fd)?;
+        let fs = sys::fstatvfs(&*self.root.fd()?)?;
         Ok(StatFs {
             blocks: fs.f_blocks,
             bfree: fs.f_bfree,
@@ -319,13 +437,17 @@ impl Storage for PosixStorage {
     // The kernel does not follow a symbolic link reached through /proc/self/fd any further, so these calls act on the
     // object itself even if it is one.
 
-    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()> {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        Ok(sys::setxattr(link(&own(node).fd), name, value, flags)?)
+        let fd = self.own(node)?.fd()?;
+        let set = || Ok(sys::setxattr(link(&fd), name, value, flags)?);
+        // A new access control list may cost the file its set-group-ID bit, which depends on the caller's groups.
+        if name == "system.posix_acl_access" { acting_as_user(caller, set) } else { set() }
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
-        let path = link(&own(node).fd);
+        let fd = self.own(node)?.fd()?;
+        let path = link(&fd);
         sized(
             |buffer| {
                 if buffer.is_empty() { sys::getxattr_query(&path, name) } else { sys::getxattr(&path, name, buffer) }
@@ -334,19 +456,21 @@ impl Storage for PosixStorage {
     }
 
     fn listxattr(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        let path = link(&own(node).fd);
+        let fd = self.own(node)?.fd()?;
+        let path = link(&fd);
         sized(|buffer| if buffer.is_empty() { sys::listxattr_query(&path) } else { sys::listxattr(&path, buffer) })
     }
 
     fn removexattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<()> {
-        Ok(sys::removexattr(link(&own(node).fd), name)?)
+        Ok(sys::removexattr(link(self.own(node)?.fd()?), name)?)
     }
 
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
-        let node = own(node);
+        let node = self.parent(node)?;
         node.expect_file()?;
-        let data = Data::reopen(node.fd.as_fd(), OFlags::from_bits_retain(flags as u32), self.options.direct)?;
-        Ok(Arc::new(PosixFile { data, id: node.id }))
+        let flags = OFlags::from_bits_retain(flags as u32);
+        let bytes = Bytes::reopen(node.fd()?.as_fd(), flags, self.options.direct)?;
+        Ok(Arc::new(PosixFile { bytes, node }))
     }
 
     fn create(
@@ -355,19 +479,23 @@ impl Storage for PosixStorage {
         name: &OsStr,
         mode: u32,
         flags: i32,
-        owner: (u32, u32),
+        creator: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
         let flags = OFlags::from_bits_retain(flags as u32);
         // Another process may make or remove the name between two calls; one of them settles it.
         loop {
-            let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDWR;
-            // Readable and writable until it has its descriptors: a process that is not root could not reopen it.
-            match sys::openat(&own(parent).fd, name, new, Mode::from_raw_mode(mode & 0o7777 | 0o600)) {
+            let dir = self.own(parent)?.fd()?;
+            let new = Bytes::kept(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR;
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            let made = CACHE.with_room(|| match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
+                Ok(fd) => Ok(fd),
+                Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            });
+            match made {
                 Ok(fd) => {
-                    let node = self.node(sys::open(link(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)?;
-                    let data = Data::reopen(node.fd.as_fd(), flags - OFlags::TRUNC, self.options.direct)?;
-                    let file = Arc::new(PosixFile { data, id: node.id });
-                    return Ok((self.adopt(parent, node, mode, owner)?, file));
+                    let node = self.created(parent, name, &fd)?;
+                    let bytes = Bytes::created(fd, flags, self.options.direct);
+                    return Ok((node.clone(), Arc::new(PosixFile { bytes, node })));
                 }
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => match self.lookup(parent, name) {
                     Ok(node) => {
@@ -382,18 +510,27 @@ impl Storage for PosixStorage {
         }
     }
 
-    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let fd = open(file).data.fd();
-        let result = if metadata { sys::fsync(fd) } else { sys::fdatasync(fd) };
-        Ok(result?)
-    }
-
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()> {
-        Ok(sys::fsync(open_dir(&own(node).fd)?)?)
+        Ok(sys::fsync(open_dir(&self.own(node)?.fd()?)?)?)
     }
 
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        Ok(sys::fallocate(open(file).data.fd(), FallocateFlags::from_bits_retain(mode as u32), offset, len)?)
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
+        let (fd, mode) = (open(file)?.bytes.fd(), FallocateFlags::from_bits_retain(mode as u32));
+        // Set-ID bits go unless the caller may keep them.
+        acting_as_user(caller, || Ok(sys::fallocate(fd, mode, offset, len)?))
+    }
+
+    fn reports_at_close(&self) -> bool {
+        self.reports_at_close
+    }
+
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        close::report(open(file)?.bytes.fd())
+    }
+
+    fn keep_access_times(&self) -> io::Result<()> {
+        self.no_atime.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn seek_data(&self, file: &FileRef, offset: u64, whence: i32) -> io::Result<u64> {
@@ -403,22 +540,58 @@ impl Storage for PosixStorage {
             _ => return Err(Errno::INVAL.into()),
         };
         // The descriptor's file position is nobody's: all I/O gives its own offset.
-        Ok(sys::seek(open(file).data.fd(), to)?)
+        Ok(sys::seek(open(file)?.bytes.fd(), to)?)
+    }
+}
+
+impl Data for PosixStorage {
+    fn layout(&self) -> Layout {
+        Layout::single()
+    }
+
+    fn describe(&self) -> String {
+        let how = if self.options.direct { "direct" } else { "buffered" };
+        format!("directory {}, {how} I/O", self.path.display())
     }
 
     fn read(&self, file: &FileRef, _target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(open(file).data.read(offset, bufs)?)
+        Ok(open(file)?.bytes.read(offset, bufs)?)
     }
 
     fn write(&self, file: &FileRef, _target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        Ok(open(file).data.write(offset, bufs)?)
+        Ok(open(file)?.bytes.write(offset, bufs)?)
+    }
+
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        let fd = open(file)?.bytes.fd();
+        let result = if metadata { sys::fsync(fd) } else { sys::fdatasync(fd) };
+        Ok(result?)
+    }
+
+    fn try_read(
+        &self,
+        file: &FileRef,
+        _target: usize,
+        offset: u64,
+        bufs: &mut [io::IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        Ok(open(file)?.bytes.try_read(offset, bufs)?)
+    }
+
+    /// `None` with [`PosixOptions::direct`]: plain calls would fail on requests that are not aligned.
+    fn descriptor(&self, file: &FileRef, _target: usize) -> Option<Arc<OwnedFd>> {
+        open(file).ok()?.bytes.plain().cloned()
+    }
+
+    fn size_at_least(&self, file: &FileRef, _end: u64) -> io::Result<u64> {
+        Ok(sys::fstat(open(file)?.bytes.fd())?.st_size as u64)
     }
 }
 
 impl PosixNode {
     /// Only regular files are opened here: opening a FIFO would block, a device would act.
     fn expect_file(&self) -> io::Result<()> {
-        match self.kind {
+        match self.kind() {
             FileType::RegularFile => Ok(()),
             FileType::Directory => Err(Errno::ISDIR.into()),
             FileType::Symlink => Err(Errno::LOOP.into()),
@@ -427,35 +600,8 @@ impl PosixNode {
     }
 }
 
-/// Assigns node ids; see the [module documentation](self).
-struct Ids {
-    device: u64,
-    others: Mutex<HashMap<(u64, u64), u64>>,
-}
-
-impl Ids {
-    const FIRST_OTHER: u64 = 1 << 48;
-
-    fn of(&self, stat: &Stat) -> u64 {
-        if stat.st_dev == self.device && stat.st_ino < Self::FIRST_OTHER {
-            return stat.st_ino;
-        }
-        let mut others = self.others.lock();
-        let next = Self::FIRST_OTHER + others.len() as u64;
-        *others.entry((stat.st_dev, stat.st_ino)).or_insert(next)
-    }
-}
-
-/// # Panics
-/// If `node` is another storage's: a mistake in the program.
-fn own(node: &NodeRef) -> &PosixNode {
-    node.as_any().downcast_ref().expect("a node of another storage")
-}
-
-/// # Panics
-/// As [`own`].
-fn open(file: &FileRef) -> &PosixFile {
-    file.as_any().downcast_ref().expect("a file of another storage")
+fn open(file: &FileRef) -> io::Result<&PosixFile> {
+    file_as(file)
 }
 
 /// The path that leads to the object of an open descriptor.
@@ -464,7 +610,12 @@ fn link(fd: impl AsFd) -> String {
 }
 
 fn open_dir(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    sys::openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    open_dir_with(fd, OFlags::empty())
+}
+
+fn open_dir_with(fd: impl AsFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    CACHE.with_room(|| sys::openat(&fd, ".", flags, Mode::empty()))
 }
 
 fn chown(fd: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> rustix::io::Result<()> {

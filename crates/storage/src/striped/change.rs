@@ -9,15 +9,10 @@ use rustix::io::Errno;
 
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{FileRef, NodeRef, SetAttr, Storage};
+use crate::{Creator, FileRef, Namespace, NodeRef, SetAttr};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
-
-/// Owner of the objects on the targets but the first.
-pub(super) fn me() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
 
 impl StripedStorage {
     /// Makes a name with `op` on every target, target 0 last.
@@ -30,7 +25,7 @@ impl StripedStorage {
         self.expect_free(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).write();
-        let parent = own(parent);
+        let parent = own(parent)?;
         if !gone(&self.targets[0].lookup(parent.first(), name))? {
             return Err(Errno::EXIST.into());
         }
@@ -58,7 +53,7 @@ impl StripedStorage {
             }
         }
         let first = pieces[0].as_ref().expect("made last");
-        let (id, kind) = (first.id(), self.targets[0].getattr(first)?.mode & libc::S_IFMT);
+        let (id, kind) = (first.id(), self.targets[0].kind(first)?);
         Ok(Arc::new(StripedNode { pieces, id, kind }))
     }
 
@@ -72,7 +67,7 @@ impl StripedStorage {
         self.expect_visible(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).write();
-        let parent = own(parent);
+        let parent = own(parent)?;
         fault::step()?;
         op(&self.targets[0], parent.first(), name)?;
         for target in 1..self.targets.len() {
@@ -112,11 +107,13 @@ impl StripedStorage {
     pub(super) fn change_name(&self, from: Name<'_>, to: Name<'_>, flags: u32) -> io::Result<()> {
         self.expect_visible(from.0, from.1)?;
         self.expect_free(to.0, to.1)?;
-        if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+        let (exchange, whiteout) = (flags & libc::RENAME_EXCHANGE != 0, flags & libc::RENAME_WHITEOUT != 0);
+        let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
+        if flags & !known != 0 || exchange && flags != libc::RENAME_EXCHANGE {
             return Err(Errno::INVAL.into());
         }
         let _tree = self.tree.write();
-        let (from_dir, to_dir) = (own(from.0), own(to.0));
+        let (from_dir, to_dir) = (own(from.0)?, own(to.0)?);
         let from_inodes = self.inodes(from_dir, from.1)?;
         let to_inodes = self.inodes(to_dir, to.1)?;
         if from_inodes[0] == to_inodes[0] && from_inodes[0] != 0 && flags & libc::RENAME_NOREPLACE == 0 {
@@ -125,7 +122,8 @@ impl StripedStorage {
         let entry = self.journal.begin(&Intent::Rename {
             from: self.path(from_dir, from.1)?,
             to: self.path(to_dir, to.1)?,
-            exchange: flags & libc::RENAME_EXCHANGE != 0,
+            exchange,
+            whiteout,
             from_inodes: from_inodes.clone(),
             to_inodes: to_inodes.clone(),
         })?;
@@ -135,8 +133,7 @@ impl StripedStorage {
         for target in 1..self.targets.len() {
             let (Some(a), Some(b)) = (&from_dir.pieces[target], &to_dir.pieces[target]) else { continue };
             let inodes = (from_inodes[target], to_inodes[target]);
-            let exchange = flags & libc::RENAME_EXCHANGE != 0;
-            if let Err(error) = self.settle(target, (a, from.1), (b, to.1), inodes, exchange) {
+            if let Err(error) = self.settle(target, (a, from.1), (b, to.1), inodes, (exchange, whiteout)) {
                 let dir = self.targets[target].path().display();
                 tracing::error!(%error, target_dir = %dir, from = ?from.1, to = ?to.1, "a rename failed on one target");
                 result = Err(error);
@@ -154,7 +151,7 @@ impl StripedStorage {
         a: Name<'_>,
         b: Name<'_>,
         (from, to): (i64, i64),
-        exchange: bool,
+        (exchange, whiteout): (bool, bool),
     ) -> io::Result<()> {
         let storage = &self.targets[target];
         let (at_a, at_b) = (self.inode(target, a)?, self.inode(target, b)?);
@@ -169,6 +166,13 @@ impl StripedStorage {
                 (false, true) if from == 0 => rename(b, a, 0),
                 _ => Ok(()),
             }
+        } else if whiteout {
+            self.settle(target, a, b, (from, to), (false, false))?;
+            if self.inode(target, a)? == 0 {
+                fault::step()?;
+                storage.mknod(a.0, a.1, libc::S_IFCHR | 0o600, 0, &self.process)?;
+            }
+            Ok(())
         } else if from != 0 && at_b == from {
             Ok(())
         } else if from != 0 && at_a == from {
@@ -237,6 +241,8 @@ impl StripedStorage {
         }
         self.expect_whole(node)?;
         let _tree = self.tree.read();
+        let floor = self.sizes.of(node.id);
+        let _truncating = floor.truncating(size);
         let first = self.targets[0].getattr(node.first())?;
         let mut sizes = vec![first.size];
         for target in 1..self.targets.len() {
@@ -273,25 +279,43 @@ impl StripedStorage {
     }
 
     pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
-        let striped = own(node);
+        let striped = own(node)?;
         if striped.is_file() {
             self.expect_whole(striped)?;
         }
         let keep = flags & !libc::O_TRUNC;
         let open = |target: usize| self.targets[target].open(striped.on(target)?, keep);
         let pieces = (0..self.targets.len()).map(open).collect::<io::Result<_>>()?;
-        let file = StripedFile { pieces, node: node.clone() };
+        let file = self.file(pieces, node);
         if flags & libc::O_TRUNC != 0 {
-            self.resize(striped, Some(&file), 0)?;
+            self.resize(striped, Some(super::open(&file)?), 0)?;
         }
-        Ok(Arc::new(file))
+        Ok(file)
+    }
+
+    pub(super) fn file(&self, pieces: Vec<FileRef>, node: &NodeRef) -> FileRef {
+        Arc::new(StripedFile { pieces, node: node.clone(), floor: self.sizes.of(node.id()) })
+    }
+
+    /// As the kernel does when a user without the right to set-ID files of others changes such a file: it must happen
+    /// even if none of the change is on target 0.
+    pub(super) fn drop_set_id(&self, file: &FileRef, caller: &Creator) -> io::Result<()> {
+        let first = own(&super::open(file)?.node)?.first();
+        let mode = self.targets[0].getattr(first)?.mode;
+        let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+        let gone = mode & (libc::S_ISUID | group);
+        if gone != 0 && caller.uid != 0 {
+            let set = SetAttr { mode: Some(mode & 0o7777 & !gone), ..SetAttr::default() };
+            self.targets[0].setattr(first, None, set)?;
+        }
+        Ok(())
     }
 
     /// Carries through what the journal holds, after a kill.
     pub(super) fn recover(&self) -> io::Result<()> {
         match self.journal.pending()? {
             None => return self.journal.clear(),
-            Some(Intent::Rename { from, to, exchange, from_inodes, to_inodes }) => {
+            Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes }) => {
                 let ends = |target: &PosixStorage| -> io::Result<_> {
                     let parent =
                         |path: &[u8]| target.resolve(&path[..path.iter().rposition(|b| *b == b'/').unwrap_or(0)]);
@@ -307,7 +331,7 @@ impl StripedStorage {
                     match ends(&self.targets[target]) {
                         Ok((dir_a, dir_b)) => {
                             let inodes = (from_inodes[target], to_inodes[target]);
-                            self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, exchange)?;
+                            self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, (exchange, whiteout))?;
                         }
                         Err(error) => tracing::error!(%error, target, "a rename's directory is missing on a target"),
                     }

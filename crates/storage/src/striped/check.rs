@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{StripedError, StripedNode, StripedStorage, change, own, volume};
-use crate::{NodeRef, Storage};
+use super::{StripedError, StripedNode, StripedStorage, own, volume};
+use crate::{Namespace, NodeRef};
 
 /// One object on one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn names(storage: &StripedStorage, node: &StripedNode, target: usize, top: bool)
 }
 
 fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, report: &mut Report) -> io::Result<()> {
-    let node = own(dir);
+    let node = own(dir)?;
     let top = dir.id() == storage.root.id();
     let first = names(storage, node, 0, top)?;
     for target in 1..storage.targets.len() {
@@ -111,14 +111,14 @@ fn remake(
     let to = &storage.targets[target];
     match node.kind {
         libc::S_IFREG => Err(rustix::io::Errno::IO.into()),
-        libc::S_IFDIR => to.mkdir(dir, name, 0o700, change::me()),
+        libc::S_IFDIR => to.mkdir(dir, name, 0o700, &storage.process),
         libc::S_IFLNK => {
             let link = storage.targets[0].readlink(node.first())?;
-            to.symlink(dir, name, OsStr::from_bytes(link.as_bytes()), change::me())
+            to.symlink(dir, name, OsStr::from_bytes(link.as_bytes()), &storage.process)
         }
         kind => {
             let rdev = storage.targets[0].getattr(node.first())?.rdev;
-            to.mknod(dir, name, kind | 0o600, rdev, change::me())
+            to.mknod(dir, name, kind | 0o600, rdev, &storage.process)
         }
     }
 }

@@ -21,7 +21,16 @@ use super::fault;
 #[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Intent {
     /// Target 0 is renamed first, so it tells whether the operation happened.
-    Rename { from: Vec<u8>, to: Vec<u8>, exchange: bool, from_inodes: Vec<i64>, to_inodes: Vec<i64> },
+    Rename {
+        from: Vec<u8>,
+        to: Vec<u8>,
+        exchange: bool,
+        /// Leaves a whiteout behind.
+        #[serde(default)]
+        whiteout: bool,
+        from_inodes: Vec<i64>,
+        to_inodes: Vec<i64>,
+    },
     /// To be carried through.
     Truncate { path: Vec<u8>, inodes: Vec<i64>, size: u64 },
 }
@@ -34,7 +43,14 @@ pub(super) struct Entry<'a>(MutexGuard<'a, OwnedFd>);
 impl Journal {
     pub(super) fn open(dir: &Path) -> io::Result<Journal> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(Journal(Mutex::new(sys::open(dir.join(".sluice-journal"), flags, Mode::RUSR | Mode::WUSR)?)))
+        let file = sys::open(dir.join(".sluice-journal"), flags, Mode::RUSR | Mode::WUSR)?;
+        // Its space is taken now, so that truncations, which make space, are possible when there is none left. Where this
+        // fails they may not be.
+        let size = sys::fstat(&file)?.st_size as usize;
+        if size < SPACE {
+            let _ = rustix::io::pwrite(&file, &vec![0; SPACE - size], size as u64);
+        }
+        Ok(Journal(Mutex::new(file)))
     }
 
     /// Waits until no other operation is in the journal, and enters this one.
@@ -62,14 +78,14 @@ impl Journal {
 
     /// Forgets what [`Journal::pending`] returned.
     pub(super) fn clear(&self) -> io::Result<()> {
-        Ok(sys::ftruncate(&*self.0.lock(), 0)?)
+        erase(&self.0.lock())
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         if fault::step().is_ok()
-            && let Err(error) = sys::ftruncate(&*self.0, 0)
+            && let Err(error) = erase(&self.0)
         {
             // Harmless: carrying an operation through twice changes nothing, as inode numbers tell.
             tracing::warn!(%error, "cannot clear the journal");
@@ -77,12 +93,25 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// `None` if the record is not whole.
+/// Space that a journal always has, in bytes. Records are mostly smaller.
+const SPACE: usize = 4096;
+
+/// Makes the record one that is not whole. The space stays.
+fn erase(file: &OwnedFd) -> io::Result<()> {
+    match rustix::io::pwrite(file, b"\0", 0)? {
+        1 => Ok(()),
+        _ => Err(rustix::io::Errno::IO.into()),
+    }
+}
+
+/// `None` if the record is not whole. What follows it are bytes of earlier ones.
 pub(super) fn parse(bytes: &[u8]) -> Option<Intent> {
-    let (head, body) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+    let line = bytes.iter().position(|byte| *byte == b'\n')?;
+    let head = std::str::from_utf8(&bytes[..line]).ok()?;
     let (len, sum) = head.strip_prefix("sluice-journal 1 ")?.split_once(' ')?;
-    let whole = len.parse() == Ok(body.len()) && u64::from_str_radix(sum, 16) == Ok(fnv1a(body.as_bytes()));
-    if whole { toml::from_str(body).ok() } else { None }
+    let body = bytes[line + 1..].get(..len.parse().ok()?)?;
+    let whole = u64::from_str_radix(sum, 16) == Ok(fnv1a(body));
+    if whole { toml::from_str(std::str::from_utf8(body).ok()?).ok() } else { None }
 }
 
 fn fnv1a(bytes: &[u8]) -> u64 {
@@ -98,12 +127,17 @@ mod tests {
     fn a_record_comes_back_and_a_torn_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path()).unwrap();
-        let intent = Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9 };
-        let entry = journal.begin(&intent).unwrap();
+        let intent = || Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9 };
+        drop(journal.begin(&Intent::Truncate { path: vec![b'x'; 500], inodes: vec![1, -1], size: 9 }).unwrap());
+        assert_eq!(journal.pending().unwrap(), None);
+        let entry = journal.begin(&intent()).unwrap();
         let bytes = std::fs::read(dir.path().join(".sluice-journal")).unwrap();
-        assert_eq!(parse(&bytes), Some(intent));
+        assert_eq!(parse(&bytes), Some(intent()), "with the rest of a longer one behind it");
+        let line = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let len: usize = std::str::from_utf8(&bytes[..line]).unwrap().split(' ').nth(2).unwrap().parse().unwrap();
+        let len = line + 1 + len;
         for cut in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..cut]), None, "cut at {cut}");
+            assert_eq!(parse(&bytes[..cut]), if cut < len { None } else { Some(intent()) }, "cut at {cut}");
         }
         drop(entry);
         assert_eq!(journal.pending().unwrap(), None);

@@ -22,29 +22,37 @@
 //! A file whose piece is missing (someone removed it on one target) gives `EIO` when opened, and a trace event names it.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
-use std::os::fd::RawFd;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
 use crate::posix::{PosixOptions, PosixStorage};
-use crate::{Attr, DirEntries, FileRef, Layout, Node, NodeRef, OpenFile, SetAttr, StatFs, Storage};
+use crate::{
+    Attr, Creator, Data, DirEntries, FileRef, Layout, Namespace, Node, NodeRef, OpenFile, SetAttr, StatFs, file_as,
+    node_as,
+};
 
 mod change;
 mod check;
 mod fault;
 mod journal;
+mod size;
 mod volume;
 
 pub use check::{Finding, Report, check};
 use journal::{Intent, Journal};
+use size::{Floor, Sizes};
 pub use volume::StripedError;
 
 /// Stripe size of new volumes, in bytes.
@@ -70,6 +78,11 @@ pub struct StripedStorage {
     /// Keep the pieces of one name together: who changes a name holds its lock for writing, who looks it up for reading.
     names: [RwLock<()>; 64],
     hasher: RandomState,
+    sizes: Sizes,
+    /// Threads that sync targets at the moment.
+    syncing: AtomicUsize,
+    /// To whom the objects on the targets but the first belong.
+    process: Creator,
     _locks: Vec<File>,
 }
 
@@ -86,26 +99,18 @@ struct StripedFile {
     pieces: Vec<FileRef>,
     /// For truncations, which need the file's path.
     node: NodeRef,
+    floor: Arc<Floor>,
 }
 
 impl Node for StripedNode {
     fn id(&self) -> u64 {
         self.id
     }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
 }
 
 impl OpenFile for StripedFile {
     fn id(&self) -> u64 {
         self.node.id()
-    }
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-    fn raw_fd(&self, target: usize) -> Option<RawFd> {
-        self.pieces[target].raw_fd(0)
     }
 }
 
@@ -153,6 +158,9 @@ impl StripedStorage {
             tree: RwLock::default(),
             names: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::new(),
+            sizes: Sizes::default(),
+            syncing: AtomicUsize::new(0),
+            process: Creator::process(),
             _locks: locks,
         };
         storage.recover().map_err(volume::at(&dirs[0]))?;
@@ -186,12 +194,12 @@ impl StripedStorage {
     /// Looks up all pieces. The caller holds the name's lock.
     fn find(&self, parent: &StripedNode, name: &OsStr) -> io::Result<StripedNode> {
         let first = self.targets[0].lookup(parent.first(), name)?;
-        let kind = self.targets[0].getattr(&first)?.mode & libc::S_IFMT;
+        let kind = self.targets[0].kind(&first)?;
         let id = first.id();
         let mut pieces = vec![Some(first)];
         for (target, dir) in self.targets.iter().zip(&parent.pieces).skip(1) {
             let piece = dir.as_ref().and_then(|dir| target.lookup(dir, name).ok());
-            let fits = |piece: &NodeRef| target.getattr(piece).is_ok_and(|attr| attr.mode & libc::S_IFMT == kind);
+            let fits = |piece: &NodeRef| target.kind(piece).is_ok_and(|other| other == kind);
             pieces.push(piece.filter(fits));
         }
         Ok(StripedNode { pieces, id, kind })
@@ -240,21 +248,9 @@ impl StripedStorage {
     }
 }
 
-impl Storage for StripedStorage {
-    fn layout(&self) -> Layout {
-        self.layout
-    }
-
+impl Namespace for StripedStorage {
     fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
-        self.targets[0].file_path(&open(file).pieces[0])
-    }
-
-    fn describe(&self) -> String {
-        let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
-        match self.layout.stripe() {
-            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
-            None => format!("striped volume on {} alone", dirs[0]),
-        }
+        self.targets[0].file_path(&open(file).ok()?.pieces[0])
     }
 
     fn root(&self) -> NodeRef {
@@ -265,11 +261,11 @@ impl Storage for StripedStorage {
         self.expect_visible(parent, name)?;
         let _tree = self.tree.read();
         let _name = self.name_lock(parent, name).read();
-        Ok(Arc::new(self.find(own(parent), name)?))
+        Ok(Arc::new(self.find(own(parent)?, name)?))
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
-        let node = own(node);
+        let node = own(node)?;
         if !node.is_file() {
             return self.targets[0].getattr(node.first());
         }
@@ -278,41 +274,41 @@ impl Storage for StripedStorage {
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        let pieces = open(file).pieces.iter().zip(&self.targets).enumerate();
+        let pieces = open(file)?.pieces.iter().zip(&self.targets).enumerate();
         self.combine(pieces.map(|(index, (piece, target))| Ok((index, target.getattr_open(piece)?))))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
-        self.change_attributes(own(node), file.map(open), set)?;
+        self.change_attributes(own(node)?, file.map(open).transpose()?, set)?;
         self.getattr(node)
     }
 
     fn readlink(&self, node: &NodeRef) -> io::Result<CString> {
-        self.targets[0].readlink(own(node).first())
+        self.targets[0].readlink(own(node)?.first())
     }
 
-    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, owner: (u32, u32)) -> io::Result<NodeRef> {
+    fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, creator: &Creator) -> io::Result<NodeRef> {
         self.make(parent, name, |target, dir| match target {
-            0 => self.targets[0].mknod(dir, name, mode, rdev, owner),
-            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, change::me()),
+            0 => self.targets[0].mknod(dir, name, mode, rdev, creator),
+            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, &self.process),
         })
     }
 
-    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, owner: (u32, u32)) -> io::Result<NodeRef> {
+    fn mkdir(&self, parent: &NodeRef, name: &OsStr, mode: u32, creator: &Creator) -> io::Result<NodeRef> {
         self.make(parent, name, |target, dir| match target {
-            0 => self.targets[0].mkdir(dir, name, mode, owner),
-            _ => self.targets[target].mkdir(dir, name, 0o700, change::me()),
+            0 => self.targets[0].mkdir(dir, name, mode, creator),
+            _ => self.targets[target].mkdir(dir, name, 0o700, &self.process),
         })
     }
 
-    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, owner: (u32, u32)) -> io::Result<NodeRef> {
-        let owner = |target| if target == 0 { owner } else { change::me() };
-        self.make(parent, name, |target, dir| self.targets[target].symlink(dir, name, to, owner(target)))
+    fn symlink(&self, parent: &NodeRef, name: &OsStr, to: &OsStr, creator: &Creator) -> io::Result<NodeRef> {
+        let creator = |target| if target == 0 { creator } else { &self.process };
+        self.make(parent, name, |target, dir| self.targets[target].symlink(dir, name, to, creator(target)))
     }
 
     fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
-        self.expect_whole(own(node))?;
-        self.make(parent, name, |target, dir| self.targets[target].link(own(node).on(target)?, dir, name))
+        self.expect_whole(own(node)?)?;
+        self.make(parent, name, |target, dir| self.targets[target].link(own(node)?.on(target)?, dir, name))
     }
 
     fn unlink(&self, parent: &NodeRef, name: &OsStr) -> io::Result<()> {
@@ -335,7 +331,7 @@ impl Storage for StripedStorage {
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let mut entries = self.targets[0].readdir(own(node).first())?;
+        let mut entries = self.targets[0].readdir(own(node)?.first())?;
         entries.retain(|entry| !self.reserved(node, OsStr::from_bytes(entry.name.as_bytes())));
         Ok(entries)
     }
@@ -356,20 +352,20 @@ impl Storage for StripedStorage {
         Ok(sum)
     }
 
-    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32) -> io::Result<()> {
-        self.targets[0].setxattr(own(node).first(), name, value, flags)
+    fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()> {
+        self.targets[0].setxattr(own(node)?.first(), name, value, flags, caller)
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
-        self.targets[0].getxattr(own(node).first(), name)
+        self.targets[0].getxattr(own(node)?.first(), name)
     }
 
     fn listxattr(&self, node: &NodeRef) -> io::Result<Vec<u8>> {
-        self.targets[0].listxattr(own(node).first())
+        self.targets[0].listxattr(own(node)?.first())
     }
 
     fn removexattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<()> {
-        self.targets[0].removexattr(own(node).first(), name)
+        self.targets[0].removexattr(own(node)?.first(), name)
     }
 
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
@@ -382,57 +378,77 @@ impl Storage for StripedStorage {
         name: &OsStr,
         mode: u32,
         flags: i32,
-        owner: (u32, u32),
+        creator: &Creator,
     ) -> io::Result<(NodeRef, FileRef)> {
+        // The file is opened as it is made: later its mode may forbid that even to its owner.
+        let pieces = RefCell::new(vec![None; self.targets.len()]);
+        let open_flags = flags & !libc::O_TRUNC | libc::O_EXCL;
+        let create = |target: usize, dir: &NodeRef| {
+            let (mode, creator) = if target == 0 { (mode, creator) } else { (0o600, &self.process) };
+            let (node, file) = self.targets[target].create(dir, name, mode, open_flags, creator)?;
+            pieces.borrow_mut()[target] = Some(file);
+            Ok(node)
+        };
         loop {
-            let made = self.mknod(parent, name, libc::S_IFREG | mode & 0o7777, 0, owner);
-            let node = match made {
+            match self.make(parent, name, create) {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
                     match self.lookup(parent, name) {
-                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue, // removed meanwhile
-                        found => found?,
+                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {} // removed meanwhile
+                        node => {
+                            let node = node?;
+                            let file = self.open(&node, flags)?;
+                            return Ok((node, file));
+                        }
                     }
                 }
-                made => made?,
-            };
-            let file = self.open(&node, flags)?;
-            return Ok((node, file));
+                made => {
+                    let node = made?;
+                    let pieces = pieces.take().into_iter().map(|piece| piece.expect("made on every target")).collect();
+                    return Ok((node.clone(), self.file(pieces, &node)));
+                }
+            }
         }
-    }
-
-    fn fsync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let pieces = &open(file).pieces;
-        // Devices flush side by side; the threads cost little next to that.
-        std::thread::scope(|scope| {
-            let jobs = pieces.iter().zip(&self.targets).skip(1);
-            let jobs: Vec<_> = jobs.map(|(piece, target)| scope.spawn(move || target.fsync(piece, metadata))).collect();
-            let first = self.targets[0].fsync(&pieces[0], metadata);
-            jobs.into_iter().map(|job| job.join().expect("fsync does not panic")).fold(first, Result::and)
-        })
     }
 
     fn fsync_dir(&self, node: &NodeRef) -> io::Result<()> {
-        (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node).on(target)?))
+        (0..self.targets.len()).try_for_each(|target| self.targets[target].fsync_dir(own(node)?.on(target)?))
     }
 
-    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64) -> io::Result<()> {
-        let pieces = &open(file).pieces;
-        let how = match mode {
-            0 => libc::FALLOC_FL_KEEP_SIZE,
-            libc::FALLOC_FL_KEEP_SIZE => mode,
-            _ if mode == libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE => mode,
-            _ => return Err(Errno::OPNOTSUPP.into()),
-        };
+    fn reports_at_close(&self) -> bool {
+        self.targets.iter().any(Namespace::reports_at_close)
+    }
+
+    /// The first error, after all targets were asked.
+    fn flush(&self, file: &FileRef) -> io::Result<()> {
+        let pieces = &open(file)?.pieces;
+        let results: Vec<_> = self.targets.iter().zip(pieces).map(|(target, piece)| target.flush(piece)).collect();
+        results.into_iter().collect()
+    }
+
+    fn keep_access_times(&self) -> io::Result<()> {
+        self.targets.iter().try_for_each(Namespace::keep_access_times)
+    }
+
+    fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
+        const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        let pieces = &open(file)?.pieces;
+        // What moves bytes to other offsets would move them to other targets.
+        if !matches!(mode & !KEEP, 0 | libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_UNSHARE_RANGE)
+            && mode != libc::FALLOC_FL_PUNCH_HOLE | KEEP
+        {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
-        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        self.drop_set_id(file, caller)?;
         for (target, from, len) in self.parts(offset, len) {
             fault::step()?;
-            self.targets[target].fallocate(&pieces[target], how, from, len)?;
+            self.targets[target].fallocate(&pieces[target], mode | KEEP, from, len, &self.process)?;
         }
-        if mode == 0 && self.getattr_open(file)?.size < end {
-            self.resize(own(&open(file).node), Some(open(file)), end)?;
+        if mode & KEEP == 0 && self.getattr_open(file)?.size < end {
+            self.resize(own(&open(file)?.node)?, Some(open(file)?), end)?;
         }
         Ok(())
     }
@@ -444,7 +460,7 @@ impl Storage for StripedStorage {
         }
         // The next data or hole of the file is the first of the targets' next ones.
         let mut nearest = None;
-        for (target, piece) in (0u32..).zip(&open(file).pieces) {
+        for (target, piece) in (0u32..).zip(&open(file)?.pieces) {
             let from = self.layout.target_size(target, offset);
             let found = match self.targets[target as usize].seek_data(piece, from, whence) {
                 // Past the piece's end all is hole.
@@ -456,26 +472,134 @@ impl Storage for StripedStorage {
         }
         nearest.map(|at| at.min(size)).ok_or_else(|| Errno::NXIO.into())
     }
+}
+
+impl Data for StripedStorage {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn describe(&self) -> String {
+        let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
+        match self.layout.stripe() {
+            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
+            None => format!("striped volume on {} alone", dirs[0]),
+        }
+    }
 
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        self.targets[target].read(&open(file).pieces[target], 0, offset, bufs)
+        self.targets[target].read(&open(file)?.pieces[target], 0, offset, bufs)
     }
 
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.targets[target].write(&open(file).pieces[target], 0, offset, bufs)
+        let StripedFile { pieces, floor, .. } = open(file)?;
+        let turn = floor.turn();
+        let written = self.targets[target].write(&pieces[target], 0, offset, bufs)?;
+        if written > 0 {
+            floor.raise(turn, self.layout.logical(target as u32, offset + written as u64 - 1) + 1);
+        }
+        Ok(written)
+    }
+
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        let pieces = &open(file)?.pieces;
+        let others = self.targets.len() - 1;
+        // Devices flush side by side; the threads cost little next to that, but there must be an end of them.
+        let threads = Counted::more(&self.syncing, others);
+        if threads.before + others > SYNCING_MAX {
+            drop(threads);
+            let each = pieces.iter().zip(&self.targets).map(|(piece, target)| target.sync(piece, metadata));
+            return each.fold(Ok(()), Result::and);
+        }
+        std::thread::scope(|scope| {
+            let sync = |target: usize| self.targets[target].sync(&pieces[target], metadata);
+            let jobs: Vec<_> = (1..self.targets.len())
+                // Without a thread it is done here.
+                .map(|target| std::thread::Builder::new().spawn_scoped(scope, move || sync(target)).map_err(|_| target))
+                .collect();
+            let first = sync(0);
+            let ended = |job: Result<std::thread::ScopedJoinHandle<'_, io::Result<()>>, usize>| match job {
+                Ok(job) => job.join().unwrap_or_else(|_| Err(Errno::IO.into())),
+                Err(target) => sync(target),
+            };
+            jobs.into_iter().map(ended).fold(first, Result::and)
+        })
+    }
+
+    fn try_read(
+        &self,
+        file: &FileRef,
+        target: usize,
+        offset: u64,
+        bufs: &mut [io::IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        self.targets[target].try_read(&open(file)?.pieces[target], 0, offset, bufs)
+    }
+
+    fn descriptor(&self, file: &FileRef, target: usize) -> Option<Arc<OwnedFd>> {
+        self.targets[target].descriptor(open(file).ok()?.pieces.get(target)?, 0)
+    }
+
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        let floor = &open(file)?.floor;
+        let known = floor.bytes();
+        if known >= end { Ok(known) } else { floor.sample(|| Ok(self.getattr_open(file)?.size)) }
+    }
+
+    fn trim(&self, file: &FileRef, before: u64, range: Range<u64>, written: u64) -> io::Result<()> {
+        if self.targets.len() == 1 {
+            return Ok(());
+        }
+        let moved = if written > 0 { range.start + written } else { 0 };
+        let mut size = before.max(moved);
+        let now = self.getattr_open(file)?.size;
+        // Beyond the range somebody else has written since.
+        if now <= size || now > range.end {
+            return Ok(());
+        }
+        // So may they have between the old end and the range.
+        let mut at = size;
+        while at < range.start {
+            at = match self.seek_data(file, at, libc::SEEK_DATA) {
+                Ok(data) if data < range.start => self.seek_data(file, data, libc::SEEK_HOLE)?.min(range.start),
+                Err(error) if error.raw_os_error() != Some(libc::ENXIO) => return Err(error),
+                _ => break,
+            };
+            size = at;
+        }
+        let file = open(file)?;
+        self.resize(own(&file.node)?, Some(file), size)
     }
 }
 
-/// # Panics
-/// If `node` is another storage's: a mistake in the program.
-fn own(node: &NodeRef) -> &StripedNode {
-    node.as_any().downcast_ref().expect("a node of another storage")
+/// Most threads that sync targets at a time, for all callers together.
+const SYNCING_MAX: usize = 64;
+
+/// A share in a counter, given back when dropped.
+struct Counted<'a> {
+    counter: &'a AtomicUsize,
+    share: usize,
+    before: usize,
 }
 
-/// # Panics
-/// As [`own`].
-fn open(file: &FileRef) -> &StripedFile {
-    file.as_any().downcast_ref().expect("a file of another storage")
+impl Counted<'_> {
+    fn more(counter: &AtomicUsize, share: usize) -> Counted<'_> {
+        Counted { counter, share, before: counter.fetch_add(share, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.share, Ordering::Relaxed);
+    }
+}
+
+fn own(node: &NodeRef) -> io::Result<&StripedNode> {
+    node_as(node)
+}
+
+fn open(file: &FileRef) -> io::Result<&StripedFile> {
+    file_as(file)
 }
 
 #[cfg(test)]

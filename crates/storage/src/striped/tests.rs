@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+const ME: fn() -> Creator = Creator::process;
+
 struct Volume {
     _top: TempDir,
     dirs: Vec<PathBuf>,
@@ -29,7 +31,7 @@ fn errno<T>(result: io::Result<T>) -> i32 {
 }
 
 fn create(storage: &StripedStorage, parent: &NodeRef, name: &str) -> io::Result<(NodeRef, FileRef)> {
-    storage.create(parent, name.as_ref(), 0o640, libc::O_RDWR | libc::O_EXCL, change::me())
+    storage.create(parent, name.as_ref(), 0o640, libc::O_RDWR | libc::O_EXCL, &ME())
 }
 
 fn write(storage: &StripedStorage, file: &FileRef, offset: u64, bytes: &[u8]) {
@@ -131,7 +133,7 @@ proptest! {
                 }
                 Op::Allocate(at, len, keep) => {
                     let mode = if keep { libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE } else { 0 };
-                    storage.fallocate(&file, mode, at, len).unwrap();
+                    storage.fallocate(&file, mode, at, len, &ME()).unwrap();
                     let end = (at + len) as usize;
                     if keep {
                         let size = model.len();
@@ -183,15 +185,15 @@ fn namespace() {
     let (a, file) = create(&storage, &root, "a").unwrap();
     write(&storage, &file, 0, &[7; 20_000]);
     assert_eq!(errno(create(&storage, &root, "a")), libc::EEXIST);
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o750, change::me()).unwrap();
-    assert_eq!(errno(storage.mkdir(&root, "d".as_ref(), 0o750, change::me())), libc::EEXIST);
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o750, &ME()).unwrap();
+    assert_eq!(errno(storage.mkdir(&root, "d".as_ref(), 0o750, &ME())), libc::EEXIST);
     assert_eq!(storage.getattr(&dir).unwrap().mode & 0o7777, 0o750);
     storage.link(&a, &dir, "hard".as_ref()).unwrap();
     let hard = storage.lookup(&dir, "hard".as_ref()).unwrap();
     assert_eq!((hard.id(), storage.getattr(&hard).unwrap().nlink), (a.id(), 2));
     storage.unlink(&root, "a".as_ref()).unwrap();
-    storage.symlink(&dir, "soft".as_ref(), "hard".as_ref(), change::me()).unwrap();
-    storage.mknod(&dir, "fifo".as_ref(), libc::S_IFIFO | 0o600, 0, change::me()).unwrap();
+    storage.symlink(&dir, "soft".as_ref(), "hard".as_ref(), &ME()).unwrap();
+    storage.mknod(&dir, "fifo".as_ref(), libc::S_IFIFO | 0o600, 0, &ME()).unwrap();
     storage.rename(&dir, "soft".as_ref(), &dir, "hard".as_ref(), libc::RENAME_EXCHANGE).unwrap();
     let soft = storage.lookup(&dir, "soft".as_ref()).unwrap();
     assert_eq!(soft.id(), a.id());
@@ -205,7 +207,7 @@ fn namespace() {
     let attr = storage.setattr(&a, None, SetAttr { size: Some(9000), ..SetAttr::default() }).unwrap();
     assert_eq!((attr.size, attr.nlink), (9000, 0), "an unlinked file can still be truncated");
     assert_eq!(read(&storage, &file, 0, 20_000), [7; 9000]);
-    storage.fsync(&file, true).unwrap();
+    storage.sync(&file, true).unwrap();
     storage.fsync_dir(&dir).unwrap();
     drop(storage);
     assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 3, ..Report::default() });
@@ -238,7 +240,7 @@ fn the_volumes_own_names_are_out_of_reach() {
     create(&storage, &root, "a").unwrap();
     assert_eq!(errno(storage.rename(&root, "a".as_ref(), &root, name, 0)), libc::EACCES);
     assert_eq!(errno(storage.rename(&root, name, &root, "b".as_ref(), 0)), libc::ENOENT);
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
     create(&storage, &dir, ".sluice-volume").expect("below the top the names are free");
 }
 
@@ -281,7 +283,7 @@ fn a_missing_part_is_an_error_and_the_rest_works() {
     let volume = Volume::new(2);
     let storage = volume.open(4096).unwrap();
     let root = storage.root();
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
     for name in ["lost", "kept", "changed"] {
         create(&storage, &dir, name).unwrap();
     }
@@ -316,14 +318,15 @@ type Act = fn(&StripedStorage, &NodeRef, &NodeRef) -> io::Result<()>;
 
 const ACTS: &[(&str, Act)] = &[
     ("create", |s, root, _| create(s, root, "new").map(drop)),
-    ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, change::me()).map(drop)),
-    ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), change::me()).map(drop)),
+    ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, &ME()).map(drop)),
+    ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), &ME()).map(drop)),
     ("link", |s, root, dir| s.link(&s.lookup(root, "a".as_ref())?, dir, "new".as_ref()).map(drop)),
     ("unlink", |s, root, _| s.unlink(root, "a".as_ref())),
     ("rmdir", |s, root, _| s.rmdir(root, "empty".as_ref())),
     ("rename", |s, root, dir| s.rename(root, "a".as_ref(), dir, "new".as_ref(), libc::RENAME_NOREPLACE)),
     ("replace", |s, root, dir| s.rename(root, "a".as_ref(), dir, "b".as_ref(), 0)),
     ("replace a directory", |s, root, _| s.rename(root, "d".as_ref(), root, "empty".as_ref(), 0)),
+    ("rename with whiteout", |s, root, dir| s.rename(root, "a".as_ref(), dir, "new".as_ref(), libc::RENAME_WHITEOUT)),
     ("exchange", |s, root, dir| s.rename(root, "empty".as_ref(), dir, "b".as_ref(), libc::RENAME_EXCHANGE)),
     ("truncate", |s, root, _| {
         let a = s.lookup(root, "a".as_ref())?;
@@ -336,14 +339,14 @@ const ACTS: &[(&str, Act)] = &[
     }),
     ("allocate", |s, root, _| {
         let file = s.open(&s.lookup(root, "a".as_ref())?, libc::O_RDWR)?;
-        s.fallocate(&file, 0, 100, 20_000)
+        s.fallocate(&file, 0, 100, 20_000, &ME())
     }),
 ];
 
 fn tree(storage: &StripedStorage) -> (NodeRef, NodeRef) {
     let root = storage.root();
-    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, change::me()).unwrap();
-    storage.mkdir(&root, "empty".as_ref(), 0o700, change::me()).unwrap();
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
+    storage.mkdir(&root, "empty".as_ref(), 0o700, &ME()).unwrap();
     for (parent, name, byte, len) in [(&root, "a", 1, 5000), (&dir, "b", 2, 7000)] {
         let (_, file) = create(storage, parent, name).unwrap();
         write(storage, &file, 0, &vec![byte; len]);
@@ -483,4 +486,188 @@ fn threads_do_not_mix_pieces_up() {
     assert_eq!(links(0), links(2));
     drop(storage);
     assert!(check(&volume.dirs, false).unwrap().clean());
+}
+
+#[test]
+fn a_file_that_nobody_may_write_can_be_made_and_written() {
+    let volume = Volume::new(2);
+    drop(volume.open(4096).unwrap());
+    let make = |storage: &StripedStorage| {
+        let (node, file) =
+            storage.create(&storage.root(), "f".as_ref(), 0o444, libc::O_RDWR | libc::O_EXCL, &ME()).unwrap();
+        write(storage, &file, 0, &[7; 10_000]);
+        assert_eq!(read(storage, &file, 0, 20_000), [7; 10_000]);
+        assert_eq!(storage.getattr(&node).unwrap().mode & 0o7777, 0o444);
+        storage.unlink(&storage.root(), "f".as_ref()).unwrap();
+    };
+    make(&volume.open(4096).unwrap());
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Again without the right to override permissions, which root has.
+    for dir in &volume.dirs {
+        std::os::unix::fs::chown(dir, Some(12), Some(34)).unwrap();
+        for entry in std::fs::read_dir(dir).unwrap() {
+            std::os::unix::fs::chown(entry.unwrap().path(), Some(12), Some(34)).unwrap();
+        }
+    }
+    std::fs::set_permissions(volume._top.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let ordinary = || {
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(34)).unwrap();
+        rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(12)).unwrap();
+        let storage = volume.open(4096).unwrap();
+        make(&storage);
+        let root = storage.root();
+        // Nothing is left of what fails.
+        let closed = storage.mkdir(&root, "closed".as_ref(), 0o555, &ME()).unwrap();
+        assert_eq!(errno(create(&storage, &closed, "x")), libc::EACCES);
+        drop(storage);
+        assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 1, ..Report::default() });
+    };
+    // The thread ends with its rights.
+    std::thread::scope(|scope| scope.spawn(ordinary).join()).unwrap();
+}
+
+#[test]
+fn sizes_are_known_without_asking_until_a_truncation() {
+    let volume = Volume::new(3);
+    let storage = volume.open(4096).unwrap();
+    let (node, file) = create(&storage, &storage.root(), "f").unwrap();
+    let other = storage.open(&node, libc::O_RDONLY).unwrap();
+    write(&storage, &file, 0, &[1; 50_000]);
+    assert_eq!(storage.size_at_least(&other, 50_000).unwrap(), 50_000);
+    assert_eq!(open(&other).unwrap().floor.bytes(), 50_000);
+    // Behind its back: known sizes are not asked for again, others are.
+    std::fs::File::options().write(true).open(volume.dirs[0].join("f")).unwrap().set_len(4096 * 30).unwrap();
+    assert_eq!(storage.size_at_least(&other, 49_999).unwrap(), 50_000);
+    assert_eq!(storage.size_at_least(&other, 50_001).unwrap(), 4096 * 88);
+    for (size, through) in [(9_000, Some(&file)), (5_000, None), (70_000, None), (10, Some(&file))] {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        storage.setattr(&node, through, set).unwrap();
+        assert_eq!(storage.size_at_least(&other, 1 << 30).unwrap(), size);
+    }
+    storage.open(&node, libc::O_WRONLY | libc::O_TRUNC).unwrap();
+    assert_eq!(storage.size_at_least(&other, 1).unwrap(), 0);
+}
+
+#[test]
+fn a_failed_write_does_not_leave_the_file_longer() {
+    let volume = Volume::new(3);
+    let storage = volume.open(4096).unwrap();
+    let (_, file) = create(&storage, &storage.root(), "f").unwrap();
+    let size = || storage.getattr_open(&file).unwrap().size;
+    // Size before, end of what another write adds between, start of the failing write, bytes it moved from its start.
+    for (before, between, start, moved) in [
+        (0, 0, 0, 0),
+        (100, 0, 100, 0),
+        (100, 0, 100, 50),
+        (6000, 0, 3000, 5000),
+        (100, 0, 90_000, 0),
+        (100, 60_000, 90_000, 0),
+    ] {
+        storage.setattr(&open(&file).unwrap().node, None, SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+        write(&storage, &file, 0, &vec![1; before]);
+        let (range, sampled) = (start..start + 30_000, storage.size_at_least(&file, start + 30_000).unwrap());
+        if between > 0 {
+            write(&storage, &file, between - 10, &[2; 10]);
+        }
+        // All parts but one, as if that one's device were full.
+        let full = storage.layout().locate(start + moved).0;
+        for piece in storage.layout().split(start, 30_000) {
+            if piece.target != full || piece.logical + piece.len <= start + moved {
+                let part = vec![3; piece.len as usize];
+                storage.write(&file, piece.target as usize, piece.offset, &[IoSlice::new(&part)]).unwrap();
+            }
+        }
+        let expected = if moved > 0 { start + moved } else { before as u64 }.max(before as u64);
+        write(&storage, &file, start, &vec![3; moved as usize]);
+        assert!(size() > expected.max(between), "longer for now");
+        storage.trim(&file, sampled, range.clone(), moved).unwrap();
+        if between == 0 {
+            assert_eq!(size(), expected, "{before} {start} {moved}");
+        } else {
+            // Data ends with a block as far as the file system tells.
+            assert!((between..between + 4096).contains(&size()), "{}", size());
+            assert_eq!(read(&storage, &file, between - 10, 10), [2; 10]);
+        }
+        storage.trim(&file, sampled, range, moved).unwrap();
+        assert!(size() < 60_000 + 4096, "again changes nothing");
+        assert!(storage.size_at_least(&file, 100_000).unwrap() < 100_000);
+    }
+    // What others wrote beyond stays.
+    write(&storage, &file, 500_000, &[4; 10]);
+    storage.trim(&file, 0, 0..30_000, 0).unwrap();
+    assert_eq!(size(), 500_010);
+}
+
+#[test]
+fn zeroing_and_whiteouts() {
+    let volume = Volume::new(3);
+    let storage = volume.open(4096).unwrap();
+    let root = storage.root();
+    let (node, file) = create(&storage, &root, "f").unwrap();
+    write(&storage, &file, 0, &[1; 30_000]);
+    let zero = |mode: i32, at, len| storage.fallocate(&file, libc::FALLOC_FL_ZERO_RANGE | mode, at, len, &ME());
+    match zero(0, 1_000, 20_000) {
+        // As the directory itself.
+        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),
+        Ok(()) => {
+            zero(libc::FALLOC_FL_KEEP_SIZE, 29_000, 90_000).unwrap();
+            let mut expected = vec![1; 29_000];
+            expected[1_000..21_000].fill(0);
+            expected.resize(30_000, 0);
+            assert_eq!(read(&storage, &file, 0, 50_000), expected);
+            zero(0, 29_000, 11_000).unwrap();
+            assert_eq!(storage.getattr(&node).unwrap().size, 40_000);
+        }
+    }
+    let collapse = storage.fallocate(&file, libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096, &ME());
+    assert_eq!(errno(collapse), libc::EOPNOTSUPP);
+
+    let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
+    let whiteout = storage.rename(&root, "f".as_ref(), &dir, "g".as_ref(), libc::RENAME_WHITEOUT);
+    match whiteout.map_err(|error| error.raw_os_error()) {
+        Err(code) => assert_eq!(code, Some(libc::EINVAL), "the file system has none"),
+        Ok(()) => {
+            assert_eq!(storage.lookup(&dir, "g".as_ref()).unwrap().id(), node.id());
+            let left = storage.getattr(&storage.lookup(&root, "f".as_ref()).unwrap()).unwrap();
+            assert_eq!((left.mode & libc::S_IFMT, left.rdev), (libc::S_IFCHR, 0));
+            assert_eq!(errno(storage.rename(&root, "d".as_ref(), &root, "f".as_ref(), 4 | 2)), libc::EINVAL);
+        }
+    }
+    drop(storage);
+    assert_eq!(check(&volume.dirs, false).unwrap().missing, []);
+}
+
+#[test]
+fn set_id_bits_go_when_a_user_allocates() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let volume = Volume::new(2);
+    let storage = volume.open(4096).unwrap();
+    let (node, file) = create(&storage, &storage.root(), "f").unwrap();
+    for (caller, expected) in [(Creator::new(0, 0), 0o6777), (Creator::new(12, 34), 0o777)] {
+        storage.setattr(&node, None, SetAttr { mode: Some(0o6777), ..SetAttr::default() }).unwrap();
+        storage.fallocate(&file, 0, 4096, 4096, &caller).unwrap();
+        assert_eq!(storage.getattr(&node).unwrap().mode & 0o7777, expected);
+    }
+}
+
+#[test]
+fn renames_and_truncations_work_below_long_paths() {
+    let volume = Volume::new(2);
+    let storage = volume.open(4096).unwrap();
+    let name = "n".repeat(250);
+    let mut at = storage.root();
+    for _ in 0..20 {
+        at = storage.mkdir(&at, name.as_ref(), 0o700, &ME()).unwrap();
+    }
+    let (node, file) = create(&storage, &at, "f").unwrap();
+    write(&storage, &file, 0, &[1; 20_000]);
+    storage.rename(&at, "f".as_ref(), &at, "g".as_ref(), 0).unwrap();
+    storage.setattr(&node, None, SetAttr { size: Some(10), ..SetAttr::default() }).unwrap();
+    assert_eq!(storage.getattr(&node).unwrap().size, 10);
 }

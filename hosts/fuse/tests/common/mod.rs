@@ -5,13 +5,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::VolumeConfig;
+use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
+use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 /// Longest time any test waits for anything.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -54,12 +55,30 @@ pub fn options(mode: CacheMode, dir: &Path) -> MountOptions {
 
 pub fn mount_at(dir: &Path, options: MountOptions) -> Result<MountHandle, sluice_fuse::MountError> {
     let storage = PosixStorage::open(dir.join("source"), PosixOptions::default()).unwrap();
-    sluice_fuse::mount(Arc::new(storage), &dir.join("mnt"), options, VolumeConfig::default())
+    sluice_fuse::mount(storage.into(), &dir.join("mnt"), options, VolumeConfig::default())
 }
 
 impl Mount {
     pub fn new(mode: CacheMode) -> Option<Mount> {
         Mount::with(mode, |_| ())
+    }
+
+    /// A mount of a directory whose data or names are wrapped.
+    pub fn wrapped(
+        mode: CacheMode,
+        change: impl FnOnce(&mut MountOptions),
+        wrap: impl FnOnce(Storage) -> Storage,
+    ) -> Option<Mount> {
+        if !fuse_works() {
+            return None;
+        }
+        let dir = place();
+        let mut options = options(mode, dir.path());
+        change(&mut options);
+        let plain = PosixStorage::open(dir.path().join("source"), PosixOptions::default()).unwrap();
+        let at = dir.path().join("mnt");
+        let handle = sluice_fuse::mount(wrap(plain.into()), &at, options, VolumeConfig::default());
+        Some(Mount { handle: Some(handle.unwrap_or_else(|error| panic!("{error}"))), dir, mode })
     }
 
     pub fn with(mode: CacheMode, change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
@@ -71,6 +90,31 @@ impl Mount {
         change(&mut options);
         let handle = mount_at(dir.path(), options).unwrap_or_else(|error| panic!("{error}"));
         Some(Mount { handle: Some(handle), dir, mode })
+    }
+
+    /// A mount of a volume striped over so many directories.
+    pub fn striped(mode: CacheMode, targets: usize) -> Option<Mount> {
+        if !fuse_works() {
+            return None;
+        }
+        let dir = place();
+        let dirs: Vec<_> = (0..targets).map(|i| dir.path().join("source").join(i.to_string())).collect();
+        dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        let striped = StripedOptions { stripe: Some(4096), direct: false };
+        let storage = StripedStorage::create_or_open(&dirs, striped).unwrap();
+        let options = options(mode, dir.path());
+        let handle = sluice_fuse::mount(storage.into(), &dir.path().join("mnt"), options, VolumeConfig::default());
+        let handle = handle.unwrap_or_else(|error| panic!("{error}"));
+        Some(Mount { handle: Some(handle), dir, mode })
+    }
+
+    /// Waits until the kernel has reported the end of every open file but those that the test still holds.
+    pub fn settle(&self, held: usize) {
+        let until = std::time::Instant::now() + LIMIT;
+        while self.handle().open_files() > held {
+            assert!(std::time::Instant::now() < until, "{} files stay open", self.handle().open_files());
+            std::thread::yield_now();
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

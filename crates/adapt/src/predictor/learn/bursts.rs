@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use sluice_core::{FileId, Request, Time};
+use sluice_core::{FileId, Request, TargetId, Time};
 
 use super::LearnLimits;
 use crate::predictor::Predicted;
@@ -44,16 +44,17 @@ struct Burst {
 /// The bursts of all files that have such predictions.
 #[derive(Debug, Default)]
 pub(in crate::predictor) struct Bursts {
-    files: HashMap<FileId, Burst>,
+    files: HashMap<(FileId, TargetId), Burst>,
 }
 
 impl Bursts {
     /// Where a request belongs that arrives now. `predicted`: for its file and operation, by offset.
     pub(in crate::predictor) fn place(&mut self, now: Time, request: &Request, predicted: &[Predicted]) -> Place {
-        if self.files.len() >= FILES_MAX && !self.files.contains_key(&request.file) {
+        let key = (request.file, request.target);
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(&key) {
             self.files.clear();
         }
-        let burst = self.files.entry(request.file).or_default();
+        let burst = self.files.entry(key).or_default();
         let op = request.op.index();
         let last = burst.last.replace(now);
         if last.is_none_or(|last| now.since(last) > LearnLimits::default().short_pause_ns()) {

@@ -1,4 +1,12 @@
-//! What the engine saw: totals since the start, and the same for windows of fixed length.
+//! What the engine saw: totals since the start, the same for windows of fixed length, and a record of
+//! [features](WindowFeatures) of each window.
+
+mod features;
+
+pub use features::{DurationFeatures, OpFeatures, WindowFeatures};
+
+use features::Features;
+pub(crate) use features::Trail;
 
 use crate::engine::EngineConfig;
 use crate::histogram::Histogram;
@@ -147,6 +155,11 @@ impl Counters {
         }
     }
 
+    /// Anything but the time.
+    fn has_seen_anything(&self) -> bool {
+        self.submitted() + self.completed() + self.cancelled + self.refused + self.batches > 0
+    }
+
     /// Empties the counters for a new stretch, keeping allocated room and the table of applications.
     fn restart(&mut self, start: Time) {
         let mut apps = std::mem::take(&mut self.apps);
@@ -191,6 +204,7 @@ pub struct Stats {
     apps_max: usize,
     /// The application of the last completion and its place: most completions repeat it.
     recent_app: (AppId, usize),
+    features: Features,
 }
 
 impl Stats {
@@ -204,6 +218,7 @@ impl Stats {
             window_ns,
             apps_max,
             recent_app: (AppId(0), usize::MAX),
+            features: Features::new(),
         }
     }
 
@@ -227,7 +242,23 @@ impl Stats {
         &self.window
     }
 
-    /// Adds another engine's statistics, to show several shards as one.
+    /// When the running window ends, if it has seen anything.
+    #[must_use]
+    pub fn window_end(&self) -> Option<Time> {
+        self.window.has_seen_anything().then(|| self.window.start.after(self.window_ns))
+    }
+
+    /// Records of closed windows that nobody [took](crate::Engine::closed_window) in time.
+    #[must_use]
+    pub fn windows_lost(&self) -> u64 {
+        self.features.lost()
+    }
+
+    pub(crate) fn take_closed(&mut self) -> Option<WindowFeatures> {
+        self.features.take_closed()
+    }
+
+    /// Adds another engine's statistics, to show several shards as one. Records of closed windows stay with their engines.
     pub fn merge(&mut self, other: &Stats) {
         self.ended.merge(&other.ended);
         self.window.merge(&other.window);
@@ -236,16 +267,16 @@ impl Stats {
     }
 
     /// Empty statistics for requests that a driver executes without the engine that has these settings
-    /// ([`Engine::lets_pass`](crate::Engine::lets_pass)). `start`: that of the engine's own, so that windows agree.
+    /// ([`Engine::allows_bypass`](crate::Engine::allows_bypass)). `start`: that of the engine's own, so that windows agree.
     #[must_use]
-    pub fn beside(config: &EngineConfig, start: Time) -> Stats {
+    pub fn for_bypass(config: &EngineConfig, start: Time) -> Stats {
         Stats::new(start, config.window_ns, config.apps_max)
     }
 
     /// Counts a request that was executed without an engine, from `start` to `end`.
-    pub fn count_passed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
+    pub fn count_bypassed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
         self.roll(end);
-        self.submitted(request.op, 0);
+        self.submitted(request, 0, None);
         self.waited(0);
         self.dispatched(1, false);
         let took_ns = end.since(start);
@@ -269,6 +300,7 @@ impl Stats {
         }
         let start = Time(self.window.start.0 + elapsed / self.window_ns * self.window_ns);
         self.window.len_ns = self.window_ns;
+        self.features.close(&self.window);
         self.ended.append(&self.window);
         self.ended.len_ns = start.since(self.ended.start);
         std::mem::swap(&mut self.window, &mut self.last);
@@ -284,9 +316,12 @@ impl Stats {
         }
     }
 
-    pub(crate) fn submitted(&mut self, op: Op, waiting: u32) {
+    /// `trails`: of the request's file, by operation, if files are remembered.
+    #[inline]
+    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
+        self.features.submitted(request, trails);
         let c = &mut self.window;
-        c.ops[op.index()].submitted += 1;
+        c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
         c.depth_max = c.depth_max.max(waiting);
     }

@@ -1,8 +1,8 @@
-//! Batches held back for a short time because a predictor knows that their neighbours are about to arrive
+//! Batches delayed for a short time because a predictor knows that their neighbours are about to arrive
 //! (Boito 2015, 4.4: one wait for each batch, other queues are served meanwhile).
 //!
-//! The policy has picked a held batch and considers it gone, so every aggregating policy profits without knowing of
-//! predictions. What arrives of the expected range joins the held batch, next to it or not, for parts come in any order. A
+//! The policy has picked a delayed batch and considers it gone, so every aggregating policy profits without knowing of
+//! predictions. What arrives of the expected range joins the delayed batch, next to it or not, for parts come in any order. A
 //! batch goes when all that was expected is there, or its time is over; where parts are missing then, what does not touch it
 //! is queued again.
 
@@ -11,13 +11,13 @@ use std::ops::Range;
 use crate::files::QueueId;
 use crate::heap::IndexedHeap;
 use crate::queues::Slot;
-use crate::request::{FileId, Op, Request, Time};
+use crate::request::{FileId, Op, Request, TargetId, Time};
 
-/// Batches held at a time, one at most of each file queue.
-const HOLDS_MAX: usize = 64;
-/// Parts of a held batch.
+/// Batches delayed at a time, one at most of each file queue.
+const DELAYED_MAX: usize = 64;
+/// Parts of a delayed batch.
 pub(crate) const PARTS_MAX: usize = 256;
-const NO_HOLD: u8 = u8::MAX;
+const NOT_DELAYED: u8 = u8::MAX;
 
 /// Knows from earlier runs what will arrive.
 pub trait Predictor: Send + std::fmt::Debug {
@@ -49,6 +49,8 @@ pub trait Predictor: Send + std::fmt::Debug {
 pub struct Chosen {
     /// The file.
     pub file: FileId,
+    /// The data server that holds it.
+    pub target: TargetId,
     /// The operation.
     pub op: Op,
     /// Its first byte.
@@ -104,7 +106,7 @@ pub struct Work {
 }
 
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct DelayedBatch {
     queue: QueueId,
     chosen: Chosen,
     expected: Expected,
@@ -126,7 +128,7 @@ struct Part {
     end: u64,
 }
 
-impl Hold {
+impl DelayedBatch {
     fn is_complete(&self) -> bool {
         self.bytes >= self.target
     }
@@ -171,10 +173,10 @@ impl Hold {
     }
 }
 
-/// All held batches.
+/// All delayed batches.
 #[derive(Debug)]
-pub(crate) struct Holds {
-    holds: Vec<Hold>,
+pub(crate) struct DelayedBatches {
+    batches: Vec<DelayedBatch>,
     free: Vec<u8>,
     of_queue: Vec<u8>,
     /// By the time at which they go.
@@ -185,14 +187,21 @@ pub(crate) struct Holds {
     /// Time during which a batch was in flight, up to `busy_since`'s last change.
     busy_ns: u64,
     busy_since: Option<Time>,
-    busy_at_start: [u64; HOLDS_MAX],
+    busy_at_start: [u64; DELAYED_MAX],
 }
 
-impl Holds {
-    pub(crate) fn new(queues: u32) -> Holds {
-        let blank = || Hold {
+impl DelayedBatches {
+    pub(crate) fn new(queues: u32) -> DelayedBatches {
+        let blank = || DelayedBatch {
             queue: QueueId(0),
-            chosen: Chosen { file: FileId(0), op: Op::Read, offset: 0, end: 0, earliest: Time::ZERO },
+            chosen: Chosen {
+                file: FileId(0),
+                target: TargetId(0),
+                op: Op::Read,
+                offset: 0,
+                end: 0,
+                earliest: Time::ZERO,
+            },
             expected: Expected { offset: 0, end: 0, until: Time::ZERO, idle_until: Time::ZERO, missing: 0 },
             target: 0,
             since: Time::ZERO,
@@ -200,50 +209,50 @@ impl Holds {
             parts: Vec::with_capacity(PARTS_MAX),
             bytes: 0,
         };
-        Holds {
-            holds: (0..HOLDS_MAX).map(|_| blank()).collect(),
-            free: (0..HOLDS_MAX as u8).rev().collect(),
-            of_queue: vec![NO_HOLD; queues as usize],
-            due: IndexedHeap::new(HOLDS_MAX as u32),
-            idle_due: IndexedHeap::new(HOLDS_MAX as u32),
+        DelayedBatches {
+            batches: (0..DELAYED_MAX).map(|_| blank()).collect(),
+            free: (0..DELAYED_MAX as u8).rev().collect(),
+            of_queue: vec![NOT_DELAYED; queues as usize],
+            due: IndexedHeap::new(DELAYED_MAX as u32),
+            idle_due: IndexedHeap::new(DELAYED_MAX as u32),
             requests: 0,
             busy_ns: 0,
             busy_since: None,
-            busy_at_start: [0; HOLDS_MAX],
+            busy_at_start: [0; DELAYED_MAX],
         }
     }
 
-    /// Requests in held batches.
+    /// Requests in delayed batches.
     pub(crate) fn requests(&self) -> u32 {
         self.requests
     }
 
-    /// Whether another batch of this queue, of so many parts, can be held.
+    /// Whether another batch of this queue, of so many parts, can be delayed.
     pub(crate) fn has_room(&self, queue: QueueId, parts: u32) -> bool {
-        !self.free.is_empty() && self.of_queue[queue.0 as usize] == NO_HOLD && (parts as usize) < PARTS_MAX
+        !self.free.is_empty() && self.of_queue[queue.0 as usize] == NOT_DELAYED && (parts as usize) < PARTS_MAX
     }
 
-    /// Holds a batch, without its parts yet: they [join](Holds::join).
-    pub(crate) fn hold(&mut self, now: Time, queue: QueueId, chosen: Chosen, expected: Expected) {
-        let number = self.free.pop().expect("there is room for a hold");
+    /// Delays a batch, without its parts yet: they [join](DelayedBatches::join).
+    pub(crate) fn delay(&mut self, now: Time, queue: QueueId, chosen: Chosen, expected: Expected) {
+        let number = self.free.pop().expect("there is room for another one");
         self.of_queue[queue.0 as usize] = number;
         self.busy_at_start[usize::from(number)] = self.busy_until(now);
-        let hold = &mut self.holds[usize::from(number)];
-        (hold.queue, hold.chosen, hold.expected) = (queue, chosen, expected);
-        (hold.since, hold.joined) = (now, now);
-        hold.bytes = 0;
-        hold.target = expected.end - expected.offset;
-        hold.parts.clear();
+        let delayed = &mut self.batches[usize::from(number)];
+        (delayed.queue, delayed.chosen, delayed.expected) = (queue, chosen, expected);
+        (delayed.since, delayed.joined) = (now, now);
+        delayed.bytes = 0;
+        delayed.target = expected.end - expected.offset;
+        delayed.parts.clear();
         self.due.set(number.into(), expected.until);
         self.idle_due.set(number.into(), expected.idle_until);
     }
 
-    /// All that has arrived is in the held batch of this queue: from now on what was missing counts.
+    /// All that has arrived is in the delayed batch of this queue: from now on what was missing counts.
     pub(crate) fn settle(&mut self, queue: QueueId) {
         let number = self.of_queue[queue.0 as usize];
-        if let Some(hold) = self.holds.get_mut(usize::from(number)) {
-            hold.target = hold.target.min(hold.bytes.saturating_add(hold.expected.missing));
-            if hold.is_complete() {
+        if let Some(delayed) = self.batches.get_mut(usize::from(number)) {
+            delayed.target = delayed.target.min(delayed.bytes.saturating_add(delayed.expected.missing));
+            if delayed.is_complete() {
                 self.due.set(number.into(), Time::ZERO);
             }
         }
@@ -251,37 +260,37 @@ impl Holds {
 
     /// The range that is expected for this queue, while it is waited for.
     pub(crate) fn expected(&self, queue: QueueId) -> Option<(u64, u64)> {
-        let hold = self.get(queue)?;
-        Some((hold.expected.offset, hold.expected.end))
+        let delayed = self.get(queue)?;
+        Some((delayed.expected.offset, delayed.expected.end))
     }
 
-    /// Whether a stretch of this queue, of so many requests, could join its held batch. `requests_max`: bound of a batch.
+    /// Whether a stretch of this queue, of so many requests, could join its delayed batch. `requests_max`: bound of a batch.
     pub(crate) fn takes(&self, queue: QueueId, range: (u64, u64), requests: u32, requests_max: u32) -> bool {
         let room = requests_max.min(PARTS_MAX as u32).saturating_sub(requests - 1);
-        self.get(queue).is_some_and(|hold| hold.place(range, room).is_some())
+        self.get(queue).is_some_and(|delayed| delayed.place(range, room).is_some())
     }
 
-    fn get(&self, queue: QueueId) -> Option<&Hold> {
-        self.holds.get(usize::from(self.of_queue[queue.0 as usize]))
+    fn get(&self, queue: QueueId) -> Option<&DelayedBatch> {
+        self.batches.get(usize::from(self.of_queue[queue.0 as usize]))
     }
 
     /// Takes a request of the expected range, if there is room. `requests_max`: bound of a batch.
     pub(crate) fn join(&mut self, now: Time, queue: QueueId, slot: Slot, range: (u64, u64), requests_max: u32) -> bool {
         let number = self.of_queue[queue.0 as usize];
-        let Some(hold) = self.holds.get_mut(usize::from(number)) else { return false };
-        let Some(at) = hold.place(range, requests_max) else { return false };
+        let Some(delayed) = self.batches.get_mut(usize::from(number)) else { return false };
+        let Some(at) = delayed.place(range, requests_max) else { return false };
         let (offset, end) = range;
-        hold.parts.insert(at, Part { slot, offset, end });
-        hold.bytes += end - offset;
-        hold.joined = now;
+        delayed.parts.insert(at, Part { slot, offset, end });
+        delayed.bytes += end - offset;
+        delayed.joined = now;
         self.requests += 1;
-        if hold.is_complete() {
+        if delayed.is_complete() {
             self.due.set(number.into(), Time::ZERO);
         }
         true
     }
 
-    /// When the first held batch goes. `idle`: the device has nothing else to serve.
+    /// When the first delayed batch goes. `idle`: the device has nothing else to serve.
     pub(crate) fn next_due(&self, idle: bool) -> Option<Time> {
         let (due, _) = self.due.peek()?;
         Some(if idle { self.idle_due.peek().map_or(due, |(idle_due, _)| idle_due.min(due)) } else { due })
@@ -297,44 +306,45 @@ impl Holds {
 
     /// All of them go now.
     pub(crate) fn release_all(&mut self) {
-        for number in 0..HOLDS_MAX as u32 {
+        for number in 0..DELAYED_MAX as u32 {
             if self.due.contains(number) {
                 self.due.set(number, Time::ZERO);
             }
         }
     }
 
-    /// Ends the first hold that is due: what goes as a batch into `run`, the run of what was chosen first. What does not touch
-    /// it is left over, into `rest`: its neighbours are still to come, and it had better wait for them in the queue.
+    /// Ends the first delay that is due: what goes as a batch, the extent around what was chosen first, into `candidate`.
+    /// What does not touch it is left over, into `rest`: its neighbours are still to come, and it had better wait for them
+    /// in the queue.
     pub(crate) fn take_due(
         &mut self,
         now: Time,
         (bytes_max, requests_max): (u64, u32),
-        run: &mut Vec<Slot>,
+        candidate: &mut Vec<Slot>,
         rest: &mut Vec<Slot>,
     ) -> Option<WaitReport> {
         let (_, number) = self.due.peek().filter(|&(at, _)| at <= now)?;
         let report = self.report(now, number);
-        let hold = &mut self.holds[number as usize];
-        let batch = hold.batch(bytes_max, requests_max);
+        let delayed = &mut self.batches[number as usize];
+        let batch = delayed.batch(bytes_max, requests_max);
         let slots = |parts: &[Part], into: &mut Vec<Slot>| into.extend(parts.iter().map(|part| part.slot));
-        run.clear();
-        slots(&hold.parts[batch.clone()], run);
+        candidate.clear();
+        slots(&delayed.parts[batch.clone()], candidate);
         rest.clear();
-        slots(&hold.parts[..batch.start], rest);
-        slots(&hold.parts[batch.end..], rest);
-        self.requests -= hold.parts.len() as u32;
+        slots(&delayed.parts[..batch.start], rest);
+        slots(&delayed.parts[batch.end..], rest);
+        self.requests -= delayed.parts.len() as u32;
         self.end(number);
         Some(report)
     }
 
-    /// Ends the hold of this queue: all its parts into `run`.
-    pub(crate) fn take_queue(&mut self, queue: QueueId, run: &mut Vec<Slot>) {
+    /// Ends the delay of this queue: all its parts into `candidate`.
+    pub(crate) fn take_queue(&mut self, queue: QueueId, candidate: &mut Vec<Slot>) {
         let number = self.of_queue[queue.0 as usize];
-        let hold = &mut self.holds[usize::from(number)];
-        run.clear();
-        run.extend(hold.parts.drain(..).map(|part| part.slot));
-        self.requests -= run.len() as u32;
+        let delayed = &mut self.batches[usize::from(number)];
+        candidate.clear();
+        candidate.extend(delayed.parts.drain(..).map(|part| part.slot));
+        self.requests -= candidate.len() as u32;
         self.end(number.into());
     }
 
@@ -342,18 +352,18 @@ impl Holds {
         self.due.remove(number);
         self.idle_due.remove(number);
         self.free.push(number as u8);
-        self.of_queue[self.holds[number as usize].queue.0 as usize] = NO_HOLD;
+        self.of_queue[self.batches[number as usize].queue.0 as usize] = NOT_DELAYED;
     }
 
     fn report(&self, now: Time, number: u32) -> WaitReport {
-        let hold = &self.holds[number as usize];
+        let delayed = &self.batches[number as usize];
         WaitReport {
-            chosen: hold.chosen,
-            waited_ns: now.since(hold.since),
+            chosen: delayed.chosen,
+            waited_ns: now.since(delayed.since),
             overlapped_ns: self.busy_until(now) - self.busy_at_start[number as usize],
-            gained: hold.bytes - (hold.chosen.end - hold.chosen.offset),
-            gained_by_ns: hold.joined.since(hold.since),
-            complete: hold.is_complete(),
+            gained: delayed.bytes - (delayed.chosen.end - delayed.chosen.offset),
+            gained_by_ns: delayed.joined.since(delayed.since),
+            complete: delayed.is_complete(),
         }
     }
 
@@ -375,16 +385,17 @@ mod tests {
 
     #[test]
     fn a_neighbour_that_does_not_fit_leaves_room_for_the_one_on_the_other_side() {
-        let mut holds = Holds::new(1);
+        let mut batches = DelayedBatches::new(1);
         let queue = QueueId(0);
-        let chosen = Chosen { file: FileId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
+        let chosen =
+            Chosen { file: FileId(0), target: TargetId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
         let expected = Expected { offset: 0, end: 200, until: Time(5), idle_until: Time::ZERO, missing: u64::MAX };
-        holds.hold(Time::ZERO, queue, chosen, expected);
+        batches.delay(Time::ZERO, queue, chosen, expected);
         for (slot, range) in [(1, (100, 110)), (2, (110, 190)), (3, (90, 100))] {
-            assert!(holds.join(Time(1), queue, slot, range, 8));
+            assert!(batches.join(Time(1), queue, slot, range, 8));
         }
-        let (mut run, mut rest) = (Vec::new(), Vec::new());
-        let report = holds.take_due(Time(5), (25, 8), &mut run, &mut rest).unwrap();
-        assert_eq!((run, rest, report.gained, report.gained_by_ns), (vec![3, 1], vec![2], 90, 1));
+        let (mut candidate, mut rest) = (Vec::new(), Vec::new());
+        let report = batches.take_due(Time(5), (25, 8), &mut candidate, &mut rest).unwrap();
+        assert_eq!((candidate, rest, report.gained, report.gained_by_ns), (vec![3, 1], vec![2], 90, 1));
     }
 }

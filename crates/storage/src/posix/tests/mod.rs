@@ -6,7 +6,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-const ME: fn() -> (u32, u32) = || (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+mod creation;
+mod descriptors;
+
+const ME: fn() -> Creator = Creator::process;
 
 fn storage(direct: bool) -> (TempDir, PosixStorage) {
     let dir = tempfile::tempdir().unwrap();
@@ -19,7 +22,7 @@ fn errno<T>(result: io::Result<T>) -> i32 {
 }
 
 fn create(storage: &PosixStorage, name: &str) -> (NodeRef, FileRef) {
-    storage.create(&storage.root(), name.as_ref(), 0o640, libc::O_WRONLY | libc::O_EXCL, ME()).unwrap()
+    storage.create(&storage.root(), name.as_ref(), 0o640, libc::O_WRONLY | libc::O_EXCL, &ME()).unwrap()
 }
 
 fn read(storage: &PosixStorage, file: &FileRef, offset: u64, len: usize) -> Vec<u8> {
@@ -52,26 +55,28 @@ fn creation_has_the_exact_mode_and_owner() {
     let (dir, storage) = storage(false);
     let root = storage.root();
     let me = ME();
-    storage.create(&root, "f".as_ref(), 0o4626, libc::O_RDWR, me).unwrap();
-    storage.mkdir(&root, "d".as_ref(), 0o1737, me).unwrap();
-    storage.mknod(&root, "p".as_ref(), libc::S_IFIFO | 0o622, 0, me).unwrap();
+    storage.create(&root, "f".as_ref(), 0o4626, libc::O_RDWR, &me).unwrap();
+    storage.mkdir(&root, "d".as_ref(), 0o1737, &me).unwrap();
+    storage.mknod(&root, "p".as_ref(), libc::S_IFIFO | 0o622, 0, &me).unwrap();
     let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("f"), mode("d"), mode("p")), (0o4626, 0o1737, 0o622));
     let fifo = storage.lookup(&root, "p".as_ref()).unwrap();
     assert_eq!(errno(storage.open(&fifo, libc::O_RDONLY)), libc::ENXIO);
-    if me.0 == 0 {
-        storage.symlink(&root, "s".as_ref(), "gone".as_ref(), (12, 34)).unwrap();
-        let (node, _) = storage.create(&root, "g".as_ref(), 0o4755, libc::O_RDWR, (12, 34)).unwrap();
+    if me.uid == 0 {
+        storage.symlink(&root, "s".as_ref(), "gone".as_ref(), &Creator::new(12, 34)).unwrap();
+        let (node, _) = storage.create(&root, "g".as_ref(), 0o4755, libc::O_RDWR, &Creator::new(12, 34)).unwrap();
         let attr = storage.getattr(&node).unwrap();
         assert_eq!((attr.uid, attr.gid, attr.mode & 0o7777), (12, 34, 0o4755));
         let link = dir.path().join("s").symlink_metadata().unwrap();
         assert_eq!((link.uid(), link.gid()), (12, 34));
         // A set-group-ID directory passes its group on.
-        let shared = storage.mkdir(&root, "shared".as_ref(), 0o2770, (1, 77)).unwrap();
-        let (node, _) = storage.create(&shared, "x".as_ref(), 0o600, libc::O_RDWR, (5, 6)).unwrap();
+        let shared = storage.mkdir(&root, "shared".as_ref(), 0o770, &Creator::new(1, 77)).unwrap();
+        let set_gid = SetAttr { mode: Some(0o2770), ..SetAttr::default() };
+        storage.setattr(&shared, None, set_gid).unwrap();
+        let (node, _) = storage.create(&shared, "x".as_ref(), 0o600, libc::O_RDWR, &Creator::new(5, 6)).unwrap();
         let attr = storage.getattr(&node).unwrap();
         assert_eq!((attr.uid, attr.gid), (5, 77));
-        let sub = storage.mkdir(&shared, "y".as_ref(), 0o700, (5, 6)).unwrap();
+        let sub = storage.mkdir(&shared, "y".as_ref(), 0o700, &Creator::new(5, 6)).unwrap();
         assert_eq!(storage.getattr(&sub).unwrap().mode & 0o7777, 0o2700);
     }
 }
@@ -82,16 +87,16 @@ fn namespace() {
     let root = storage.root();
     let (a, _) = create(&storage, "a");
     let (b, _) = create(&storage, "b");
-    assert_eq!(errno(storage.create(&root, "a".as_ref(), 0o600, libc::O_EXCL, ME())), libc::EEXIST);
-    let (opened, _) = storage.create(&root, "a".as_ref(), 0o600, libc::O_RDWR, ME()).unwrap();
+    assert_eq!(errno(storage.create(&root, "a".as_ref(), 0o600, libc::O_EXCL, &ME())), libc::EEXIST);
+    let (opened, _) = storage.create(&root, "a".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
     assert_eq!(opened.id(), a.id());
     assert_eq!(errno(storage.rename(&root, "a".as_ref(), &root, "b".as_ref(), libc::RENAME_NOREPLACE)), libc::EEXIST);
     storage.rename(&root, "a".as_ref(), &root, "b".as_ref(), libc::RENAME_EXCHANGE).unwrap();
     assert_eq!(storage.lookup(&root, "a".as_ref()).unwrap().id(), b.id());
-    let sub = storage.mkdir(&root, "sub".as_ref(), 0o700, ME()).unwrap();
+    let sub = storage.mkdir(&root, "sub".as_ref(), 0o700, &ME()).unwrap();
     storage.link(&a, &sub, "hard".as_ref()).unwrap();
     assert_eq!(storage.getattr(&a).unwrap().nlink, 2);
-    let soft = storage.symlink(&sub, "soft".as_ref(), "to where".as_ref(), ME()).unwrap();
+    let soft = storage.symlink(&sub, "soft".as_ref(), "to where".as_ref(), &ME()).unwrap();
     assert_eq!(storage.readlink(&soft).unwrap().as_bytes(), b"to where");
     let times = SetAttr { mtime: Some(SetTime::At(7, 8)), atime: Some(SetTime::Now), ..SetAttr::default() };
     assert_eq!(storage.setattr(&soft, None, times).unwrap().mtime, (7, 8));
@@ -121,17 +126,17 @@ fn extended_attributes_also_of_symbolic_links() {
     let root = storage.root();
     let (node, _) = create(&storage, "f");
     let name: &OsStr = "user.colour".as_ref();
-    storage.setxattr(&node, name, b"blue", 0).unwrap();
+    storage.setxattr(&node, name, b"blue", 0, &ME()).unwrap();
     assert_eq!(storage.getxattr(&node, name).unwrap(), b"blue");
     assert!(storage.listxattr(&node).unwrap().ends_with(b"user.colour\0"));
-    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE)), libc::EEXIST);
+    assert_eq!(errno(storage.setxattr(&node, name, b"", libc::XATTR_CREATE, &ME())), libc::EEXIST);
     storage.removexattr(&node, name).unwrap();
     assert_eq!(errno(storage.getxattr(&node, name)), libc::ENODATA);
     // The link's own attributes, not those of the file it leads to.
-    let soft = storage.symlink(&root, "s".as_ref(), "f".as_ref(), ME()).unwrap();
-    assert!(storage.setxattr(&soft, name, b"x", 0).is_err(), "user attributes are for files and directories");
-    if ME().0 == 0 {
-        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0).unwrap();
+    let soft = storage.symlink(&root, "s".as_ref(), "f".as_ref(), &ME()).unwrap();
+    assert!(storage.setxattr(&soft, name, b"x", 0, &ME()).is_err(), "user attributes are for files and directories");
+    if ME().uid == 0 {
+        storage.setxattr(&soft, "trusted.t".as_ref(), b"x", 0, &ME()).unwrap();
         assert_eq!(errno(storage.getxattr(&node, "trusted.t".as_ref())), libc::ENODATA);
         assert_eq!(storage.getxattr(&soft, "trusted.t".as_ref()).unwrap(), b"x");
     }
@@ -145,9 +150,28 @@ fn holes() {
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_DATA).unwrap(), 1 << 20);
     assert_eq!(storage.seek_data(&file, 0, libc::SEEK_HOLE).unwrap(), 0);
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    storage.fallocate(&file, punch, 1 << 20, 4096).unwrap();
+    storage.fallocate(&file, punch, 1 << 20, 4096, &ME()).unwrap();
     assert_eq!(errno(storage.seek_data(&file, 0, libc::SEEK_DATA)), libc::ENXIO);
     assert_eq!(storage.getattr_open(&file).unwrap().size, (1 << 20) + 4096);
+}
+
+#[test]
+fn what_is_in_memory_can_be_read_without_waiting_and_descriptors_outlive_their_file() {
+    let (_dir, storage) = storage(false);
+    let (node, file) = create(&storage, "f");
+    storage.write(&file, 0, 0, &[IoSlice::new(&[7; 5000])]).unwrap();
+    let mut bytes = [0; 6000];
+    let (a, b) = bytes.split_at_mut(100);
+    // A file system may not know how to say what is in memory.
+    if let Some(read) = storage.try_read(&file, 0, 0, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]).unwrap() {
+        assert_eq!((read, bytes[4999], bytes[5000]), (5000, 7, 0));
+    }
+    assert!(!storage.never_waits(&file));
+    assert_eq!(storage.size_at_least(&file, 1).unwrap(), 5000);
+    let fd = storage.descriptor(&file, 0).expect("buffered");
+    storage.unlink(&storage.root(), "f".as_ref()).unwrap();
+    drop((node, file));
+    assert_eq!(rustix::io::pread(&*fd, &mut bytes[..], 0).unwrap(), 5000);
 }
 
 #[test]
@@ -174,7 +198,7 @@ proptest! {
         // A file system in memory may not have direct I/O.
         let Ok(storage) = PosixStorage::open(dir.path(), PosixOptions { direct: true }) else { return Ok(()) };
         let (_, file) = create(&storage, "f");
-        prop_assert_eq!(file.raw_fd(0), None);
+        prop_assert!(storage.descriptor(&file, 0).is_none());
         let mut model: Vec<u8> = Vec::new();
         for (i, (write, offset, len, shift, round)) in ops.into_iter().enumerate() {
             let (offset, len, shift) =
@@ -198,7 +222,7 @@ proptest! {
                 prop_assert!(&memory.bytes()[..got] == expected);
             }
         }
-        storage.fsync(&file, false).unwrap();
+        storage.sync(&file, false).unwrap();
         prop_assert!(std::fs::read(dir.path().join("f")).unwrap() == model);
     }
 }

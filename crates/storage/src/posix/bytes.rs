@@ -7,11 +7,13 @@
 //! only. The dirty pages of partial writes stay in the cache until the kernel or an `fsync` writes them.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
 
+use super::cache::CACHE;
 use super::{Fd, link};
 
 /// Alignment for direct I/O: the page size, so that no page is written both ways. At least what devices ask for; if one
@@ -19,22 +21,25 @@ use super::{Fd, link};
 const ALIGN: usize = 4096;
 /// Bytes moved at a time through an aligned buffer.
 const BOUNCE: usize = 1 << 20;
+/// Most buffers that one call takes.
+const IOV_MAX: usize = 1024;
 
-pub(super) struct Data {
-    buffered: OwnedFd,
+pub(super) struct Bytes {
+    /// Shared with transfers of which the kernel has the descriptor.
+    buffered: Arc<OwnedFd>,
     direct: Option<OwnedFd>,
     writable: bool,
 }
 
-impl Data {
+impl Bytes {
     /// Opens the object of an `O_PATH` descriptor for I/O at explicit offsets.
     ///
     /// Files opened for writing only are opened for reading too where permissions allow: the kernel's writeback cache
     /// reads the pages that it fills only partly. `O_DIRECT` in `flags` is ignored: the storage decides.
-    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Data> {
-        let keep = flags & (OFlags::TRUNC | OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME) | OFlags::CLOEXEC;
+    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Bytes> {
+        let keep = Bytes::kept(flags) | flags & OFlags::TRUNC;
         let path = link(node);
-        let open = |flags| sys::open(&*path, flags, Mode::empty());
+        let open = |flags| CACHE.with_room(|| sys::open(&*path, flags, Mode::empty()));
         let access = flags & OFlags::RWMODE;
         let writable = access != OFlags::RDONLY;
         let (access, buffered) = if writable {
@@ -50,7 +55,25 @@ impl Data {
             Some(Err(Errno::INVAL)) => None, // another file system, mounted below the top, without direct I/O
             Some(result) => Some(result?),
         };
-        Ok(Data { buffered, direct, writable })
+        Ok(Bytes { buffered: Arc::new(buffered), direct, writable })
+    }
+
+    /// What a descriptor keeps of the flags that a file is opened with.
+    pub(super) fn kept(flags: OFlags) -> OFlags {
+        flags & (OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME) | OFlags::CLOEXEC
+    }
+
+    /// For a file that was just made; `fd` can read and write. Cannot fail: the file is there.
+    pub(super) fn created(fd: OwnedFd, flags: OFlags, direct: bool) -> Bytes {
+        let writable = flags & OFlags::RWMODE != OFlags::RDONLY;
+        let reopen = || {
+            let flags = Bytes::kept(flags) | OFlags::RDWR | OFlags::DIRECT;
+            // Without the right to (the mode may forbid its owner what its maker may), or without another descriptor, this
+            // handle goes through the page cache.
+            CACHE.with_room(|| sys::open(link(&fd), flags, Mode::empty())).ok()
+        };
+        let direct = if direct { reopen() } else { None };
+        Bytes { buffered: Arc::new(fd), direct, writable }
     }
 
     /// The descriptor for everything but reading and writing.
@@ -63,8 +86,23 @@ impl Data {
     }
 
     /// The descriptor for plain calls, if those are always right.
-    pub(super) fn plain(&self) -> Option<RawFd> {
-        self.direct.is_none().then(|| self.buffered.as_raw_fd())
+    pub(super) fn plain(&self) -> Option<&Arc<OwnedFd>> {
+        self.direct.is_none().then_some(&self.buffered)
+    }
+
+    /// Reads what is in the page cache, one call's worth.
+    pub(super) fn try_read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<Option<usize>> {
+        if self.direct.is_some() {
+            return Ok(None);
+        }
+        let count = bufs.len().min(IOV_MAX);
+        let bufs = &mut bufs[..count];
+        match io::preadv2(self.fd(), bufs, offset, io::ReadWriteFlags::NOWAIT) {
+            Ok(got) => Ok(Some(got)),
+            // Not there, interrupted, or a file system that does not know the question.
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {

@@ -1,0 +1,188 @@
+//! The thread that drives engines when no caller does: at a policy's deadline, when a caller's turn was cut short, and
+//! for every submission under [`Driving::Thread`](crate::Driving::Thread).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use crate::clock::Clock;
+use crate::effects::Deferred;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread};
+
+/// No deadline: parked until somebody calls.
+pub(crate) const NEVER: u64 = u64::MAX;
+/// Awake, or about to be: no call is necessary.
+const AWAKE: u64 = 0;
+/// Looks for work before the thread sleeps, if there was some at the last look: to fall asleep and be woken costs both sides
+/// some microseconds, and a stream of submissions comes faster than that.
+const LOOKS: u32 = 96;
+
+/// What a serving thread serves.
+pub(crate) trait Served: Send + Sync + 'static {
+    /// When it wants to be driven, [`NEVER`] if not.
+    fn deadline(&self) -> u64;
+    /// It wants to be driven now, whatever the time is.
+    fn is_ready(&self) -> bool;
+    fn drive(self: &Arc<Self>);
+}
+
+/// How the others reach a serving thread.
+///
+/// `wakes_at` is when the thread will look at its engines again. A caller publishes its work (a deadline, work announced, an
+/// effect), passes a sequentially consistent fence and reads `wakes_at`; the thread publishes `wakes_at`, passes such a
+/// fence and looks for work. Whatever the interleaving, one of the two sees the other, so no wake-up is lost and none is
+/// needed while the thread is awake.
+pub(crate) struct Bell {
+    wakes_at: AtomicU64,
+    thread: OnceLock<Thread>,
+    stop: AtomicBool,
+    /// Times the thread woke; idle schedulers must not add to it.
+    wakes: AtomicU64,
+    /// What the thread is to tell hosts.
+    deferred: Mutex<VecDeque<Deferred>>,
+    has_deferred: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Arc<Bell> {
+        Arc::new(Bell {
+            wakes_at: AtomicU64::new(AWAKE),
+            thread: OnceLock::new(),
+            stop: AtomicBool::new(false),
+            wakes: AtomicU64::new(0),
+            deferred: Mutex::default(),
+            has_deferred: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the thread look at its engines at `at` (0: now) or before.
+    pub(crate) fn ring_at(&self, at: u64) {
+        fence(Ordering::SeqCst);
+        // The swap elects one of several callers to make the system call.
+        if at < self.wakes_at.load(Ordering::SeqCst) && self.wakes_at.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+            self.unpark();
+        }
+    }
+
+    /// Leaves effects to the thread.
+    pub(crate) fn defer(&self, fill: impl FnOnce(&mut dyn FnMut(Deferred))) {
+        let mut deferred = self.deferred.lock();
+        fill(&mut |effect| deferred.push_back(effect));
+        drop(deferred);
+        self.has_deferred.store(true, Ordering::SeqCst);
+        self.ring_at(0);
+    }
+
+    /// Carries out what was left to the thread, on this one. False if that was nothing.
+    pub(crate) fn carry_out_deferred(&self) -> bool {
+        let mut found = false;
+        while self.has_deferred.load(Ordering::SeqCst) && self.has_deferred.swap(false, Ordering::SeqCst) {
+            found = true;
+            while let Some(deferred) = { self.deferred.lock().pop_front() } {
+                deferred.carry_out();
+            }
+        }
+        found
+    }
+
+    pub(crate) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// True on the serving thread.
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// A running serving thread.
+pub(crate) struct Server {
+    bell: Arc<Bell>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    pub(crate) fn start<S: Served>(
+        name: &str,
+        bell: Arc<Bell>,
+        clock: Clock,
+        served: Vec<Arc<S>>,
+    ) -> std::io::Result<Server> {
+        let thread = spawn(name, {
+            let bell = bell.clone();
+            move || serve(&bell, clock, &served)
+        })?;
+        // Until this is set nobody can unpark the thread, but it cannot have parked for good either: see `serve`.
+        let _ = bell.thread.set(thread.thread().clone());
+        Ok(Server { bell, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) fn wakes(&self) -> u64 {
+        self.bell.wakes()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.bell.stop.store(true, Ordering::SeqCst);
+        self.bell.unpark();
+        let thread = self.thread.lock().take();
+        // A host that drops its scheduler inside a callback is on this very thread: it ends by itself then.
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
+    // Publishing our own handle first makes the order of this and `Server::start` irrelevant.
+    let _ = bell.thread.set(thread::current());
+    // The default slack of 50 us would be added to every wait of a policy.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+    while !bell.stop.load(Ordering::SeqCst) {
+        bell.wakes.fetch_add(1, Ordering::Relaxed);
+        bell.wakes_at.store(AWAKE, Ordering::SeqCst);
+        let mut looks = 0;
+        while looks < LOOKS && !bell.stop.load(Ordering::SeqCst) {
+            let now = clock.now().0;
+            let mut found = bell.carry_out_deferred();
+            for one in served {
+                // A deadline alone is nothing that more would follow from.
+                found |= one.is_ready();
+                if one.is_ready() || one.deadline() <= now {
+                    one.drive();
+                }
+            }
+            looks = if found {
+                1
+            } else if looks == 0 {
+                LOOKS
+            } else {
+                looks + 1
+            };
+            back_off(looks % LOOKS);
+        }
+        let next = served.iter().map(|one| one.deadline()).min().unwrap_or(NEVER);
+        bell.wakes_at.store(next.max(AWAKE + 1), Ordering::SeqCst);
+        fence(Ordering::SeqCst); // see `Bell`
+        let now = clock.now().0;
+        let ready = |one: &Arc<S>| one.is_ready() || one.deadline() <= now || one.deadline() < next;
+        if served.iter().any(ready) || bell.has_deferred.load(Ordering::SeqCst) || bell.stop.load(Ordering::SeqCst) {
+            continue;
+        }
+        park((next != NEVER).then(|| next.saturating_sub(now)));
+    }
+    bell.carry_out_deferred();
+}

@@ -1,0 +1,201 @@
+//! Clients of a scheduler, as engines know them: who submits, and hears what becomes of it.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use sluice_core::{Batch, Outcome, Request, RequestId};
+
+use crate::effects::Recipient;
+use crate::shard::Shard;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Does what the engines dispatch.
+///
+/// Called with nothing held: a call may submit, complete, cancel, change the algorithm or take a snapshot, on this or another
+/// scheduler, to any depth. It should return soon, as it is on the way of other requests, and must not wait *by its own
+/// means* for a request that it submitted itself in the same call. If it panics, the requests of the batch that it has not
+/// completed fail with `EIO`.
+pub trait Executor: Send + Sync + 'static {
+    /// Starts a batch. Every part is reported to `completer` once: in here, or later from any thread.
+    fn start(&self, batch: &Batch, completer: &Completer);
+
+    /// The request was accepted but will never be started: the scheduler shuts down or the client leaves.
+    fn cancelled(&self, request: &Request, errno: i32);
+}
+
+/// One client.
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    pub(crate) targets: Range<u32>,
+    pub(crate) executor: Arc<dyn Executor>,
+    /// It has left, or is about to.
+    closed: AtomicBool,
+    /// What it has outstanding, if it is not alone. The counts of an engine say that of a client that has it for itself.
+    counts: Option<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Requests accepted and not yet ended.
+    outstanding: AtomicU32,
+    /// Requests dispatched and not completed.
+    in_flight: AtomicU32,
+    /// Effects not yet told.
+    untold: AtomicU32,
+}
+
+/// The number of nobody.
+const NOBODY: u16 = u16::MAX;
+
+struct Nobody;
+
+impl Executor for Nobody {
+    fn start(&self, _: &Batch, _: &Completer) {}
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+impl Port {
+    /// A client for a range of targets; of all of them, if it is to be the only one.
+    pub(crate) fn new(number: u16, targets: Range<u32>, executor: Arc<dyn Executor>) -> Port {
+        let counts = (targets != ALL).then(Counts::default);
+        Port { number, targets, executor, closed: AtomicBool::new(false), counts }
+    }
+
+    /// Stands for threads that hold an engine on nobody's behalf.
+    pub(crate) fn nobody() -> Arc<Port> {
+        let new = || Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody)));
+        static SHARED: LazyLock<Arc<Port>> = LazyLock::new(|| Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody))));
+        // What the checker of the model watches must not outlive one run of it.
+        if cfg!(feature = "model") { new() } else { SHARED.clone() }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.counts.is_none()
+    }
+
+    pub(crate) fn enters(&self) {
+        if let Some(counts) = &self.counts {
+            counts.outstanding.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn ended(&self) {
+        if let Some(counts) = &self.counts {
+            counts.outstanding.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn will_be_told(&self) {
+        if let Some(counts) = &self.counts {
+            counts.untold.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn was_told(&self) {
+        if let Some(counts) = &self.counts {
+            counts.untold.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn dispatched(&self, parts: u32) {
+        if let Some(counts) = &self.counts {
+            counts.in_flight.fetch_add(parts, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn completed(&self) {
+        if let Some(counts) = &self.counts {
+            counts.in_flight.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Requests outstanding and, of these, in flight, of a client that is not alone.
+    pub(crate) fn counts(&self) -> Option<(u32, u32)> {
+        // In this order: a request that ends in between makes it look as if there were more outstanding, never fewer.
+        let counts = self.counts.as_ref()?;
+        let outstanding = counts.outstanding.load(Ordering::SeqCst);
+        Some((outstanding, counts.in_flight.load(Ordering::SeqCst)))
+    }
+
+    /// For a client that is not alone: everything it is to hear it has heard, and the rest is in flight.
+    pub(crate) fn has_been_told(&self) -> bool {
+        let Some(counts) = &self.counts else { return true };
+        // What is in flight counted as untold before.
+        self.counts().is_none_or(|(outstanding, in_flight)| outstanding <= in_flight)
+            && counts.untold.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// All targets there can be.
+pub(crate) const ALL: Range<u32> = 0..u32::MAX;
+
+/// Reports how dispatched requests of one client and engine ended. Valid, if useless, after the scheduler's end.
+#[derive(Clone)]
+pub struct Completer {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) port: Arc<Port>,
+}
+
+impl Completer {
+    /// Reports the end of one request: from inside [`Executor::start`] or from any thread, once for each part.
+    ///
+    /// May dispatch, on this thread, what becomes eligible by it. Reports for requests that are not in flight are
+    /// counted (see [`Snapshot`](crate::Snapshot)) and have no other effect.
+    pub fn complete(&self, id: RequestId, outcome: Outcome) {
+        self.complete_all(&[(id, outcome)]);
+    }
+
+    /// Reports several ends at once.
+    pub fn complete_all(&self, ended: &[(RequestId, Outcome)]) {
+        self.shard.complete(self, ended);
+    }
+
+    /// Which engine of the scheduler the requests are in.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard.index()
+    }
+}
+
+impl Recipient for Completer {
+    fn start(&self, batch: &Batch) {
+        let call = AssertUnwindSafe(|| self.port.executor.start(batch, self));
+        let panicked = catch_unwind(call).is_err();
+        self.port.was_told();
+        if panicked {
+            tracing::error!("an executor panicked; what it has not completed of its batch fails");
+            // Those it did complete are not in flight any more, and not hurt by this.
+            let failed = Outcome { bytes: 0, error: libc::EIO };
+            batch.parts().iter().for_each(|part| self.complete(part.id, failed));
+        }
+        self.shard.told(&self.port);
+    }
+
+    fn cancelled(&self, request: &Request, errno: i32) {
+        let call = AssertUnwindSafe(|| self.port.executor.cancelled(request, errno));
+        if catch_unwind(call).is_err() {
+            tracing::error!("an executor panicked when told of a cancellation");
+        }
+        self.port.was_told();
+        self.port.ended();
+        self.shard.release(1);
+        self.shard.told(&self.port);
+    }
+
+    fn carried(&self) {
+        self.shard.carried();
+    }
+
+    fn boxed(&self) -> Box<dyn Recipient> {
+        Box::new(self.clone())
+    }
+}

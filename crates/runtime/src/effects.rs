@@ -1,0 +1,192 @@
+//! What follows from holding an engine: batches to start and hosts to tell, once the engine was let go.
+//!
+//! Hosts are called with nothing held, so a call of theirs may do anything: submit, complete, cancel, change the algorithm,
+//! on this scheduler or another one. What follows from that is carried out at once, inside the call, [`DEPTH_MAX`] calls
+//! deep; from there on it is left to the innermost loop, so that a host that completes in the call that starts needs no
+//! stack for each request. A thread that waits in here carries out first what was left to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sluice_core::{Batch, Request};
+
+/// Calls of hosts inside each other on one thread before what follows is left for later.
+const DEPTH_MAX: u32 = 4;
+/// Empty batches kept for reuse.
+const SPARE_MAX: usize = 64;
+
+/// Who hears of effects: a client's executor.
+pub(crate) trait Recipient: Send {
+    fn start(&self, batch: &Batch);
+    fn cancelled(&self, request: &Request, errno: i32);
+    /// All effects of one turn were carried out.
+    fn carried(&self);
+    fn boxed(&self) -> Box<dyn Recipient>;
+}
+
+pub(crate) enum Effect {
+    Start(Batch),
+    Cancel(Request, i32),
+}
+
+/// Effects of turns of one thread, each for the recipient with a number.
+pub(crate) struct Effects<R> {
+    list: VecDeque<(u16, Effect)>,
+    /// Those of the list, each once, except the one on whose behalf the engine is held.
+    recipients: Vec<(u16, R)>,
+    spare: Vec<Batch>,
+    /// Requests that have ended.
+    pub(crate) freed: u32,
+    /// Somebody waits for an answer that is there now.
+    pub(crate) answered: bool,
+}
+
+/// An effect that is left for later.
+pub(crate) enum Deferred {
+    Effect(Box<dyn Recipient>, Effect),
+    Carried(Box<dyn Recipient>),
+}
+
+#[derive(Default)]
+struct Carrying {
+    depth: Cell<u32>,
+    deferred: RefCell<VecDeque<Deferred>>,
+}
+
+crate::sync::thread_local! {
+    static CARRYING: Carrying = Carrying::default();
+}
+
+/// A call of a host is under way on this thread while this lives.
+pub(crate) struct InCallback(());
+
+impl InCallback {
+    pub(crate) fn enter() -> InCallback {
+        CARRYING.with(|carrying| carrying.depth.set(carrying.depth.get() + 1));
+        InCallback(())
+    }
+
+    /// So many calls are inside each other that what follows is better left to other threads.
+    pub(crate) fn is_deep() -> bool {
+        CARRYING.with(|carrying| carrying.depth.get() >= DEPTH_MAX)
+    }
+}
+
+impl Drop for InCallback {
+    fn drop(&mut self) {
+        CARRYING.with(|carrying| carrying.depth.set(carrying.depth.get() - 1));
+    }
+}
+
+/// True if this thread is inside a call of some host.
+pub(crate) fn in_callback() -> bool {
+    CARRYING.with(|carrying| carrying.depth.get() > 0)
+}
+
+/// Carries out what was left to this thread. To be called before it waits for anything.
+pub(crate) fn carry_out_deferred() {
+    CARRYING.with(|carrying| {
+        while let Some(deferred) = { carrying.deferred.borrow_mut().pop_front() } {
+            let _call = InCallback::enter();
+            deferred.carry_out();
+        }
+    });
+}
+
+impl Deferred {
+    pub(crate) fn carry_out(self) {
+        match self {
+            Deferred::Effect(recipient, effect) => tell(&*recipient, &effect),
+            Deferred::Carried(recipient) => recipient.carried(),
+        }
+    }
+}
+
+fn tell(recipient: &dyn Recipient, effect: &Effect) {
+    let call = AssertUnwindSafe(|| match effect {
+        Effect::Start(batch) => recipient.start(batch),
+        Effect::Cancel(request, errno) => recipient.cancelled(request, *errno),
+    });
+    if catch_unwind(call).is_err() {
+        tracing::error!("a host panicked in a call of the scheduler");
+    }
+}
+
+impl<R> Default for Effects<R> {
+    fn default() -> Effects<R> {
+        Effects { list: VecDeque::new(), recipients: Vec::new(), spare: Vec::new(), freed: 0, answered: false }
+    }
+}
+
+impl<R> Effects<R> {
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Adds one for recipient `number`; `recipient` gives it unless whoever carries out is that one itself (`own`).
+    pub(crate) fn push(&mut self, number: u16, own: u16, effect: Effect, recipient: impl FnOnce() -> R) {
+        if number != own && !self.recipients.iter().any(|(known, _)| *known == number) {
+            self.recipients.push((number, recipient()));
+        }
+        self.list.push_back((number, effect));
+    }
+
+    /// The first effect, for a thread that knows that all are its own.
+    pub(crate) fn pop_own(&mut self) -> Option<Effect> {
+        self.list.pop_front().map(|(_, effect)| effect)
+    }
+
+    /// A batch to fill.
+    pub(crate) fn batch(&mut self) -> Batch {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a batch back.
+    pub(crate) fn reuse(&mut self, batch: Batch) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(batch);
+        }
+    }
+}
+
+impl<R: Recipient> Effects<R> {
+    /// Tells the recipients, then `own` that all were told; or leaves both to an outer loop of this thread.
+    pub(crate) fn carry_out(&mut self, own: &R) {
+        CARRYING.with(|carrying| {
+            if carrying.depth.get() >= DEPTH_MAX {
+                let mut deferred = carrying.deferred.borrow_mut();
+                return self.defer(own, |effect| deferred.push_back(effect));
+            }
+            {
+                let _call = InCallback::enter();
+                while let Some((number, effect)) = self.list.pop_front() {
+                    tell(self.recipient(number, own), &effect);
+                    if let Effect::Start(batch) = effect {
+                        self.reuse(batch);
+                    }
+                }
+            }
+            self.recipients.clear();
+            own.carried();
+            carry_out_deferred();
+        });
+    }
+
+    /// Leaves everything to `to`.
+    pub(crate) fn defer(&mut self, own: &R, mut to: impl FnMut(Deferred)) {
+        while let Some((number, effect)) = self.list.pop_front() {
+            to(Deferred::Effect(self.recipient(number, own).boxed(), effect));
+        }
+        self.recipients.clear();
+        to(Deferred::Carried(own.boxed()));
+    }
+
+    fn recipient<'a>(&'a self, number: u16, own: &'a R) -> &'a R {
+        self.recipients.iter().find(|(known, _)| *known == number).map_or(own, |(_, recipient)| recipient)
+    }
+}

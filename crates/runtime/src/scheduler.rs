@@ -1,0 +1,610 @@
+//! Engines, the threads that drive them, and the clients that use them.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_core::{
+    CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, PreparedPolicy, Request, RequestId,
+    Stats, TargetId, Time, WindowFeatures,
+};
+use sluice_trace::Meta;
+
+use crate::bell::{Bell, Server};
+use crate::client::{ALL, Completer, Executor, Port};
+use crate::clock::{Clock, ClockKind};
+use crate::record::{RecordError, Recording, Tap};
+use crate::shard::Shard;
+use crate::sync::Mutex;
+
+/// Which threads drive an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Driving {
+    /// Whoever submits or completes, if nobody else does just then. No hand-over between threads on the way of a request.
+    #[default]
+    Caller,
+    /// A thread for each engine. Executors are called on that thread only, and never inside a call of theirs.
+    Thread,
+}
+
+/// How to start a [`Scheduler`].
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// Number of engines, at least 1.
+    pub shards: usize,
+    /// Settings of each engine. `capacity` requests are accepted and not completed at most, in each.
+    pub engine: EngineConfig,
+    /// The algorithm.
+    pub policy: PolicyConfig,
+    /// Who drives.
+    pub driving: Driving,
+    /// What times count from.
+    pub clock: ClockKind,
+    /// Name of the threads, with a number after it where there are several.
+    pub name: String,
+}
+
+impl SchedulerConfig {
+    /// One engine driven by its callers.
+    #[must_use]
+    pub fn new(policy: PolicyConfig) -> SchedulerConfig {
+        SchedulerConfig {
+            shards: 1,
+            engine: EngineConfig::default(),
+            policy,
+            driving: Driving::default(),
+            clock: ClockKind::default(),
+            name: "sluice".to_owned(),
+        }
+    }
+}
+
+/// A scheduler could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The system refused a thread or another resource.
+    #[error("cannot start {what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// A client could not join.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Another client has some of the targets. A target belongs to one client.
+    #[error("targets {0:?} are another client's: give each client targets of its own")]
+    Targets(Range<u32>),
+    /// The range is empty.
+    #[error("a client needs at least one target")]
+    NoTargets,
+    /// More clients than can be told apart have come and gone.
+    #[error("65,000 clients have joined this scheduler; start another one")]
+    TooMany,
+    /// The scheduler is shutting down or has.
+    #[error("the scheduler is shutting down")]
+    Closed,
+}
+
+/// A request was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// As many requests as the engine holds are outstanding; here it is back. From [`Client::submit`] only inside a call of
+    /// an executor, where it does not wait.
+    #[error("the queue is full")]
+    Full(Request),
+    /// The range ends beyond 2^64.
+    #[error("the byte range ends beyond the largest offset")]
+    RangeOverflow,
+    /// The target is not one of the client's.
+    #[error("target {0:?} is not one of this client's")]
+    Target(TargetId),
+    /// The scheduler is shutting down or has, or the client has left.
+    #[error("the scheduler is shutting down")]
+    Closed,
+}
+
+/// What to do with requests that were accepted before the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// Dispatch and complete them all. What is still queued after `timeout` fails with `ETIMEDOUT`.
+    Drain {
+        /// How long to wait at most.
+        timeout: Duration,
+    },
+    /// Fail at once, with this error number, whatever was not dispatched yet.
+    Fail(i32),
+}
+
+impl Shutdown {
+    /// Until when to wait, and the error number for what is queued then.
+    fn terms(self) -> (Option<Instant>, i32) {
+        match self {
+            Shutdown::Fail(errno) => (None, errno),
+            Shutdown::Drain { timeout } => {
+                (Instant::now().checked_add(timeout).or_else(|| Instant::now().checked_add(FOREVER)), libc::ETIMEDOUT)
+            }
+        }
+    }
+}
+
+/// Longer than anybody waits.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// What became of the requests that were outstanding at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ShutdownReport {
+    /// Queued requests that were failed.
+    pub failed: u32,
+    /// Dispatched requests whose completion was not reported yet. Reporting them later is harmless.
+    pub in_flight: u32,
+}
+
+/// One engine at one moment.
+#[derive(Clone, Debug)]
+pub struct ShardSnapshot {
+    /// Requests waiting in the engine.
+    pub queued: u32,
+    /// Requests dispatched.
+    pub in_flight: u32,
+    /// What the engine saw.
+    pub stats: Stats,
+}
+
+/// A scheduler at one moment (each engine at its own; taking it stops nobody for longer than copying takes).
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When.
+    pub at: Time,
+    /// The algorithm.
+    pub policy: PolicyConfig,
+    /// All engines together.
+    pub total: Stats,
+    /// Each engine.
+    pub shards: Vec<ShardSnapshot>,
+    /// Completions reported for requests that were not in flight.
+    pub stale: u64,
+    /// Times the serving threads woke up; does not grow while nothing happens.
+    pub wakes: u64,
+}
+
+/// One or more engines, driven. All methods may be called from any thread, also inside calls of executors.
+///
+/// Requests come from [clients](Scheduler::attach), of which there can be several, each with an executor and targets of its
+/// own; they join and leave while the others go on. The time that an engine sees for a submission or completion is the one
+/// at which the driving thread takes note of it, normally some microseconds after the call.
+pub struct Scheduler(Arc<Engines>);
+
+/// What a scheduler and its clients share.
+struct Engines {
+    shards: Vec<Arc<Shard>>,
+    servers: Vec<Server>,
+    engine: EngineConfig,
+    clock: Clock,
+    policy: Mutex<Current>,
+    clients: Mutex<Clients>,
+    tap: Arc<Tap>,
+    watch: Arc<Tap>,
+}
+
+/// The algorithm, and how often it was changed.
+struct Current {
+    policy: PolicyConfig,
+    version: u64,
+}
+
+#[derive(Default)]
+struct Clients {
+    ports: Vec<Arc<Port>>,
+    /// Numbers given so far: none is used twice, so that what a client left behind is nobody else's.
+    numbers: u16,
+    closed: bool,
+}
+
+impl Scheduler {
+    /// Starts the engines and the threads.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: SchedulerConfig) -> Result<Scheduler, StartError> {
+        let clock = Clock::new(config.clock);
+        let count = config.shards.max(1);
+        let shared_bell = Bell::new();
+        let mut shards = Vec::with_capacity(count);
+        let mut bells = Vec::new();
+        for index in 0..count {
+            let engine = Engine::new(config.engine.clone(), &config.policy, clock.now())?;
+            let bell = match config.driving {
+                Driving::Caller => shared_bell.clone(),
+                Driving::Thread => Bell::new(),
+            };
+            bells.push(bell.clone());
+            shards.push(Arc::new(Shard::new(index, clock, engine, config.driving, bell)));
+        }
+        let failed = |source| StartError::System { what: "a thread", source };
+        // On an error the servers that run already are stopped by their drop.
+        let servers = match config.driving {
+            Driving::Caller => {
+                vec![Server::start(&config.name, shared_bell, clock, shards.clone()).map_err(failed)?]
+            }
+            Driving::Thread => (shards.iter().zip(bells).enumerate())
+                .map(|(index, (shard, bell))| {
+                    let name = format!("{}-{index}", config.name);
+                    Server::start(&name, bell, clock, vec![shard.clone()])
+                })
+                .collect::<Result<_, _>>()
+                .map_err(failed)?,
+        };
+        Ok(Scheduler(Arc::new(Engines {
+            shards,
+            servers,
+            engine: config.engine,
+            clock,
+            policy: Mutex::new(Current { policy: config.policy, version: 0 }),
+            clients: Mutex::default(),
+            tap: Arc::new(Tap::new()),
+            watch: Arc::new(Tap::new()),
+        })))
+    }
+
+    /// Lets a client join that has all targets: the only one, while it stays.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn attach(&self, executor: Arc<dyn Executor>) -> Result<Client, AttachError> {
+        self.attach_targets(executor, ALL)
+    }
+
+    /// Lets a client join that has these targets, and whose requests name one of them. Files of the same number on
+    /// different targets are different files to an engine.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn attach_targets(&self, executor: Arc<dyn Executor>, targets: Range<u32>) -> Result<Client, AttachError> {
+        if targets.is_empty() {
+            return Err(AttachError::NoTargets);
+        }
+        let engines = &self.0;
+        let mut clients = engines.clients.lock();
+        if clients.closed {
+            return Err(AttachError::Closed);
+        }
+        let overlaps = |port: &Arc<Port>| port.targets.start < targets.end && targets.start < port.targets.end;
+        if clients.ports.iter().any(overlaps) {
+            return Err(AttachError::Targets(targets));
+        }
+        let number = clients.numbers;
+        clients.numbers = number.checked_add(1).filter(|next| *next < 65_000).ok_or(AttachError::TooMany)?;
+        let port = Arc::new(Port::new(number, targets, executor));
+        clients.ports.push(port.clone());
+        drop(clients);
+        let completers: Vec<Completer> =
+            engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port.clone() }).collect();
+        completers.iter().for_each(|completer| completer.shard.attach(completer));
+        Ok(Client { engines: engines.clone(), completers, port })
+    }
+
+    /// Number of engines.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.0.shards.len()
+    }
+
+    /// The clock that the engines' times are from.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.0.clock
+    }
+
+    /// Records every request submitted from now on in a new trace file. Files are named by their numbers.
+    ///
+    /// # Errors
+    /// If a recording is running, or the file cannot be written.
+    pub fn start_recording(&self, path: &Path, meta: Meta) -> Result<(), RecordError> {
+        let policy = self.policy().name().to_owned();
+        self.0.tap.record_to(path, Meta { policy, checksums: false, ..meta }, self.0.clock, None)
+    }
+
+    /// Ends the recording. All that was submitted before is in the file then.
+    ///
+    /// # Errors
+    /// If there was none, or the file could not be written.
+    pub fn stop_recording(&self) -> Result<Recording, RecordError> {
+        self.0.tap.stop()
+    }
+
+    /// The recording that is running.
+    #[must_use]
+    pub fn recording(&self) -> Option<Recording> {
+        self.0.tap.recording()
+    }
+
+    /// Where submitters leave what is recorded, and what an observer hears of.
+    pub(crate) fn taps(&self) -> (&Arc<Tap>, &Arc<Tap>) {
+        (&self.0.tap, &self.0.watch)
+    }
+
+    /// Does something with each engine, in the order of its commands.
+    fn each<T: Send + 'static>(&self, mut action: impl FnMut(&Arc<Shard>) -> T) -> Vec<T> {
+        self.0.shards.iter().map(|shard| action(shard)).collect()
+    }
+
+    /// Gives each engine a predictor, or none ([`Engine::set_predictor`]).
+    pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
+        self.each(|shard| {
+            let predictor = make(shard.index());
+            shard.ask(&shard.nobody(), move |core| core.engine.set_predictor(predictor));
+        });
+    }
+
+    /// Changes the algorithm of all engines, with requests queued and in flight.
+    pub fn set_policy(&self, policy: &PolicyConfig) {
+        // Of two changes at a time the later one counts, on every engine.
+        let version = {
+            let mut current = self.0.policy.lock();
+            current.version += 1;
+            current.policy = policy.clone();
+            current.version
+        };
+        let set = |shard: &Arc<Shard>| {
+            let prepared = PreparedPolicy::new(policy, &self.0.engine);
+            // What comes back, the old algorithm or the one that came too late, goes outside.
+            shard.ask(&shard.nobody(), move |core| core.set_policy(version, prepared))
+        };
+        drop(self.each(set));
+    }
+
+    /// Takes over the *live* settings of `limits` ([`Engine::set_limits`]) on all engines.
+    ///
+    /// # Errors
+    /// If one is out of range; nothing changes then.
+    pub fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
+        let set = |shard: &Arc<Shard>| {
+            let limits = limits.clone();
+            shard.ask(&shard.nobody(), move |core| core.engine.set_limits(&limits))
+        };
+        self.each(set).into_iter().collect()
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn limits(&self) -> EngineConfig {
+        let shard = &self.0.shards[0];
+        shard.ask(&shard.nobody(), |core| core.engine.config().clone())
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn policy(&self) -> PolicyConfig {
+        self.0.policy.lock().policy.clone()
+    }
+
+    /// Copies the state of all engines, as it is when what was submitted and completed before has been seen to.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut stale = 0;
+        let shards = self.each(|shard| {
+            let (copy, stale_here) = shard.ask(&shard.nobody(), |core| {
+                let engine = &core.engine;
+                let stats = engine.stats().clone();
+                (ShardSnapshot { queued: engine.queued(), in_flight: engine.in_flight(), stats }, core.stale)
+            });
+            stale += stale_here;
+            copy
+        });
+        let mut total = shards[0].stats.clone();
+        shards[1..].iter().for_each(|shard| total.merge(&shard.stats));
+        let wakes = self.0.servers.iter().map(Server::wakes).sum();
+        Snapshot { at: self.0.clock.now(), policy: self.policy(), total, shards, stale, wakes }
+    }
+
+    /// What the last window of an engine that has closed contained; `None` before the first. Published when a window
+    /// closes (which an idle engine's last one does, too); reading it waits for nobody and drives nothing.
+    #[must_use]
+    pub fn window(&self, shard: usize) -> Option<Arc<WindowFeatures>> {
+        self.0.shards[shard].window()
+    }
+
+    /// Hands an engine's trace events (`EngineConfig::events` of them are kept) to `each`, oldest first.
+    pub fn drain_events(&self, shard: usize, each: impl FnMut(Event)) {
+        let shard = &self.0.shards[shard];
+        let events =
+            shard.ask(&shard.nobody(), |core| std::iter::from_fn(|| core.engine.poll_event()).collect::<Vec<Event>>());
+        events.into_iter().for_each(each);
+    }
+
+    /// Waits until no accepted request is outstanding.
+    pub fn wait_empty(&self) {
+        self.each(|shard| shard.wait_empty(None, None));
+    }
+
+    /// Ends the scheduler: no request is accepted any more, those accepted are dispatched or failed, the threads end.
+    ///
+    /// When this returns, every client has been told of everything: no call of an executor is under way or will come, except
+    /// inside such a call, where those that other threads are in the middle of are not waited for.
+    pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
+        let engines = &self.0;
+        engines.clients.lock().closed = true;
+        engines.shards.iter().for_each(|shard| shard.close(None));
+        if let Err(error @ RecordError::Trace { .. }) = engines.tap.stop() {
+            tracing::warn!("{error}");
+        }
+        let _ = engines.watch.stop();
+        let (until, errno) = how.terms();
+        if until.is_some() {
+            self.each(|shard| shard.wait_empty(None, until));
+        }
+        let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
+        engines.servers.iter().for_each(Server::stop);
+        // Engines and clients know each other; that ends here.
+        engines.clients.lock().ports.clear();
+        self.each(|shard| shard.forget_clients());
+        let (failed, in_flight) = ended.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        ShutdownReport { failed, in_flight }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.shutdown(Shutdown::Fail(libc::ECANCELED));
+    }
+}
+
+/// One user of a scheduler. Dropping it leaves the scheduler, and fails what it has queued. All methods may be called from
+/// any thread, also inside calls of executors.
+pub struct Client {
+    engines: Arc<Engines>,
+    completers: Vec<Completer>,
+    port: Arc<Port>,
+}
+
+impl Client {
+    /// The targets of this client.
+    #[must_use]
+    pub fn targets(&self) -> Range<u32> {
+        self.port.targets.clone()
+    }
+
+    /// Reports completions for an engine.
+    #[must_use]
+    pub fn completer(&self, shard: usize) -> &Completer {
+        &self.completers[shard]
+    }
+
+    /// Submits to an engine. May dispatch (and complete) this and other requests on this thread.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] with the request, for back-pressure.
+    pub fn try_submit(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
+        let at = self.time();
+        let own = &self.completers[shard];
+        own.shard.try_submit(own, request, at)?;
+        self.record(at, &request);
+        Ok(())
+    }
+
+    /// As [`Client::try_submit`], but waits while the engine is full, except inside a call of an executor.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
+        loop {
+            match self.try_submit(shard, request) {
+                Err(SubmitError::Full(_)) if self.completers[shard].shard.wait_for_room(&self.port) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Submits, after everything that was submitted before, and returns the handle, for hosts that cancel. Slower: waits
+    /// until the engine has the request. It may be dispatched, and may even have ended, when this returns.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; `Full` also where the engine has no room for another file.
+    pub fn submit_with_id(&self, shard: usize, request: Request) -> Result<RequestId, SubmitError> {
+        let at = self.time();
+        let own = &self.completers[shard];
+        let id = own.shard.submit_with_id(own, request)?;
+        self.record(at, &request);
+        Ok(id)
+    }
+
+    /// Takes a request back that was not dispatched yet. The executor hears nothing of it.
+    ///
+    /// # Errors
+    /// If it is in flight or has ended.
+    pub fn cancel(&self, shard: usize, id: RequestId) -> Result<Request, CancelError> {
+        let own = &self.completers[shard];
+        own.shard.cancel(own, id)
+    }
+
+    /// Takes the oldest request back that was not dispatched yet and is one of those `wanted`, for hosts that know requests
+    /// by what they are. Slow: looks at all that the engine has.
+    pub fn cancel_where(&self, shard: usize, wanted: impl Fn(&Request) -> bool + Send + 'static) -> Option<Request> {
+        let own = &self.completers[shard];
+        own.shard.cancel_where(own, wanted)
+    }
+
+    /// Leaves the scheduler: no request is accepted any more, those accepted are dispatched or failed. When this returns the
+    /// executor has been told of everything, as after [`Scheduler::shutdown`]; others go on.
+    pub fn detach(&self, how: Shutdown) -> ShutdownReport {
+        let (until, errno) = how.terms();
+        let each = || self.completers.iter().map(|own| (own, &*own.shard));
+        each().for_each(|(_, shard)| shard.close(Some(&self.port)));
+        if until.is_some() {
+            each().for_each(|(_, shard)| _ = shard.wait_empty(Some(&self.port), until));
+        }
+        let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&self.port), errno)).collect();
+        let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();
+        if in_flight == 0 {
+            self.forget();
+        }
+        ShutdownReport { failed: ended.iter().map(|(failed, _)| failed).sum(), in_flight }
+    }
+
+    /// Nothing of this client is left anywhere.
+    fn forget(&self) {
+        let mut clients = self.engines.clients.lock();
+        let before = clients.ports.len();
+        clients.ports.retain(|port| !Arc::ptr_eq(port, &self.port));
+        let known = clients.ports.len() < before;
+        drop(clients);
+        if known {
+            self.completers.iter().for_each(|own| own.shard.detach(own));
+        }
+    }
+
+    // ---- for the volume --------------------------------------------------------------------------------------
+
+    pub(crate) fn completers(&self) -> &[Completer] {
+        &self.completers
+    }
+
+    pub(crate) fn port(&self) -> &Port {
+        &self.port
+    }
+
+    /// True while the algorithm passes requests through at once.
+    pub(crate) fn bypasses_queue(&self, shard: usize) -> bool {
+        self.completers[shard].shard.bypasses_queue()
+    }
+
+    /// See [`Engine::allows_bypass`].
+    pub(crate) fn allows_bypass(&self, shard: usize) -> bool {
+        self.completers[shard].shard.allows_bypass()
+    }
+
+    /// The time, if somebody wants to know what is submitted.
+    #[inline]
+    pub(crate) fn time(&self) -> Option<Time> {
+        self.is_watched().then(|| self.engines.clock.now())
+    }
+
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.engines.tap.on() || self.engines.watch.on()
+    }
+
+    pub(crate) fn record(&self, at: Option<Time>, request: &Request) {
+        if let Some(at) = at {
+            // One that wants checksums is told elsewhere, when they are known.
+            for tap in [&self.engines.tap, &self.engines.watch].into_iter().filter(|tap| tap.on() && !tap.wants_sums())
+            {
+                tap.record(at, request);
+            }
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.detach(Shutdown::Fail(libc::ECANCELED));
+    }
+}

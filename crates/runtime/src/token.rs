@@ -1,0 +1,79 @@
+//! Who holds an engine, and who still has something of it to tell.
+//!
+//! One word: a bit for "held", a bit for "there is work", and a count of threads that carry effects out. Who brings work
+//! leaves it in the inbox and *knocks*: the engine is its own if nobody held it, else the holder is told by the bit. The
+//! holder cannot let go while that bit is set. So work is never left behind, and nobody waits for a holder.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{back_off, sabotaged};
+
+const HELD: u32 = 1;
+const WORK: u32 = 2;
+/// One thread that carries out effects.
+const CARRIER: u32 = 4;
+
+#[derive(Default)]
+pub(crate) struct Token(AtomicU32);
+
+impl Token {
+    /// Tells of work. True: the caller is the holder now.
+    pub(crate) fn knock(&self) -> bool {
+        self.0.fetch_or(HELD | WORK, Ordering::SeqCst) & HELD == 0
+    }
+
+    /// Tells of work, for a thread that does not want to hold.
+    pub(crate) fn announce(&self) {
+        self.0.fetch_or(WORK, Ordering::SeqCst);
+    }
+
+    /// Becomes the holder, once nobody else is. It does not tell of work before: the holder would never be done.
+    pub(crate) fn take(&self) {
+        let free = |word: u32| (word & HELD == 0).then_some(word | HELD | WORK);
+        let mut turn = 0;
+        while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
+            back_off(turn);
+            turn += 1;
+        }
+    }
+
+    /// Becomes the holder if there is work that nobody holds.
+    pub(crate) fn take_work(&self) -> bool {
+        self.has_work() && self.knock()
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & (WORK | HELD) == WORK
+    }
+
+    /// The holder is about to look at all work there is.
+    pub(crate) fn accept(&self) {
+        self.0.fetch_and(!WORK, Ordering::SeqCst);
+    }
+
+    /// The holder lets go, unless work came meanwhile (false: it is the holder still). `carrying`: it has effects to carry
+    /// out, and will call [`Token::carried`].
+    pub(crate) fn leave(&self, carrying: bool) -> bool {
+        let left =
+            |word: u32| (word & WORK == 0 || sabotaged!(TokenForgetsWork)).then(|| Token::without(word, carrying));
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok()
+    }
+
+    /// The holder lets go although there is work, which it or another one takes up later.
+    pub(crate) fn interrupt(&self, carrying: bool) {
+        let left = |word: u32| Some(Token::without(word | WORK, carrying));
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+    }
+
+    fn without(word: u32, carrying: bool) -> u32 {
+        (word & !HELD) + if carrying { CARRIER } else { 0 }
+    }
+
+    pub(crate) fn carried(&self) {
+        self.0.fetch_sub(CARRIER, Ordering::SeqCst);
+    }
+
+    /// Nobody holds and nobody carries out effects.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & !WORK == 0
+    }
+}

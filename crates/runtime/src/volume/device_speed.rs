@@ -1,0 +1,77 @@
+//! How long the storage takes, for the question whether a request is better executed where it was submitted.
+//!
+//! To hand a request to another thread costs some microseconds. Where the storage answers faster than that (a page cache,
+//! memory), the submitter does it itself; where it does not, the submitter is better free to bring more requests, among
+//! which the scheduler can choose.
+
+use sluice_core::{Op, Time};
+
+use crate::clock::{Clock, ClockKind};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// About what a hand-over costs, in nanoseconds, with the wake-up of a sleeping thread.
+const FAST_NS: u32 = 20_000;
+/// Weight of a new measurement: 1 in 8.
+const WEIGHT_BITS: u32 = 3;
+
+/// Mean service times, by operation.
+pub(super) struct DeviceSpeed {
+    means_ns: [AtomicU32; 2],
+    clock: Clock,
+}
+
+impl Default for DeviceSpeed {
+    /// Slow until measured.
+    fn default() -> DeviceSpeed {
+        let means_ns = [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)];
+        DeviceSpeed { means_ns, clock: Clock::new(ClockKind::Start) }
+    }
+}
+
+impl DeviceSpeed {
+    pub(super) fn is_fast(&self, op: Op) -> bool {
+        self.means_ns[op.index()].load(Ordering::Relaxed) <= FAST_NS
+    }
+
+    /// Begins a measurement, unless somebody else executed it.
+    pub(super) fn start(&self, elsewhere: bool) -> Option<Time> {
+        (!elsewhere).then(|| self.clock.now())
+    }
+
+    pub(super) fn end(&self, start: Option<Time>, op: Op) {
+        let Some(start) = start else { return };
+        self.note(u32::try_from(self.clock.now().since(start)).unwrap_or(u32::MAX), op);
+    }
+
+    fn note(&self, took: u32, op: Op) {
+        let mean = &self.means_ns[op.index()];
+        let known = mean.load(Ordering::Relaxed);
+        // The first one, and one that took so long that the mean would be slow to follow, count for themselves. Threads
+        // that measure at the same time may lose one of the two.
+        let next = match known {
+            u32::MAX => took,
+            _ if took > 4 * FAST_NS => took,
+            _ => known - (known >> WEIGHT_BITS) + (took >> WEIGHT_BITS),
+        };
+        mean.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_at_first_then_as_measured() {
+        let speed = DeviceSpeed::default();
+        assert!(!speed.is_fast(Op::Read));
+        speed.note(3_000, Op::Read);
+        assert!(speed.is_fast(Op::Read) && !speed.is_fast(Op::Write));
+        speed.note(5_000_000, Op::Read);
+        assert!(!speed.is_fast(Op::Read), "one slow request is enough");
+        (0..64).for_each(|_| speed.note(3_000, Op::Read));
+        assert!(speed.is_fast(Op::Read), "it becomes fast again");
+        speed.end(None, Op::Read);
+        assert!(speed.is_fast(Op::Read));
+    }
+}

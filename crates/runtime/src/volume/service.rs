@@ -1,0 +1,713 @@
+//! Executing what the engines dispatch, and what follows from it.
+
+use std::cell::RefCell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock, Weak};
+
+use rustix::io::Errno;
+use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId};
+use sluice_storage::{Direction, FileRef, Segment, Started, Storage, Transfer, TransferDone};
+
+use super::Host;
+use super::device_speed::DeviceSpeed;
+use super::flights::Flights;
+use super::memory::{self, Buffers};
+use super::ops::{Memory, Operation, Ops, Waiter, of_cookie};
+use super::ring::{Ring, RingRequest};
+use super::transfer::{Ended, transfer};
+use super::workers::{Spawned, Workers};
+use crate::Done;
+use crate::client::{Completer, Executor};
+use crate::effects::{Effect, Effects, InCallback, carry_out_deferred};
+use crate::record::Tap;
+use crate::shard::{reuse_effects, take_effects};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, spawn};
+
+/// A thread that has its own request executed takes over this many others at most, where the device is fast.
+const MORE_MAX: usize = 4;
+
+/// Batches by who executed them.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) caller: AtomicU64,
+    pub(super) threads: AtomicU64,
+    /// Given to the ring, or to the storage to end by itself.
+    pub(super) asynchronous: AtomicU64,
+}
+
+/// A dispatched batch on its way to the thread that executes it.
+pub(super) struct Job {
+    parts: Vec<Part>,
+    /// What the first call on its first extent gave already, where somebody else made it (the ring, the storage).
+    first: Option<io::Result<usize>>,
+}
+
+/// What a volume executes with.
+pub(super) struct Service<H: Host> {
+    pub(super) storage: Storage,
+    pub(super) host: Arc<H>,
+    pub(super) targets: u32,
+    /// All targets share an engine.
+    pub(super) shared: bool,
+    pub(super) ops: Ops<H::Ticket>,
+    pub(super) buffers: Buffers,
+    pub(super) workers: Workers<Job>,
+    pub(super) ring: Option<Arc<Ring<Job>>>,
+    /// Batches that the storage ends by itself.
+    flights: Flights<Job>,
+    /// The storage can do that, as far as is known.
+    is_asynchronous: AtomicBool,
+    speed: DeviceSpeed,
+    /// Requests may be executed in the thread that submits them.
+    pub(super) inline: bool,
+    pub(super) counts: Counts,
+    spare: ArrayQueue<Vec<Part>>,
+    /// For reads of which a recording wants checksums.
+    pub(super) tap: Arc<Tap>,
+    /// One for each engine; set once, at the start.
+    completers: OnceLock<Vec<Completer>>,
+    me: Weak<Service<H>>,
+}
+
+/// What a [`Service`] is made of.
+pub(super) struct Parts<H: Host> {
+    pub(super) storage: Storage,
+    pub(super) host: Arc<H>,
+    pub(super) shared: bool,
+    pub(super) ops: Ops<H::Ticket>,
+    pub(super) threads_max: u32,
+    pub(super) ring: Option<Arc<Ring<Job>>>,
+    pub(super) inline: bool,
+    pub(super) tap: Arc<Tap>,
+}
+
+/// Lists reused from job to job.
+#[derive(Default)]
+struct Scratch {
+    parts: Vec<Segment>,
+    slices: Vec<Segment>,
+    ended: Vec<Ended>,
+    outcomes: Vec<(RequestId, Outcome)>,
+    finished: Vec<u32>,
+}
+
+crate::sync::thread_local! {
+    static SCRATCH: RefCell<Vec<Scratch>> = RefCell::new(Vec::new());
+}
+
+fn take_scratch() -> Scratch {
+    let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
+    scratch.ended.clear();
+    scratch
+}
+
+fn reuse_scratch(scratch: Scratch) {
+    SCRATCH.with(|spare| spare.borrow_mut().push(scratch));
+}
+
+/// Requests of one file that follow each other in a batch: what one system call can do.
+struct Extent {
+    file: FileRef,
+    /// The first part behind it.
+    end: usize,
+    /// Through several handles (of which the first is used).
+    mixed: bool,
+}
+
+/// On whose thread effects are seen to.
+#[derive(Clone, Copy)]
+pub(super) enum Caller {
+    /// The submitter of the operation in this slot.
+    Submitter {
+        slot: u32,
+        /// It will wait for the operation anyway.
+        waits: bool,
+        /// The policy lets everything through at once.
+        bypass: bool,
+    },
+    /// Somebody who is not to wait for a device.
+    Other,
+    Worker,
+}
+
+/// The volume as its engines know it. It does not keep the service alive.
+pub(super) struct Dispatched<H: Host>(pub(super) Weak<Service<H>>);
+
+impl<H: Host> Executor for Dispatched<H> {
+    fn start(&self, batch: &Batch, _: &Completer) {
+        if let Some(service) = self.0.upgrade() {
+            service.hand_over(batch.parts());
+        }
+    }
+
+    fn cancelled(&self, request: &Request, errno: i32) {
+        if let Some(service) = self.0.upgrade() {
+            service.end_cancelled(request, errno);
+        }
+    }
+}
+
+/// Hears of transfers that the storage has ended by itself.
+struct Landed<H: Host>(Weak<Service<H>>);
+
+impl<H: Host> TransferDone for Landed<H> {
+    fn done(&self, token: u64, _: Vec<Segment>, result: io::Result<usize>) {
+        if let Some(service) = self.0.upgrade()
+            && let Some(job) = service.flights.take(token)
+        {
+            service.landed(job, result);
+        }
+    }
+}
+
+impl<H: Host> Service<H> {
+    pub(super) fn new(parts: Parts<H>) -> Arc<Service<H>> {
+        let targets = parts.storage.data.layout().targets();
+        Arc::new_cyclic(|me| Service {
+            targets,
+            shared: parts.shared,
+            ops: parts.ops,
+            buffers: Buffers::new(),
+            workers: Workers::new(parts.threads_max),
+            ring: parts.ring,
+            flights: Flights::default(),
+            is_asynchronous: AtomicBool::new(true),
+            speed: DeviceSpeed::default(),
+            inline: parts.inline,
+            counts: Counts::default(),
+            spare: ArrayQueue::new(256),
+            tap: parts.tap,
+            completers: OnceLock::new(),
+            me: me.clone(),
+            storage: parts.storage,
+            host: parts.host,
+        })
+    }
+
+    /// Learns who reports to the engines. Once, before anything is submitted.
+    pub(super) fn connect(&self, completers: Vec<Completer>) {
+        let first = self.completers.set(completers).is_ok();
+        debug_assert!(first, "a service is connected once");
+    }
+
+    /// Reports to the engine of a target.
+    pub(super) fn completer(&self, target: u32) -> &Completer {
+        let completers = self.completers.get().expect("connected before anything is submitted");
+        &completers[if self.shared { 0 } else { target as usize }]
+    }
+
+    // ---- who executes ----------------------------------------------------------------------------------------
+
+    /// Sees to what was dispatched on this thread: executes it or hands it over, until nothing is left.
+    pub(super) fn settle(&self, effects: &mut Effects<Completer>, caller: Caller) {
+        while let Some(effect) = effects.pop_own() {
+            match effect {
+                Effect::Start(batch) => {
+                    self.start(batch.parts(), effects, caller);
+                    effects.reuse(batch);
+                }
+                Effect::Cancel(request, errno) => self.cancel(&request, errno),
+            }
+        }
+    }
+
+    /// As [`Service::settle`] for a thread that is about to wait with locks held: hands everything over, and leaves telling
+    /// hosts for later.
+    pub(super) fn hand_over_all(&self, effects: &mut Effects<Completer>, later: &mut Vec<(Request, i32)>) {
+        while let Some(effect) = effects.pop_own() {
+            match effect {
+                Effect::Start(batch) => {
+                    self.hand_over(batch.parts());
+                    effects.reuse(batch);
+                }
+                Effect::Cancel(request, errno) => later.push((request, errno)),
+            }
+        }
+    }
+
+    fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller) {
+        match caller {
+            Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
+            Caller::Submitter { .. } if self.may_execute(parts, effects.len(), caller) => {
+                self.counts.caller.fetch_add(1, Ordering::Relaxed);
+                self.execute(parts, None, true, effects);
+            }
+            Caller::Submitter { .. } if self.inline && self.execute_cached(parts, effects) => {}
+            Caller::Submitter { .. } | Caller::Worker | Caller::Other => self.hand_over(parts),
+        }
+    }
+
+    /// May the submitter execute this batch, and block in it? `more`: batches that would have to wait for that.
+    fn may_execute(&self, parts: &[Part], more: usize, caller: Caller) -> bool {
+        let Caller::Submitter { slot, waits, bypass } = caller else { return false };
+        if !self.inline || InCallback::is_deep() {
+            return false;
+        }
+        let first = &parts[0].request;
+        let own = more == 0 && parts.iter().all(|part| of_cookie(part.request.cookie).0 == slot);
+        if own && waits {
+            return true;
+        }
+        let state = self.ops.slot(of_cookie(first.cookie).0).state.lock();
+        let Some(file) = &state.file else { return false };
+        let data = &self.storage.data;
+        data.never_waits(file)
+            // Nothing emulated waits in there.
+            || (own && bypass && data.descriptor(file, first.target.0 as usize).is_some())
+            || (more < MORE_MAX && self.speed.is_fast(first.op))
+    }
+
+    /// To the storage, the ring or another thread.
+    fn hand_over(&self, parts: &[Part]) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.extend_from_slice(parts);
+        let job = Job { parts: copy, first: None };
+        if let Some(job) = self.start_asynchronously(job) {
+            self.to_thread(job);
+        }
+    }
+
+    fn to_thread(&self, job: Job) {
+        self.workers.push(job, || self.spawn());
+    }
+
+    pub(super) fn spawn(&self) -> Spawned {
+        let me = self.me.clone();
+        spawn("sluice-io", move || {
+            if let Some(service) = me.upgrade() {
+                service.work();
+            }
+        })
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.workers.next() {
+            self.execute_job(job);
+        }
+    }
+
+    fn execute_job(&self, mut job: Job) {
+        let mut effects = take_effects();
+        self.execute_as_worker(&job.parts, job.first.take(), &mut effects);
+        self.reuse(job.parts);
+        self.settle(&mut effects, Caller::Worker);
+        reuse_effects(effects);
+    }
+
+    fn execute_as_worker(&self, parts: &[Part], first: Option<io::Result<usize>>, effects: &mut Effects<Completer>) {
+        self.counts.threads.fetch_add(1, Ordering::Relaxed);
+        self.execute(parts, first, false, effects);
+    }
+
+    fn reuse(&self, mut parts: Vec<Part>) {
+        parts.clear();
+        let _ = self.spare.push(parts);
+    }
+
+    /// Runs `wait`, in which this thread waits for what others do; one more of them may be there meanwhile.
+    pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
+        carry_out_deferred();
+        self.workers.blocking(|| self.spawn(), |job| self.execute_job(job), wait)
+    }
+
+    // ---- without a thread ------------------------------------------------------------------------------------
+
+    /// Gives a job to the storage or the ring, or back: neither takes it.
+    fn start_asynchronously(&self, job: Job) -> Option<Job> {
+        if self.is_asynchronous.load(Ordering::Relaxed) {
+            return self.start_at_storage(job);
+        }
+        let Some(ring) = &self.ring else { return Some(job) };
+        let request = job.parts[0].request;
+        let mut segments = Vec::new();
+        let extent = self.gather(&job.parts, 0, false, &mut segments);
+        if extent.end < job.parts.len() {
+            return Some(job);
+        }
+        let Some(fd) = self.storage.data.descriptor(&extent.file, request.target.0 as usize) else { return Some(job) };
+        match ring.start(RingRequest { fd, op: request.op, offset: request.offset, segments }, job) {
+            Ok(()) => {
+                self.counts.asynchronous.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Err((_, job)) => Some(job),
+        }
+    }
+
+    fn start_at_storage(&self, job: Job) -> Option<Job> {
+        let request = job.parts[0].request;
+        let mut segments = Vec::new();
+        let extent = self.gather(&job.parts, 0, false, &mut segments);
+        if extent.end < job.parts.len() {
+            return Some(job);
+        }
+        let direction = match request.op {
+            Op::Read => Direction::Read,
+            Op::Write => Direction::Write,
+        };
+        let done: Arc<dyn TransferDone> = Arc::new(Landed(self.me.clone()));
+        let token = self.flights.put(job);
+        let place = (extent.file, request.target.0 as usize);
+        match self.storage.data.start(Transfer::new(place, direction, request.offset, segments, (done, token))) {
+            Started::Accepted => {
+                self.counts.asynchronous.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Started::Unsupported(transfer) => {
+                let _ = transfer.take_back();
+                // One that has never taken anything never will.
+                if self.counts.asynchronous.load(Ordering::Relaxed) == 0 {
+                    self.is_asynchronous.store(false, Ordering::Relaxed);
+                }
+                self.flights.take(token)
+            }
+        }
+    }
+
+    /// A job's first call has ended, made by the storage or the ring.
+    pub(super) fn landed(&self, mut job: Job, result: io::Result<usize>) {
+        let want: usize = job.parts.iter().map(|part| part.request.len as usize).sum();
+        match result {
+            Ok(moved) if moved >= want => return self.end_whole(job),
+            // A thread finds out what the rest is about.
+            Ok(moved) => job.first = Some(Ok(moved)),
+            Err(error) => {
+                let again = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::ECANCELED));
+                job.first = (!again).then_some(Err(error));
+            }
+        }
+        self.to_thread(job);
+    }
+
+    /// All parts of a job moved all their bytes.
+    fn end_whole(&self, job: Job) {
+        let (mut scratch, mut effects) = (take_scratch(), take_effects());
+        scratch.ended.extend(job.parts.iter().map(|part| Ended { bytes: part.request.len, errno: 0 }));
+        self.end_parts(&job.parts, &mut scratch, &mut effects);
+        self.reuse(job.parts);
+        reuse_scratch(scratch);
+        self.settle(&mut effects, Caller::Other);
+        reuse_effects(effects);
+    }
+
+    // ---- executing -------------------------------------------------------------------------------------------
+
+    /// Executes a batch and reports its end. `lender`: on the thread that submitted, whose data need not be copied.
+    fn execute(
+        &self,
+        parts: &[Part],
+        first: Option<io::Result<usize>>,
+        lender: bool,
+        effects: &mut Effects<Completer>,
+    ) {
+        let mut scratch = take_scratch();
+        let watch = self.speed.start(first.is_some());
+        // Whatever goes wrong in there, the thread lives and the requests end.
+        if catch_unwind(AssertUnwindSafe(|| self.transfer_all(parts, first, lender, &mut scratch))).is_err() {
+            tracing::error!(requests = parts.len(), "a panic while a batch was executed; it fails");
+            scratch.ended.clear();
+            scratch.ended.resize(parts.len(), Ended { bytes: 0, errno: libc::EIO });
+        }
+        self.speed.end(watch, parts[0].request.op);
+        self.end_parts(parts, &mut scratch, effects);
+        reuse_scratch(scratch);
+    }
+
+    /// Moves the bytes of a batch and notes how each part ended.
+    fn transfer_all(&self, parts: &[Part], mut first: Option<io::Result<usize>>, lender: bool, scratch: &mut Scratch) {
+        let mut from = 0;
+        while from < parts.len() {
+            let extent = self.gather(parts, from, lender, &mut scratch.parts);
+            let request = parts[from].request;
+            let Scratch { parts: memory, slices, ended, .. } = &mut *scratch;
+            let mut io = |slices: &mut [Segment], at| {
+                first.take().unwrap_or_else(|| self.call(&extent.file, &request, slices, at))
+            };
+            transfer(memory, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
+            // An error may come from the handle that was used.
+            let failed = parts[from..extent.end].iter().zip(&mut ended[from..extent.end]).filter(|(_, e)| e.errno != 0);
+            if extent.mixed {
+                failed.for_each(|(part, ended)| self.redo(part, lender, ended));
+            }
+            from = extent.end;
+        }
+    }
+
+    /// Reads what is in the page cache at once, and reports the end; false if that was not possible.
+    fn execute_cached(&self, parts: &[Part], effects: &mut Effects<Completer>) -> bool {
+        let request = parts[0].request;
+        if request.op != Op::Read {
+            return false;
+        }
+        let mut scratch = take_scratch();
+        let extent = self.gather(parts, 0, true, &mut scratch.parts);
+        let mut hit = false;
+        if extent.end == parts.len() {
+            let mut missed = false;
+            let target = request.target.0 as usize;
+            let Scratch { parts: memory, slices, ended, .. } = &mut scratch;
+            let mut io = |slices: &mut [Segment], at: u64| {
+                let read = match missed {
+                    true => None,
+                    false => self.storage.data.try_read(&extent.file, target, at, Segment::for_read(slices))?,
+                };
+                missed |= read.is_none();
+                read.ok_or_else(|| Errno::AGAIN.into())
+            };
+            transfer(memory, request.offset, false, false, slices, &mut io, ended);
+            hit = !missed && ended.iter().all(|ended| ended.errno == 0);
+        }
+        if hit {
+            self.counts.caller.fetch_add(1, Ordering::Relaxed);
+            self.end_parts(parts, &mut scratch, effects);
+        }
+        reuse_scratch(scratch);
+        hit
+    }
+
+    /// Executes one part through its own handle.
+    fn redo(&self, part: &Part, lender: bool, ended: &mut Ended) {
+        let (mut parts, mut again) = (Vec::new(), Vec::new());
+        let extent = self.gather(std::slice::from_ref(part), 0, lender, &mut parts);
+        let request = part.request;
+        let mut io = |slices: &mut [Segment], at| self.call(&extent.file, &request, slices, at);
+        let write = request.op == Op::Write;
+        transfer(&parts, request.offset, write, self.targets == 1, &mut Vec::new(), &mut io, &mut again);
+        *ended = again[0];
+    }
+
+    fn call(&self, file: &FileRef, request: &Request, slices: &mut [Segment], at: u64) -> io::Result<usize> {
+        let (data, target) = (&self.storage.data, request.target.0 as usize);
+        let call = AssertUnwindSafe(|| match request.op {
+            Op::Read => data.read(file, target, at, Segment::for_read(slices)),
+            Op::Write => data.write(file, target, at, Segment::for_write(slices)),
+        });
+        catch_unwind(call).unwrap_or_else(|_| {
+            tracing::error!(?request, "the storage panicked; the request fails");
+            Err(Errno::IO.into())
+        })
+    }
+
+    /// Executes a request that is a whole operation, on this thread.
+    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Segment) -> io::Result<usize> {
+        let mut done = 0;
+        loop {
+            let mut rest = [memory.part(done, memory.len() - done)];
+            match self.call(file, request, &mut rest, request.offset + done as u64) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What was moved before an error counts; the error comes with the next request.
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+                // Neither progress nor an error: do not try for ever.
+                Ok(0) if request.op == Op::Write => return if done > 0 { Ok(done) } else { Err(Errno::IO.into()) },
+                // A storage that claims more is wrong, but must not harm its neighbours.
+                Ok(moved) => done = memory.len().min(done + moved),
+            }
+            // A short read is the end of the file.
+            if request.op == Op::Read || done == memory.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Memory of the parts from `from` on that one call can do.
+    fn gather(&self, batch: &[Part], from: usize, lender: bool, parts: &mut Vec<Segment>) -> Extent {
+        parts.clear();
+        let (mut file, mut mixed): (Option<FileRef>, bool) = (None, false);
+        let mut end = from;
+        for part in &batch[from..] {
+            let (slot, piece) = of_cookie(part.request.cookie);
+            let mut state = self.ops.slot(slot).state.lock();
+            let own = state.file.as_ref().expect("an operation with outstanding pieces has its file");
+            match &file {
+                None => file = Some(own.clone()),
+                Some(first) if Arc::ptr_eq(first, own) => {}
+                // Reads of several readers of one file may go together. Writes not: a handle may be synchronous.
+                Some(first) if part.request.op == Op::Read && first.id() == own.id() => mixed = true,
+                // The ids of two files met when they were made to fit 64 bits.
+                Some(_) => break,
+            }
+            let (start, len) = (state.pieces[piece].start as usize, state.pieces[piece].len as usize);
+            parts.push(self.memory(&mut state, lender).part(start, len));
+            end += 1;
+        }
+        Extent { file: file.expect("a batch has parts"), end, mixed }
+    }
+
+    /// The operation's memory. Lent data is copied unless `lender` and this is the lending thread.
+    fn memory(&self, state: &mut Operation<H::Ticket>, lender: bool) -> Segment {
+        match &state.memory {
+            Memory::Borrowed(memory) => *memory,
+            Memory::Pooled(buffer) => buffer.raw(state.len),
+            Memory::Lent(memory, thread) if lender && *thread == super::thread_number() => *memory,
+            Memory::Lent(memory, _) => {
+                let buffer = self.buffers.take(state.len);
+                let copy = memory::copy(*memory, &buffer);
+                state.memory = Memory::Pooled(buffer);
+                copy
+            }
+            Memory::None => unreachable!("an operation with outstanding pieces has memory"),
+        }
+    }
+
+    /// The lending call is about to return.
+    pub(super) fn take_lent(&self, slot: u32) {
+        let slot = self.ops.slot(slot);
+        if slot.pending.load(Ordering::Acquire) > 1 {
+            self.memory(&mut slot.state.lock(), false);
+        }
+    }
+
+    // ---- ending ----------------------------------------------------------------------------------------------
+
+    /// Reports the ends in `scratch` and tells whoever's operations ended with them.
+    fn end_parts(&self, parts: &[Part], scratch: &mut Scratch, effects: &mut Effects<Completer>) {
+        scratch.outcomes.clear();
+        scratch.finished.clear();
+        for (part, ended) in parts.iter().zip(&scratch.ended) {
+            scratch.outcomes.push((part.id, Outcome { bytes: ended.bytes, error: ended.errno }));
+            scratch.finished.extend(self.end_piece(part.request.cookie, *ended));
+        }
+        // The engine first, so that the device has work while the hosts are told.
+        let completer = self.completer(parts[0].request.target.0);
+        completer.shard.complete_into(completer, &scratch.outcomes, effects);
+        scratch.finished.iter().for_each(|&slot| self.finish(slot));
+    }
+
+    /// A request that the engine gave back.
+    pub(super) fn cancel(&self, request: &Request, errno: i32) {
+        let completer = self.completer(request.target.0);
+        self.end_cancelled(request, errno);
+        completer.shard.release(1);
+    }
+
+    fn end_cancelled(&self, request: &Request, errno: i32) {
+        if let Some(slot) = self.end_piece(request.cookie, Ended { bytes: 0, errno }) {
+            self.finish(slot);
+        }
+    }
+
+    /// Notes how a piece ended. Gives the slot if it was the operation's last, for [`Service::finish`].
+    pub(super) fn end_piece(&self, cookie: u64, ended: Ended) -> Option<u32> {
+        let (slot, piece) = of_cookie(cookie);
+        self.ops.slot(slot).state.lock().pieces[piece].ended = ended;
+        self.drop_pending(slot)
+    }
+
+    pub(super) fn drop_pending(&self, slot: u32) -> Option<u32> {
+        // Release: what this thread did to the memory is seen by the one that finishes the operation (Acquire).
+        (self.ops.slot(slot).pending.fetch_sub(1, Ordering::AcqRel) == 1).then_some(slot)
+    }
+
+    /// Tells the host, or the thread that waits.
+    pub(super) fn finish(&self, slot: u32) {
+        let mut state = self.ops.slot(slot).state.lock();
+        let result = self.result(&state);
+        self.record_read(&mut state, result.unwrap_or(0));
+        let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
+        let memory = std::mem::replace(&mut state.memory, Memory::None);
+        let (op, bytes) = (state.op, state.len as u64);
+        state.pieces.clear();
+        let file = state.file.take();
+        if let Waiter::Thread(thread) = waiter {
+            state.result = Some(result);
+            drop(state);
+            drop(file);
+            thread.unpark();
+            return;
+        }
+        drop(state);
+        drop(file);
+        self.ops.close(slot);
+        if let Waiter::Ticket(ticket) = waiter {
+            let done = match (&result, op, &memory) {
+                (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
+                (Ok(len), Op::Write, _) => Ok(Done::Written(*len)),
+                (Ok(len), Op::Read, Memory::Pooled(buffer)) => Ok(Done::Read(buffer.bytes(*len))),
+                (Ok(_), Op::Read, _) => Ok(Done::Read(&[])),
+            };
+            self.tell(ticket, done);
+        }
+        if let Memory::Pooled(buffer) = memory {
+            self.buffers.put(buffer);
+        }
+        self.ops.give_back(bytes);
+    }
+
+    /// Tells the host of a result. A panic of it is its own.
+    pub(super) fn tell(&self, ticket: H::Ticket, result: io::Result<Done<'_>>) {
+        let _inside = InCallback::enter();
+        if catch_unwind(AssertUnwindSafe(|| self.host.complete(ticket, result))).is_err() {
+            tracing::error!("the host panicked when told of a result");
+        }
+    }
+
+    /// Leaves the pieces of a read, of which there are `bytes` in all, to the recording that waits for their checksums.
+    fn record_read(&self, state: &mut Operation<H::Ticket>, bytes: usize) {
+        let memory = match &state.memory {
+            Memory::Pooled(buffer) => buffer.raw(state.len),
+            Memory::Borrowed(memory) => *memory,
+            Memory::None | Memory::Lent(..) => return,
+        };
+        let (at, requests) = &mut state.recorded;
+        for (request, piece) in requests.drain(..).zip(&state.pieces) {
+            let start = piece.start as usize;
+            let there = bytes.saturating_sub(start).min(piece.len as usize);
+            self.tap.record_summed(*at, &request, memory::checksum(memory.part(start, there)), there as u32);
+        }
+    }
+
+    /// Bytes until the first piece that is short, holes filled with zeros.
+    fn result(&self, state: &Operation<H::Ticket>) -> Result<usize, i32> {
+        let mut size = None;
+        let mut total = 0;
+        for piece in &state.pieces {
+            let Ended { bytes, errno } = piece.ended;
+            total += bytes as usize;
+            if bytes == piece.len {
+                continue;
+            }
+            if errno != 0 {
+                return if total == 0 { Err(errno) } else { Ok(total) };
+            }
+            // The target's file ended here, but the file may not: its size is what the longest target says.
+            if state.op == Op::Write || self.targets == 1 {
+                break;
+            }
+            let size = match size {
+                Some(size) => size,
+                None => match self.size(state) {
+                    Ok(now) => *size.insert(now),
+                    Err(errno) if total == 0 => return Err(errno),
+                    Err(_) => break,
+                },
+            };
+            let end = size.saturating_sub(state.offset + piece.start).min(u64::from(piece.len));
+            let hole = usize::try_from(end.saturating_sub(u64::from(bytes))).unwrap_or(0);
+            let at = piece.start as usize + bytes as usize;
+            match &state.memory {
+                Memory::Pooled(buffer) => memory::fill_zero(buffer.raw(state.len).part(at, hole)),
+                Memory::Borrowed(memory) => memory::fill_zero(memory.part(at, hole)),
+                Memory::None | Memory::Lent(..) => {}
+            }
+            total += hole;
+            if bytes as usize + hole < piece.len as usize {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Up to where what is missing from the pieces of a read is a hole: where the file had reached before they were
+    /// submitted (what was written later may have come too late for the one piece and in time for the other) and still
+    /// reaches (it may have been truncated).
+    fn size(&self, state: &Operation<H::Ticket>) -> Result<u64, i32> {
+        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let before = state.size_before?;
+        let Some(file) = &state.file else { return Ok(before) };
+        let now = self.storage.namespace.getattr_open(file).map_err(errno)?.size;
+        Ok(before.min(now))
+    }
+}

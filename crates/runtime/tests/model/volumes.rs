@@ -1,0 +1,215 @@
+//! Volumes over memory: operations as wholes, the bypass, the end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use shuttle::thread;
+use sluice_core::{AppId, EngineConfig, PolicyConfig};
+use sluice_runtime::{Done, Host, Shutdown, Volume, VolumeConfig};
+use sluice_storage::null::NullStorage;
+use sluice_storage::{Data, FileRef, Layout, Namespace, Storage};
+
+use crate::checker::{WINDOW_NS, check};
+
+const STRIPE: usize = 4;
+const SIZE: usize = 16;
+
+/// The bytes of one file. A call moves them one by one and lets other threads go between.
+struct Slow {
+    layout: Layout,
+    /// How often, for each byte.
+    pauses: u32,
+    bytes: Vec<Mutex<Vec<u8>>>,
+}
+
+impl Data for Slow {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+    fn describe(&self) -> String {
+        "slow memory".to_owned()
+    }
+    fn read(&self, _: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut at = offset as usize;
+        for byte in bufs.iter_mut().flat_map(|buf| buf.iter_mut()) {
+            thread::yield_now();
+            *byte = self.bytes[target].lock().expect("no panic")[at];
+            at += 1;
+        }
+        Ok(at - offset as usize)
+    }
+    fn write(&self, _: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let mut at = offset as usize;
+        for byte in bufs.iter().flat_map(|buf| buf.iter()) {
+            (0..self.pauses).for_each(|_| thread::yield_now());
+            self.bytes[target].lock().expect("no panic")[at] = *byte;
+            at += 1;
+        }
+        Ok(at - offset as usize)
+    }
+    /// Whatever: it says that plain calls would do, so that requests may go by the engine.
+    fn descriptor(&self, _: &FileRef, _: usize) -> Option<Arc<OwnedFd>> {
+        Some(Arc::new(File::open("/dev/null").ok()?.into()))
+    }
+    fn sync(&self, _: &FileRef, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+    fn size_at_least(&self, _: &FileRef, _: u64) -> io::Result<u64> {
+        Ok(SIZE as u64)
+    }
+}
+
+/// Counts what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<(u64, bool)>>);
+
+impl Host for Told {
+    type Ticket = u64;
+    fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
+        self.0.lock().expect("no panic").push((ticket, result.is_ok()));
+    }
+}
+
+fn volume(targets: u32, policy: &str, capacity: u32) -> (Volume<Told>, Arc<Told>, FileRef) {
+    slow_volume(targets, policy, capacity, 1)
+}
+
+fn slow_volume(targets: u32, policy: &str, capacity: u32, pauses: u32) -> (Volume<Told>, Arc<Told>, FileRef) {
+    let layout = Layout::striped(targets, STRIPE as u64);
+    let null = Arc::new(NullStorage::new(layout, SIZE as u64));
+    let bytes = (0..targets).map(|_| Mutex::new(vec![0; SIZE])).collect();
+    let storage = Storage { namespace: null.clone(), data: Arc::new(Slow { layout, pauses, bytes }) };
+    let file = null.lookup(&null.root(), "1".as_ref()).and_then(|node| null.open(&node, libc::O_RDWR)).unwrap();
+    let engine = EngineConfig { capacity, files_max: 4, window_ns: WINDOW_NS, ..EngineConfig::default() };
+    let config = VolumeConfig { engine, threads_max: 2, ..VolumeConfig::new(PolicyConfig::parse(policy).unwrap()) };
+    let host = Arc::new(Told::default());
+    (Volume::start(storage, host.clone(), config).unwrap(), host, file)
+}
+
+/// Two threads write all of the file, and read it: whatever is read is of one writer.
+pub fn whole_operations(targets: u32, policy: &'static str) {
+    let (volume, _, file) = volume(targets, policy, 16);
+    let volume = Arc::new(volume);
+    let threads: Vec<_> = (1..3u8)
+        .map(|writer| {
+            let (volume, file) = (volume.clone(), file.clone());
+            thread::spawn(move || {
+                assert_eq!(volume.write_at(&file, AppId(0), 0, &[writer; SIZE]).unwrap(), SIZE);
+                let mut back = [0; SIZE];
+                assert_eq!(volume.read_at(&file, AppId(0), 0, &mut back).unwrap(), SIZE);
+                assert!(back.iter().all(|byte| *byte == back[0]), "a mixture: {back:?}");
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+}
+
+#[test]
+fn operations_are_seen_as_wholes() {
+    for policy in ["noop", "to", "hbrr"] {
+        check(150, move || whole_operations(2, policy));
+    }
+    // With one target and `noop` requests go by the engine, and the storage keeps them apart.
+    check(60, || whole_operations(1, "to"));
+}
+
+/// Fewer places than there are requests, all with tickets; the end comes before all have ended.
+pub fn tickets(targets: u32, policy: &'static str, how: Shutdown) {
+    let (volume, host, file) = volume(targets, policy, 2);
+    let volume = Arc::new(volume);
+    let threads: Vec<_> = (0..2)
+        .map(|thread| {
+            let (volume, file) = (volume.clone(), file.clone());
+            thread::spawn(move || {
+                for n in 0..3 {
+                    let ticket = thread * 10 + n;
+                    if n % 2 == 0 {
+                        volume.write(&file, AppId(0), 0, &[ticket as u8; 6], ticket);
+                    } else {
+                        volume.read(&file, AppId(0), 2, 6, ticket);
+                    }
+                }
+            })
+        })
+        .collect();
+    if how == Shutdown::Fail(libc::EIO) {
+        volume.shutdown(how);
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    volume.shutdown(how);
+    let mut told = host.0.lock().unwrap().clone();
+    told.sort_unstable();
+    let tickets: Vec<u64> = told.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(tickets, [0, 1, 2, 10, 11, 12]);
+    if how != Shutdown::Fail(libc::EIO) {
+        assert!(told.iter().all(|(_, ok)| *ok));
+    }
+}
+
+#[test]
+fn every_ticket_comes_back_once() {
+    let drain = Shutdown::Drain { timeout: Duration::from_secs(3600) };
+    for policy in ["noop", "to-agg"] {
+        for targets in [1, 2] {
+            check(60, move || tickets(targets, policy, drain));
+            check(60, move || tickets(targets, policy, Shutdown::Fail(libc::EIO)));
+        }
+    }
+}
+
+/// Requests go by the engine and through it in turns, as the algorithm changes: no write is lost in between.
+pub fn bypassing() {
+    let (volume, _, file) = volume(1, "noop", 8);
+    let volume = Arc::new(volume);
+    let changes = {
+        let volume = volume.clone();
+        thread::spawn(move || {
+            for policy in ["to", "noop", "sjf", "noop"] {
+                volume.set_policy(&PolicyConfig::parse(policy).unwrap());
+            }
+        })
+    };
+    let threads: Vec<_> = (1..3u8)
+        .map(|writer| {
+            let (volume, file) = (volume.clone(), file.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let mut back = [0; 3];
+                    volume.write_at(&file, AppId(0), 0, &[writer; 3]).unwrap();
+                    volume.read_at(&file, AppId(0), 0, &mut back).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    changes.join().unwrap();
+    assert_eq!(volume.snapshot().runtime.total.total().completed(), 8);
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+}
+
+#[test]
+fn nothing_is_lost_beside_the_engine() {
+    check(300, bypassing);
+}
+
+/// A write that the engine has, and then one that could go by it: the later one counts.
+pub fn bypass_order() {
+    let (volume, _, file) = slow_volume(1, "to", 8, 20);
+    volume.write(&file, AppId(0), 0, &[1; 12], 0);
+    volume.set_policy(&PolicyConfig::parse("noop").unwrap());
+    volume.write_at(&file, AppId(0), 0, &[2; 12]).unwrap();
+    volume.wait_idle(&file);
+    let mut back = [0; 12];
+    volume.read_at(&file, AppId(0), 0, &mut back).unwrap();
+    assert_eq!(back, [2; 12]);
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+}
+
+#[test]
+fn what_goes_by_the_engine_comes_after_what_it_has() {
+    check(400, bypass_order);
+}

@@ -1,0 +1,464 @@
+//! The objects that a directory storage remembers, and how they are found again.
+//!
+//! While anybody holds an object there is one [`PosixNode`] for it, in the registry. It mostly has an `O_PATH` descriptor;
+//! when the [cache](super::cache) took that away it is reopened by its file handle where the file system has handles and
+//! the process may use them, else by its name in its parent's node. Either way it is the same object or `ESTALE`: handles
+//! contain the generation, and what was found by name must have the same device, inode number and handle (or, without
+//! handles, time of birth).
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::io::Errno;
+
+use super::cache::{CACHE, Evict, Eviction, Place};
+use super::handle;
+use crate::Node;
+
+const SHARDS: usize = 64;
+
+/// Device and inode number.
+type Key = (u64, u64);
+
+pub(super) fn key(stat: &Stat) -> Key {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// What all nodes of a storage share.
+pub(super) struct Shared {
+    device: u64,
+    /// For handles: a descriptor on the top's file system that is not `O_PATH`, and its mount. `None` where handles cannot
+    /// be opened.
+    mount: Option<(OwnedFd, i32)>,
+    shards: [Mutex<HashMap<u64, Weak<PosixNode>>>; SHARDS],
+    /// Live objects whose id is not the natural one because another one had that.
+    displaced: Mutex<HashMap<Key, u64>>,
+    displaced_count: AtomicUsize,
+    /// Held for writing by renames, for reading by what finds or removes names: nodes know their names.
+    pub(super) names: RwLock<()>,
+}
+
+pub(super) struct PosixNode {
+    body: Arc<Body>,
+}
+
+/// What the cache may hold on to as well.
+struct Body {
+    shared: Arc<Shared>,
+    id: u64,
+    key: Key,
+    kind: FileType,
+    state: Mutex<State>,
+    /// Where it was last seen; `None` for the top, and for what lost that name.
+    location: Mutex<Option<Location>>,
+    place: Place,
+}
+
+struct State {
+    fd: Option<Arc<OwnedFd>>,
+    /// The descriptor must stay: there is no other way to the object.
+    pinned: bool,
+    /// Known once the descriptor was closed for the first time.
+    identity: Option<Identity>,
+}
+
+/// What tells an object from another one with the same inode number.
+#[derive(Clone, PartialEq, Eq)]
+enum Identity {
+    Handle { handle: Box<[u8]>, mount: i32 },
+    Birth(i64, u32),
+    Unknown,
+}
+
+#[derive(Clone)]
+pub(super) struct Location {
+    pub(super) parent: Arc<PosixNode>,
+    pub(super) name: Box<OsStr>,
+}
+
+impl Node for PosixNode {
+    fn id(&self) -> u64 {
+        self.body.id
+    }
+}
+
+impl Shared {
+    /// `by_handle`: use file handles if that works here.
+    pub(super) fn new(top: &OwnedFd, stat: &Stat, by_handle: bool) -> Arc<Shared> {
+        let mount = || {
+            let fd = sys::openat(top, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            let (handle, mount) = handle::of(&fd).ok()?;
+            handle::open(&fd, &handle).ok()?;
+            Some((fd, mount))
+        };
+        Arc::new(Shared {
+            device: stat.st_dev,
+            mount: if by_handle { mount() } else { None },
+            shards: std::array::from_fn(|_| Mutex::default()),
+            displaced: Mutex::default(),
+            displaced_count: AtomicUsize::new(0),
+            names: RwLock::new(()),
+        })
+    }
+
+    pub(super) fn by_handle(&self) -> bool {
+        self.mount.is_some()
+    }
+
+    /// The top directory's node.
+    pub(super) fn top(self: &Arc<Shared>, fd: OwnedFd, stat: &Stat) -> Arc<PosixNode> {
+        let node = self.node(Some(fd), None, stat, None);
+        node.body.state.lock().pinned = true;
+        CACHE.remove(&node.body.place);
+        node
+    }
+
+    /// How many objects are remembered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Weak<PosixNode>>> {
+        &self.shards[mix(id) as usize % SHARDS]
+    }
+
+    /// The id that an object gets if no other has it: stable, so that programs that compare inode numbers find hard links
+    /// even if the object was forgotten in between.
+    fn natural_id(&self, key: Key) -> u64 {
+        if key.0 == self.device { key.1 } else { mix(mix(key.0) ^ key.1) }
+    }
+
+    fn known(&self, id: u64) -> Option<Arc<PosixNode>> {
+        self.shard(id).lock().get(&id).and_then(Weak::upgrade)
+    }
+
+    fn first_id(&self, key: Key) -> u64 {
+        if self.displaced_count.load(Ordering::Relaxed) > 0
+            && let Some(id) = self.displaced.lock().get(&key)
+        {
+            return *id;
+        }
+        self.natural_id(key)
+    }
+
+    /// The node of an object, if it is remembered. If inode numbers were reused it may be another object's.
+    pub(super) fn find(&self, stat: &Stat) -> Option<Arc<PosixNode>> {
+        self.known(self.first_id(key(stat))).filter(|node| node.body.key == key(stat))
+    }
+
+    /// The node of an object that was just found: the one that is remembered, or a new one. Without a descriptor there
+    /// must be an identity.
+    pub(super) fn node(
+        self: &Arc<Shared>,
+        fd: Option<OwnedFd>,
+        identity: Option<(Box<[u8]>, i32)>,
+        stat: &Stat,
+        location: Option<Location>,
+    ) -> Arc<PosixNode> {
+        let fd = fd.map(Arc::new);
+        let identity = identity.map(|(handle, mount)| Identity::Handle { handle, mount });
+        let key = key(stat);
+        let mut id = self.first_id(key);
+        loop {
+            if let Some(node) = self.known(id) {
+                if node.body.key == key && node.body.is_same(fd.as_ref(), identity.as_ref()) {
+                    node.body.keep(fd);
+                    let mut known = node.body.location.lock();
+                    if known.is_none() {
+                        *known = location;
+                    }
+                    drop(known);
+                    return node;
+                }
+                id = mix(id);
+                continue;
+            }
+            let body = Body {
+                shared: self.clone(),
+                id,
+                key,
+                kind: FileType::from_raw_mode(stat.st_mode),
+                state: Mutex::new(State { fd: fd.clone(), pinned: false, identity: identity.clone() }),
+                location: Mutex::new(location.clone()),
+                place: Place::new(),
+            };
+            let node = Arc::new(PosixNode { body: Arc::new(body) });
+            let mut shard = self.shard(id).lock();
+            if shard.get(&id).is_some_and(|other| other.strong_count() > 0) {
+                drop(shard); // somebody else found it at the same time
+                continue;
+            }
+            shard.insert(id, Arc::downgrade(&node));
+            drop(shard);
+            if id != self.natural_id(key) {
+                let mut displaced = self.displaced.lock();
+                displaced.insert(key, id);
+                self.displaced_count.store(displaced.len(), Ordering::Relaxed);
+            }
+            if fd.is_some() {
+                CACHE.insert(node.body.clone());
+            }
+            return node;
+        }
+    }
+}
+
+impl PosixNode {
+    pub(super) fn kind(&self) -> FileType {
+        self.body.kind
+    }
+
+    pub(super) fn inode(&self) -> u64 {
+        self.body.key.1
+    }
+
+    pub(super) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.body.shared, shared)
+    }
+
+    /// An `O_PATH` descriptor of the object, reopened if need be.
+    ///
+    /// # Errors
+    /// `ESTALE` if the object is gone; `EMFILE` if the process has no descriptor left.
+    pub(super) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+        match self.body.open_fd() {
+            Some(fd) => Ok(fd),
+            None => self.reopen(),
+        }
+    }
+
+    #[cold]
+    fn reopen(&self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(fd) = self.body.reopen_by_handle()? {
+            return Ok(self.body.keep(Some(fd)).expect("just given"));
+        }
+        // By name, from the nearest directory above that is open. Not recursive: trees can be deep.
+        let mut missing: Vec<(Arc<Body>, Location)> = Vec::new();
+        let mut at = self.body.clone();
+        let mut dir = loop {
+            let location = at.location.lock().clone().ok_or(Errno::STALE)?;
+            let parent = location.parent.body.clone();
+            missing.push((at, location));
+            match parent.open_fd() {
+                Some(fd) => break fd,
+                None => match parent.reopen_by_handle()? {
+                    Some(fd) => break parent.keep(Some(fd)).expect("just given"),
+                    None => at = parent,
+                },
+            }
+        };
+        for (body, location) in missing.into_iter().rev() {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = CACHE.with_room(|| sys::openat(&dir, &*location.name, flags, Mode::empty()));
+            let fd = Arc::new(found.map_err(stale)?);
+            if key(&sys::fstat(&fd)?) != body.key || !body.is_same(Some(&fd), None) {
+                return Err(Errno::STALE.into());
+            }
+            dir = body.keep(Some(fd)).expect("just given");
+        }
+        Ok(dir)
+    }
+
+    /// Names from the top, or `None` if the object lost the name that it was found by.
+    pub(super) fn path(&self, top: u64) -> Option<Vec<u8>> {
+        let mut names: Vec<Box<OsStr>> = Vec::new();
+        let mut next = (self.id() != top).then(|| self.body.location.lock().clone());
+        while let Some(location) = next {
+            let Location { parent, name } = location?;
+            names.push(name);
+            next = (parent.id() != top).then(|| parent.body.location.lock().clone());
+        }
+        let names: Vec<&[u8]> = names.iter().rev().map(|name| name.as_bytes()).collect();
+        Some(names.join(&b'/'))
+    }
+
+    pub(super) fn is_at(&self, parent: &PosixNode, name: &OsStr) -> bool {
+        let location = self.body.location.lock();
+        location.as_ref().is_some_and(|at| std::ptr::eq(&*at.parent, parent) && &*at.name == name)
+    }
+
+    pub(super) fn moved(&self, to: Option<Location>) {
+        let before = std::mem::replace(&mut *self.body.location.lock(), to);
+        drop(before); // may be the last reference to a directory's node
+    }
+
+    /// Keeps the descriptor from now on: the object is about to lose what leads to it.
+    pub(super) fn pin(&self) -> io::Result<()> {
+        let fd = self.fd()?;
+        let mut state = self.body.state.lock();
+        state.pinned = true;
+        state.fd.get_or_insert(fd);
+        drop(state);
+        CACHE.remove(&self.body.place);
+        Ok(())
+    }
+
+    pub(super) fn unpin(&self) {
+        let mut state = self.body.state.lock();
+        state.pinned = false;
+        let open = state.fd.is_some();
+        drop(state);
+        if open {
+            CACHE.insert(self.body.clone());
+        }
+    }
+
+    /// As the cache would.
+    #[cfg(test)]
+    pub(super) fn close(&self) {
+        let evicted = self.body.evict();
+        assert!(matches!(evicted, Eviction::Done(_)), "can be reopened");
+        CACHE.remove(&self.body.place);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_open(&self) -> bool {
+        self.body.state.lock().fd.is_some()
+    }
+}
+
+impl Drop for PosixNode {
+    fn drop(&mut self) {
+        let Body { shared, id, key, place, .. } = &*self.body;
+        let mut shard = shared.shard(*id).lock();
+        // Somebody may have found the object anew since the last reference went.
+        if shard.get(id).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+            shard.remove(id);
+        }
+        drop(shard);
+        if *id != shared.natural_id(*key) {
+            let mut displaced = shared.displaced.lock();
+            if displaced.get(key) == Some(id) {
+                displaced.remove(key);
+            }
+            shared.displaced_count.store(displaced.len(), Ordering::Relaxed);
+        }
+        CACHE.remove(place);
+    }
+}
+
+impl Body {
+    fn open_fd(&self) -> Option<Arc<OwnedFd>> {
+        self.place.touch();
+        self.state.lock().fd.clone()
+    }
+
+    /// Takes a descriptor of the object, unless it has one; returns the one it has.
+    fn keep(self: &Arc<Body>, fd: Option<Arc<OwnedFd>>) -> Option<Arc<OwnedFd>> {
+        let mut state = self.state.lock();
+        if let Some(has) = &state.fd {
+            return Some(has.clone());
+        }
+        let kept = fd?;
+        state.fd = Some(kept.clone());
+        let cached = !state.pinned;
+        drop(state);
+        if cached {
+            CACHE.insert(self.clone());
+        }
+        Some(kept)
+    }
+
+    /// `None` if that is not the way.
+    fn reopen_by_handle(&self) -> io::Result<Option<Arc<OwnedFd>>> {
+        let Some((mount_fd, mount_id)) = &self.shared.mount else { return Ok(None) };
+        let handle = match &self.state.lock().identity {
+            Some(Identity::Handle { handle, mount }) if mount == mount_id => handle.clone(),
+            _ => return Ok(None),
+        };
+        let fd = CACHE.with_room(|| handle::open(mount_fd, &handle)).map_err(stale)?;
+        Ok(Some(Arc::new(fd)))
+    }
+
+    fn is_same(&self, fd: Option<&Arc<OwnedFd>>, identity: Option<&Identity>) -> bool {
+        let state = self.state.lock();
+        // Whoever is held open keeps its inode number to itself.
+        if state.fd.is_some() {
+            return true;
+        }
+        match (&state.identity, fd, identity) {
+            (Some(known), _, Some(found)) => known == found,
+            (Some(known), Some(fd), None) => *known == Identity::of(fd),
+            _ => false,
+        }
+    }
+}
+
+impl Evict for Body {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn evict(&self) -> Eviction {
+        let (Some(mut state), Some(location)) = (self.state.try_lock(), self.location.try_lock()) else {
+            return Eviction::Busy;
+        };
+        if state.pinned {
+            return Eviction::Never;
+        }
+        let State { fd: Some(fd), identity, .. } = &mut *state else { return Eviction::Done(None) };
+        let identity = identity.get_or_insert_with(|| Identity::of(fd));
+        let by_handle = matches!((&*identity, &self.shared.mount),
+            (Identity::Handle { mount, .. }, Some((_, own))) if mount == own);
+        if !by_handle && location.is_none() {
+            state.pinned = true;
+            return Eviction::Never;
+        }
+        Eviction::Done(state.fd.take())
+    }
+}
+
+impl Identity {
+    fn of(fd: &Arc<OwnedFd>) -> Identity {
+        if let Ok((handle, mount)) = handle::of(fd) {
+            return Identity::Handle { handle, mount };
+        }
+        match sys::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME) {
+            Ok(stat) if stat.stx_mask & StatxFlags::BTIME.bits() != 0 => {
+                Identity::Birth(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
+            }
+            _ => Identity::Unknown,
+        }
+    }
+}
+
+impl Location {
+    pub(super) fn new(parent: &Arc<PosixNode>, name: &OsStr) -> Location {
+        Location { parent: parent.clone(), name: name.into() }
+    }
+}
+
+/// Handle and mount of a name in a directory, for a node that gets no descriptor.
+pub(super) fn identity_at(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<(Box<[u8]>, i32)> {
+    let name = CString::new(OsString::from(name).into_vec()).map_err(|_| Errno::INVAL)?;
+    handle::at(dir, &name, 0)
+}
+
+/// Handle and mount of an open object.
+pub(super) fn identity_of(fd: impl AsFd) -> rustix::io::Result<(Box<[u8]>, i32)> {
+    handle::of(fd)
+}
+
+/// What leads nowhere any more.
+fn stale(error: Errno) -> Errno {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Errno::STALE,
+        error => error,
+    }
+}
+
+/// Spreads bits (the finaliser of splitmix64); a bijection without short cycles in practice.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}

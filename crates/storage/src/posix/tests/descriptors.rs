@@ -1,0 +1,240 @@
+//! Objects that are remembered without a descriptor.
+
+use std::process::Command;
+
+use super::*;
+use crate::striped::{StripedOptions, StripedStorage};
+
+/// A storage that reopens by handle, if it can here, and one that reopens by name.
+fn both() -> Vec<(TempDir, PosixStorage)> {
+    [true, false]
+        .into_iter()
+        .map(|by_handle| {
+            let dir = tempfile::tempdir().unwrap();
+            let storage = PosixStorage::open_with(dir.path(), PosixOptions::default(), by_handle).unwrap();
+            assert!(by_handle || !storage.shared.by_handle());
+            (dir, storage)
+        })
+        .collect()
+}
+
+fn close(node: &NodeRef) {
+    node_as::<PosixNode>(node).unwrap().close();
+}
+
+fn is_open(node: &NodeRef) -> bool {
+    node_as::<PosixNode>(node).unwrap().is_open()
+}
+
+#[test]
+fn there_is_one_node_for_each_object_and_it_comes_back() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        let sub = storage.mkdir(&root, "sub".as_ref(), 0o700, &ME()).unwrap();
+        let deep = storage.mkdir(&sub, "deep".as_ref(), 0o700, &ME()).unwrap();
+        let (node, _) = storage.create(&deep, "f".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+        assert!(Arc::ptr_eq(&storage.lookup(&deep, "f".as_ref()).unwrap(), &node));
+        [&sub, &deep, &node].into_iter().for_each(close);
+        assert_eq!(storage.getattr(&node).unwrap().ino, node.id());
+        [&sub, &deep, &node].into_iter().for_each(close);
+        assert!(Arc::ptr_eq(&storage.lookup(&deep, "f".as_ref()).unwrap(), &node), "also while it is closed");
+        // Renamed while closed, the directory above too.
+        storage.rename(&deep, "f".as_ref(), &sub, "g".as_ref(), 0).unwrap();
+        storage.rename(&root, "sub".as_ref(), &root, "bus".as_ref(), 0).unwrap();
+        [&sub, &deep, &node].into_iter().for_each(close);
+        assert_eq!(storage.getattr(&node).unwrap().ino, node.id());
+        assert_eq!(storage.path_of(&node).unwrap(), b"bus/g");
+        let (other, _) = storage.create(&root, "x".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+        storage.rename(&root, "x".as_ref(), &sub, "g".as_ref(), libc::RENAME_EXCHANGE).unwrap();
+        [&other, &node].into_iter().for_each(close);
+        assert_eq!(storage.path_of(&node).unwrap(), b"x");
+        assert_eq!(storage.path_of(&other).unwrap(), b"bus/g");
+        assert_eq!(storage.getattr(&other).unwrap().ino, other.id());
+        assert_eq!(storage.getattr(&node).unwrap().ino, node.id());
+        let count = storage.shared.len();
+        drop((node, other, deep));
+        assert_eq!(storage.shared.len(), count - 3, "nobody holds them");
+    }
+}
+
+#[test]
+fn what_is_removed_stays_with_who_holds_it() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        let make = |name: &str| storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap().0;
+        let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
+        let (gone, replaced, linked) = (make("gone"), make("replaced"), make("linked"));
+        storage.link(&linked, &root, "other".as_ref()).unwrap();
+        [&dir, &gone, &replaced, &linked].into_iter().for_each(close);
+        storage.unlink(&root, "gone".as_ref()).unwrap();
+        storage.rmdir(&root, "d".as_ref()).unwrap();
+        make("new");
+        storage.rename(&root, "new".as_ref(), &root, "replaced".as_ref(), 0).unwrap();
+        storage.unlink(&root, "linked".as_ref()).unwrap();
+        // Others use many descriptors meanwhile.
+        let many: Vec<NodeRef> = (0..100).map(|n| make(&n.to_string())).collect();
+        CACHE.with_room(|| Ok(())).unwrap();
+        for (node, links) in [(&gone, 0), (&dir, 0), (&replaced, 0), (&linked, 1)] {
+            let attr = storage.getattr(node).unwrap();
+            assert_eq!((attr.ino, if node.id() == dir.id() { 0 } else { attr.nlink }), (node.id(), links));
+        }
+        storage.open(&gone, libc::O_RDWR).unwrap();
+        assert!(Arc::ptr_eq(&storage.lookup(&root, "other".as_ref()).unwrap(), &linked));
+        drop(many);
+    }
+}
+
+#[test]
+fn what_others_replaced_is_stale_and_never_something_else() {
+    for (dir, storage) in both() {
+        let root = storage.root();
+        for round in 0..50 {
+            let name = format!("f{round}");
+            let (node, file) = storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+            drop(file);
+            close(&node);
+            // Most file systems give the new file the old one's inode number.
+            std::fs::remove_file(dir.path().join(&name)).unwrap();
+            std::fs::write(dir.path().join(&name), "other").unwrap();
+            assert_eq!(errno(storage.getattr(&node)), libc::ESTALE);
+            let new = storage.lookup(&root, name.as_ref()).unwrap();
+            assert_ne!(new.id(), node.id(), "ids are of live objects");
+            assert_eq!(storage.getattr(&new).unwrap().size, 5);
+            drop(node);
+            assert!(Arc::ptr_eq(&storage.lookup(&root, name.as_ref()).unwrap(), &new));
+        }
+        assert_eq!(storage.shared.len(), 1, "only the top is left");
+    }
+}
+
+#[test]
+fn a_failed_removal_changes_nothing() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        let dir = storage.mkdir(&root, "d".as_ref(), 0o700, &ME()).unwrap();
+        storage.mkdir(&dir, "e".as_ref(), 0o700, &ME()).unwrap();
+        assert_eq!(errno(storage.rmdir(&root, "d".as_ref())), libc::ENOTEMPTY);
+        close(&dir);
+        assert!(!is_open(&dir));
+        assert_eq!(storage.readdir(&dir).unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn paths_may_be_longer_than_the_system_allows() {
+    let (_dir, storage) = storage(false);
+    let name = "n".repeat(250);
+    let mut at = storage.root();
+    for _ in 0..20 {
+        at = storage.mkdir(&at, name.as_ref(), 0o700, &ME()).unwrap();
+    }
+    let (node, file) = storage.create(&at, "f".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+    storage.rename(&at, "f".as_ref(), &at, "g".as_ref(), 0).unwrap();
+    assert_eq!(storage.path_of(&node).unwrap().len(), 20 * 251 + 1);
+    assert!(storage.file_path(&file).unwrap().ends_with(b"/g"));
+}
+
+/// Runs this test program's `name` alone, in a process with so many descriptors and no right to more.
+fn limited(descriptors: u32, name: &str, place: &Path) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("ulimit -n {descriptors} && exec \"$0\" --exact \"$1\" --nocapture"));
+    command.arg(program).arg(format!("posix::tests::descriptors::{name}")).env("SLUICE_TEST_PLACE", place);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn place() -> Option<PathBuf> {
+    std::env::var_os("SLUICE_TEST_PLACE").map(PathBuf::from)
+}
+
+fn used() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn many_objects_need_few_descriptors() {
+    for (descriptors, files) in [(1024, 3_000), (256, 600)] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("files"), files.to_string()).unwrap();
+        limited(descriptors, "inner_many_objects", dir.path());
+    }
+}
+
+/// Remembers every file of a tree, as a kernel does, and then visits them all again.
+#[test]
+fn inner_many_objects() {
+    let Some(place) = place() else { return };
+    let files: usize = std::fs::read_to_string(place.join("files")).unwrap().parse().unwrap();
+    let dirs = [0, 1, 2].map(|n| place.join(n.to_string()));
+    dirs.iter().chain([&place.join("single")]).for_each(|dir| std::fs::create_dir(dir).unwrap());
+    let single = || PosixStorage::open_with(&place.join("single"), PosixOptions::default(), true).unwrap();
+    let by_name = PosixStorage::open_with(&place.join("single"), PosixOptions::default(), false).unwrap();
+    let striped = StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap();
+    for tree in [&single() as &dyn Namespace, &by_name, &striped] {
+        let root = tree.root();
+        let mut nodes = Vec::new();
+        for n in 0..files / 100 {
+            let dir = match tree.mkdir(&root, format!("d{n}").as_ref(), 0o700, &ME()) {
+                Ok(dir) => dir,
+                Err(_) => tree.lookup(&root, format!("d{n}").as_ref()).unwrap(),
+            };
+            for n in 0..100 {
+                let (node, _) = tree.create(&dir, format!("f{n}").as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+                nodes.push((node, dir.clone(), n));
+            }
+        }
+        for (node, dir, n) in &nodes {
+            assert_eq!(tree.getattr(node).unwrap().ino, node.id());
+            assert_eq!(tree.lookup(dir, format!("f{n}").as_ref()).unwrap().id(), node.id());
+        }
+        // Files removed while they are known.
+        for (node, dir, n) in nodes.iter().rev().take(50) {
+            tree.unlink(dir, format!("f{n}").as_ref()).unwrap();
+            assert_eq!(tree.getattr(node).unwrap().nlink, 0);
+        }
+        let (node, ..) = nodes.last().unwrap();
+        tree.open(node, libc::O_RDWR).unwrap();
+    }
+    assert!(used() < 700, "{} descriptors", used());
+}
+
+#[test]
+fn without_descriptors_creation_fails_cleanly_and_the_rest_works() {
+    let dir = tempfile::tempdir().unwrap();
+    limited(256, "inner_no_descriptors", dir.path());
+}
+
+#[test]
+fn inner_no_descriptors() {
+    let Some(place) = place() else { return };
+    let storage = PosixStorage::open(&place, PosixOptions::default()).unwrap();
+    let root = storage.root();
+    let known: Vec<NodeRef> =
+        (0..50).map(|n| storage.mkdir(&root, format!("d{n}").as_ref(), 0o700, &ME()).unwrap()).collect();
+    let mut open = Vec::new();
+    let error = loop {
+        let name = format!("f{}", open.len());
+        match storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME()) {
+            Ok(made) => open.push(made),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+    assert!(open.len() > 230, "open files may use what is there: {}", open.len());
+    // Nothing was left behind, and names can still be looked up.
+    let name = format!("f{}", open.len());
+    assert_eq!(errno(storage.lookup(&root, name.as_ref())), libc::ENOENT);
+    let (first, file) = open.swap_remove(0);
+    if storage.shared.by_handle() {
+        assert_eq!(storage.lookup(&root, "f0".as_ref()).unwrap().id(), first.id());
+    }
+    drop(file);
+    storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+    drop(open);
+    for node in &known {
+        assert_eq!(storage.getattr(node).unwrap().ino, node.id());
+    }
+}

@@ -1,0 +1,300 @@
+//! What the kernel's page cache of a file may be believed to hold.
+//!
+//! With [`CacheMode::Auto`] a file that changes underneath must be seen as it is when it is opened next. The kernel offers
+//! to drop its pages by itself when a file's times change (`FUSE_AUTO_INVAL_DATA`), and whenever a file is opened. Both are
+//! wrong while somebody writes: the kernel copies the data of a cached write into pages, unlocks these, and only then sends
+//! the request. Pages dropped in between are read anew *before* the write, and keep what the file held before it, so that
+//! a thread does not read what it just wrote. Therefore the kernel is never asked to drop pages by itself, and
+//!
+//! * opening compares time of modification and size with what the pages belong to. After a change by somebody else, and
+//!   if nobody has the file open for cached writes, the pages are dropped by an explicit notification before the open is
+//!   answered;
+//! * if somebody has, the open file bypasses the cache (`FOPEN_DIRECT_IO`): what it reads is right, and no write is
+//!   disturbed;
+//! * changes made through this mount are told from others by counting them and by the time of the last.
+//!
+//! The kernel still drops all pages when it learns of another *size*; the sizes of its own writes it knows itself.
+//!
+//! Writes that bypass the cache (`O_DIRECT`) make pages of cached readers stale: the kernel drops them before the write, and
+//! for asynchronous ones not after it. So the range is dropped by a notification after the storage has the data and before
+//! the writer is answered.
+//!
+//! A notification waits for locked pages, which wait for reads and writes under way. Those are answered by other threads
+//! than the pool's; nothing that they need waits for a notification or for [`Coherence`]'s lock.
+//!
+//! [`CacheMode::Auto`]: crate::CacheMode::Auto
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fuser::{INodeNo, Notifier};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use sluice_storage::Attr;
+
+use crate::inodes::Inode;
+use crate::pool::Pool;
+
+/// Notifications at a time.
+const THREADS: usize = 4;
+
+/// One file's state.
+#[derive(Default)]
+pub(crate) struct Coherence {
+    /// Held while pages are dropped, so threads that serve the kernel only try to take it.
+    pages: Mutex<Pages>,
+    /// Changes through this mount, begun and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// When the last of them ended, in nanoseconds since 1970.
+    last_ended_ns: AtomicU64,
+    /// Open files that use the cache.
+    cached: AtomicU32,
+}
+
+#[derive(Default)]
+pub(crate) struct Pages {
+    /// Time of modification and size that the pages belong to; `None` if there can be no pages.
+    version: Option<Version>,
+    /// [`Coherence::begun`] at that time.
+    begun: u64,
+    /// Open files with cached writes.
+    writers: u32,
+}
+
+impl Pages {
+    /// Whether there may be any.
+    pub(crate) fn are_known(&self) -> bool {
+        self.version.is_some()
+    }
+}
+
+type Version = ((i64, u32), u64);
+
+/// What an open file is to do with the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The pages are the file's.
+    Keep,
+    /// Somebody else changed the file; the pages can be dropped.
+    Drop,
+    /// Somebody else changed the file, and it is being written here.
+    Bypass,
+}
+
+impl Coherence {
+    /// A change through this mount begins; [`Coherence::changed`] must follow, whether it succeeds or not.
+    fn changing(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A change through this mount has ended.
+    fn changed(&self) {
+        self.last_ended_ns.fetch_max(now_ns(), Ordering::SeqCst);
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// To be taken before the attributes are asked for that [`Coherence::judge`] sees.
+    pub(crate) fn before(&self) -> u64 {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// `None` while pages are dropped.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Pages>> {
+        self.pages.try_lock()
+    }
+
+    /// Waits while pages are dropped: for threads of the pool.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock()
+    }
+
+    /// Compares the file with its pages, and takes changes of our own over.
+    pub(crate) fn judge(&self, pages: &mut Pages, before: u64, attr: &Attr) -> Verdict {
+        let version = (attr.mtime, attr.size);
+        let begun = self.begun.load(Ordering::SeqCst);
+        // A change of our own was under way while the attributes were read: they say nothing about others.
+        let overlapped = begun != before;
+        let ours = || begun != pages.begun && since_1970_ns(attr.mtime) <= self.last_ended_ns.load(Ordering::SeqCst);
+        match pages.version {
+            None => {}
+            Some(known) if known == version || overlapped || ours() => {}
+            Some(_) if pages.writers > 0 => return Verdict::Bypass,
+            Some(_) => return Verdict::Drop,
+        }
+        if !overlapped || pages.version.is_none() {
+            (pages.version, pages.begun) = (Some(version), before);
+        }
+        Verdict::Keep
+    }
+
+    /// Pages were dropped; `attr` was read before that, after `before`.
+    pub(crate) fn dropped(&self, pages: &mut Pages, before: u64, attr: &Attr) {
+        pages.version = None;
+        self.judge(pages, before, attr);
+    }
+
+    /// A file was opened that uses the cache.
+    pub(crate) fn opened(&self, pages: &mut Pages, writable: bool) {
+        self.cached.fetch_add(1, Ordering::SeqCst);
+        pages.writers += u32::from(writable);
+    }
+
+    /// Such a file was closed.
+    pub(crate) fn closed(&self, writable: bool) {
+        self.cached.fetch_sub(1, Ordering::SeqCst);
+        if writable {
+            // Not held for long: no pages are dropped while there are writers.
+            self.pages.lock().writers -= 1;
+        }
+    }
+
+    /// Whether open files use the cache.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.cached.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// A change of a file's contents or times through this mount, while it is under way.
+pub(crate) struct Change(Arc<Inode>);
+
+impl Change {
+    pub(crate) fn begin(inode: &Arc<Inode>) -> Change {
+        inode.coherence.changing();
+        Change(inode.clone())
+    }
+
+    pub(crate) fn inode(&self) -> &Inode {
+        &self.0
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.coherence.changed();
+    }
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Change({})", self.0.ino)
+    }
+}
+
+/// Makes the kernel drop pages.
+pub(crate) struct Invalidator {
+    notifier: RwLock<Option<Notifier>>,
+    pub(crate) pool: Pool,
+}
+
+impl Invalidator {
+    pub(crate) fn new() -> Invalidator {
+        Invalidator { notifier: RwLock::new(None), pool: Pool::new("sluice-cache", THREADS) }
+    }
+
+    pub(crate) fn start(&self, notifier: Notifier) {
+        *self.notifier.write() = Some(notifier);
+    }
+
+    /// The mount has ended; lets the device go.
+    pub(crate) fn end(&self) {
+        *self.notifier.write() = None;
+        self.pool.close();
+    }
+
+    /// Drops the pages of `len` bytes from `offset` (0: all after it), which must not be negative as a signed number. Waits
+    /// for pages that are being read; on a thread of the pool only.
+    pub(crate) fn drop_pages(&self, ino: INodeNo, offset: u64, len: u64) {
+        // A clone: the lock is not held while waiting.
+        let Some(notifier) = self.notifier.read().clone() else { return };
+        if let Err(error) = notifier.inval_inode(ino, offset as i64, len as i64) {
+            // The mount is going away, or the kernel does not know the object any more: there are no pages.
+            tracing::debug!(%ino, %error, "cached pages were not dropped");
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn since_1970_ns((seconds, nanos): (i64, u32)) -> u64 {
+    u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(nanos.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(mtime_ns: u64, size: u64) -> Attr {
+        let mtime = ((mtime_ns / 1_000_000_000) as i64, (mtime_ns % 1_000_000_000) as u32);
+        Attr {
+            ino: 1,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size,
+            blocks: 0,
+            blksize: 0,
+            atime: mtime,
+            mtime,
+            ctime: mtime,
+        }
+    }
+
+    fn judge(file: &Coherence, attr: &Attr) -> Verdict {
+        let before = file.before();
+        file.judge(&mut file.lock(), before, attr)
+    }
+
+    #[test]
+    fn changes_by_others_are_noticed_and_own_ones_are_not() {
+        let file = Coherence::default();
+        let old = now_ns() - 1_000_000_000;
+        assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep, "no pages yet");
+        assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep);
+        assert_eq!(judge(&file, &attr(old + 1, 5)), Verdict::Drop);
+        assert_eq!(judge(&file, &attr(old, 6)), Verdict::Drop);
+        assert_eq!(judge(&file, &attr(old - 1, 5)), Verdict::Drop, "an older file took its place");
+        file.changing();
+        assert_eq!(judge(&file, &attr(old + 7, 7)), Verdict::Keep, "a write of our own is under way");
+        file.changed();
+        assert_eq!(judge(&file, &attr(old + 7, 7)), Verdict::Keep, "it came before the end of our own");
+        assert_eq!(judge(&file, &attr(old + 6, 7)), Verdict::Drop, "nothing of our own since");
+        file.changing();
+        file.changed();
+        assert_eq!(judge(&file, &attr(now_ns() + 1_000_000_000, 7)), Verdict::Drop, "after our last one");
+    }
+
+    #[test]
+    fn pages_that_are_being_written_stay() {
+        let file = Coherence::default();
+        assert_eq!(judge(&file, &attr(1, 1)), Verdict::Keep);
+        file.opened(&mut file.lock(), true);
+        assert_eq!(judge(&file, &attr(2, 1)), Verdict::Bypass);
+        assert!(file.is_cached());
+        file.closed(true);
+        assert!(!file.is_cached());
+        assert_eq!(judge(&file, &attr(2, 1)), Verdict::Drop);
+        file.dropped(&mut file.lock(), 0, &attr(2, 1));
+        assert_eq!(judge(&file, &attr(2, 1)), Verdict::Keep);
+        assert_eq!(judge(&file, &attr(3, 1)), Verdict::Drop);
+    }
+
+    #[test]
+    fn attributes_read_during_a_write_are_not_remembered() {
+        let file = Coherence::default();
+        assert_eq!(judge(&file, &attr(1, 1)), Verdict::Keep);
+        let before = file.before();
+        file.changing();
+        file.changed();
+        assert_eq!(
+            file.judge(&mut file.lock(), before, &attr(2, 1)),
+            Verdict::Keep,
+            "perhaps before it, perhaps after"
+        );
+        assert_eq!(judge(&file, &attr(1, 1)), Verdict::Keep);
+    }
+}

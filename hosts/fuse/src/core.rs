@@ -1,0 +1,458 @@
+//! What the FUSE operations have in common: attributes, opening and creating, the kernel's cache.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyEntry, ReplyOpen, ReplyXattr, Request};
+use sluice_runtime::Volume;
+use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Namespace, NodeRef, SetAttr};
+
+use crate::apps::{Apps, LastCaller};
+use crate::coherence::{Change, Coherence, Invalidator, Verdict};
+use crate::filesystem::FuseHost;
+use crate::handles::{DirHandle, Handle, Handles};
+use crate::inodes::{Inode, Inodes, SET_ID};
+use crate::pool::Pool;
+use crate::{CacheMode, MountOptions, groups};
+
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+pub(crate) struct Core {
+    pub(crate) namespace: Arc<dyn Namespace>,
+    pub(crate) data: Arc<dyn Data>,
+    pub(crate) volume: Arc<Volume<FuseHost>>,
+    pub(crate) apps: Arc<Apps>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) files: Arc<Handles<Handle>>,
+    pub(crate) dirs: Handles<DirHandle>,
+    pub(crate) options: MountOptions,
+    /// For what waits for a device.
+    pub(crate) syncs: Pool,
+    pub(crate) invalidator: Arc<Invalidator>,
+}
+
+/// Shared with operations that go on after the FUSE library's call has returned.
+pub(crate) struct SluiceFs(pub(crate) Arc<Core>);
+
+impl Deref for SluiceFs {
+    type Target = Arc<Core>;
+
+    fn deref(&self) -> &Arc<Core> {
+        &self.0
+    }
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Requester {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl From<&Request> for Requester {
+    fn from(req: &Request) -> Requester {
+        Requester { pid: req.pid(), uid: req.uid(), gid: req.gid() }
+    }
+}
+
+impl Requester {
+    /// The kernel decides by CAP_FSETID, which it does not tell; it is root's.
+    pub(crate) fn keeps_set_id(self) -> bool {
+        self.uid == 0
+    }
+
+    /// The requester as the storage wants it.
+    fn creator(self, groups: Vec<u32>) -> Creator {
+        Creator { uid: self.uid, gid: self.gid, groups, umask: 0 }
+    }
+}
+
+/// How an open file is to use the kernel's cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CacheUse {
+    Cached,
+    Direct,
+}
+
+impl CacheUse {
+    fn flags(self) -> FopenFlags {
+        match self {
+            // The kernel is never asked to drop pages when it opens: see `coherence`.
+            CacheUse::Cached => FopenFlags::FOPEN_KEEP_CACHE,
+            // Without FOPEN_DIRECT_IO the kernel serialises the O_DIRECT writes to a file.
+            CacheUse::Direct => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        }
+    }
+}
+
+/// What a created file is answered with.
+pub(crate) struct Created {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) attr: FileAttr,
+    pub(crate) fh: FileHandle,
+    pub(crate) flags: FopenFlags,
+}
+
+impl Core {
+    /// Attributes for the kernel, noted in the inode.
+    pub(crate) fn noted(&self, inode: &Inode, attr: &Attr) -> FileAttr {
+        inode.note(attr);
+        self.inodes.file_attr(attr)
+    }
+
+    /// Makes or links an object in a directory; its entry counts as a look-up.
+    pub(crate) fn under(
+        &self,
+        parent: INodeNo,
+        make: impl FnOnce(&NodeRef) -> io::Result<NodeRef>,
+    ) -> Answer<(Arc<Inode>, Attr)> {
+        let node = make(&self.inodes.get(parent)?.node)?;
+        let attr = self.namespace.getattr(&node)?;
+        let inode = self.inodes.looked_up(node);
+        Ok((inode, attr))
+    }
+
+    /// A look-up, also by number alone (`.` and `..`, for file handles).
+    pub(crate) fn find(&self, parent: INodeNo, name: &OsStr) -> Answer<NodeRef> {
+        let dots = name == "." || name == "..";
+        let node = if dots { self.inodes.find(parent)? } else { self.inodes.get(parent)?.node.clone() };
+        if name == "." || name == ".." && parent == INodeNo::ROOT {
+            return Ok(node);
+        }
+        Ok(self.namespace.lookup(&node, name)?)
+    }
+
+    /// Calls `make` with whom an object is made for. The kernel has checked the permissions, but the storage acts as this
+    /// user, and is refused where only a supplementary group permits it, so the groups are looked up then; and for a file
+    /// that is to be set-group-ID, which only members may make.
+    pub(crate) fn on_behalf<T>(
+        &self,
+        requester: Requester,
+        mode: u32,
+        umask: u32,
+        make: impl Fn(&Creator) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Requester { pid, uid, gid } = requester;
+        let set_gid = mode & libc::S_ISGID != 0;
+        let groups = if uid != 0 && set_gid { groups::of_thread(pid) } else { Vec::new() };
+        let creator = Creator { uid, gid, groups, umask };
+        match make(&creator) {
+            Err(error) if uid != 0 && !set_gid && error.kind() == io::ErrorKind::PermissionDenied => {
+                match groups::of_thread(pid) {
+                    groups if groups.is_empty() => Err(error),
+                    groups => make(&Creator { groups, ..creator }),
+                }
+            }
+            result => result,
+        }
+    }
+
+    /// Time for which name and attributes hold, where the protocol takes just one.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.options.attr_timeout.min(self.options.entry_timeout)
+    }
+
+    pub(crate) fn entry(&self, reply: ReplyEntry, inode: &Inode, attr: &Attr) {
+        let attr = self.noted(inode, attr);
+        reply.entry_with_ttls(&self.options.attr_timeout, &self.options.entry_timeout, &attr, inode.generation);
+    }
+
+    /// Answers with attributes, after dropping pages that do not belong to them. `before`: [`Coherence::before`].
+    pub(crate) fn answer_attr(self: &Arc<Self>, inode: Arc<Inode>, before: u64, attr: Attr, reply: ReplyAttr) {
+        let timeout = self.options.attr_timeout;
+        if self.is_current(&inode, before, &attr) {
+            return reply.attr(&timeout, &self.noted(&inode, &attr));
+        }
+        let core = self.clone();
+        self.invalidator.pool.run(move || {
+            core.refresh(&inode);
+            reply.attr(&timeout, &core.noted(&inode, &attr));
+        });
+    }
+
+    /// As [`Core::answer_attr`], for a look-up.
+    pub(crate) fn answer_entry(self: &Arc<Self>, inode: Arc<Inode>, before: u64, attr: Attr, reply: ReplyEntry) {
+        if self.is_current(&inode, before, &attr) {
+            return self.entry(reply, &inode, &attr);
+        }
+        let core = self.clone();
+        self.invalidator.pool.run(move || {
+            core.refresh(&inode);
+            core.entry(reply, &inode, &attr);
+        });
+    }
+
+    /// Whether the kernel's pages, if it may have any, can stay.
+    fn is_current(&self, inode: &Inode, before: u64, attr: &Attr) -> bool {
+        if self.options.cache != CacheMode::Auto {
+            return true;
+        }
+        let Some(mut pages) = inode.coherence.try_lock() else { return true };
+        !pages.are_known() || inode.coherence.judge(&mut pages, before, attr) != Verdict::Drop
+    }
+
+    /// Drops the pages of a file that somebody else changed. On a thread of the invalidator's pool.
+    fn refresh(&self, inode: &Inode) {
+        let mut pages = inode.coherence.lock();
+        let before = inode.coherence.before();
+        // Before the pages go: what is read afterwards is at least as new.
+        let Ok(attr) = self.namespace.getattr(&inode.node) else { return };
+        if inode.coherence.judge(&mut pages, before, &attr) == Verdict::Drop {
+            self.invalidator.drop_pages(inode.ino, 0, 0);
+            inode.coherence.dropped(&mut pages, before, &attr);
+        }
+    }
+
+    /// Flags for the storage: `O_APPEND` offsets come from the kernel, and a write-back cache must read the pages
+    /// around what it writes.
+    fn storage_flags(&self, flags: i32) -> i32 {
+        let flags = flags & !(libc::O_APPEND | libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY);
+        let flags = if self.options.no_atime { flags | libc::O_NOATIME } else { flags };
+        let write_only = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        if self.options.cache == CacheMode::Writeback && write_only {
+            flags & !libc::O_ACCMODE | libc::O_RDWR
+        } else {
+            flags
+        }
+    }
+
+    fn handle(
+        &self,
+        requester: Requester,
+        inode: Arc<Inode>,
+        file: FileRef,
+        flags: i32,
+        cache: CacheUse,
+    ) -> FileHandle {
+        self.volume.opened(&file);
+        let writable = is_writable(flags);
+        let last = LastCaller::default();
+        // Only writes come without a caller, so readers need not be asked after yet.
+        let opener =
+            if writable { self.apps.of_caller(&last, requester.pid, requester.uid) } else { Default::default() };
+        self.files.add(Handle { file, inode, writable, cached: cache == CacheUse::Cached, opener, last })
+    }
+
+    /// How an open file uses the cache; counted as open if it does. `None`: only a thread that may wait can tell.
+    fn cache_use(&self, inode: &Inode, file: &FileRef, flags: i32, may_wait: bool) -> Option<CacheUse> {
+        if self.options.cache == CacheMode::None || flags & libc::O_DIRECT != 0 {
+            return Some(CacheUse::Direct);
+        }
+        let mut pages = if may_wait { inode.coherence.lock() } else { inode.coherence.try_lock()? };
+        if self.options.cache == CacheMode::Auto {
+            let before = inode.coherence.before();
+            let Ok(attr) = self.namespace.getattr_open(file) else { return Some(CacheUse::Direct) };
+            inode.note(&attr);
+            match inode.coherence.judge(&mut pages, before, &attr) {
+                Verdict::Keep => {}
+                Verdict::Bypass => return Some(CacheUse::Direct),
+                Verdict::Drop if !may_wait => return None,
+                Verdict::Drop => {
+                    self.invalidator.drop_pages(inode.ino, 0, 0);
+                    inode.coherence.dropped(&mut pages, before, &attr);
+                }
+            }
+        }
+        inode.coherence.opened(&mut pages, is_writable(flags));
+        Some(CacheUse::Cached)
+    }
+
+    /// Opens a file and answers, perhaps later.
+    pub(crate) fn open(self: &Arc<Self>, requester: Requester, ino: INodeNo, flags: i32, reply: ReplyOpen) {
+        let (inode, file) = match self.open_storage(ino, flags) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(error),
+        };
+        if let Some(cache) = self.cache_use(&inode, &file, flags, false) {
+            return reply.opened(self.handle(requester, inode, file, flags, cache), cache.flags());
+        }
+        let core = self.clone();
+        self.invalidator.pool.run(move || {
+            let cache = core.cache_use(&inode, &file, flags, true).unwrap_or(CacheUse::Direct);
+            reply.opened(core.handle(requester, inode, file, flags, cache), cache.flags());
+        });
+    }
+
+    fn open_storage(&self, ino: INodeNo, flags: i32) -> Answer<(Arc<Inode>, FileRef)> {
+        let inode = self.inodes.get(ino)?;
+        let wanted = self.storage_flags(flags);
+        let file = match self.namespace.open(&inode.node, wanted) {
+            // The storage's owner may write but not read: then the cache has to do without reading. Or it may read, but
+            // is not the file's owner, so the time of access changes.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) && wanted != flags => {
+                self.namespace.open(&inode.node, flags & !libc::O_APPEND)?
+            }
+            result => result?,
+        };
+        Ok((inode, file))
+    }
+
+    pub(crate) fn create(
+        &self,
+        requester: Requester,
+        parent: INodeNo,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        flags: i32,
+    ) -> Answer<Created> {
+        let parent = self.inodes.get(parent)?;
+        // Always exclusive: if the name appeared meanwhile nobody checked the file's permissions yet. The kernel looks
+        // the name up again on ESTALE, and opens what it finds.
+        let exclusive = self.storage_flags(flags) & !libc::O_NOATIME | libc::O_EXCL;
+        let mode = mode & 0o7777;
+        let create = |creator: &Creator| self.namespace.create(&parent.node, name, mode, exclusive, creator);
+        let (node, file) = match self.on_behalf(requester, mode, umask, create) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && flags & libc::O_EXCL == 0 => {
+                return Err(Errno::ESTALE);
+            }
+            result => result?,
+        };
+        let attr = self.namespace.getattr_open(&file)?;
+        let inode = self.inodes.looked_up(node);
+        let attr = self.noted(&inode, &attr);
+        // While pages are dropped the file is not new any more: bypassing the cache is right at any time.
+        let cache = self.cache_use(&inode, &file, flags, false).unwrap_or(CacheUse::Direct);
+        let fh = self.handle(requester, inode.clone(), file, flags, cache);
+        Ok(Created { inode, attr, fh, flags: cache.flags() })
+    }
+
+    /// Closes what the kernel has released.
+    pub(crate) fn close(&self, handle: &Handle) {
+        if !handle.cached {
+            return;
+        }
+        let coherence = &handle.inode.coherence;
+        if handle.writable && self.options.cache == CacheMode::Auto {
+            // What this handle wrote is what the cache holds, so the next open need not drop it.
+            let mut pages = coherence.lock();
+            let before = coherence.before();
+            if let Ok(attr) = self.namespace.getattr_open(&handle.file) {
+                coherence.judge(&mut pages, before, &attr);
+            }
+        }
+        coherence.closed(handle.writable);
+    }
+
+    /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
+    pub(crate) fn drop_set_id(&self, inode: &Inode) {
+        let change = || -> io::Result<()> {
+            let attr = self.namespace.getattr(&inode.node)?;
+            let mut gone = attr.mode & libc::S_ISUID;
+            // Set-group-ID without group execution once meant mandatory locking.
+            if attr.mode & libc::S_IXGRP != 0 {
+                gone |= attr.mode & libc::S_ISGID;
+            }
+            self.remove_mode(inode, &attr, gone)
+        };
+        if let Err(error) = change() {
+            tracing::debug!(%error, "a written file keeps its set-ID bits");
+        }
+    }
+
+    fn remove_mode(&self, inode: &Inode, attr: &Attr, gone: u32) -> io::Result<()> {
+        if gone != 0 {
+            let mode = Some(attr.mode & 0o7777 & !gone);
+            self.namespace.setattr(&inode.node, None, SetAttr { mode, ..SetAttr::default() })?;
+        }
+        inode.set_id.store(attr.mode & SET_ID & !gone != 0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn set_attributes(
+        &self,
+        requester: Requester,
+        inode: &Arc<Inode>,
+        file: Option<&FileRef>,
+        set: SetAttr,
+    ) -> Answer<FileAttr> {
+        let changes_contents = set.size.is_some() || set.mtime.is_some();
+        let change = changes_contents.then(|| Change::begin(inode));
+        let result = self.namespace.setattr(&inode.node, file, set);
+        drop(change);
+        let mut attr = result?;
+        if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
+            self.drop_set_id(inode);
+            attr = self.namespace.getattr(&inode.node)?;
+        }
+        Ok(self.noted(inode, &attr))
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        requester: Requester,
+        handle: &Handle,
+        mode: i32,
+        offset: u64,
+        len: u64,
+    ) -> Answer<()> {
+        let _change = Change::begin(&handle.inode);
+        // As the caller, so that the kernel decides about set-ID bits.
+        Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &requester.creator(Vec::new()))?)
+    }
+
+    pub(crate) fn set_xattr(
+        &self,
+        requester: Requester,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        let inode = self.inodes.get(ino)?;
+        // A new access control list takes the set-group-ID bit from whoever is not in the file's group.
+        let needs_groups = requester.uid != 0 && name == "system.posix_acl_access";
+        let groups = if needs_groups { groups::of_thread(requester.pid) } else { Vec::new() };
+        self.namespace.setxattr(&inode.node, name, value, flags, &requester.creator(groups))?;
+        Ok(())
+    }
+
+    /// The directory's entries, from position `from`, with the positions that follow them.
+    pub(crate) fn list(&self, dir: &DirHandle, from: u64) -> Answer<Arc<DirEntries>> {
+        let mut entries = dir.entries.lock();
+        if from == 0 {
+            *entries = Arc::new(self.namespace.readdir(&dir.inode.node)?);
+        }
+        Ok(entries.clone())
+    }
+
+    /// The kernel does not know an object any more. Those that still have a name stay for users of file handles.
+    pub(crate) fn forget(&self, ino: INodeNo, lookups: u64) {
+        if let Some(inode) = self.inodes.forget(ino, lookups)
+            && self.namespace.getattr(&inode.node).is_ok_and(|attr| attr.nlink > 0)
+        {
+            self.inodes.keep(inode);
+        }
+    }
+
+    /// The mount has ended: ends what is under way and lets everything go.
+    pub(crate) fn end(&self) {
+        self.syncs.close();
+        self.invalidator.end();
+        self.files.clear();
+        self.dirs.clear();
+        self.inodes.clear();
+    }
+}
+
+fn is_writable(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+pub(crate) fn answer_xattr(reply: ReplyXattr, size: u32, value: Answer<Vec<u8>>) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// To be taken before the attributes of an object that the kernel may have pages of.
+pub(crate) fn before(inode: &Inode) -> u64 {
+    Coherence::before(&inode.coherence)
+}

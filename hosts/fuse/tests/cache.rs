@@ -1,0 +1,214 @@
+//! What the kernel's page cache holds of a file is what the file holds: own writes, changes underneath, direct I/O.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use sluice_fuse::CacheMode;
+
+const BLOCK: usize = 8192;
+
+/// Threads that write a block of their own in a shared file and read it back, while somebody reads all of it; `reopens`:
+/// and opens it again and again.
+fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
+    let path = m.path("shared");
+    fs::write(&path, vec![0u8; threads * BLOCK]).unwrap();
+    let (stale, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        let work: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (file, stale) = (&file, &stale);
+                scope.spawn(move || {
+                    let mut back = [0u8; BLOCK];
+                    let at = (thread * BLOCK) as u64;
+                    for round in 1..=rounds {
+                        let value = (round % 251) as u8;
+                        file.write_all_at(&[value; BLOCK], at).unwrap();
+                        file.read_exact_at(&mut back, at).unwrap();
+                        stale.fetch_add(u64::from(back != [value; BLOCK]), Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut kept = File::open(&path).unwrap();
+                let mut all = vec![0; threads * BLOCK];
+                while !over.load(Ordering::Relaxed) {
+                    if reopens {
+                        kept = File::open(&path).unwrap();
+                    }
+                    kept.metadata().unwrap();
+                    kept.read_exact_at(&mut all, 0).unwrap();
+                }
+            });
+        }
+        work.into_iter().for_each(|thread| thread.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(stale.into_inner(), 0, "stale reads of {} own writes", threads as u64 * rounds);
+}
+
+each_mode! {
+    fn threads_read_what_they_wrote(m) {
+        own_writes(m, 32, 600, false);
+    }
+
+    fn threads_read_what_they_wrote_while_others_open_the_file(m) {
+        own_writes(m, 32, 600, true);
+    }
+}
+
+#[test]
+fn threads_read_what_they_wrote_striped() {
+    let Some(m) = common::Mount::striped(CacheMode::Auto, 3) else { return };
+    own_writes(&m, 32, 600, true);
+    m.finish();
+}
+
+#[test]
+fn changes_underneath_are_seen_at_the_next_open() {
+    for mode in [CacheMode::None, CacheMode::Auto] {
+        let Some(m) = common::Mount::new(mode) else { return };
+        fs::write(m.path("a"), vec![b'-'; BLOCK]).unwrap();
+        let seen = || fs::read(m.path("a")).unwrap()[0];
+        assert_eq!(seen(), b'-');
+        // A reader that stays, so that the kernel keeps its pages.
+        let reader = File::open(m.path("a")).unwrap();
+        reader.read_exact_at(&mut [0; BLOCK], 0).unwrap();
+        for i in 0..50 {
+            m.settle(1);
+            // In place: neither size nor name changes.
+            let change = OpenOptions::new().write(true).open(m.source("a")).unwrap();
+            change.write_all_at(&[i; BLOCK], 0).unwrap();
+            assert_eq!(seen(), i, "{mode:?}");
+        }
+        // A handle that is open for writing, but idle, hides nothing.
+        let writer = OpenOptions::new().read(true).write(true).open(m.path("a")).unwrap();
+        writer.write_all_at(&[60; BLOCK], 0).unwrap();
+        assert_eq!(seen(), 60);
+        let until = Instant::now() + common::LIMIT;
+        let mut i = 60;
+        // Changes within the same tick of the clock as the write through the mount cannot be told from it.
+        while {
+            i += 1;
+            OpenOptions::new().write(true).open(m.source("a")).unwrap().write_all_at(&[i], 0).unwrap();
+            seen() != i
+        } {
+            assert!(Instant::now() < until, "{mode:?}");
+        }
+        drop((reader, writer));
+        m.finish();
+    }
+}
+
+/// The kernel's asynchronous I/O, of which no package is needed.
+struct Aio(libc::c_ulong);
+
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: i32,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    eventfd: u32,
+}
+
+impl Aio {
+    fn new() -> Aio {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the kernel writes one word.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 8, &mut context) }, 0);
+        Aio(context)
+    }
+
+    /// Writes `buffer` and waits until the kernel reports the end.
+    fn write(&self, file: &File, buffer: &[u8], offset: u64) {
+        let mut request = Iocb {
+            opcode: 1,
+            fd: file.as_raw_fd() as u32,
+            buffer: buffer.as_ptr() as u64,
+            bytes: buffer.len() as u64,
+            offset: offset as i64,
+            ..Iocb::default()
+        };
+        let list = [&raw mut request];
+        let mut event = [0u64; 4];
+        // SAFETY: the request and its buffer live until its end, which is waited for here; one event is four words.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_ptr()), 1);
+            let none = std::ptr::null::<libc::timespec>();
+            assert_eq!(libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, event.as_mut_ptr(), none), 1);
+        }
+        assert_eq!(event[2] as i64, buffer.len() as i64, "bytes written, or the error");
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // SAFETY: nothing is under way.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
+}
+
+/// A page-aligned buffer, as direct I/O wants it.
+#[repr(align(4096))]
+struct Aligned([u8; BLOCK]);
+
+each_mode! {
+    /// After xfstests generic/451: buffered readers beside a writer with O_DIRECT.
+    fn what_was_written_directly_is_read_through_the_cache(m) {
+        let path = m.path("a");
+        fs::write(&path, vec![0u8; 64 * BLOCK]).unwrap();
+        let over = AtomicBool::new(false);
+        let stale = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let reader = File::open(&path).unwrap();
+                    let mut block = [0; BLOCK];
+                    while !over.load(Ordering::Relaxed) {
+                        for at in 0..8 {
+                            reader.read_exact_at(&mut block, at * BLOCK as u64).unwrap();
+                        }
+                    }
+                });
+            }
+            let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+            let reader = File::open(&path).unwrap();
+            let (aio, mut back) = (Aio::new(), [0; BLOCK]);
+            for round in 1..=800u64 {
+                let data = Aligned([round as u8; BLOCK]);
+                let at = (round % 8) * BLOCK as u64;
+                if round % 4 == 0 {
+                    direct.write_all_at(&data.0, at).unwrap();
+                } else {
+                    aio.write(&direct, &data.0, at);
+                }
+                reader.read_exact_at(&mut back, at).unwrap();
+                stale.fetch_add(u64::from(back != data.0), Ordering::Relaxed);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(stale.into_inner(), 0, "stale reads of 800 direct writes");
+        // A file that was open for direct I/O only: what is cached later is the newest, too.
+        let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+        for round in 1..50u8 {
+            direct.write_all_at(&Aligned([round; BLOCK]).0, 0).unwrap();
+            assert_eq!(fs::read(&path).unwrap()[..BLOCK], [round; BLOCK]);
+        }
+    }
+}
