@@ -45,8 +45,8 @@ bed_end() {
     local tries=0 unmounted=fail
     cp "$place/log" "$1.mount" 2> /dev/null
     # A process that just ended may still hold a file.
-    while [ $unmounted = fail ] && [ $((tries += 1)) -le 20 ]; do
-        if bed_sluice unmount "$place/mnt" >> "$1" 2>&1; then unmounted=pass; else sleep 0.2; fi
+    while [ $unmounted = fail ] && [ $((tries += 1)) -le 5 ]; do
+        if SLUICE_RUNTIME_DIR=$place/run timeout 60 "$sluice" unmount "$place/mnt" >> "$1" 2>&1; then unmounted=pass; else sleep 0.2; fi
     done
     echo "unmounts $unmounted"
     if grep -q panicked "$place/log"; then echo "nothing-panics fail"; else echo "nothing-panics pass"; fi
@@ -59,9 +59,16 @@ bed_end() {
     fi
 }
 
+# Whatever happened: nothing is mounted, and no process serves it, when this returns.
 bed_clear() {
-    if [ "$bed_dir" = "$place/mnt" ] && grep -q " $place/mnt " /proc/self/mountinfo; then
-        bed_sluice unmount --lazy "$place/mnt" > /dev/null 2>&1 || umount -l "$place/mnt" || fusermount3 -uz "$place/mnt"
+    local pid
+    if [ "$bed_dir" = "$place/mnt" ]; then
+        pid=$(timeout 5 env SLUICE_RUNTIME_DIR="$place/run" "$sluice" status --json "$place/mnt" 2> /dev/null |
+            sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | head -n 1)
+        if grep -q " $place/mnt " /proc/self/mountinfo; then
+            umount -l "$place/mnt" 2> /dev/null || fusermount3 -uz "$place/mnt"
+        fi
+        [ -z "$pid" ] || kill -9 "$pid" 2> /dev/null
     fi
     bed_dir=
 }
