@@ -1,7 +1,7 @@
 //! A directory, and the process that serves it as a mount.
 //!
 //! A process of its own: a program that maps files of a mount which it serves itself may wait for itself, since the thread
-//! that waits for a page holds the lock that the serving threads need to get memory.
+//! that waits for a page holds the lock that the serving threads need to get memory, and then not even a kill helps.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -64,14 +64,14 @@ pub fn serve() {
     let configuration =
         Configuration::all().find(|configuration| configuration.name() == name).expect("a configuration");
     let path = |name: &str| Path::new(&dir).join(name);
-    let storage: Arc<dyn Storage> = match configuration.bed {
+    let storage: Storage = match configuration.bed {
         Bed::Plain => unreachable!("nothing to serve"),
-        Bed::Directory => Arc::new(PosixStorage::open(path("source"), PosixOptions::default()).unwrap()),
+        Bed::Directory => PosixStorage::open(path("source"), PosixOptions::default()).unwrap().into(),
         Bed::Striped => {
             // Small, so that most operations touch several.
             let options = StripedOptions { stripe: Some(16_384), direct: false };
             let targets = ["t0", "t1", "t2"].map(path);
-            Arc::new(StripedStorage::create_or_open(&targets, options).unwrap_or_else(|error| panic!("{error}")))
+            StripedStorage::create_or_open(&targets, options).unwrap_or_else(|error| panic!("{error}")).into()
         }
     };
     let options = MountOptions {
