@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: help setup setup-tests run build test tsan e2e fmt lint doc check bench install clean
+.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -40,6 +40,15 @@ tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds 
 
 e2e: setup-tests ## Run only the end-to-end tests: programs on mounts of the real command
 	$(CARGO) test --locked -p sluice-cli --test e2e
+
+suites-quick: setup-tests ## Run a small part of other people's suites on a directory and on mounts (3 minutes)
+	tests/suites/setup || echo "NOTE: suites whose programs are missing are skipped"
+	$(CARGO) build --locked -p sluice-cli
+	tests/suites/run --quick --sluice $(TARGET)/debug/sluice
+
+suites: build ## Run all of them, on every configuration and under every algorithm (a night)
+	tests/suites/setup
+	tests/suites/run --full --sluice $(TARGET)/release/sluice
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all

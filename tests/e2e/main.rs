@@ -7,6 +7,7 @@
 //! | `beds` | runs both on a directory and on a striped volume, under every algorithm, and under pressure |
 //! | `change` | changes the algorithm while fio verifies |
 //! | `kill` | kills the mount's process, mounts again, and looks what is there |
+//! | `crash` | does so again and again among many writers, who note what they were promised |
 //!
 //! One algorithm alone: `SLUICE_TEST_POLICY=mlf cargo test -p sluice-cli --test e2e`.
 
@@ -14,6 +15,7 @@ mod beds;
 mod change;
 #[path = "../../crates/cli/tests/common/mod.rs"]
 mod common;
+mod crash;
 mod kill;
 mod programs;
 mod semantics;
