@@ -296,7 +296,10 @@ fn clients_have_their_own_targets_and_hear_of_their_own_requests() {
         started.sort_unstable();
         assert_eq!(started, (0..2_000).collect::<Vec<u64>>());
     }
-    assert!(matches!(clients[0].submit(0, Request { target: TargetId(1), ..request(0, 1) }), Err(SubmitError::Target(_))));
+    assert!(matches!(
+        clients[0].submit(0, Request { target: TargetId(1), ..request(0, 1) }),
+        Err(SubmitError::Target(_))
+    ));
     // One leaves while the other has requests outstanding; its targets can be had again.
     hosts[1].keeps.store(true, Ordering::SeqCst);
     clients[1].submit(0, Request { target: TargetId(1), ..request(7, 1) }).unwrap();

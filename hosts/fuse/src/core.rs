@@ -68,6 +68,9 @@ impl Requester {
         self.uid == 0
     }
 
+    fn is_in_group(self, gid: u32) -> bool {
+        self.gid == gid || groups::of_thread(self.pid).contains(&gid)
+    }
 }
 
 /// How an open file is to use the kernel's cache.
