@@ -30,6 +30,7 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked -p sluice-runtime --features model --test model
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 
@@ -56,6 +57,7 @@ fmt: ## Format the sources
 lint: ## What CI demands of the sources beside the tests
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(AS_TESTS) --all-targets -- -D warnings
+	$(CARGO) clippy --locked --profile test -p sluice-runtime --features model --all-targets -- -D warnings
 	scripts/check-sources.sh
 
 doc: ## Build the documentation; warnings are errors

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
-use sluice_core::{Batch, Outcome, Request, RequestId};
+use sluice_core::{Batch, Outcome, Request, RequestId, TargetId};
 
 use crate::effects::Recipient;
 use crate::shard::Shard;
@@ -22,6 +22,24 @@ pub trait Executor: Send + Sync + 'static {
 
     /// The request was accepted but will never be started: the scheduler shuts down or the client leaves.
     fn cancelled(&self, request: &Request, errno: i32);
+}
+
+/// A request was not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// As many requests as the engine holds are outstanding; here it is back. From [`Client::submit`](crate::Client::submit) only inside a call of
+    /// an executor, where it does not wait.
+    #[error("the queue is full")]
+    Full(Request),
+    /// The range ends beyond 2^64.
+    #[error("the byte range ends beyond the largest offset")]
+    RangeOverflow,
+    /// The target is not one of the client's.
+    #[error("target {0:?} is not one of this client's")]
+    Target(TargetId),
+    /// The scheduler is shutting down or has, or the client has left.
+    #[error("the scheduler is shutting down")]
+    Closed,
 }
 
 /// One client.

@@ -52,14 +52,14 @@ mod token;
 mod volume;
 
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
-pub use client::{Completer, Executor};
+pub use client::{Completer, Executor, SubmitError};
 pub use clock::{Clock, ClockKind};
 pub use names::FileNames;
 pub use record::{Observer, RecordError, RecordOptions, Recording};
 pub use scheduler::{
-    AttachError, Client, Driving, Scheduler, SchedulerConfig, ShardSnapshot, Shutdown, ShutdownReport, Snapshot,
-    StartError, SubmitError,
+    AttachError, Client, Scheduler, SchedulerConfig, ShardSnapshot, Shutdown, ShutdownReport, Snapshot, StartError,
 };
+pub use shard::Driving;
 #[cfg(feature = "model")]
 pub use sync::sabotage;
 pub use volume::{Done, Engines, Host, Volume, VolumeConfig, VolumeSnapshot, Workers};

@@ -7,26 +7,16 @@ use std::time::{Duration, Instant};
 
 use sluice_core::{
     CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, PreparedPolicy, Request, RequestId,
-    Stats, TargetId, Time, WindowFeatures,
+    Stats, Time, WindowFeatures,
 };
 use sluice_trace::Meta;
 
 use crate::bell::{Bell, Server};
-use crate::client::{ALL, Completer, Executor, Port};
+use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
 use crate::record::{RecordError, Recording, Tap};
-use crate::shard::Shard;
+use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
-
-/// Which threads drive an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Driving {
-    /// Whoever submits or completes, if nobody else does just then. No hand-over between threads on the way of a request.
-    #[default]
-    Caller,
-    /// A thread for each engine. Executors are called on that thread only, and never inside a call of theirs.
-    Thread,
-}
 
 /// How to start a [`Scheduler`].
 #[derive(Clone, Debug)]
@@ -89,24 +79,6 @@ pub enum AttachError {
     #[error("65,000 clients have joined this scheduler; start another one")]
     TooMany,
     /// The scheduler is shutting down or has.
-    #[error("the scheduler is shutting down")]
-    Closed,
-}
-
-/// A request was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SubmitError {
-    /// As many requests as the engine holds are outstanding; here it is back. From [`Client::submit`] only inside a call of
-    /// an executor, where it does not wait.
-    #[error("the queue is full")]
-    Full(Request),
-    /// The range ends beyond 2^64.
-    #[error("the byte range ends beyond the largest offset")]
-    RangeOverflow,
-    /// The target is not one of the client's.
-    #[error("target {0:?} is not one of this client's")]
-    Target(TargetId),
-    /// The scheduler is shutting down or has, or the client has left.
     #[error("the scheduler is shutting down")]
     Closed,
 }

@@ -24,7 +24,7 @@ use crossbeam_utils::CachePadded;
 use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, RequestId, Time, WindowFeatures};
 
 use crate::bell::{Bell, NEVER, Served};
-use crate::client::{Completer, Port};
+use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{Effect, Effects, carry_out_deferred, in_callback};
 use crate::gate::Gate;
@@ -32,7 +32,6 @@ use crate::inbox::{Command, Inbox, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, back_off, sabotaged};
 use crate::token::Token;
-use crate::{Driving, SubmitError};
 
 /// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
 /// submitter is held hostage.
@@ -41,6 +40,16 @@ const TURN: u32 = 512;
 const EFFECTS_MAX: usize = 64;
 /// Shortest time to the next look at an engine that asks to be called again at once although it has nothing to give.
 const MIN_WAIT_NS: u64 = 20_000;
+
+/// Which threads drive an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Driving {
+    /// Whoever submits or completes, if nobody else does just then. No hand-over between threads on the way of a request.
+    #[default]
+    Caller,
+    /// A thread for each engine. Executors are called on that thread only, and never inside a call of theirs.
+    Thread,
+}
 
 /// What the holder has.
 pub(crate) struct Core {

@@ -21,8 +21,8 @@ use crossbeam_utils::CachePadded;
 use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
 use sluice_storage::Segment;
 
-use super::memory::{self, Buffer};
-use super::{Access, Done, Host, Volume, thread_number};
+use super::memory::{self, Buffer, thread_number};
+use super::{Access, Done, Host, Volume};
 use crate::effects::InCallback;
 use crate::gate::Gate;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 use sluice_core::{EngineConfig, PolicyConfig};
 
 use crate::clock::ClockKind;
-use crate::scheduler::Driving;
+use crate::shard::Driving;
 
 /// How many engines a volume has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -14,6 +14,13 @@ const CLASSES: usize = 11;
 /// Most bytes kept of each size.
 const CACHED: usize = 8 << 20;
 
+/// Numbers threads in the order in which they first ask: whose memory it is.
+pub(super) fn thread_number() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    crate::sync::thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
+
 /// Page-aligned memory of its own.
 pub(super) struct Buffer {
     start: NonNull<u8>,

@@ -29,6 +29,7 @@ mod bypass;
 mod config;
 mod device_speed;
 mod flights;
+mod host;
 mod memory;
 mod ops;
 mod ring;
@@ -37,45 +38,24 @@ mod transfer;
 mod workers;
 
 pub use self::config::{Engines, VolumeConfig, Workers};
+pub use self::host::{Done, Host};
 
 use self::bypass::Bypass;
 use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
 use self::ring::Ring;
 use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
-use crate::SubmitError;
-use crate::client::Completer;
+use crate::client::{Completer, SubmitError};
 use crate::effects::Effects;
 use crate::names::FileNames;
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
-use crate::scheduler::{Client, Driving, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
-use crate::shard::{reuse_effects, take_effects};
+use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
+use crate::shard::{Driving, reuse_effects, take_effects};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
 
 /// Locks for the order of operations; files share them by number.
 const ORDER_LOCKS: usize = 64;
-
-/// Who asked for the I/O.
-pub trait Host: Send + Sync + 'static {
-    /// Belongs to one request and comes back with its result.
-    type Ticket: Send + 'static;
-
-    /// A request has ended. Called once for each, from any thread, perhaps inside the call that submitted it.
-    ///
-    /// It may submit again (on a full volume that waits for other requests). It should not take long: it is on the way of
-    /// the device's next request.
-    fn complete(&self, ticket: Self::Ticket, result: io::Result<Done<'_>>);
-}
-
-/// A request's success.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Done<'a> {
-    /// The bytes read; fewer than asked for at the end of the file, or before an error.
-    Read(&'a [u8]),
-    /// Number of bytes written; fewer than given only before an error.
-    Written(usize),
-}
 
 /// A volume at one moment.
 #[derive(Clone, Debug)]
@@ -502,7 +482,7 @@ impl<H: Host> Volume<H> {
         state.memory = match memory {
             None => Memory::Pooled(service.buffers.take(access.len)),
             Some(memory) if waits => Memory::Borrowed(memory),
-            Some(memory) => Memory::Lent(memory, thread_number()),
+            Some(memory) => Memory::Lent(memory, memory::thread_number()),
         };
         for (start, target, offset, len) in self.pieces(access) {
             state.pieces.push(OpPiece { start, len, ended: Ended::default() });
@@ -642,13 +622,6 @@ impl<H: Host> Volume<H> {
         ops.close(slot);
         result.map_err(io::Error::from_raw_os_error)
     }
-}
-
-/// Numbers threads in the order in which they first ask.
-fn thread_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    crate::sync::thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    NUMBER.with(|number| *number)
 }
 
 /// A logical request.

@@ -9,15 +9,14 @@ use rustix::io::Errno;
 use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId};
 use sluice_storage::{Direction, FileRef, Segment, Started, Storage, Transfer, TransferDone};
 
-use super::Host;
 use super::device_speed::DeviceSpeed;
 use super::flights::Flights;
+use super::host::{Done, Host};
 use super::memory::{self, Buffers};
 use super::ops::{Memory, Operation, Ops, Waiter, of_cookie};
 use super::ring::{Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
-use crate::Done;
 use crate::client::{Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback, carry_out_deferred};
 use crate::record::Tap;
@@ -541,7 +540,7 @@ impl<H: Host> Service<H> {
         match &state.memory {
             Memory::Borrowed(memory) => *memory,
             Memory::Pooled(buffer) => buffer.raw(state.len),
-            Memory::Lent(memory, thread) if lender && *thread == super::thread_number() => *memory,
+            Memory::Lent(memory, thread) if lender && *thread == memory::thread_number() => *memory,
             Memory::Lent(memory, _) => {
                 let buffer = self.buffers.take(state.len);
                 let copy = memory::copy(*memory, &buffer);

@@ -1,0 +1,24 @@
+//! Who asks a volume for I/O.
+
+use std::io;
+
+/// Who asked for the I/O.
+pub trait Host: Send + Sync + 'static {
+    /// Belongs to one request and comes back with its result.
+    type Ticket: Send + 'static;
+
+    /// A request has ended. Called once for each, from any thread, perhaps inside the call that submitted it.
+    ///
+    /// It may submit again (on a full volume that waits for other requests). It should not take long: it is on the way of
+    /// the device's next request.
+    fn complete(&self, ticket: Self::Ticket, result: io::Result<Done<'_>>);
+}
+
+/// A request's success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Done<'a> {
+    /// The bytes read; fewer than asked for at the end of the file, or before an error.
+    Read(&'a [u8]),
+    /// Number of bytes written; fewer than given only before an error.
+    Written(usize),
+}
