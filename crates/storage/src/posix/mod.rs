@@ -234,13 +234,12 @@ impl PosixStorage {
     }
 
     fn lose(&self, parent: &NodeRef, name: &OsStr, flags: AtFlags) -> io::Result<()> {
-        let _names = self.shared.names.read();
         let parent = self.own(parent)?;
         let dir = parent.fd()?;
         let loss = self.before_loss(&dir, parent, name);
         let result = sys::unlinkat(&*dir, name, flags);
         if let Some(loss) = loss {
-            loss.settle(result.is_ok());
+            loss.settle(result.is_ok(), parent, name);
         }
         Ok(result?)
     }
@@ -249,7 +248,7 @@ impl PosixStorage {
     fn arrived(&self, dir: &OwnedFd, parent: &Arc<PosixNode>, name: &OsStr) {
         let node = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().and_then(|stat| self.shared.find(&stat));
         if let Some(node) = node {
-            node.moved(Some(Location::new(parent, name)));
+            node.moved(Location::new(parent, name));
         }
     }
 
@@ -285,9 +284,9 @@ impl Loss {
         sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_ino != self.node.inode())
     }
 
-    fn settle(self, lost: bool) {
-        if lost && self.named {
-            self.node.moved(None);
+    fn settle(self, lost: bool, parent: &PosixNode, name: &OsStr) {
+        if lost {
+            self.node.lost(parent, name);
         }
         let Some(fd) = self.pinned else { return };
         // Asked now: other names may have gone at the same time.
@@ -372,7 +371,6 @@ impl Namespace for PosixStorage {
     }
 
     fn link(&self, node: &NodeRef, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
-        let _names = self.shared.names.read();
         let (fd, dir) = (self.own(node)?.fd()?, self.own(parent)?.fd()?);
         match sys::linkat(&*fd, "", &*dir, name, AtFlags::EMPTY_PATH) {
             // Without CAP_DAC_READ_SEARCH older kernels refuse the empty path in this way.
@@ -407,7 +405,7 @@ impl Namespace for PosixStorage {
         // A rename between two names of one object does nothing.
         let lost = result.is_ok() && loss.as_ref().is_some_and(|loss| loss.is_gone_from(&to, new_name));
         if let Some(loss) = loss {
-            loss.settle(lost);
+            loss.settle(lost, &new_parent, new_name);
         }
         result?;
         self.arrived(&to, &new_parent, new_name);

@@ -41,7 +41,7 @@ pub(super) struct Shared {
     /// Live objects whose id is not the natural one because another one had that.
     displaced: Mutex<HashMap<Key, u64>>,
     displaced_count: AtomicUsize,
-    /// Held for writing by renames, for reading by what finds or removes names: nodes know their names.
+    /// Held for writing by renames, for reading by what finds names: nodes know where they are.
     pub(super) names: RwLock<()>,
 }
 
@@ -294,13 +294,18 @@ impl PosixNode {
     }
 
     pub(super) fn is_at(&self, parent: &PosixNode, name: &OsStr) -> bool {
-        let location = self.body.location.lock();
-        location.as_ref().is_some_and(|at| std::ptr::eq(&*at.parent, parent) && &*at.name == name)
+        self.body.location.lock().as_ref().is_some_and(|at| at.is(parent, name))
     }
 
-    pub(super) fn moved(&self, to: Option<Location>) {
-        let before = std::mem::replace(&mut *self.body.location.lock(), to);
+    pub(super) fn moved(&self, to: Location) {
+        let before = self.body.location.lock().replace(to);
         drop(before); // may be the last reference to a directory's node
+    }
+
+    /// Forgets this name, if a rename has not given it another one since.
+    pub(super) fn lost(&self, parent: &PosixNode, name: &OsStr) {
+        let before = self.body.location.lock().take_if(|at| at.is(parent, name));
+        drop(before);
     }
 
     /// Keeps the descriptor until as many [`PosixNode::unpin`]: the object may lose what leads to it.
@@ -449,6 +454,10 @@ impl Identity {
 impl Location {
     pub(super) fn new(parent: &Arc<PosixNode>, name: &OsStr) -> Location {
         Location { parent: parent.clone(), name: name.into() }
+    }
+
+    fn is(&self, parent: &PosixNode, name: &OsStr) -> bool {
+        std::ptr::eq(&*self.parent, parent) && &*self.name == name
     }
 }
 

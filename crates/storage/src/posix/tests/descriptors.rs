@@ -184,7 +184,7 @@ fn used() -> usize {
 
 #[test]
 fn many_objects_need_few_descriptors() {
-    for (descriptors, files) in [(1024, 3_000), (256, 600)] {
+    for (descriptors, files) in [(1024, 1_500), (256, 600)] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("files"), files.to_string()).unwrap();
         limited(descriptors, "inner_many_objects", dir.path());
