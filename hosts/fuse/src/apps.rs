@@ -100,10 +100,10 @@ impl Apps {
     /// The caller's application, through what the open file remembers.
     pub(crate) fn of_caller(&self, last: &LastCaller, pid: u32, uid: u32) -> AppId {
         // Where several threads use one open file at the same time the table of callers serves.
-        if let Some(known) = last.0.try_lock() {
-            if known.is(pid, uid) {
-                return known.app;
-            }
+        if let Some(known) = last.0.try_lock()
+            && known.is(pid, uid)
+        {
+            return known.app;
         }
         let (app, sure) = self.of(pid, uid);
         if sure && let Some(mut known) = last.0.try_lock() {
