@@ -178,7 +178,7 @@ impl Writer for Replacer {
             entry.metadata().unwrap();
             let name = entry.file_name().into_string().unwrap();
             let data = fs::read(entry.path()).unwrap();
-            if let Some(name) = name.strip_prefix("name").and_then(|number| number.parse().ok()) {
+            if let Some(name) = name.strip_prefix("name").and_then(|number| number.parse::<u64>().ok()) {
                 let whole =
                     data.len() >= 8 && data == Replacer::contents(u64::from_le_bytes(data[..8].try_into().unwrap()));
                 assert!(whole, "name{name} is half made");
