@@ -6,9 +6,9 @@ need fio
 
 verify() {
     fio --name=job --directory=. --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --randseed="$SUITE_SEED" \
-        --output-format=terse "$@" && rm -f job.* shared
+        --output-format=terse "$@" && rm -f job.*
 }
-if quick; then few=2M some=1M loops=20; else few=256M some=64M loops=2000; fi
+if quick; then few=2M some=1M; else few=256M some=64M; fi
 
 check libaio-direct-random verify --rw=randwrite --bs=4k --size=$few --ioengine=libaio --iodepth=32 --direct=1
 check libaio-direct-mixed-sizes verify --rw=randrw --bsrange=4k-128k --blockalign=4k --size=$few --ioengine=libaio --iodepth=16 --direct=1
@@ -20,7 +20,3 @@ check overwritten-in-any-order verify --rw=randwrite --norandommap --bs=4k --siz
 check synced verify --rw=write --bs=64k --size=$some --ioengine=sync --fsync=8 --end_fsync=1
 check backlog verify --rw=randwrite --bs=4k --size=$few --ioengine=libaio --iodepth=8 --verify_backlog=32
 check checksums-by-others verify --rw=randwrite --bs=4k --size=$few --ioengine=psync --verify_async=2 --verify=sha256
-check trim verify --rw=randwrite --bs=4k --size=$some --ioengine=psync --trim_percentage=20 --trim_backlog=8 --trim_verify_zero=1
-# Threads that reread what they wrote just now into a block of their own of a file that all write to.
-check own-blocks-of-a-shared-file verify --filename=shared --rw=randrw --bs=8k --size=64k --offset_increment=64k --filesize=4M --numjobs=48 \
-    --thread --ioengine=psync --verify_backlog=1 --verify_backlog_batch=1 --loops=$loops --group_reporting

@@ -8,7 +8,7 @@ stress() {
     stress-ng --temp-path . --verify --seed "$SUITE_SEED" --timeout "$1" --oomable --metrics-brief "--$2" "$3"
 }
 if quick; then
-    time=1 stressors="fallocate rename link xattr utime iomix"
+    time=1 stressors="fallocate rename xattr iomix"
 else
     # All of `stress-ng --class filesystem?` that work on files of the current directory, and what else does.
     time=10 stressors="access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify dup fallocate fanotify fcntl fiemap
