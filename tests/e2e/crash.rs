@@ -234,6 +234,8 @@ fn killed_again_and_again(bed: &[&str]) {
             eventually("the writers come far enough", || promised.load(Ordering::Relaxed) >= wanted);
             kill_process(pid, Signal::KILL).unwrap();
         });
+        // It ends after the mount does, and holds the targets until then.
+        eventually("the killed process has ended", || rustix::process::test_kill_process(pid).is_err());
         eprintln!("kill {kill} under {policy}, cache {cache}, after {}", promised.load(Ordering::Relaxed));
         mount(&place, &options);
         writers.iter_mut().for_each(|writer| writer.verify(&dir));

@@ -25,7 +25,7 @@ open_without_names() {
     python3 - <<'END'
 import os, subprocess
 held = []
-for n in range(300):
+for n in range(100):
     f = os.open(f"held{n}", os.O_CREAT | os.O_RDWR, 0o600)
     os.write(f, str(n).encode() * 100)
     os.unlink(f"held{n}")

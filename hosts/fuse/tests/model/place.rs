@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use sluice_core::policy::{PolicyConfig, table};
@@ -18,7 +18,7 @@ use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 use crate::common;
-use crate::op::Op;
+use crate::op::{self, Op};
 use crate::world::World;
 
 /// Where operations are carried out.
@@ -163,6 +163,18 @@ impl Place {
     /// Runs a sequence from the start. `meddle` is called before each operation.
     pub fn run(&mut self, ops: &[Op], mut meddle: impl FnMut(&World)) -> Result<World, Failure> {
         let mut world = self.world();
+        let (ended, ending) = mpsc::channel::<()>();
+        let (mountpoint, name, list) = (self.path("mnt"), self.configuration.name(), op::written(ops));
+        std::thread::spawn(move || {
+            if ending.recv_timeout(4 * common::LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{name} hangs: SLUICE_MODEL={name} SLUICE_OPS='{list}'");
+                // Nothing else ends those who wait for a page: this fails all requests of the mount.
+                for how in ["-f", "-l"] {
+                    let _ = Command::new("umount").arg(how).arg(&mountpoint).status();
+                }
+                std::process::exit(101);
+            }
+        });
         let mut all = || {
             for op in ops {
                 meddle(&world);
@@ -172,6 +184,7 @@ impl Place {
         };
         let result = all();
         world.close_all();
+        drop(ended);
         match result {
             Ok(()) => Ok(world),
             Err(wrong) => Err((wrong, world.told)),
