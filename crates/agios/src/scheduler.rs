@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sluice_core::{AppId, Batch, EngineConfig, Outcome, PolicyConfig, Request, TargetId};
-use sluice_runtime::{Client, Completer, Driving, Executor, SchedulerConfig, Shutdown};
+use sluice_runtime::{Client, Driving, Executor, SchedulerConfig, Shutdown, Started};
 
 use crate::in_flight::{InFlight, Key};
 
@@ -80,7 +80,7 @@ impl Host {
 }
 
 impl Executor for Host {
-    fn start(&self, batch: &Batch, _: &Completer) {
+    fn start(&self, batch: &Batch, _: &Started<'_>) {
         let _inside = InCallback::enter();
         let parts = batch.parts();
         parts.iter().for_each(|part| self.in_flight.add(Key::of(&part.request), Some(part.id)));

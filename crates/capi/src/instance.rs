@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use sluice_core::{Batch, CancelError, Outcome, PolicyConfig, Request};
 use sluice_runtime::{
-    AttachError, Client, Completer, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot,
-    StartError, SubmitError,
+    AttachError, Client, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError, Started,
+    SubmitError,
 };
 
 use crate::handle::{InCallback, not_in_callback, sluice};
@@ -68,9 +68,9 @@ impl Host {
 }
 
 impl Executor for Host {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         let _inside = InCallback::enter();
-        let shard = completer.shard();
+        let shard = started.shard();
         match (batch.parts(), self.start_batch, self.start) {
             (parts @ [_, _, ..], Some(start_batch), _) => {
                 let mut list = PARTS.take();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, Part, PolicyConfig, Request, TargetId};
-use sluice_runtime::{Callbacks, Completer, Driving, Scheduler, SchedulerConfig, Shutdown};
+use sluice_runtime::{Callbacks, Driving, Scheduler, SchedulerConfig, Shutdown, Started};
 
 const BLOCK: u32 = 16_384;
 const THREADS: u64 = 8;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let read = {
         let (file, bytes) = (file, bytes.clone());
-        move |parts: &[Part], completer: &Completer| {
+        move |parts: &[Part], started: &Started<'_>| {
             let len = parts.iter().map(|part| part.request.len as usize).sum();
             let result = file.read_at(&mut vec![0; len], parts[0].request.offset);
             let mut left = *result.as_ref().unwrap_or(&0);
@@ -32,16 +32,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 left -= done;
                 bytes.fetch_add(done as u64, Ordering::Relaxed);
                 let error = result.as_ref().err().and_then(std::io::Error::raw_os_error).unwrap_or(0);
-                completer.complete(part.id, Outcome { bytes: done as u32, error });
+                started.complete(part.id, Outcome { bytes: done as u32, error });
             }
         }
     };
     let one = read.clone();
     let callbacks = Callbacks::new(
-        move |part: &Part, completer: &Completer| one(&[*part], completer),
+        move |part: &Part, started: &Started<'_>| one(&[*part], started),
         |request, errno| eprintln!("block at {} was not read: error {errno}", request.offset),
     )
-    .with_batch(move |batch: &Batch, completer: &Completer| read(batch.parts(), completer));
+    .with_batch(move |batch: &Batch, started: &Started<'_>| read(batch.parts(), started));
 
     // A thread of its own, because the callbacks do the I/O themselves and so take long.
     let config = SchedulerConfig { driving: Driving::Thread, ..SchedulerConfig::new(PolicyConfig::parse("to-agg")?) };

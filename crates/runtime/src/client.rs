@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use sluice_core::{Batch, Outcome, Request, RequestId, TargetId};
 
-use crate::effects::Recipient;
+use crate::effects::{Recipient, Reports};
 use crate::shard::Shard;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -17,8 +17,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// means* for a request that it submitted itself in the same call. If it panics, the requests of the batch that it has not
 /// completed fail with `EIO`.
 pub trait Executor: Send + Sync + 'static {
-    /// Starts a batch. Every part is reported to `completer` once: in here, or later from any thread.
-    fn start(&self, batch: &Batch, completer: &Completer);
+    /// Starts a batch. Every part is reported once: in here to `started`, or later from any thread to its
+    /// [completer](Started::completer).
+    fn start(&self, batch: &Batch, started: &Started<'_>);
 
     /// The request was accepted but will never be started: the scheduler shuts down or the client leaves.
     fn cancelled(&self, request: &Request, errno: i32);
@@ -69,7 +70,7 @@ const NOBODY: u16 = u16::MAX;
 struct Nobody;
 
 impl Executor for Nobody {
-    fn start(&self, _: &Batch, _: &Completer) {}
+    fn start(&self, _: &Batch, _: &Started<'_>) {}
     fn cancelled(&self, _: &Request, _: i32) {}
 }
 
@@ -184,16 +185,46 @@ impl Completer {
     }
 }
 
+/// A call of [`Executor::start`]: takes the ends of requests that end in there.
+pub struct Started<'a> {
+    completer: &'a Completer,
+    /// Where they can be left until the call is over; else they go to the engine at once.
+    reports: Option<&'a Reports>,
+}
+
+impl Started<'_> {
+    /// As [`Completer::complete`], at less cost; what becomes eligible by it is dispatched after the call.
+    pub fn complete(&self, id: RequestId, outcome: Outcome) {
+        match self.reports {
+            Some(reports) => reports.borrow_mut().push((id, outcome)),
+            None => self.completer.complete(id, outcome),
+        }
+    }
+
+    /// For reports after the call.
+    #[must_use]
+    pub fn completer(&self) -> &Completer {
+        self.completer
+    }
+
+    /// Which engine of the scheduler the requests are in.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.completer.shard()
+    }
+}
+
 impl Recipient for Completer {
-    fn start(&self, batch: &Batch) {
-        let call = AssertUnwindSafe(|| self.port.executor.start(batch, self));
+    fn start(&self, batch: &Batch, reports: Option<&Reports>) {
+        let started = Started { completer: self, reports };
+        let call = AssertUnwindSafe(|| self.port.executor.start(batch, &started));
         let panicked = catch_unwind(call).is_err();
         self.port.was_told();
         if panicked {
             tracing::error!("an executor panicked; what it has not completed of its batch fails");
             // Those it did complete are not in flight any more, and not hurt by this.
             let failed = Outcome { bytes: 0, error: libc::EIO };
-            batch.parts().iter().for_each(|part| self.complete(part.id, failed));
+            batch.parts().iter().for_each(|part| started.complete(part.id, failed));
         }
         self.shard.told(&self.port);
     }

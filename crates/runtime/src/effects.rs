@@ -9,16 +9,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sluice_core::{Batch, Request};
+use sluice_core::{Batch, Outcome, Request, RequestId};
 
 /// Calls of hosts inside each other on one thread before what follows is left for later.
 const DEPTH_MAX: u32 = 4;
 /// Empty batches kept for reuse.
 const SPARE_MAX: usize = 64;
 
+/// Completions that were reported inside the calls of one turn's effects: they go to the engine together.
+pub(crate) type Reports = RefCell<Vec<(RequestId, Outcome)>>;
+
 /// Who hears of effects: a client's executor.
 pub(crate) trait Recipient: Send {
-    fn start(&self, batch: &Batch);
+    /// `reports`: where completions may be left.
+    fn start(&self, batch: &Batch, reports: Option<&Reports>);
     fn cancelled(&self, request: &Request, errno: i32);
     /// All effects of one turn were carried out.
     fn carried(&self);
@@ -36,6 +40,7 @@ pub(crate) struct Effects<R> {
     /// Those of the list, each once, except the one on whose behalf the engine is held.
     recipients: Vec<(u16, R)>,
     spare: Vec<Batch>,
+    pub(crate) reports: Reports,
     /// Requests that have ended.
     pub(crate) freed: u32,
     /// Somebody waits for an answer that is there now.
@@ -48,14 +53,13 @@ pub(crate) enum Deferred {
     Carried(Box<dyn Recipient>),
 }
 
-#[derive(Default)]
 struct Carrying {
     depth: Cell<u32>,
     deferred: RefCell<VecDeque<Deferred>>,
 }
 
-crate::sync::thread_local! {
-    static CARRYING: Carrying = Carrying::default();
+crate::sync::thread_cell! {
+    static CARRYING: Carrying = Carrying { depth: Cell::new(0), deferred: RefCell::new(VecDeque::new()) };
 }
 
 /// A call of a host is under way on this thread while this lives.
@@ -75,7 +79,14 @@ impl InCallback {
 
 impl Drop for InCallback {
     fn drop(&mut self) {
-        CARRYING.with(|carrying| carrying.depth.set(carrying.depth.get() - 1));
+        let depth = CARRYING.with(|carrying| {
+            carrying.depth.set(carrying.depth.get() - 1);
+            carrying.depth.get()
+        });
+        // The innermost one sees to what was left to it.
+        if depth + 1 == DEPTH_MAX {
+            carry_out_deferred();
+        }
     }
 }
 
@@ -88,8 +99,9 @@ pub(crate) fn in_callback() -> bool {
 pub(crate) fn carry_out_deferred() {
     CARRYING.with(|carrying| {
         while let Some(deferred) = { carrying.deferred.borrow_mut().pop_front() } {
-            let _call = InCallback::enter();
+            let depth = carrying.depth.replace(carrying.depth.get() + 1);
             deferred.carry_out();
+            carrying.depth.set(depth);
         }
     });
 }
@@ -97,15 +109,15 @@ pub(crate) fn carry_out_deferred() {
 impl Deferred {
     pub(crate) fn carry_out(self) {
         match self {
-            Deferred::Effect(recipient, effect) => tell(&*recipient, &effect),
+            Deferred::Effect(recipient, effect) => tell(&*recipient, &effect, None),
             Deferred::Carried(recipient) => recipient.carried(),
         }
     }
 }
 
-fn tell(recipient: &dyn Recipient, effect: &Effect) {
+fn tell(recipient: &dyn Recipient, effect: &Effect, reports: Option<&Reports>) {
     let call = AssertUnwindSafe(|| match effect {
-        Effect::Start(batch) => recipient.start(batch),
+        Effect::Start(batch) => recipient.start(batch, reports),
         Effect::Cancel(request, errno) => recipient.cancelled(request, *errno),
     });
     if catch_unwind(call).is_err() {
@@ -115,13 +127,25 @@ fn tell(recipient: &dyn Recipient, effect: &Effect) {
 
 impl<R> Default for Effects<R> {
     fn default() -> Effects<R> {
-        Effects { list: VecDeque::new(), recipients: Vec::new(), spare: Vec::new(), freed: 0, answered: false }
+        Effects {
+            list: VecDeque::new(),
+            recipients: Vec::new(),
+            spare: Vec::new(),
+            reports: Reports::default(),
+            freed: 0,
+            answered: false,
+        }
     }
 }
 
 impl<R> Effects<R> {
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// Hosts have reported completions inside their calls.
+    pub(crate) fn has_reports(&self) -> bool {
+        !self.reports.borrow().is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -155,26 +179,29 @@ impl<R> Effects<R> {
 }
 
 impl<R: Recipient> Effects<R> {
-    /// Tells the recipients, then `own` that all were told; or leaves both to an outer loop of this thread.
-    pub(crate) fn carry_out(&mut self, own: &R) {
+    /// Tells the recipients. False: it was left to an outer loop of this thread, with telling `own` that all were told.
+    pub(crate) fn carry_out(&mut self, own: &R) -> bool {
         CARRYING.with(|carrying| {
-            if carrying.depth.get() >= DEPTH_MAX {
+            let depth = carrying.depth.get();
+            if depth >= DEPTH_MAX {
                 let mut deferred = carrying.deferred.borrow_mut();
-                return self.defer(own, |effect| deferred.push_back(effect));
+                self.defer(own, |effect| deferred.push_back(effect));
+                return false;
             }
-            {
-                let _call = InCallback::enter();
-                while let Some((number, effect)) = self.list.pop_front() {
-                    tell(self.recipient(number, own), &effect);
-                    if let Effect::Start(batch) = effect {
-                        self.reuse(batch);
-                    }
+            carrying.depth.set(depth + 1);
+            while let Some((number, effect)) = self.list.pop_front() {
+                tell(self.recipient(number, own), &effect, Some(&self.reports));
+                if let Effect::Start(batch) = effect {
+                    self.reuse(batch);
                 }
             }
+            carrying.depth.set(depth);
             self.recipients.clear();
-            own.carried();
-            carry_out_deferred();
-        });
+            if depth + 1 == DEPTH_MAX {
+                carry_out_deferred();
+            }
+            true
+        })
     }
 
     /// Leaves everything to `to`.

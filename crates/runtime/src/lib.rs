@@ -13,7 +13,7 @@
 //! use sluice_runtime::{Callbacks, Scheduler, SchedulerConfig, Shutdown};
 //!
 //! let host = Callbacks::new(
-//!     |part, completer| completer.complete(part.id, Outcome::ok(part.request.len)), // do the I/O, then report it
+//!     |part, started| started.complete(part.id, Outcome::ok(part.request.len)), // do the I/O, then report it
 //!     |request, errno| eprintln!("{request:?} was dropped: error {errno}"),
 //! );
 //! let scheduler = Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf")?))?;
@@ -52,7 +52,7 @@ mod token;
 mod volume;
 
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
-pub use client::{Completer, Executor, SubmitError};
+pub use client::{Completer, Executor, Started, SubmitError};
 pub use clock::{Clock, ClockKind};
 pub use names::FileNames;
 pub use record::{Observer, RecordError, RecordOptions, Recording};

@@ -71,7 +71,6 @@ pub(crate) struct Core {
     /// Completions of requests that were not in flight.
     pub(crate) stale: u64,
     policy_version: u64,
-    effects: Effects<Completer>,
 }
 
 /// A client, as the holder knows it.
@@ -105,7 +104,7 @@ pub(crate) struct Shard {
     window: ArcSwapOption<WindowFeatures>,
 }
 
-crate::sync::thread_local! {
+crate::sync::thread_cell! {
     /// Lists reused from turn to turn; several where hosts' calls are inside each other.
     static SPARE: RefCell<Vec<Effects<Completer>>> = RefCell::new(Vec::new());
 }
@@ -145,7 +144,6 @@ impl Shard {
             own: 0,
             stale: 0,
             policy_version: 0,
-            effects: Effects::default(),
         };
         Shard {
             index,
@@ -369,10 +367,7 @@ impl Shard {
     ) -> T {
         let reply = Reply::new();
         let answer = reply.clone();
-        let control = move |core: &mut Core| {
-            answer.set(action(core));
-            core.effects.answered = true;
-        };
+        let control = move |core: &mut Core| answer.set(action(core));
         self.push(own, Command::Control(Box::new(control)));
         self.drive(own, None);
         self.gate.wait(None, || {
@@ -407,14 +402,31 @@ impl Shard {
         let mut budget = TURN;
         loop {
             let turn = self.turn(own, &mut effects, &mut budget, at.take());
-            if !effects.is_empty() {
-                self.deliver(own, &mut effects);
+            let told = !effects.is_empty() && self.deliver(own, &mut effects);
+            if told && self.hand_in(own, &effects) {
+                continue;
             }
             if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
                 break;
             }
         }
         reuse_effects(effects);
+    }
+
+    /// After the effects of a turn were carried out here, and hosts may have reported completions in it. True: this thread
+    /// holds the engine again.
+    fn hand_in(&self, own: &Completer, effects: &Effects<Completer>) -> bool {
+        if !effects.has_reports() {
+            self.carried();
+            return false;
+        }
+        if self.token.resume() {
+            return true;
+        }
+        // Whoever holds it gets them.
+        self.leave_completions(own, &effects.reports.take());
+        self.carried();
+        self.token.knock()
     }
 
     /// Turns of a holder that sees to the effects itself, and answers for them in its own way.
@@ -439,15 +451,15 @@ impl Shard {
         let mut ring = None;
         let turn = loop {
             let mut core = self.core.try_lock().expect("the token's holder is alone");
-            self.token.accept();
             core.own = own.port.number;
-            core.now = at.take().unwrap_or_else(|| self.clock.now()).max(core.now);
-            std::mem::swap(&mut core.effects, effects);
-            let now = core.now;
+            let now = at.take().unwrap_or_else(|| self.clock.now()).max(core.now);
+            core.now = now;
             core.engine.roll(now);
-            let more = self.work(&mut core, budget, most);
+            if effects.has_reports() {
+                core.complete_reported(effects);
+            }
+            let more = self.work(&mut core, effects, budget, most);
             ring = self.note_state(&mut core).or(ring);
-            std::mem::swap(&mut core.effects, effects);
             drop(core);
             let carrying = effects.len() > before;
             if more {
@@ -457,6 +469,7 @@ impl Shard {
             if self.token.leave(carrying) {
                 break Turn::Settled;
             }
+            self.token.accept();
         };
         self.release(std::mem::take(&mut effects.freed));
         let answered = std::mem::take(&mut effects.answered);
@@ -474,21 +487,21 @@ impl Shard {
     }
 
     /// Commands, then batches. True if there is more to do.
-    fn work(&self, core: &mut Core, budget: &mut u32, most: usize) -> bool {
+    fn work(&self, core: &mut Core, effects: &mut Effects<Completer>, budget: &mut u32, most: usize) -> bool {
         loop {
             while *budget > 0
-                && core.effects.len() < most
+                && effects.len() < most
                 && let Some(command) = self.inbox.pop()
             {
                 *budget -= 1;
-                core.apply(command);
+                core.apply(command, effects);
             }
-            core.admit_stalled();
-            core.fail_queued(most);
-            while *budget > 0 && core.effects.len() < most && core.dispatch() {
+            core.admit_stalled(effects);
+            core.fail_queued(effects, most);
+            while *budget > 0 && effects.len() < most && core.dispatch(effects) {
                 *budget -= 1;
             }
-            if *budget == 0 || core.effects.len() >= most {
+            if *budget == 0 || effects.len() >= most {
                 return true;
             }
             if self.inbox.is_empty() {
@@ -513,10 +526,13 @@ impl Shard {
         changed.then_some(deadline)
     }
 
-    /// Tells hosts, here or on the serving thread.
-    fn deliver(&self, own: &Completer, effects: &mut Effects<Completer>) {
+    /// Tells hosts; false if that was left to others, who answer for it then.
+    fn deliver(&self, own: &Completer, effects: &mut Effects<Completer>) -> bool {
         match self.driving {
-            Driving::Thread if !self.bell.is_here() || in_callback() => self.bell.defer(|to| effects.defer(own, to)),
+            Driving::Thread if !self.bell.is_here() || in_callback() => {
+                self.bell.defer(|to| effects.defer(own, to));
+                false
+            }
             _ => effects.carry_out(own),
         }
     }
@@ -608,12 +624,15 @@ impl Shard {
 }
 
 impl Core {
-    fn apply(&mut self, command: Command<Core>) {
+    fn apply(&mut self, command: Command<Core>, effects: &mut Effects<Completer>) {
         match command {
-            Command::Submit { request, client } if self.stalled.is_empty() => self.submit(request, client),
+            Command::Submit { request, client } if self.stalled.is_empty() => self.submit(request, client, effects),
             Command::Submit { request, client } => self.stalled.push_back((request, client)),
-            Command::Complete { id, outcome } => self.complete(id, outcome),
-            Command::Control(action) => action(self),
+            Command::Complete { id, outcome } => self.complete(id, outcome, effects),
+            Command::Control(action) => {
+                action(self);
+                effects.answered = true;
+            }
         }
     }
 
@@ -642,9 +661,9 @@ impl Core {
         }
     }
 
-    fn submit(&mut self, request: Request, client: u16) {
+    fn submit(&mut self, request: Request, client: u16, effects: &mut Effects<Completer>) {
         if let Some(errno) = self.refusal(client) {
-            return self.refuse(request, client, errno);
+            return self.refuse(request, client, errno, effects);
         }
         match self.engine.submit(self.now, request) {
             Ok(id) => self.client_of[id.slot() as usize] = client,
@@ -653,7 +672,7 @@ impl Core {
                     self.stalled.push_back((request, client));
                 }
             }
-            Err(_) => self.refuse(request, client, libc::EINVAL),
+            Err(_) => self.refuse(request, client, libc::EINVAL, effects),
         }
     }
 
@@ -680,7 +699,14 @@ impl Core {
         self.clients[client as usize].as_ref().map(|route| &*route.completer.port)
     }
 
-    fn complete(&mut self, id: RequestId, outcome: Outcome) {
+    /// What hosts have reported inside their calls.
+    fn complete_reported(&mut self, effects: &mut Effects<Completer>) {
+        let mut reports = effects.reports.take();
+        reports.drain(..).for_each(|(id, outcome)| self.complete(id, outcome, effects));
+        effects.reports.replace(reports);
+    }
+
+    fn complete(&mut self, id: RequestId, outcome: Outcome, effects: &mut Effects<Completer>) {
         if self.engine.complete(self.now, id, outcome).is_err() {
             self.stale += 1;
             return;
@@ -689,9 +715,9 @@ impl Core {
             port.completed();
             port.ended();
             // Whoever waits for the client's last one looks again.
-            self.effects.answered |= port.is_closed();
+            effects.answered |= port.is_closed();
         }
-        self.effects.freed += 1;
+        effects.freed += 1;
     }
 
     fn cancel(&mut self, id: RequestId) -> Result<Request, CancelError> {
@@ -699,24 +725,24 @@ impl Core {
     }
 
     /// The request was accepted by us, but the engine does not have it (any more).
-    fn refuse(&mut self, request: Request, client: u16, errno: i32) {
+    fn refuse(&mut self, request: Request, client: u16, errno: i32, effects: &mut Effects<Completer>) {
         self.failed += 1;
-        self.push(client, Effect::Cancel(request, errno));
+        self.push(client, Effect::Cancel(request, errno), effects);
     }
 
-    fn push(&mut self, client: u16, effect: Effect) {
+    fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {
         let Some(route) = &self.clients[client as usize] else {
             debug_assert!(false, "a client leaves when nothing of it is left");
             return;
         };
         route.completer.port.will_be_told();
-        self.effects.push(client, self.own, effect, || route.completer.clone());
+        effects.push(client, self.own, effect, || route.completer.clone());
     }
 
-    fn admit_stalled(&mut self) {
+    fn admit_stalled(&mut self, effects: &mut Effects<Completer>) {
         while let Some((request, client)) = self.stalled.pop_front() {
             let before = self.stalled.len();
-            self.submit(request, client);
+            self.submit(request, client, effects);
             if self.stalled.len() > before {
                 // Still no room: it is the first again.
                 self.stalled.rotate_right(1);
@@ -739,13 +765,13 @@ impl Core {
     }
 
     /// Requests that are queued although they are to fail.
-    fn fail_queued(&mut self, most: usize) {
+    fn fail_queued(&mut self, effects: &mut Effects<Completer>, most: usize) {
         let leaving = |route: &Option<Route>| route.as_ref().is_some_and(|route| route.failing.is_some());
         if self.failing.is_none() && !self.clients.iter().any(leaving) {
             return;
         }
         let mut from = 0;
-        while self.effects.len() < most {
+        while effects.len() < most {
             let (failing, clients, client_of) = (self.failing, &self.clients, &self.client_of);
             let errno =
                 |id: RequestId| failing.or_else(|| clients[client_of[id.slot() as usize] as usize].as_ref()?.failing);
@@ -753,19 +779,19 @@ impl Core {
                 return;
             };
             let errno = errno(id).unwrap_or(libc::ECANCELED);
-            self.refuse(request, self.client(id), errno);
+            self.refuse(request, self.client(id), errno, effects);
         }
     }
 
-    fn dispatch(&mut self) -> bool {
-        let mut batch = self.effects.batch();
+    fn dispatch(&mut self, effects: &mut Effects<Completer>) -> bool {
+        let mut batch = effects.batch();
         if !self.engine.poll_dispatch(self.now, &mut batch) {
-            self.effects.reuse(batch);
+            effects.reuse(batch);
             return false;
         }
         // All parts are of one target, and so of one client.
         let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
-        self.push(client, Effect::Start(batch));
+        self.push(client, Effect::Start(batch), effects);
         // Counted as untold before: see `Port::has_been_told`.
         if let Some(port) = self.port(client) {
             port.dispatched(requests);

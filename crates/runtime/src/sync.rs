@@ -13,7 +13,6 @@ mod primitives {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::atomic;
     pub(crate) use std::thread::{self, JoinHandle, Thread};
-    pub(crate) use std::thread_local;
 
     /// Sleeps until notified or until the time; false if it was the time.
     pub(crate) fn wait_on<'a, T>(
@@ -61,7 +60,6 @@ mod primitives {
     pub(crate) use shuttle::sync::MutexGuard;
     pub(crate) use shuttle::sync::atomic;
     pub(crate) use shuttle::thread::{self, JoinHandle, Thread};
-    pub(crate) use shuttle::thread_local;
 
     /// As parking_lot's.
     #[derive(Default)]
@@ -156,6 +154,23 @@ mod primitives {
 }
 
 pub(crate) use primitives::*;
+
+/// A variable of each thread, of the model's threads in a model.
+macro_rules! thread_cell {
+    ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
+        #[cfg(not(feature = "model"))]
+        std::thread_local! {
+            $(#[$doc])*
+            static $name: $type = const { $init };
+        }
+        #[cfg(feature = "model")]
+        shuttle::thread_local! {
+            $(#[$doc])*
+            static $name: $type = $init;
+        }
+    };
+}
+pub(crate) use thread_cell;
 
 /// Faults that the checker must see: tests of the model switch one on, to show that they can fail. Without the feature
 /// `model` none exists.

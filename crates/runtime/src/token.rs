@@ -16,9 +16,17 @@ const CARRIER: u32 = 4;
 pub(crate) struct Token(AtomicU32);
 
 impl Token {
-    /// Tells of work. True: the caller is the holder now.
+    /// Tells of work. True: the caller is the holder now, and is about to look at all work there is.
     pub(crate) fn knock(&self) -> bool {
-        self.0.fetch_or(HELD | WORK, Ordering::SeqCst) & HELD == 0
+        let knocked = |word: u32| Some(if word & HELD == 0 { (word | HELD) & !WORK } else { word | WORK });
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, knocked).is_ok_and(|word| word & HELD == 0)
+    }
+
+    /// Of a thread that carried effects out and has more for the engine: is that no longer, and the holder instead. False if
+    /// another one is the holder; then it is as before.
+    pub(crate) fn resume(&self) -> bool {
+        let free = |word: u32| (word & HELD == 0).then_some(((word | HELD) & !WORK).wrapping_sub(CARRIER));
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
     }
 
     /// Tells of work, for a thread that does not want to hold.
@@ -28,7 +36,7 @@ impl Token {
 
     /// Becomes the holder, once nobody else is. It does not tell of work before: the holder would never be done.
     pub(crate) fn take(&self) {
-        let free = |word: u32| (word & HELD == 0).then_some(word | HELD | WORK);
+        let free = |word: u32| (word & HELD == 0).then_some((word | HELD) & !WORK);
         let mut turn = 0;
         while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
             back_off(turn);
@@ -45,7 +53,7 @@ impl Token {
         self.0.load(Ordering::SeqCst) & (WORK | HELD) == WORK
     }
 
-    /// The holder is about to look at all work there is.
+    /// The holder is about to look at all work there is, again.
     pub(crate) fn accept(&self) {
         self.0.fetch_and(!WORK, Ordering::SeqCst);
     }

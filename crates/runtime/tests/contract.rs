@@ -11,8 +11,8 @@ use common::{Faulty, Results, create, storage};
 use parking_lot::{Condvar, Mutex};
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{
-    AttachError, Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, SubmitError,
-    Volume, VolumeConfig,
+    AttachError, Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started,
+    SubmitError, Volume, VolumeConfig,
 };
 
 const BOTH: [Driving; 2] = [Driving::Caller, Driving::Thread];
@@ -40,13 +40,13 @@ struct Notes {
 }
 
 impl Executor for Notes {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
             self.started.lock().push(part.request.cookie);
             if self.keeps.load(Ordering::SeqCst) {
-                self.kept.lock().push((part.id, part.request, completer.clone()));
+                self.kept.lock().push((part.id, part.request, started.completer().clone()));
             } else {
-                completer.complete(part.id, Outcome::ok(part.request.len));
+                started.complete(part.id, Outcome::ok(part.request.len));
             }
         }
         self.more.notify_all();
@@ -171,7 +171,7 @@ struct Caller {
 }
 
 impl Executor for Caller {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         let depth = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.deepest.fetch_max(depth, Ordering::SeqCst);
         for part in batch.parts() {
@@ -185,7 +185,7 @@ impl Executor for Caller {
                 assert!(scheduler.snapshot().total.total().submitted() > 0);
                 assert!(scheduler.limits().capacity > 0);
             }
-            completer.complete(part.id, Outcome::ok(part.request.len));
+            started.complete(part.id, Outcome::ok(part.request.len));
         }
         self.inside.fetch_sub(1, Ordering::SeqCst);
     }
@@ -219,9 +219,9 @@ struct Chain {
 }
 
 impl Executor for Chain {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
-            completer.complete(part.id, Outcome::ok(part.request.len));
+            started.complete(part.id, Outcome::ok(part.request.len));
             let next = part.request.cookie + 1;
             if next < self.length {
                 self.client.get().unwrap().upgrade().unwrap().submit(0, request(next, 1)).unwrap();
@@ -249,10 +249,10 @@ fn calls_inside_calls_do_not_pile_up() {
 struct Clumsy;
 
 impl Executor for Clumsy {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
             assert!(!part.request.cookie.is_multiple_of(3), "on purpose");
-            completer.complete(part.id, Outcome::ok(part.request.len));
+            started.complete(part.id, Outcome::ok(part.request.len));
         }
     }
 

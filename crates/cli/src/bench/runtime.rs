@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, policy::table};
 use sluice_runtime::{
-    Client, Completer, Done, Executor, Host, Scheduler, SchedulerConfig, Shutdown, SubmitError, Volume, VolumeConfig,
+    Client, Done, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume, VolumeConfig,
 };
 use sluice_storage::{Data, Layout, Namespace, Storage, null::NullStorage};
 use std::collections::VecDeque;
@@ -367,9 +367,9 @@ impl Drop for Baseline {
 struct AtOnce(Ended);
 
 impl Executor for AtOnce {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
-            completer.complete(part.id, Outcome::ok(part.request.len));
+            started.complete(part.id, Outcome::ok(part.request.len));
             self.0.count(part.request.cookie);
         }
     }

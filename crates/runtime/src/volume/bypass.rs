@@ -31,7 +31,7 @@ use crate::sync::{Mutex, sabotaged};
 /// Largest buffer that a thread keeps, in bytes.
 const KEPT: usize = 1 << 20;
 
-crate::sync::thread_local! {
+crate::sync::thread_cell! {
     static BUFFER: Cell<Option<Buffer>> = Cell::new(None);
 }
 

@@ -17,7 +17,7 @@ use super::ops::{Memory, Operation, Ops, Waiter, of_cookie};
 use super::ring::{Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
-use crate::client::{Completer, Executor};
+use crate::client::{self, Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback, carry_out_deferred};
 use crate::record::Tap;
 use crate::shard::{reuse_effects, take_effects};
@@ -92,7 +92,7 @@ struct Scratch {
     finished: Vec<u32>,
 }
 
-crate::sync::thread_local! {
+crate::sync::thread_cell! {
     static SCRATCH: RefCell<Vec<Scratch>> = RefCell::new(Vec::new());
 }
 
@@ -135,7 +135,7 @@ pub(super) enum Caller {
 pub(super) struct Dispatched<H: Host>(pub(super) Weak<Service<H>>);
 
 impl<H: Host> Executor for Dispatched<H> {
-    fn start(&self, batch: &Batch, _: &Completer) {
+    fn start(&self, batch: &Batch, _: &client::Started<'_>) {
         if let Some(service) = self.0.upgrade() {
             service.hand_over(batch.parts());
         }

@@ -8,7 +8,7 @@ use shuttle::scheduler::RandomScheduler;
 use shuttle::{Config, Runner};
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::sabotage::{self, Fault};
-use sluice_runtime::{Completer, Driving, Executor, SchedulerConfig};
+use sluice_runtime::{Completer, Driving, Executor, SchedulerConfig, Started};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
@@ -68,8 +68,10 @@ pub fn request(cookie: u64, file: u64, op: Op, offset: u64) -> Request {
 /// When a host completes what it is to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completes {
-    /// Inside the call.
+    /// Inside the call, and the call knows.
     AtOnce,
+    /// Inside the call.
+    InTheCall,
     /// On another thread.
     Later,
 }
@@ -171,13 +173,19 @@ impl Checked {
     /// Completes what was left for later; false if there was nothing.
     pub fn complete_some(&self) -> bool {
         let Some((id, request, completer)) = self.later.lock().expect("no panic").pop() else { return false };
-        self.complete(id, &request, &completer);
+        self.step(request.cookie, Life::Started, Life::Completed, "completed");
+        completer.complete(id, Outcome::ok(request.len));
         true
     }
 
-    fn complete(&self, id: RequestId, request: &Request, completer: &Completer) {
-        self.step(request.cookie, Life::Started, Life::Completed, "completed");
-        completer.complete(id, Outcome::ok(request.len));
+    /// Completes until every request has ended, also those that other threads are about to start.
+    pub fn complete_all(&self) {
+        let open = |life: &Life| matches!(life, Life::Submitted | Life::Started);
+        while self.seen().requests.values().any(|(_, life)| open(life)) {
+            if !self.complete_some() {
+                shuttle::thread::yield_now();
+            }
+        }
     }
 
     /// No call is to come from now on.
@@ -203,7 +211,7 @@ impl Checked {
 }
 
 impl Executor for Checked {
-    fn start(&self, batch: &Batch, completer: &Completer) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
             self.check_order(&part.request);
             self.step(part.request.cookie, Life::Submitted, Life::Started, "started");
@@ -212,9 +220,17 @@ impl Executor for Checked {
                 inside(&part.request);
             }
             match self.completes {
-                Completes::AtOnce => self.complete(part.id, &part.request, completer),
+                Completes::AtOnce => {
+                    self.step(part.request.cookie, Life::Started, Life::Completed, "completed");
+                    started.complete(part.id, Outcome::ok(part.request.len));
+                }
+                // Through the inbox, as hosts do that know nothing of the call they are in.
+                Completes::InTheCall => {
+                    self.step(part.request.cookie, Life::Started, Life::Completed, "completed");
+                    started.completer().complete(part.id, Outcome::ok(part.request.len));
+                }
                 Completes::Later => {
-                    self.later.lock().expect("no panic").push((part.id, part.request, completer.clone()));
+                    self.later.lock().expect("no panic").push((part.id, part.request, started.completer().clone()));
                 }
             }
         }

@@ -85,7 +85,7 @@ fn completing(host: &Arc<Checked>, completes: Completes, count: u32) -> thread::
 fn every_request_is_told_once() {
     for policy in POLICIES {
         for driving in [Driving::Caller, Driving::Thread] {
-            for completes in [Completes::AtOnce, Completes::Later] {
+            for completes in [Completes::AtOnce, Completes::InTheCall, Completes::Later] {
                 check(60, move || callers(policy, driving, completes));
             }
         }
@@ -140,7 +140,7 @@ pub fn cancelling(driving: Driving) {
         }
     }
     finisher.join().unwrap();
-    while host.complete_some() {}
+    host.complete_all();
     // What was cancelled gave its place back, once.
     scheduler.wait_empty();
     scheduler.shutdown(Shutdown::Fail(libc::ECANCELED));
@@ -181,6 +181,7 @@ fn when_the_end_has_come_everybody_was_told() {
     for driving in [Driving::Caller, Driving::Thread] {
         for policy in POLICIES {
             check(60, move || ending(policy, driving, Completes::AtOnce, Shutdown::Fail(libc::EIO)));
+            check(60, move || ending(policy, driving, Completes::InTheCall, Shutdown::Fail(libc::EIO)));
             check(60, move || ending(policy, driving, Completes::Later, Shutdown::Fail(libc::EIO)));
             check(60, move || ending(policy, driving, Completes::AtOnce, DRAIN));
         }
