@@ -489,8 +489,10 @@ impl Shard {
     /// Commands, then batches. True if there is more to do.
     fn work(&self, core: &mut Core, effects: &mut Effects<Completer>, budget: &mut u32, most: usize) -> bool {
         loop {
+            // To find out by `pop` that there is nothing costs a fence.
             while *budget > 0
                 && effects.len() < most
+                && !self.inbox.is_empty()
                 && let Some(command) = self.inbox.pop()
             {
                 *budget -= 1;

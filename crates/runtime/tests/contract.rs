@@ -417,6 +417,69 @@ fn a_reader_behind_a_writer_sees_no_zeros() {
     }
 }
 
+/// Wraps data whose third target is full.
+struct Full(Arc<dyn sluice_storage::Data>);
+
+impl sluice_storage::Data for Full {
+    fn layout(&self) -> sluice_storage::Layout {
+        self.0.layout()
+    }
+    fn describe(&self) -> String {
+        "full".to_owned()
+    }
+    fn read(
+        &self,
+        file: &sluice_storage::FileRef,
+        target: usize,
+        offset: u64,
+        bufs: &mut [std::io::IoSliceMut<'_>],
+    ) -> std::io::Result<usize> {
+        self.0.read(file, target, offset, bufs)
+    }
+    fn write(
+        &self,
+        file: &sluice_storage::FileRef,
+        target: usize,
+        offset: u64,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> std::io::Result<usize> {
+        if target == 1 {
+            return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.0.write(file, target, offset, bufs)
+    }
+    fn sync(&self, file: &sluice_storage::FileRef, metadata: bool) -> std::io::Result<()> {
+        self.0.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &sluice_storage::FileRef, end: u64) -> std::io::Result<u64> {
+        self.0.size_at_least(file, end)
+    }
+    fn trim(
+        &self,
+        file: &sluice_storage::FileRef,
+        before: u64,
+        range: std::ops::Range<u64>,
+        written: u64,
+    ) -> std::io::Result<()> {
+        self.0.trim(file, before, range, written)
+    }
+}
+
+/// A write that one of three targets refuses moves what comes before, and makes the file no longer than that.
+#[test]
+fn a_write_that_is_refused_does_not_extend_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = storage(dir.path(), 3);
+    let file = create(&plain, "f");
+    let full = sluice_storage::Storage { data: Arc::new(Full(plain.data.clone())), ..plain.clone() };
+    let volume = Volume::start(full, Arc::new(Results::default()), volume_config("to", 16)).unwrap();
+    let size = || plain.namespace.getattr_open(&file).unwrap().size;
+    assert_eq!(volume.write_at(&file, AppId(0), 0, &[1; 3 * 4096]).unwrap(), 4096);
+    assert_eq!(size(), 4096);
+    let error = volume.write_at(&file, AppId(0), 4096, &[1; 2 * 4096]).unwrap_err();
+    assert_eq!((error.raw_os_error(), size()), (Some(libc::ENOSPC), 4096));
+}
+
 /// Whose results go on into another volume.
 struct Onward {
     next: OnceLock<(Arc<Volume<Results>>, sluice_storage::FileRef)>,

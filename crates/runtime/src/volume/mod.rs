@@ -435,6 +435,7 @@ impl<H: Host> Volume<H> {
         let slot = self.admit(if waits { 0 } else { access.len as u64 });
         let pieces = self.fill(slot, access, memory, waiter, time);
         service.ops.open(slot, access.file.id(), pieces as u32 + 1);
+        service.wait_for_trims();
         // The slot is taken, so nobody new enters the bypass.
         if let Some(bypass) = self.bypass.as_ref().filter(|bypass| self.strict && !bypass.is_empty()) {
             service.blocking(|| bypass.wait_empty());
@@ -467,13 +468,12 @@ impl<H: Host> Volume<H> {
         let waits = matches!(waiter, Waiter::Thread(_));
         let recorded = time.filter(|_| access.op == Op::Read && service.tap.wants_sums());
         // Before the slot is locked: it may ask every target.
-        let size_before = match access.op {
-            Op::Read if self.layout.targets() > 1 => {
-                let end = access.offset.saturating_add(access.len as u64);
-                let size = service.storage.data.size_at_least(access.file, end);
-                size.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
-            }
-            _ => Ok(u64::MAX),
+        let size_before = if self.layout.targets() > 1 {
+            let end = access.offset.saturating_add(access.len as u64);
+            let size = service.storage.data.size_at_least(access.file, end);
+            size.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+        } else {
+            Ok(u64::MAX)
         };
         let mut state = service.ops.slot(slot).state.lock();
         state.file = Some(access.file.clone());

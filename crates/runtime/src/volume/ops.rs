@@ -47,8 +47,8 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
-    /// For a read over several targets: the size, or a bound of it that the read does not reach, before its pieces were
-    /// submitted; or the error number of asking.
+    /// Over several targets: the size, or a bound of it that the operation does not reach, before its pieces were submitted;
+    /// or the error number of asking.
     pub(super) size_before: Result<u64, i32>,
     /// For a read whose data a recording wants the checksum of: its arrival, and the request for each piece.
     pub(super) recorded: (Time, Vec<Request>),
@@ -160,6 +160,13 @@ impl<T> Ops<T> {
                 self.idle.wait(None, || slot.generation.load(Ordering::SeqCst) != open);
             }
         }
+    }
+
+    /// Whether no operation on this file is open but the one in `slot`. O(slots).
+    pub(super) fn is_only_one(&self, slot: u32, file: u64) -> bool {
+        let others = self.slots.iter().enumerate().filter(|(at, _)| *at != slot as usize);
+        let open = |slot: &OpSlot<T>| slot.generation.load(Ordering::SeqCst) % 2 == 1;
+        !others.into_iter().any(|(_, slot)| open(slot) && slot.file.load(Ordering::Relaxed) == file)
     }
 
     /// Slots in use.

@@ -19,9 +19,10 @@ use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback, carry_out_deferred};
+use crate::gate::Gate;
 use crate::record::Tap;
 use crate::shard::{reuse_effects, take_effects};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
 
 /// A thread that has its own request executed takes over this many others at most, where the device is fast.
@@ -59,6 +60,9 @@ pub(super) struct Service<H: Host> {
     /// The storage can do that, as far as is known.
     is_asynchronous: AtomicBool,
     speed: DeviceSpeed,
+    /// Files are being cut to what a failed write moved: new operations wait.
+    trimming: AtomicU32,
+    trimmed: Gate,
     /// Requests may be executed in the thread that submits them.
     pub(super) inline: bool,
     pub(super) counts: Counts,
@@ -174,6 +178,8 @@ impl<H: Host> Service<H> {
             flights: Flights::default(),
             is_asynchronous: AtomicBool::new(true),
             speed: DeviceSpeed::default(),
+            trimming: AtomicU32::new(0),
+            trimmed: Gate::default(),
             inline: parts.inline,
             counts: Counts::default(),
             spare: ArrayQueue::new(256),
@@ -604,6 +610,9 @@ impl<H: Host> Service<H> {
     pub(super) fn finish(&self, slot: u32) {
         let mut state = self.ops.slot(slot).state.lock();
         let result = self.result(&state);
+        if state.op == Op::Write && self.targets > 1 && result != Ok(state.len) {
+            self.trim(slot, &state, result.unwrap_or(0));
+        }
         self.record_read(&mut state, result.unwrap_or(0));
         let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
         let memory = std::mem::replace(&mut state.memory, Memory::None);
@@ -697,6 +706,29 @@ impl<H: Host> Service<H> {
             }
         }
         Ok(total)
+    }
+
+    /// A write over several targets failed in part: what it made the file longer by, beyond what it moved, goes again. Only
+    /// while nobody else uses the file, as that might be what made it longer.
+    fn trim(&self, slot: u32, state: &Operation<H::Ticket>, moved: usize) {
+        let (Some(file), Ok(before)) = (&state.file, state.size_before) else { return };
+        // An operation opens its slot and then looks whether files are being cut; here it is the other way round.
+        self.trimming.fetch_add(1, Ordering::SeqCst);
+        if self.ops.is_only_one(slot, file.id()) {
+            let range = state.offset..state.offset + state.len as u64;
+            if let Err(error) = self.storage.data.trim(file, before, range, moved as u64) {
+                tracing::warn!(%error, "a write that failed leaves the file longer than what was written");
+            }
+        }
+        self.trimming.fetch_sub(1, Ordering::SeqCst);
+        self.trimmed.changed();
+    }
+
+    /// Waits while files are being cut. For an operation that has opened its slot.
+    pub(super) fn wait_for_trims(&self) {
+        if self.trimming.load(Ordering::SeqCst) > 0 {
+            self.blocking(|| self.trimmed.wait(None, || self.trimming.load(Ordering::SeqCst) == 0));
+        }
     }
 
     /// Up to where what is missing from the pieces of a read is a hole: where the file had reached before they were
