@@ -43,7 +43,7 @@ pub enum SubmitError {
     Closed,
 }
 
-/// One client.
+/// One client, to one engine.
 pub(crate) struct Port {
     pub(crate) number: u16,
     pub(crate) targets: Range<u32>,

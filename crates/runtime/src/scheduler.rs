@@ -174,7 +174,8 @@ struct Current {
 
 #[derive(Default)]
 struct Clients {
-    ports: Vec<Arc<Port>>,
+    /// The number and the targets of each that is there.
+    targets: Vec<(u16, Range<u32>)>,
     /// Numbers given so far: none is used twice, so that what a client left behind is nobody else's.
     numbers: u16,
     closed: bool,
@@ -248,19 +249,25 @@ impl Scheduler {
         if clients.closed {
             return Err(AttachError::Closed);
         }
-        let overlaps = |port: &Arc<Port>| port.targets.start < targets.end && targets.start < port.targets.end;
-        if clients.ports.iter().any(overlaps) {
+        let overlaps = |(_, range): &(u16, Range<u32>)| range.start < targets.end && targets.start < range.end;
+        if clients.targets.iter().any(overlaps) {
             return Err(AttachError::Targets(targets));
         }
         let number = clients.numbers;
         clients.numbers = number.checked_add(1).filter(|next| *next < 65_000).ok_or(AttachError::TooMany)?;
-        let port = Arc::new(Port::new(number, targets, executor));
-        clients.ports.push(port.clone());
+        clients.targets.push((number, targets.clone()));
         drop(clients);
+        // What is outstanding is counted for each engine.
+        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone()));
         let completers: Vec<Completer> =
-            engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port.clone() }).collect();
+            engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port() }).collect();
         completers.iter().for_each(|completer| completer.shard.attach(completer));
-        Ok(Client { engines: engines.clone(), completers, port })
+        let client = Client { engines: engines.clone(), completers, number, targets };
+        if engines.clients.lock().closed {
+            // The end may have come before the engines knew it. Dropping it makes them forget it.
+            return Err(AttachError::Closed);
+        }
+        Ok(client)
     }
 
     /// Number of engines.
@@ -304,8 +311,8 @@ impl Scheduler {
     }
 
     /// Does something with each engine, in the order of its commands.
-    fn each<T: Send + 'static>(&self, mut action: impl FnMut(&Arc<Shard>) -> T) -> Vec<T> {
-        self.0.shards.iter().map(|shard| action(shard)).collect()
+    fn each<T: Send + 'static>(&self, action: impl FnMut(&Arc<Shard>) -> T) -> Vec<T> {
+        self.0.shards.iter().map(action).collect()
     }
 
     /// Gives each engine a predictor, or none ([`Engine::set_predictor`]).
@@ -416,7 +423,7 @@ impl Scheduler {
         let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
         engines.servers.iter().for_each(Server::stop);
         // Engines and clients know each other; that ends here.
-        engines.clients.lock().ports.clear();
+        engines.clients.lock().targets.clear();
         self.each(|shard| shard.forget_clients());
         let (failed, in_flight) = ended.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         ShutdownReport { failed, in_flight }
@@ -434,14 +441,15 @@ impl Drop for Scheduler {
 pub struct Client {
     engines: Arc<Engines>,
     completers: Vec<Completer>,
-    port: Arc<Port>,
+    number: u16,
+    targets: Range<u32>,
 }
 
 impl Client {
     /// The targets of this client.
     #[must_use]
     pub fn targets(&self) -> Range<u32> {
-        self.port.targets.clone()
+        self.targets.clone()
     }
 
     /// Reports completions for an engine.
@@ -469,7 +477,7 @@ impl Client {
     pub fn submit(&self, shard: usize, request: Request) -> Result<(), SubmitError> {
         loop {
             match self.try_submit(shard, request) {
-                Err(SubmitError::Full(_)) if self.completers[shard].shard.wait_for_room(&self.port) => {}
+                Err(SubmitError::Full(_)) if self.wait_for_room(shard) => {}
                 result => return result,
             }
         }
@@ -509,11 +517,11 @@ impl Client {
     pub fn detach(&self, how: Shutdown) -> ShutdownReport {
         let (until, errno) = how.terms();
         let each = || self.completers.iter().map(|own| (own, &*own.shard));
-        each().for_each(|(_, shard)| shard.close(Some(&self.port)));
+        each().for_each(|(own, shard)| shard.close(Some(&own.port)));
         if until.is_some() {
-            each().for_each(|(_, shard)| _ = shard.wait_empty(Some(&self.port), until));
+            each().for_each(|(own, shard)| _ = shard.wait_empty(Some(&own.port), until));
         }
-        let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&self.port), errno)).collect();
+        let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&own.port), errno)).collect();
         let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();
         if in_flight == 0 {
             self.forget();
@@ -523,14 +531,8 @@ impl Client {
 
     /// Nothing of this client is left anywhere.
     fn forget(&self) {
-        let mut clients = self.engines.clients.lock();
-        let before = clients.ports.len();
-        clients.ports.retain(|port| !Arc::ptr_eq(port, &self.port));
-        let known = clients.ports.len() < before;
-        drop(clients);
-        if known {
-            self.completers.iter().for_each(|own| own.shard.detach(own));
-        }
+        self.completers.iter().for_each(|own| own.shard.detach(own));
+        self.engines.clients.lock().targets.retain(|(number, _)| *number != self.number);
     }
 
     // ---- for the volume --------------------------------------------------------------------------------------
@@ -539,8 +541,9 @@ impl Client {
         &self.completers
     }
 
-    pub(crate) fn port(&self) -> &Port {
-        &self.port
+    fn wait_for_room(&self, shard: usize) -> bool {
+        let own = &self.completers[shard];
+        own.shard.wait_for_room(&own.port)
     }
 
     /// True while the algorithm passes requests through at once.

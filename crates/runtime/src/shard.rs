@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, Request
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Effect, Effects, carry_out_deferred, in_callback};
+use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback};
 use crate::gate::Gate;
 use crate::inbox::{Command, Inbox, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// Submitted, but the engine had no room.
     stalled: VecDeque<(Request, u16)>,
+    /// Something has ended since the engine had no room.
+    has_room: bool,
     /// By index; `None` where there was one.
     clients: Vec<Option<Route>>,
     /// Of each outstanding request, by its slot in the engine.
@@ -75,7 +78,9 @@ pub(crate) struct Core {
 
 /// A client, as the holder knows it.
 struct Route {
-    completer: Completer,
+    /// `None` after the scheduler's end, so that engines and clients do not keep each other.
+    completer: Option<Completer>,
+    port: Arc<Port>,
     /// It leaves: what it has queued fails with this error number.
     failing: Option<i32>,
 }
@@ -109,6 +114,49 @@ crate::sync::thread_cell! {
     static SPARE: RefCell<Vec<Effects<Completer>>> = RefCell::new(Vec::new());
 }
 
+/// Lists of effects of frames further down this thread's stack, which are calling a host just now. While that call waits
+/// for something, others have to get what is in there.
+pub(crate) struct Parked(usize);
+
+crate::sync::thread_cell! {
+    static PARKED: RefCell<Vec<(Completer, Effects<Completer>)>> = RefCell::new(Vec::new());
+}
+
+impl Parked {
+    /// Keeps the list, of a thread that acts for `own`, until [`Parked::take`].
+    pub(crate) fn put(own: &Completer, effects: Effects<Completer>) -> Parked {
+        PARKED.with(|parked| {
+            parked.borrow_mut().push((own.clone(), effects));
+            Parked(parked.borrow().len())
+        })
+    }
+
+    /// What is left of it.
+    pub(crate) fn take(self) -> Effects<Completer> {
+        PARKED.with(|parked| {
+            debug_assert_eq!(parked.borrow().len(), self.0, "frames end in order");
+            parked.borrow_mut().pop().map_or_else(Effects::default, |(_, effects)| effects)
+        })
+    }
+}
+
+/// To be called before this thread waits for anything: others get what it has dispatched.
+pub(crate) fn before_waiting() {
+    carry_out_deferred();
+    let take = || {
+        PARKED.with(|parked| {
+            let mut parked = parked.borrow_mut();
+            parked.iter_mut().find_map(|(own, effects)| Some((own.clone(), effects.pop_own()?)))
+        })
+    };
+    while let Some((own, effect)) = take() {
+        match effect {
+            Effect::Start(batch) => own.start(&batch, None),
+            Effect::Cancel(request, errno) => own.cancelled(&request, errno),
+        }
+    }
+}
+
 /// An empty list of effects.
 pub(crate) fn take_effects() -> Effects<Completer> {
     SPARE.with(|spare| spare.borrow_mut().pop()).unwrap_or_default()
@@ -137,6 +185,7 @@ impl Shard {
             engine,
             now: clock.now(),
             stalled: VecDeque::with_capacity(capacity as usize),
+            has_room: true,
             clients: Vec::new(),
             client_of: vec![0; capacity as usize].into_boxed_slice(),
             failing: None,
@@ -272,7 +321,8 @@ impl Shard {
     }
 
     pub(crate) fn cancel(&self, own: &Completer, id: RequestId) -> Result<Request, CancelError> {
-        let cancelled = self.ask(own, move |core| core.cancel(id));
+        let client = own.port.number;
+        let cancelled = self.ask(own, move |core| core.cancel_of(client, id));
         if cancelled.is_ok() || sabotaged!(CancelAlwaysSucceeds) {
             self.give_up(&own.port);
         }
@@ -287,8 +337,11 @@ impl Shard {
     ) -> Option<Request> {
         let targets = own.port.targets.clone();
         let cancelled = self.ask(own, move |core| {
-            let id = core.engine.find(|request| targets.contains(&request.target.0) && wanted(request))?;
-            core.cancel(id).ok()
+            let wanted = |request: &Request| targets.contains(&request.target.0) && wanted(request);
+            match core.engine.find(wanted) {
+                Some(id) => core.cancel(id).ok(),
+                None => core.cancel_stalled(wanted),
+            }
         });
         if cancelled.is_some() {
             self.give_up(&own.port);
@@ -367,7 +420,8 @@ impl Shard {
     ) -> T {
         let reply = Reply::new();
         let answer = reply.clone();
-        let control = move |core: &mut Core| answer.set(action(core));
+        // A panic in there is the asking thread's; the engine is as the action left it.
+        let control = move |core: &mut Core| answer.set(catch_unwind(AssertUnwindSafe(|| action(core))));
         self.push(own, Command::Control(Box::new(control)));
         self.drive(own, None);
         self.gate.wait(None, || {
@@ -377,7 +431,7 @@ impl Shard {
             }
             reply.is_ready()
         });
-        reply.take()
+        reply.take().unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     // ---- driving ---------------------------------------------------------------------------------------------
@@ -386,6 +440,8 @@ impl Shard {
     fn attend(&self, own: &Completer, at: Option<Time>) {
         match self.driving {
             Driving::Caller => self.drive(own, at),
+            // After the end there is no such thread.
+            Driving::Thread if self.closed.load(Ordering::SeqCst) => self.drive(own, at),
             Driving::Thread => {
                 self.token.announce();
                 self.bell.ring_at(0);
@@ -498,8 +554,8 @@ impl Shard {
                 *budget -= 1;
                 core.apply(command, effects);
             }
-            core.admit_stalled(effects);
             core.fail_queued(effects, most);
+            core.admit_stalled(effects);
             while *budget > 0 && effects.len() < most && core.dispatch(effects) {
                 *budget -= 1;
             }
@@ -533,6 +589,9 @@ impl Shard {
         match self.driving {
             Driving::Thread if !self.bell.is_here() || in_callback() => {
                 self.bell.defer(|to| effects.defer(own, to));
+                if self.closed.load(Ordering::SeqCst) {
+                    self.gate.changed();
+                }
                 false
             }
             _ => effects.carry_out(own),
@@ -572,7 +631,7 @@ impl Shard {
 
     /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`.
     pub(crate) fn wait_empty(&self, port: Option<&Port>, until: Option<Instant>) -> bool {
-        carry_out_deferred();
+        before_waiting();
         self.gate.wait(until, || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
             None => self.outstanding.load(Ordering::SeqCst) == 0,
@@ -585,25 +644,29 @@ impl Shard {
     pub(crate) fn fail(&self, own: &Completer, port: Option<&Port>, errno: i32) -> (u32, u32) {
         let number = port.map(|port| port.number);
         let before = self.ask(own, move |core| core.fail(number, errno));
-        carry_out_deferred();
-        if self.bell.is_here() {
-            self.bell.carry_out_deferred();
-        }
-        let nested = in_callback();
         let alone = port.is_none_or(Port::is_alone);
         let told = || match port {
             Some(port) if !alone => port.has_been_told(),
             _ => {
                 self.outstanding.load(Ordering::SeqCst) <= self.in_flight.load(Ordering::Acquire)
-                    && (nested || self.token.is_quiet())
+                    && self.token.is_quiet()
             }
         };
-        let broken = if port.is_some() { sabotaged!(DetachLeavesEarly) } else { sabotaged!(ShutdownLeavesEarly) };
-        if !broken {
+        // What was left to this thread nobody else carries out.
+        let go_on = || {
+            if self.token.has_work() {
+                self.drive(own, None);
+            }
+            before_waiting();
+            if self.bell.is_here() {
+                self.bell.carry_out_deferred();
+            }
+        };
+        go_on();
+        // Inside a call this thread itself has hosts to tell, when it returns.
+        if !sabotaged!(LeavesEarly) && !in_callback() {
             self.gate.wait(None, || {
-                if self.token.has_work() {
-                    self.drive(own, None);
-                }
+                go_on();
                 told()
             });
         }
@@ -613,7 +676,8 @@ impl Shard {
 
     /// Forgets all clients, at the end.
     pub(crate) fn forget_clients(self: &Arc<Shard>) {
-        let forget = |core: &mut Core| core.clients.iter_mut().map(Option::take).collect::<Vec<_>>();
+        let forget =
+            |core: &mut Core| core.clients.iter_mut().flatten().map(|route| route.completer.take()).collect::<Vec<_>>();
         drop(self.ask(&self.nobody(), forget));
     }
 
@@ -643,7 +707,7 @@ impl Core {
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, || None);
         }
-        self.clients[at] = Some(Route { completer, failing: None });
+        self.clients[at] = Some(Route { port: completer.port.clone(), completer: Some(completer), failing: None });
     }
 
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
@@ -670,6 +734,7 @@ impl Core {
         match self.engine.submit(self.now, request) {
             Ok(id) => self.client_of[id.slot() as usize] = client,
             Err(sluice_core::SubmitError::Full) if self.engine.queued() + self.engine.in_flight() > 0 => {
+                self.has_room = false;
                 if !sabotaged!(StalledForgotten) {
                     self.stalled.push_back((request, client));
                 }
@@ -698,7 +763,7 @@ impl Core {
     }
 
     fn port(&self, client: u16) -> Option<&Port> {
-        self.clients[client as usize].as_ref().map(|route| &*route.completer.port)
+        self.clients[client as usize].as_ref().map(|route| &*route.port)
     }
 
     /// What hosts have reported inside their calls.
@@ -713,6 +778,7 @@ impl Core {
             self.stale += 1;
             return;
         }
+        self.has_room = true;
         if let Some(port) = self.port(self.client(id)) {
             port.completed();
             port.ended();
@@ -723,7 +789,21 @@ impl Core {
     }
 
     fn cancel(&mut self, id: RequestId) -> Result<Request, CancelError> {
+        self.has_room = true;
         self.engine.cancel(self.now, id)
+    }
+
+    /// Cancels a request of this client; one of another client's is not its to cancel.
+    fn cancel_of(&mut self, client: u16, id: RequestId) -> Result<Request, CancelError> {
+        match self.client_of.get(id.slot() as usize) {
+            Some(owner) if *owner == client => self.cancel(id),
+            _ => Err(CancelError::Stale),
+        }
+    }
+
+    fn cancel_stalled(&mut self, wanted: impl Fn(&Request) -> bool) -> Option<Request> {
+        let at = self.stalled.iter().position(|(request, _)| wanted(request))?;
+        self.stalled.remove(at).map(|(request, _)| request)
     }
 
     /// The request was accepted by us, but the engine does not have it (any more).
@@ -733,16 +813,19 @@ impl Core {
     }
 
     fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {
-        let Some(route) = &self.clients[client as usize] else {
+        let Some(completer) = self.clients[client as usize].as_ref().and_then(|route| route.completer.as_ref()) else {
             debug_assert!(false, "a client leaves when nothing of it is left");
             return;
         };
-        route.completer.port.will_be_told();
-        effects.push(client, self.own, effect, || route.completer.clone());
+        completer.port.will_be_told();
+        effects.push(client, self.own, effect, || completer.clone());
     }
 
     fn admit_stalled(&mut self, effects: &mut Effects<Completer>) {
-        while let Some((request, client)) = self.stalled.pop_front() {
+        // The engine is not asked again and again what it has answered.
+        while self.has_room
+            && let Some((request, client)) = self.stalled.pop_front()
+        {
             let before = self.stalled.len();
             self.submit(request, client, effects);
             if self.stalled.len() > before {
@@ -772,6 +855,13 @@ impl Core {
         if self.failing.is_none() && !self.clients.iter().any(leaving) {
             return;
         }
+        for at in (0..self.stalled.len()).rev() {
+            let (request, client) = self.stalled[at];
+            if let Some(errno) = self.refusal(client) {
+                self.stalled.remove(at);
+                self.refuse(request, client, errno, effects);
+            }
+        }
         let mut from = 0;
         while effects.len() < most {
             let (failing, clients, client_of) = (self.failing, &self.clients, &self.client_of);
@@ -781,6 +871,7 @@ impl Core {
                 return;
             };
             let errno = errno(id).unwrap_or(libc::ECANCELED);
+            self.has_room = true;
             self.refuse(request, self.client(id), errno, effects);
         }
     }

@@ -192,10 +192,8 @@ pub mod sabotage {
         GateSleepsUnchecked,
         /// A cancellation that is too late is answered as if it had been in time.
         CancelAlwaysSucceeds,
-        /// Shutdown does not wait for what others are about to tell.
-        ShutdownLeavesEarly,
-        /// A client leaves without waiting for its requests.
-        DetachLeavesEarly,
+        /// The end, or a client's leaving, does not wait for what others are about to tell.
+        LeavesEarly,
         /// Pieces of one operation go to the engines without the others being kept out.
         PiecesUnordered,
         /// A request that found no room in the engine is not looked at again.

@@ -134,7 +134,7 @@ impl<H: Host> Volume<H> {
         let bypass = self.bypass.as_ref().filter(|_| self.client.allows_bypass(0))?;
         let fits = (1..=self.piece_max).contains(&(access.len as u64)) && access.end().is_some();
         // What is submitted from inside a completion does not hold that up.
-        if !fits || InCallback::is_deep() || self.service.storage.data.descriptor(access.file, 0).is_none() {
+        if !fits || InCallback::is_deep() || self.service.descriptor(access.file, 0).is_none() {
             return None;
         }
         bypass.enter(|| {
@@ -170,8 +170,10 @@ impl<H: Host> Volume<H> {
         let buffer = kept.unwrap_or_else(|| buffers.take(access.len));
         let result = self.execute_bypassing(access, buffer.raw(access.len), &stay);
         // The host is told outside the bypass: it may submit again.
+        self.service.will_tell();
         drop(stay);
         self.service.tell(ticket, result.map(|bytes| Done::Read(buffer.bytes(bytes))));
+        self.service.told();
         match buffer.size() {
             ..=KEPT => BUFFER.with(|kept| kept.set(Some(buffer))),
             _ => buffers.put(buffer),

@@ -201,8 +201,10 @@ impl<H: Host> Volume<H> {
         if let Some(stay) = self.enter_bypass(&access) {
             let result = self.execute_bypassing(&access, memory, &stay);
             // The host is told outside the bypass: it may submit again.
+            self.service.will_tell();
             drop(stay);
-            return self.service.tell(ticket, result.map(Done::Written));
+            self.service.tell(ticket, result.map(Done::Written));
+            return self.service.told();
         }
         self.submit_operation(&access, Some(memory), Waiter::Ticket(ticket));
     }
@@ -403,6 +405,7 @@ impl<H: Host> Volume<H> {
         let mut report = self.scheduler.shutdown(how);
         // The storage returns from every call, so what is in flight ends.
         self.service.ops.wait_idle(None);
+        self.service.wait_told();
         report.in_flight = 0;
         if let Some(ring) = &self.service.ring {
             ring.stop();
@@ -470,8 +473,7 @@ impl<H: Host> Volume<H> {
         // Before the slot is locked: it may ask every target.
         let size_before = if self.layout.targets() > 1 {
             let end = access.offset.saturating_add(access.len as u64);
-            let size = service.storage.data.size_at_least(access.file, end);
-            size.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+            service.size_at_least(access.file, end)
         } else {
             Ok(u64::MAX)
         };
@@ -514,7 +516,7 @@ impl<H: Host> Volume<H> {
                 self.service.tap.record_summed(time, &request, sum, len);
             }
             let request = self.request(access, cookie(slot, at), (target, offset, len));
-            self.submit_piece(access.file, request, time, effects, &mut cancelled);
+            self.submit_piece(access.file, request, time, effects, &mut cancelled, order.is_some());
         }
         drop(order);
         cancelled.iter().for_each(|(request, errno)| self.service.cancel(request, *errno));
@@ -533,11 +535,12 @@ impl<H: Host> Volume<H> {
         time: Option<Time>,
         effects: &mut Effects<Completer>,
         cancelled: &mut Vec<(Request, i32)>,
+        locked: bool,
     ) {
         let own = self.service.completer(request.target.0);
         loop {
             // Whoever gets it executes it, where it does not matter who does.
-            let wait_to_hold = own.shard.bypasses_queue() && !self.service.storage.data.never_waits(file);
+            let wait_to_hold = own.shard.bypasses_queue() && !self.service.never_waits(file);
             let errno = match own.shard.submit_into(own, request, effects, time, wait_to_hold) {
                 Ok(()) => {
                     self.client.record(time, &request);
@@ -546,7 +549,10 @@ impl<H: Host> Volume<H> {
                 Err(SubmitError::Full(_)) => {
                     // Others make room, if they get what this thread has dispatched.
                     self.service.hand_over_all(effects, cancelled);
-                    self.service.blocking(|| own.shard.wait_for_place(self.client.port()));
+                    match locked {
+                        true => self.service.blocking_with_lock(|| own.shard.wait_for_place(&own.port)),
+                        false => self.service.blocking(|| own.shard.wait_for_place(&own.port)),
+                    }
                     continue;
                 }
                 Err(SubmitError::RangeOverflow | SubmitError::Target(_)) => libc::EINVAL,

@@ -120,7 +120,8 @@ impl<T> Ops<T> {
         self.bytes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fits).ok()?;
         let slot = self.free.pop();
         if slot.is_none() {
-            self.give_back(bytes);
+            // Nobody is told: where no slot is free an operation is open, and tells when it ends.
+            self.bytes.fetch_sub(bytes, Ordering::SeqCst);
         }
         slot
     }

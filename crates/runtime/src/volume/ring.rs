@@ -81,7 +81,14 @@ impl<J: Send + 'static> Ring<J> {
             Op::Read => opcode::Readv::new(number, iovecs, count).offset(offset).build(),
             Op::Write => opcode::Writev::new(number, iovecs, count).offset(offset).build(),
         };
-        *self.pending[at as usize].lock() = Some(Pending { job, _fd: fd, segments });
+        *self.pending[at as usize].lock() = Some(Pending { job, _fd: fd.clone(), segments });
+        if !self.alive.load(Ordering::SeqCst) {
+            // The reaper has gone meanwhile. Either it has ended this one, or it is still here.
+            return match self.pending[at as usize].lock().take() {
+                Some(Pending { job, segments, .. }) => Err((RingRequest { fd, op, offset, segments }, job)),
+                None => Ok(()),
+            };
+        }
         self.submit(&entry.user_data(u64::from(at)));
         Ok(())
     }

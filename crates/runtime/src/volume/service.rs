@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -18,10 +19,10 @@ use super::ring::{Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
-use crate::effects::{Effect, Effects, InCallback, carry_out_deferred};
+use crate::effects::{Effect, Effects, InCallback, in_callback};
 use crate::gate::Gate;
 use crate::record::Tap;
-use crate::shard::{reuse_effects, take_effects};
+use crate::shard::{Parked, before_waiting, reuse_effects, take_effects};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
 
@@ -62,6 +63,9 @@ pub(super) struct Service<H: Host> {
     speed: DeviceSpeed,
     /// Files are being cut to what a failed write moved: new operations wait.
     trimming: AtomicU32,
+    /// Hosts to be told of operations that have ended.
+    telling: AtomicU32,
+    all_told: Gate,
     trimmed: Gate,
     /// Requests may be executed in the thread that submits them.
     pub(super) inline: bool,
@@ -100,6 +104,14 @@ crate::sync::thread_cell! {
     static SCRATCH: RefCell<Vec<Scratch>> = RefCell::new(Vec::new());
 }
 
+/// What a call of the storage gives, or this if it panics.
+fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        tracing::error!("the storage panicked");
+        otherwise
+    })
+}
+
 fn take_scratch() -> Scratch {
     let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
     scratch.ended.clear();
@@ -108,6 +120,15 @@ fn take_scratch() -> Scratch {
 
 fn reuse_scratch(scratch: Scratch) {
     SCRATCH.with(|spare| spare.borrow_mut().push(scratch));
+}
+
+/// What a host is to be told of an operation.
+struct Ending<T> {
+    ticket: T,
+    result: Result<usize, i32>,
+    op: Op,
+    /// Where the data of a read is.
+    memory: Memory,
 }
 
 /// Requests of one file that follow each other in a batch: what one system call can do.
@@ -179,6 +200,8 @@ impl<H: Host> Service<H> {
             is_asynchronous: AtomicBool::new(true),
             speed: DeviceSpeed::default(),
             trimming: AtomicU32::new(0),
+            telling: AtomicU32::new(0),
+            all_told: Gate::default(),
             trimmed: Gate::default(),
             inline: parts.inline,
             counts: Counts::default(),
@@ -224,7 +247,8 @@ impl<H: Host> Service<H> {
         while let Some(effect) = effects.pop_own() {
             match effect {
                 Effect::Start(batch) => {
-                    self.hand_over(batch.parts());
+                    // Not to the storage, which may end it in the call.
+                    self.to_thread(self.job(batch.parts()));
                     effects.reuse(batch);
                 }
                 Effect::Cancel(request, errno) => later.push((request, errno)),
@@ -239,7 +263,8 @@ impl<H: Host> Service<H> {
                 self.counts.caller.fetch_add(1, Ordering::Relaxed);
                 self.execute(parts, None, true, effects);
             }
-            Caller::Submitter { .. } if self.inline && self.execute_cached(parts, effects) => {}
+            Caller::Submitter { .. }
+                if self.inline && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
             Caller::Submitter { .. } | Caller::Worker | Caller::Other => self.hand_over(parts),
         }
     }
@@ -255,23 +280,44 @@ impl<H: Host> Service<H> {
         if own && waits {
             return true;
         }
-        let state = self.ops.slot(of_cookie(first.cookie).0).state.lock();
-        let Some(file) = &state.file else { return false };
-        let data = &self.storage.data;
-        data.never_waits(file)
-            // Nothing emulated waits in there.
-            || (own && bypass && data.descriptor(file, first.target.0 as usize).is_some())
-            || (more < MORE_MAX && self.speed.is_fast(first.op))
+        if more < MORE_MAX && self.speed.is_fast(first.op) {
+            return true;
+        }
+        let file = self.ops.slot(of_cookie(first.cookie).0).state.lock().file.clone();
+        let Some(file) = file else { return false };
+        // Nothing emulated waits in a plain descriptor.
+        self.never_waits(&file) || (own && bypass && self.descriptor(&file, first.target.0).is_some())
     }
+
+    // ---- what the storage says; a panic of it is a no ----------------------------------------------------------
+
+    pub(super) fn never_waits(&self, file: &FileRef) -> bool {
+        guarded(false, || self.storage.data.never_waits(file))
+    }
+
+    pub(super) fn descriptor(&self, file: &FileRef, target: u32) -> Option<Arc<OwnedFd>> {
+        guarded(None, || self.storage.data.descriptor(file, target as usize))
+    }
+
+    /// See [`sluice_storage::Data::size_at_least`].
+    pub(super) fn size_at_least(&self, file: &FileRef, end: u64) -> Result<u64, i32> {
+        let size = guarded(Err(Errno::IO.into()), || self.storage.data.size_at_least(file, end));
+        size.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    // ---- handing over ----------------------------------------------------------------------------------------
 
     /// To the storage, the ring or another thread.
     fn hand_over(&self, parts: &[Part]) {
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.extend_from_slice(parts);
-        let job = Job { parts: copy, first: None };
-        if let Some(job) = self.start_asynchronously(job) {
+        if let Some(job) = self.start_asynchronously(self.job(parts)) {
             self.to_thread(job);
         }
+    }
+
+    fn job(&self, parts: &[Part]) -> Job {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.extend_from_slice(parts);
+        Job { parts: copy, first: None }
     }
 
     fn to_thread(&self, job: Job) {
@@ -313,8 +359,13 @@ impl<H: Host> Service<H> {
 
     /// Runs `wait`, in which this thread waits for what others do; one more of them may be there meanwhile.
     pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
-        carry_out_deferred();
-        self.workers.blocking(|| self.spawn(), |job| self.execute_job(job), wait)
+        before_waiting();
+        self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait)
+    }
+
+    /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
+    pub(super) fn blocking_with_lock<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait)
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------
@@ -331,7 +382,7 @@ impl<H: Host> Service<H> {
         if extent.end < job.parts.len() {
             return Some(job);
         }
-        let Some(fd) = self.storage.data.descriptor(&extent.file, request.target.0 as usize) else { return Some(job) };
+        let Some(fd) = self.descriptor(&extent.file, request.target.0) else { return Some(job) };
         match ring.start(RingRequest { fd, op: request.op, offset: request.offset, segments }, job) {
             Ok(()) => {
                 self.counts.asynchronous.fetch_add(1, Ordering::Relaxed);
@@ -355,7 +406,9 @@ impl<H: Host> Service<H> {
         let done: Arc<dyn TransferDone> = Arc::new(Landed(self.me.clone()));
         let token = self.flights.put(job);
         let place = (extent.file, request.target.0 as usize);
-        match self.storage.data.start(Transfer::new(place, direction, request.offset, segments, (done, token))) {
+        let transfer = Transfer::new(place, direction, request.offset, segments, (done, token));
+        // A transfer that is dropped in a panic has ended, with an error.
+        match guarded(Started::Accepted, || self.storage.data.start(transfer)) {
             Started::Accepted => {
                 self.counts.asynchronous.fetch_add(1, Ordering::Relaxed);
                 None
@@ -375,7 +428,8 @@ impl<H: Host> Service<H> {
     pub(super) fn landed(&self, mut job: Job, result: io::Result<usize>) {
         let want: usize = job.parts.iter().map(|part| part.request.len as usize).sum();
         match result {
-            Ok(moved) if moved >= want => return self.end_whole(job),
+            // It may come inside the call that gave the transfer to the storage, and so inside a host's.
+            Ok(moved) if moved >= want && !InCallback::is_deep() => return self.end_whole(job),
             // A thread finds out what the rest is about.
             Ok(moved) => job.first = Some(Ok(moved)),
             Err(error) => {
@@ -456,7 +510,9 @@ impl<H: Host> Service<H> {
             let mut io = |slices: &mut [Segment], at: u64| {
                 let read = match missed {
                     true => None,
-                    false => self.storage.data.try_read(&extent.file, target, at, Segment::for_read(slices))?,
+                    false => guarded(Ok(None), || {
+                        self.storage.data.try_read(&extent.file, target, at, Segment::for_read(slices))
+                    })?,
                 };
                 missed |= read.is_none();
                 read.ok_or_else(|| Errno::AGAIN.into())
@@ -578,7 +634,20 @@ impl<H: Host> Service<H> {
         // The engine first, so that the device has work while the hosts are told.
         let completer = self.completer(parts[0].request.target.0);
         completer.shard.complete_into(completer, &scratch.outcomes, effects);
-        scratch.finished.iter().for_each(|&slot| self.finish(slot));
+        // All before any host is told: what it does then may wait for any of them.
+        let mut ended: Vec<Ending<H::Ticket>> = Vec::new();
+        let mut slots = scratch.finished.iter();
+        let first = slots.next().and_then(|&slot| self.conclude(slot));
+        ended.extend(slots.filter_map(|&slot| self.conclude(slot)));
+        if first.is_none() && ended.is_empty() {
+            return;
+        }
+        // While a host waits others must get what was dispatched here.
+        let parked = (!effects.is_empty()).then(|| Parked::put(completer, std::mem::take(effects)));
+        first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending));
+        if let Some(parked) = parked {
+            *effects = parked.take();
+        }
     }
 
     /// A request that the engine gave back.
@@ -606,8 +675,16 @@ impl<H: Host> Service<H> {
         (self.ops.slot(slot).pending.fetch_sub(1, Ordering::AcqRel) == 1).then_some(slot)
     }
 
-    /// Tells the host, or the thread that waits.
+    /// Ends an operation, and tells the host.
     pub(super) fn finish(&self, slot: u32) {
+        if let Some(ending) = self.conclude(slot) {
+            self.tell_ending(ending);
+        }
+    }
+
+    /// Ends an operation: its slot and its share of the memory are free. Who waits in a call is woken; what there is to tell
+    /// the host is given back.
+    fn conclude(&self, slot: u32) -> Option<Ending<H::Ticket>> {
         let mut state = self.ops.slot(slot).state.lock();
         let result = self.result(&state);
         if state.op == Op::Write && self.targets > 1 && result != Ok(state.len) {
@@ -624,24 +701,52 @@ impl<H: Host> Service<H> {
             drop(state);
             drop(file);
             thread.unpark();
-            return;
+            return None;
         }
         drop(state);
         drop(file);
+        self.will_tell();
         self.ops.close(slot);
-        if let Waiter::Ticket(ticket) = waiter {
-            let done = match (&result, op, &memory) {
-                (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
-                (Ok(len), Op::Write, _) => Ok(Done::Written(*len)),
-                (Ok(len), Op::Read, Memory::Pooled(buffer)) => Ok(Done::Read(buffer.bytes(*len))),
-                (Ok(_), Op::Read, _) => Ok(Done::Read(&[])),
-            };
-            self.tell(ticket, done);
+        self.ops.give_back(bytes);
+        match waiter {
+            Waiter::Ticket(ticket) => Some(Ending { ticket, result, op, memory }),
+            Waiter::Nobody | Waiter::Thread(_) => {
+                self.told();
+                None
+            }
         }
+    }
+
+    fn tell_ending(&self, ending: Ending<H::Ticket>) {
+        let Ending { ticket, result, op, memory } = ending;
+        let done = match (&result, op, &memory) {
+            (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
+            (Ok(len), Op::Write, _) => Ok(Done::Written(*len)),
+            (Ok(len), Op::Read, Memory::Pooled(buffer)) => Ok(Done::Read(buffer.bytes(*len))),
+            (Ok(_), Op::Read, _) => Ok(Done::Read(&[])),
+        };
+        self.tell(ticket, done);
         if let Memory::Pooled(buffer) = memory {
             self.buffers.put(buffer);
         }
-        self.ops.give_back(bytes);
+        self.told();
+    }
+
+    /// A host is about to be told of something, in a moment.
+    pub(super) fn will_tell(&self) {
+        self.telling.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn told(&self) {
+        self.telling.fetch_sub(1, Ordering::SeqCst);
+        self.all_told.changed();
+    }
+
+    /// Waits until no host is being told. Not inside such a call.
+    pub(super) fn wait_told(&self) {
+        if !in_callback() {
+            self.all_told.wait(None, || self.telling.load(Ordering::SeqCst) == 0);
+        }
     }
 
     /// Tells the host of a result. A panic of it is its own.
@@ -716,7 +821,8 @@ impl<H: Host> Service<H> {
         self.trimming.fetch_add(1, Ordering::SeqCst);
         if self.ops.is_only_one(slot, file.id()) {
             let range = state.offset..state.offset + state.len as u64;
-            if let Err(error) = self.storage.data.trim(file, before, range, moved as u64) {
+            let trim = || self.storage.data.trim(file, before, range, moved as u64);
+            if let Err(error) = guarded(Err(Errno::IO.into()), trim) {
                 tracing::warn!(%error, "a write that failed leaves the file longer than what was written");
             }
         }
@@ -738,7 +844,8 @@ impl<H: Host> Service<H> {
         let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
         let before = state.size_before?;
         let Some(file) = &state.file else { return Ok(before) };
-        let now = self.storage.namespace.getattr_open(file).map_err(errno)?.size;
+        let attr = guarded(Err(Errno::IO.into()), || self.storage.namespace.getattr_open(file));
+        let now = attr.map_err(errno)?.size;
         Ok(before.min(now))
     }
 }

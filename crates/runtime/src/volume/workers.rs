@@ -57,6 +57,9 @@ impl<J> Workers<J> {
         match spawn() {
             Ok(handle) => {
                 state.threads += 1;
+                // Those that have ended would keep their stacks.
+                #[cfg(not(feature = "model"))]
+                state.handles.retain(|handle| !handle.is_finished());
                 state.handles.push(handle);
             }
             Err(error) => tracing::error!(%error, threads = state.threads, "cannot start another worker thread"),
@@ -100,7 +103,7 @@ impl<J> Workers<J> {
     pub(super) fn blocking<R>(
         &self,
         spawn: impl FnOnce() -> Spawned,
-        mut help: impl FnMut(J),
+        help: Option<impl FnMut(J)>,
         wait: impl FnOnce() -> R,
     ) -> R {
         {
@@ -109,12 +112,14 @@ impl<J> Workers<J> {
             if !state.jobs.is_empty() && state.idle.is_empty() {
                 let before = state.threads;
                 self.grow(&mut state, spawn);
-                while state.threads == before
-                    && let Some(job) = state.jobs.pop_front()
-                {
-                    drop(state);
-                    help(job);
-                    state = self.state.lock();
+                if let Some(mut help) = help {
+                    while state.threads == before
+                        && let Some(job) = state.jobs.pop_front()
+                    {
+                        drop(state);
+                        help(job);
+                        state = self.state.lock();
+                    }
                 }
             }
         }

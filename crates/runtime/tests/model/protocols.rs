@@ -247,7 +247,7 @@ fn nested(driving: Driving) {
             let there = 1 - here;
             let next = request(cookie + 2, 0, Op::Write, 0);
             hosts[there].submits(next);
-            if cookie % 2 == 0 {
+            if cookie.is_multiple_of(2) {
                 clients[there].try_submit(0, next).unwrap();
             } else {
                 let id = clients[there].submit_with_id(0, next).unwrap();
@@ -256,7 +256,7 @@ fn nested(driving: Driving) {
                 }
             }
             assert!(schedulers[here].snapshot().total.total().submitted() > 0);
-            let policy = if cookie % 2 == 0 { "sjf" } else { "noop" };
+            let policy = if cookie.is_multiple_of(2) { "sjf" } else { "noop" };
             schedulers[there].set_policy(&PolicyConfig::parse(policy).unwrap());
         }
     };
