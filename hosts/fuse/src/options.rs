@@ -15,7 +15,8 @@ pub enum CacheMode {
     /// Reads are cached, also over close and open; writes go through at once. A file that changes in the source
     /// directory is noticed when it is opened (close-to-open, as with NFS). The default, because
     /// small and repeated reads gain much. Where the cache does not help it costs a copy: writes, and large reads of
-    /// what is read once, are faster with [`CacheMode::None`]. In neither mode is a write reported as done before the
+    /// what is read once, are faster with [`CacheMode::None`]; so is direct I/O (`O_DIRECT`), which the kernel keeps coherent
+    /// with its cache by one write to a file at a time, and asynchronous I/O (AIO) one by one. In neither mode is a write reported as done before the
     /// storage has it.
     #[default]
     Auto,
