@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen, ReplyXattr,
-    Request,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen,
+    ReplyXattr, Request,
 };
 use sluice_runtime::Volume;
 use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Namespace, NodeRef, SetAttr};
@@ -158,26 +158,36 @@ impl Core {
         }
     }
 
+    /// Time for which attributes hold. Of a file with set-ID bits they do not: a write takes these away, and the kernel
+    /// does not ask after one.
+    pub(crate) fn attr_ttl(&self, attr: &FileAttr) -> Duration {
+        let set_id = attr.kind == FileType::RegularFile && u32::from(attr.perm) & SET_ID != 0;
+        if set_id { Duration::ZERO } else { self.options.attr_timeout }
+    }
+
     /// Time for which name and attributes hold, where the protocol takes just one.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.options.attr_timeout.min(self.options.entry_timeout)
+    pub(crate) fn ttl(&self, attr: &FileAttr) -> Duration {
+        self.attr_ttl(attr).min(self.options.entry_timeout)
     }
 
     pub(crate) fn entry(&self, reply: ReplyEntry, inode: &Inode, attr: &Attr) {
         let attr = self.noted(inode, attr);
-        reply.entry_with_ttls(&self.options.attr_timeout, &self.options.entry_timeout, &attr, inode.generation);
+        reply.entry_with_ttls(&self.attr_ttl(&attr), &self.options.entry_timeout, &attr, inode.generation);
     }
 
     /// Answers with attributes, after dropping pages that do not belong to them. `before`: [`Coherence::before`].
     pub(crate) fn answer_attr(self: &Arc<Self>, inode: Arc<Inode>, before: u64, attr: Attr, reply: ReplyAttr) {
-        let timeout = self.options.attr_timeout;
+        let answer = move |core: &Core, inode: &Inode| {
+            let attr = core.noted(inode, &attr);
+            reply.attr(&core.attr_ttl(&attr), &attr);
+        };
         if self.is_current(&inode, before, &attr) {
-            return reply.attr(&timeout, &self.noted(&inode, &attr));
+            return answer(self, &inode);
         }
         let core = self.clone();
         self.invalidator.pool.run(move || {
             core.refresh(&inode);
-            reply.attr(&timeout, &core.noted(&inode, &attr));
+            answer(&core, &inode);
         });
     }
 
@@ -338,7 +348,7 @@ impl Core {
     ) {
         let answer = move |core: &Core, Created { inode, attr, file }: Created, cache: CacheUse| {
             let fh = core.handle(requester, inode.clone(), file, flags, cache);
-            reply.created(&core.ttl(), &attr, inode.generation, fh, cache.flags());
+            reply.created(&core.ttl(&attr), &attr, inode.generation, fh, cache.flags());
         };
         if let Some(cache) = self.cache_use(&made.inode, &made.file, flags, false) {
             return answer(self, made, cache);
@@ -489,6 +499,15 @@ fn lost_set_id(requester: Requester, attr: &Attr) -> u32 {
 
 fn is_writable(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// The names of a list that a user may see, as the kernel shows them on other file systems: not `trusted.*`, which are
+/// for those with CAP_SYS_ADMIN, whom the kernel does not tell; they are root here.
+pub(crate) fn visible_names(requester: Requester, names: Vec<u8>) -> Vec<u8> {
+    if requester.uid == 0 || !names.windows(8).any(|part| part == b"trusted.") {
+        return names;
+    }
+    names.split_inclusive(|&b| b == 0).filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 pub(crate) fn answer_xattr(reply: ReplyXattr, size: u32, value: Answer<Vec<u8>>) {

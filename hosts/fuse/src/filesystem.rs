@@ -23,7 +23,7 @@ use sluice_runtime::{Done, Host};
 use sluice_storage::{Creator, SetAttr, SetTime};
 
 use crate::coherence::Change;
-use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before};
+use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before, visible_names};
 use crate::handles::DirHandle;
 use crate::inodes::{kind, sent_time};
 use crate::{CacheMode, MountOptions};
@@ -176,7 +176,7 @@ impl Filesystem for SluiceFs {
         let work = move || {
             let file = handle.as_ref().map(|handle| &handle.file);
             answer!(reply, core.set_attributes(requester, &inode, file, set),
-                attr => reply.attr(&core.options.attr_timeout, &attr));
+                attr => reply.attr(&core.attr_ttl(&attr), &attr));
         };
         // Truncation frees blocks and waits for writes.
         if size.is_some() { self.syncs.run(work) } else { work() }
@@ -407,7 +407,7 @@ impl Filesystem for SluiceFs {
                 if dots {
                     attr.ino = self.inodes.number(entry.ino);
                 }
-                if reply.add(attr.ino, at, name, &self.ttl(), &attr, generation) {
+                if reply.add(attr.ino, at, name, &self.ttl(&attr), &attr, generation) {
                     if let Some(ino) = looked_up {
                         self.0.forget(ino, 1);
                     }
@@ -456,8 +456,11 @@ impl Filesystem for SluiceFs {
         guarded("getxattr", move || answer_xattr(reply, size, get()));
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = || -> Answer<_> { Ok(self.namespace.listxattr(&self.inodes.get(ino)?.node)?) };
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let list = || -> Answer<_> {
+            let names = self.namespace.listxattr(&self.inodes.get(ino)?.node)?;
+            Ok(visible_names(req.into(), names))
+        };
         guarded("listxattr", move || answer_xattr(reply, size, list()));
     }
 
