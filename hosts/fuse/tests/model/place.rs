@@ -178,7 +178,7 @@ impl Place {
             op::written(ops)
         );
         let mountpoint = self.path("mnt");
-        let server = self.server.as_ref().map(|server| rustix::process::Pid::from_child(server));
+        let server = self.server.as_ref().map(rustix::process::Pid::from_child);
         let limit = std::env::var(LIMIT_S).map_or(4 * common::LIMIT, |s| Duration::from_secs(s.parse().unwrap()));
         if let (Some(server), Ok(_)) = (server, std::env::var(HANG)) {
             rustix::process::kill_process(server, Signal::STOP).unwrap();
