@@ -9,23 +9,28 @@
 //! * opening compares time of modification and size with what the pages belong to. After a change by somebody else, and
 //!   if nobody has the file open for cached writes, the pages are dropped by an explicit notification before the open is
 //!   answered;
-//! * if somebody has, the open file bypasses the cache (`FOPEN_DIRECT_IO`): what it reads is right, and no write is
-//!   disturbed;
+//! * if somebody has, and the file is opened for reading only, the open file bypasses the cache (`FOPEN_DIRECT_IO`): what it
+//!   reads is right, and no write is disturbed. Those who open it to write share the pages of the writers there are;
 //! * changes made through this mount are told from others by counting them and by the time of the last.
 //!
 //! The kernel still drops all pages when it learns of another *size*; the sizes of its own writes it knows itself.
 //!
-//! Writes that bypass the cache (`O_DIRECT`) make pages of cached readers stale: the kernel drops them before the write, and
-//! for asynchronous ones not after it. So the range is dropped by a notification after the storage has the data and before
-//! the writer is answered.
+//! Direct I/O (`O_DIRECT`) of files that may have pages is left to the kernel: without `FOPEN_DIRECT_IO` it writes pages back
+//! before, and drops them before and after a direct write. After an asynchronous one (Linux AIO) it does not, so it is not
+//! offered these (`FUSE_ASYNC_DIO`) and carries them out synchronously; and it lets only one direct write to a file go on at
+//! a time. Who wants many at a time mounts without the cache.
 //!
-//! A notification waits for locked pages, which wait for reads and writes under way. Those are answered by other threads
-//! than the pool's; nothing that they need waits for a notification or for [`Coherence`]'s lock.
+//! A notification waits for pages that are locked or being written back, and these for reads and writes under way; in the
+//! kernel also for those that are not sent yet, because so many others are (`max_background`). So **no read or write may
+//! ever wait for a notification, nor for a lock that is held across one**, or all wait for ever and cannot be killed. Only
+//! opening and asking for attributes wait, which the kernel does without holding a page, and on threads of a pool. In
+//! particular a write must not drop pages after itself: the kernel writes back mapped and delayed data with whatever open
+//! file can write, also with one that bypasses the cache.
 //!
 //! [`CacheMode::Auto`]: crate::CacheMode::Auto
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{INodeNo, Notifier};
@@ -48,8 +53,6 @@ pub(crate) struct Coherence {
     ended: AtomicU64,
     /// When the last of them ended, in nanoseconds since 1970.
     last_ended_ns: AtomicU64,
-    /// Open files that use the cache.
-    cached: AtomicU32,
 }
 
 #[derive(Default)]
@@ -136,22 +139,15 @@ impl Coherence {
 
     /// A file was opened that uses the cache.
     pub(crate) fn opened(&self, pages: &mut Pages, writable: bool) {
-        self.cached.fetch_add(1, Ordering::SeqCst);
         pages.writers += u32::from(writable);
     }
 
     /// Such a file was closed.
     pub(crate) fn closed(&self, writable: bool) {
-        self.cached.fetch_sub(1, Ordering::SeqCst);
         if writable {
             // Not held for long: no pages are dropped while there are writers.
             self.pages.lock().writers -= 1;
         }
-    }
-
-    /// Whether open files use the cache.
-    pub(crate) fn is_cached(&self) -> bool {
-        self.cached.load(Ordering::SeqCst) > 0
     }
 }
 
@@ -162,10 +158,6 @@ impl Change {
     pub(crate) fn begin(inode: &Arc<Inode>) -> Change {
         inode.coherence.changing();
         Change(inode.clone())
-    }
-
-    pub(crate) fn inode(&self) -> &Inode {
-        &self.0
     }
 }
 
@@ -202,12 +194,12 @@ impl Invalidator {
         self.pool.close();
     }
 
-    /// Drops the pages of `len` bytes from `offset` (0: all after it), which must not be negative as a signed number. Waits
-    /// for pages that are being read; on a thread of the pool only.
-    pub(crate) fn drop_pages(&self, ino: INodeNo, offset: u64, len: u64) {
+    /// Drops all pages of a file. Waits for those that are being read; on a thread of the pool only, and never for the
+    /// answer to a read or write.
+    pub(crate) fn drop_pages(&self, ino: INodeNo) {
         // A clone: the lock is not held while waiting.
         let Some(notifier) = self.notifier.read().clone() else { return };
-        if let Err(error) = notifier.inval_inode(ino, offset as i64, len as i64) {
+        if let Err(error) = notifier.inval_inode(ino, 0, 0) {
             // The mount is going away, or the kernel does not know the object any more: there are no pages.
             tracing::debug!(%ino, %error, "cached pages were not dropped");
         }
@@ -274,9 +266,7 @@ mod tests {
         assert_eq!(judge(&file, &attr(1, 1)), Verdict::Keep);
         file.opened(&mut file.lock(), true);
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Bypass);
-        assert!(file.is_cached());
         file.closed(true);
-        assert!(!file.is_cached());
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Drop);
         file.dropped(&mut file.lock(), 0, &attr(2, 1));
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Keep);

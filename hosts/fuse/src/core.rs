@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyEntry, ReplyOpen, ReplyXattr, Request};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen,
+    ReplyXattr, Request,
+};
 use sluice_runtime::Volume;
 use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Namespace, NodeRef, SetAttr};
 
@@ -76,8 +79,11 @@ impl Requester {
 /// How an open file is to use the kernel's cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheUse {
+    /// The mount has none.
+    None,
     Cached,
-    Direct,
+    /// Others use it.
+    Beside,
 }
 
 impl CacheUse {
@@ -85,18 +91,17 @@ impl CacheUse {
         match self {
             // The kernel is never asked to drop pages when it opens: see `coherence`.
             CacheUse::Cached => FopenFlags::FOPEN_KEEP_CACHE,
-            // Without FOPEN_DIRECT_IO the kernel serialises the O_DIRECT writes to a file.
-            CacheUse::Direct => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+            CacheUse::Beside => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_KEEP_CACHE,
+            CacheUse::None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         }
     }
 }
 
-/// What a created file is answered with.
+/// A file that was just made, and is open.
 pub(crate) struct Created {
-    pub(crate) inode: Arc<Inode>,
-    pub(crate) attr: FileAttr,
-    pub(crate) fh: FileHandle,
-    pub(crate) flags: FopenFlags,
+    inode: Arc<Inode>,
+    attr: FileAttr,
+    file: FileRef,
 }
 
 impl Core {
@@ -153,26 +158,36 @@ impl Core {
         }
     }
 
+    /// Time for which attributes hold. Of a file with set-ID bits they do not: a write takes these away, and the kernel
+    /// does not ask after one.
+    pub(crate) fn attr_ttl(&self, attr: &FileAttr) -> Duration {
+        let set_id = attr.kind == FileType::RegularFile && u32::from(attr.perm) & SET_ID != 0;
+        if set_id { Duration::ZERO } else { self.options.attr_timeout }
+    }
+
     /// Time for which name and attributes hold, where the protocol takes just one.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.options.attr_timeout.min(self.options.entry_timeout)
+    pub(crate) fn ttl(&self, attr: &FileAttr) -> Duration {
+        self.attr_ttl(attr).min(self.options.entry_timeout)
     }
 
     pub(crate) fn entry(&self, reply: ReplyEntry, inode: &Inode, attr: &Attr) {
         let attr = self.noted(inode, attr);
-        reply.entry_with_ttls(&self.options.attr_timeout, &self.options.entry_timeout, &attr, inode.generation);
+        reply.entry_with_ttls(&self.attr_ttl(&attr), &self.options.entry_timeout, &attr, inode.generation);
     }
 
     /// Answers with attributes, after dropping pages that do not belong to them. `before`: [`Coherence::before`].
     pub(crate) fn answer_attr(self: &Arc<Self>, inode: Arc<Inode>, before: u64, attr: Attr, reply: ReplyAttr) {
-        let timeout = self.options.attr_timeout;
+        let answer = move |core: &Core, inode: &Inode| {
+            let attr = core.noted(inode, &attr);
+            reply.attr(&core.attr_ttl(&attr), &attr);
+        };
         if self.is_current(&inode, before, &attr) {
-            return reply.attr(&timeout, &self.noted(&inode, &attr));
+            return answer(self, &inode);
         }
         let core = self.clone();
         self.invalidator.pool.run(move || {
             core.refresh(&inode);
-            reply.attr(&timeout, &core.noted(&inode, &attr));
+            answer(&core, &inode);
         });
     }
 
@@ -204,7 +219,7 @@ impl Core {
         // Before the pages go: what is read afterwards is at least as new.
         let Ok(attr) = self.namespace.getattr(&inode.node) else { return };
         if inode.coherence.judge(&mut pages, before, &attr) == Verdict::Drop {
-            self.invalidator.drop_pages(inode.ino, 0, 0);
+            self.invalidator.drop_pages(inode.ino);
             inode.coherence.dropped(&mut pages, before, &attr);
         }
     }
@@ -241,22 +256,26 @@ impl Core {
 
     /// How an open file uses the cache; counted as open if it does. `None`: only a thread that may wait can tell.
     fn cache_use(&self, inode: &Inode, file: &FileRef, flags: i32, may_wait: bool) -> Option<CacheUse> {
-        if self.options.cache == CacheMode::None || flags & libc::O_DIRECT != 0 {
-            return Some(CacheUse::Direct);
+        // O_DIRECT is the kernel's affair where there is a cache: see `coherence`.
+        if self.options.cache == CacheMode::None {
+            return Some(CacheUse::None);
         }
         let mut pages = if may_wait { inode.coherence.lock() } else { inode.coherence.try_lock()? };
         if self.options.cache == CacheMode::Auto {
             let before = inode.coherence.before();
-            let Ok(attr) = self.namespace.getattr_open(file) else { return Some(CacheUse::Direct) };
-            inode.note(&attr);
-            match inode.coherence.judge(&mut pages, before, &attr) {
-                Verdict::Keep => {}
-                Verdict::Bypass => return Some(CacheUse::Direct),
-                Verdict::Drop if !may_wait => return None,
-                Verdict::Drop => {
-                    self.invalidator.drop_pages(inode.ino, 0, 0);
+            let verdict = self.namespace.getattr_open(file).map(|attr| {
+                inode.note(&attr);
+                (inode.coherence.judge(&mut pages, before, &attr), attr)
+            });
+            match verdict {
+                Ok((Verdict::Drop, _)) if !may_wait => return None,
+                Ok((Verdict::Drop, attr)) => {
+                    self.invalidator.drop_pages(inode.ino);
                     inode.coherence.dropped(&mut pages, before, &attr);
                 }
+                // Beside the cache for reading only: what is written beside it others would not read from it.
+                Ok((Verdict::Bypass, _)) | Err(_) if !is_writable(flags) => return Some(CacheUse::Beside),
+                _ => {}
             }
         }
         inode.coherence.opened(&mut pages, is_writable(flags));
@@ -274,7 +293,7 @@ impl Core {
         }
         let core = self.clone();
         self.invalidator.pool.run(move || {
-            let cache = core.cache_use(&inode, &file, flags, true).unwrap_or(CacheUse::Direct);
+            let cache = core.cache_use(&inode, &file, flags, true).expect("may wait");
             reply.opened(core.handle(requester, inode, file, flags, cache), cache.flags());
         });
     }
@@ -316,10 +335,30 @@ impl Core {
         let attr = self.namespace.getattr_open(&file)?;
         let inode = self.inodes.looked_up(node);
         let attr = self.noted(&inode, &attr);
-        // While pages are dropped the file is not new any more: bypassing the cache is right at any time.
-        let cache = self.cache_use(&inode, &file, flags, false).unwrap_or(CacheUse::Direct);
-        let fh = self.handle(requester, inode.clone(), file, flags, cache);
-        Ok(Created { inode, attr, fh, flags: cache.flags() })
+        Ok(Created { inode, attr, file })
+    }
+
+    /// Answers for what [`Core::create`] made, perhaps later.
+    pub(crate) fn answer_created(
+        self: &Arc<Self>,
+        requester: Requester,
+        made: Created,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let answer = move |core: &Core, Created { inode, attr, file }: Created, cache: CacheUse| {
+            let fh = core.handle(requester, inode.clone(), file, flags, cache);
+            reply.created(&core.ttl(&attr), &attr, inode.generation, fh, cache.flags());
+        };
+        if let Some(cache) = self.cache_use(&made.inode, &made.file, flags, false) {
+            return answer(self, made, cache);
+        }
+        // Somebody found the new file at once, and its pages are just being dropped.
+        let core = self.clone();
+        self.invalidator.pool.run(move || {
+            let cache = core.cache_use(&made.inode, &made.file, flags, true).expect("may wait");
+            answer(&core, made, cache);
+        });
     }
 
     /// Closes what the kernel has released.
@@ -460,6 +499,15 @@ fn lost_set_id(requester: Requester, attr: &Attr) -> u32 {
 
 fn is_writable(flags: i32) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// The names of a list that a user may see, as the kernel shows them on other file systems: not `trusted.*`, which are
+/// for those with CAP_SYS_ADMIN, whom the kernel does not tell; they are root here.
+pub(crate) fn visible_names(requester: Requester, names: Vec<u8>) -> Vec<u8> {
+    if requester.uid == 0 || !names.windows(8).any(|part| part == b"trusted.") {
+        return names;
+    }
+    names.split_inclusive(|&b| b == 0).filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 pub(crate) fn answer_xattr(reply: ReplyXattr, size: u32, value: Answer<Vec<u8>>) {

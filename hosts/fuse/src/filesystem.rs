@@ -10,7 +10,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -23,8 +22,8 @@ use fuser::{
 use sluice_runtime::{Done, Host};
 use sluice_storage::{Creator, SetAttr, SetTime};
 
-use crate::coherence::{Change, Invalidator};
-use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before};
+use crate::coherence::Change;
+use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before, visible_names};
 use crate::handles::DirHandle;
 use crate::inodes::{kind, sent_time};
 use crate::{CacheMode, MountOptions};
@@ -36,24 +35,12 @@ pub struct Ticket(Reply);
 #[derive(Debug)]
 enum Reply {
     Read(ReplyData),
-    Write(ReplyWrite),
-    /// With something to do before the answer.
-    WriteBesideCache(ReplyWrite, Written),
-}
-
-/// A write that the kernel's cache has to do with.
-#[derive(Debug)]
-struct Written {
-    change: Change,
-    offset: u64,
-    /// Past the cache, so that pages of others may have to go.
-    direct: bool,
+    /// The change ends before the answer.
+    Write(ReplyWrite, Option<Change>),
 }
 
 /// The FUSE side of the scheduler: passes results back to the kernel.
-pub struct FuseHost {
-    pub(crate) invalidator: Arc<Invalidator>,
-}
+pub struct FuseHost;
 
 impl Host for FuseHost {
     type Ticket = Ticket;
@@ -61,30 +48,18 @@ impl Host for FuseHost {
     fn complete(&self, ticket: Ticket, result: io::Result<Done<'_>>) {
         match (ticket.0, result) {
             (Reply::Read(reply), Ok(Done::Read(data))) => reply.data(data),
-            (Reply::Write(reply), Ok(Done::Written(bytes))) => reply.written(bytes as u32),
-            (Reply::WriteBesideCache(reply, written), Ok(Done::Written(bytes))) => self.written(reply, written, bytes),
+            (Reply::Write(reply, change), Ok(Done::Written(bytes))) => {
+                drop(change);
+                reply.written(bytes as u32);
+            }
             (Reply::Read(reply), Err(error)) => reply.error(error.into()),
-            (Reply::Write(reply) | Reply::WriteBesideCache(reply, _), Err(error)) => reply.error(error.into()),
+            (Reply::Write(reply, change), Err(error)) => {
+                drop(change);
+                reply.error(error.into());
+            }
             // An answer of the other kind: dropping the reply says I/O error.
             (_, Ok(_)) => tracing::error!("a request was completed with the wrong kind of result"),
         }
-    }
-}
-
-impl FuseHost {
-    fn written(&self, reply: ReplyWrite, written: Written, bytes: usize) {
-        let Written { change, offset, direct } = written;
-        if !direct || bytes == 0 || !change.inode().coherence.is_cached() {
-            // The change ends before the answer.
-            drop(change);
-            return reply.written(bytes as u32);
-        }
-        let invalidator = self.invalidator.clone();
-        self.invalidator.pool.run(move || {
-            invalidator.drop_pages(change.inode().ino, offset, bytes as u64);
-            drop(change);
-            reply.written(bytes as u32);
-        });
     }
 }
 
@@ -201,7 +176,7 @@ impl Filesystem for SluiceFs {
         let work = move || {
             let file = handle.as_ref().map(|handle| &handle.file);
             answer!(reply, core.set_attributes(requester, &inode, file, set),
-                attr => reply.attr(&core.options.attr_timeout, &attr));
+                attr => reply.attr(&core.attr_ttl(&attr), &attr));
         };
         // Truncation frees blocks and waits for writes.
         if size.is_some() { self.syncs.run(work) } else { work() }
@@ -292,9 +267,7 @@ impl Filesystem for SluiceFs {
         reply: ReplyCreate,
     ) {
         let create = || self.0.create(req.into(), parent, name, (mode, umask), flags);
-        answer!(reply, create(), made => {
-            reply.created(&self.ttl(), &made.attr, made.inode.generation, made.fh, made.flags);
-        });
+        answer!(reply, create(), made => self.answer_created(req.into(), made, flags, reply));
     }
 
     fn read(
@@ -336,18 +309,8 @@ impl Filesystem for SluiceFs {
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
-            let direct = !handle.cached;
-            let plain = match self.options.cache {
-                CacheMode::None => true,
-                CacheMode::Auto => false,
-                CacheMode::Writeback => handle.cached,
-            };
-            let reply = if plain {
-                Reply::Write(reply)
-            } else {
-                Reply::WriteBesideCache(reply, Written { change: Change::begin(inode), offset, direct })
-            };
-            self.volume.write(&handle.file, app, offset, data, Ticket(reply));
+            let change = (self.options.cache == CacheMode::Auto).then(|| Change::begin(inode));
+            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change)));
         });
     }
 
@@ -444,7 +407,7 @@ impl Filesystem for SluiceFs {
                 if dots {
                     attr.ino = self.inodes.number(entry.ino);
                 }
-                if reply.add(attr.ino, at, name, &self.ttl(), &attr, generation) {
+                if reply.add(attr.ino, at, name, &self.ttl(&attr), &attr, generation) {
                     if let Some(ino) = looked_up {
                         self.0.forget(ino, 1);
                     }
@@ -493,8 +456,11 @@ impl Filesystem for SluiceFs {
         guarded("getxattr", move || answer_xattr(reply, size, get()));
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = || -> Answer<_> { Ok(self.namespace.listxattr(&self.inodes.get(ino)?.node)?) };
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let list = || -> Answer<_> {
+            let names = self.namespace.listxattr(&self.inodes.get(ino)?.node)?;
+            Ok(visible_names(req.into(), names))
+        };
         guarded("listxattr", move || answer_xattr(reply, size, list()));
     }
 
@@ -587,13 +553,13 @@ impl Filesystem for SluiceFs {
 
 /// Agrees with the kernel on features and sizes; what it does not offer is left out.
 pub(crate) fn configure(config: &mut KernelConfig, options: &MountOptions, more: InitFlags) {
-    // Not FUSE_AUTO_INVAL_DATA: see `coherence`.
+    // Not FUSE_AUTO_INVAL_DATA, and FUSE_ASYNC_DIO without the cache only: see `coherence`.
     let cache = match options.cache {
-        CacheMode::None | CacheMode::Auto => InitFlags::empty(),
+        CacheMode::None => InitFlags::FUSE_ASYNC_DIO,
+        CacheMode::Auto => InitFlags::empty(),
         CacheMode::Writeback => InitFlags::FUSE_WRITEBACK_CACHE,
     };
     let wanted = InitFlags::FUSE_PARALLEL_DIROPS
-        | InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_DO_READDIRPLUS
         | InitFlags::FUSE_READDIRPLUS_AUTO
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP

@@ -13,10 +13,11 @@ pub enum CacheMode {
     /// application's own pattern. Shared mappings work (Linux 6.6 and later).
     None,
     /// Reads are cached, also over close and open; writes go through at once. A file that changes in the source
-    /// directory is noticed when it is opened (close-to-open, as with NFS). The default, because
-    /// small and repeated reads gain much. Where the cache does not help it costs a copy: writes, and large reads of
-    /// what is read once, are faster with [`CacheMode::None`]. In neither mode is a write reported as done before the
-    /// storage has it.
+    /// directory is noticed when it is opened (close-to-open, as with NFS). The default, because small and repeated reads
+    /// gain much. Where the cache does not help it costs a copy: writes, and large reads of what is read once, are faster
+    /// with [`CacheMode::None`]. So is direct I/O (`O_DIRECT`): to keep it coherent with its cache the kernel carries out
+    /// one direct write to a file at a time, and asynchronous I/O (AIO) one by one. In neither mode is a write reported as
+    /// done before the storage has it.
     #[default]
     Auto,
     /// Writes too stay in the kernel's cache and come later, merged, in the name of whoever opened the file. Fastest for

@@ -67,8 +67,8 @@ impl Passthrough {
         Ok(attr)
     }
 
-    fn open_flags(&self, flags: i32) -> FopenFlags {
-        if self.options.cache == CacheMode::None || flags & libc::O_DIRECT != 0 {
+    fn open_flags(&self) -> FopenFlags {
+        if self.options.cache == CacheMode::None {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         } else {
             FopenFlags::FOPEN_KEEP_CACHE
@@ -170,7 +170,7 @@ impl Filesystem for Passthrough {
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let write = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
         match self.path(ino).and_then(|path| File::options().read(true).write(write).open(path)) {
-            Ok(file) => reply.opened(handle(file), self.open_flags(flags.0)),
+            Ok(file) => reply.opened(handle(file), self.open_flags()),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -182,7 +182,7 @@ impl Filesystem for Passthrough {
         name: &OsStr,
         mode: u32,
         _umask: u32,
-        flags: i32,
+        _flags: i32,
         reply: ReplyCreate,
     ) {
         let create = || {
@@ -191,7 +191,7 @@ impl Filesystem for Passthrough {
             Ok((self.entry(path)?, file))
         };
         match create() {
-            Ok((attr, file)) => reply.created(&TTL, &attr, Generation(0), handle(file), self.open_flags(flags)),
+            Ok((attr, file)) => reply.created(&TTL, &attr, Generation(0), handle(file), self.open_flags()),
             Err::<_, io::Error>(error) => reply.error(error.into()),
         }
     }

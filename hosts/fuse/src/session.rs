@@ -38,8 +38,7 @@ pub fn mount(
         move |source| MountError::Io { mountpoint, what, source }
     };
     let invalidator = Arc::new(Invalidator::new());
-    let host = FuseHost { invalidator: invalidator.clone() };
-    let volume = Arc::new(Volume::start(storage.clone(), Arc::new(host), config)?);
+    let volume = Arc::new(Volume::start(storage.clone(), Arc::new(FuseHost), config)?);
     let apps = Apps::new(&options.job_variables).map_err(io("starting a thread"))?;
     if options.no_atime {
         storage.namespace.keep_access_times().map_err(io("noatime on the storage"))?;

@@ -107,6 +107,42 @@ fn changes_underneath_are_seen_at_the_next_open() {
     }
 }
 
+each_mode! {
+    /// The kernel writes back what is in its cache through any open file, also one for direct I/O: nobody may wait for each
+    /// other then. (If they do, only `umount -f` ends it.)
+    fn a_file_with_unwritten_pages_can_be_opened_for_direct_io(m) {
+        let (path, mountpoint) = (m.path("a"), m.path(""));
+        let (done, wait) = std::sync::mpsc::channel();
+        let work = std::thread::spawn(move || {
+            for round in 1..100u8 {
+                let cached = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+                cached.write_all_at(&[round; 2 * BLOCK], 0).unwrap();
+                let options = &mut OpenOptions::new();
+                let direct = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+                let mut back = Aligned([0; BLOCK]);
+                direct.read_exact_at(&mut back.0, 0).unwrap();
+                assert_eq!(back.0, [round; BLOCK]);
+                cached.write_all_at(&[round + 1; 1000], 0).unwrap();
+                direct.write_all_at(&Aligned([round + 2; BLOCK]).0, 0).unwrap();
+                cached.read_exact_at(&mut back.0, 0).unwrap();
+                assert_eq!(back.0, [round + 2; BLOCK]);
+                // Past the cache a file ends where it ends for everybody.
+                let end = 1_000_000 * u64::from(round);
+                cached.write_all_at(b"x", end).unwrap();
+                direct.read_exact_at(&mut back.0, end / 8192 * 8192 - 8192).unwrap();
+                assert_eq!(back.0, [0; BLOCK]);
+                cached.set_len(0).unwrap();
+            }
+            let _ = done.send(());
+        });
+        if wait.recv_timeout(common::LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = rustix::mount::unmount(&mountpoint, rustix::mount::UnmountFlags::FORCE);
+            panic!("hangs");
+        }
+        work.join().unwrap();
+    }
+}
+
 /// The kernel's asynchronous I/O, of which no package is needed.
 struct Aio(libc::c_ulong);
 

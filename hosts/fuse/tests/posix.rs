@@ -341,13 +341,35 @@ each_mode! {
         for how in [format!("echo x >> {path}"), format!("truncate -s 3 {path}"), format!(": > {path}")] {
             fs::write(m.path("tool"), b"#!/bin/sh\n").unwrap();
             fs::set_permissions(m.path("tool"), fs::Permissions::from_mode(0o6777)).unwrap();
-            assert!(as_nobody(&how).status.success());
+            let seen = as_nobody(&format!("stat -c %a {path}; {how}; stat -c %a {path}"));
+            assert_eq!(String::from_utf8_lossy(&seen.stdout), "6777\n777\n", "{how}: seen at once");
             File::open(m.path("tool")).unwrap().sync_all().unwrap();
             assert_eq!(fs::metadata(m.source("tool")).unwrap().mode() & 0o7777, 0o777, "{how}");
         }
         fs::set_permissions(m.path("tool"), fs::Permissions::from_mode(0o6777)).unwrap();
         OpenOptions::new().append(true).open(m.path("tool")).unwrap().write_all(b"x").unwrap();
         assert_eq!(fs::metadata(m.path("tool")).unwrap().mode() & 0o7777, 0o6777, "root's writes keep them");
+    }
+
+    fn names_of_trusted_attributes_are_not_shown_to_others(m) {
+        if !common::is_root() {
+            return eprintln!("SKIP: not root, cannot set trusted attributes");
+        }
+        let path = m.path("a");
+        fs::write(&path, b"x").unwrap();
+        let list = format!(
+            "import os; print([n for n in os.listxattr('{}') if not n.startswith('security')])", path.display());
+        let python = format!("python3 -c \"{list}\"");
+        for name in ["user.a", "trusted.b", "user.trusted.c"] {
+            let none = rustix::fs::XattrFlags::empty();
+            if let Err(error) = rustix::fs::setxattr(&path, name, b"1", none) {
+                return eprintln!("SKIP: {name}: {error}");
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&as_nobody(&python).stdout), "['user.a', 'user.trusted.c']\n");
+        let root = std::process::Command::new("sh").args(["-c", &python]).output().unwrap();
+        let root = String::from_utf8_lossy(&root.stdout).into_owned();
+        assert!(root.contains("'trusted.b'") && root.contains("'user.a'"), "{root}");
     }
 
     fn direct_io(m) {

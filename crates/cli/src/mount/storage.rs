@@ -3,14 +3,18 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use sluice_storage::Storage;
 use sluice_storage::emulated::Emulated;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
-use sluice_storage::striped::{StripedOptions, StripedStorage};
+use sluice_storage::striped::{StripedError, StripedOptions, StripedStorage};
 
 use crate::config::{DeviceKind, Settings};
+
+/// How long a striped volume may be in use by another process, which may just be ending, before that is said.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The directories that the storage consists of, checked.
 ///
@@ -49,12 +53,29 @@ pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<Stor
         let storage = PosixStorage::open(&dirs[0], PosixOptions { direct });
         storage.with_context(|| format!("the source {} cannot be opened", dirs[0].display()))?.into()
     } else {
-        StripedStorage::create_or_open(dirs, StripedOptions { stripe: settings.stripe, direct })?.into()
+        let until = Instant::now() + PATIENCE;
+        let open = || StripedStorage::create_or_open(dirs, StripedOptions { stripe: settings.stripe, direct });
+        let wait = || {
+            std::thread::sleep(Duration::from_millis(50));
+            Instant::now() < until
+        };
+        when_free(open, wait)?.into()
     };
     Ok(match &settings.emulate {
         Some(model) => storage.wrapped(|data| Emulated::new(data, model, settings.seed))?,
         None => storage,
     })
+}
+
+/// Opens a volume again while another process has it and `wait` says so: a process that was killed has its locks until its
+/// last thread is gone, which waits for the disk.
+fn when_free<T>(open: impl Fn() -> Result<T, StripedError>, mut wait: impl FnMut() -> bool) -> Result<T, StripedError> {
+    loop {
+        match open() {
+            Err(StripedError::InUse { .. }) if wait() => {}
+            result => return result,
+        }
+    }
 }
 
 /// Whether the devices below are hard disks.
@@ -82,4 +103,28 @@ fn rotates(dir: &Path) -> bool {
     // A partition's queue is its disk's.
     let queue = [device.join("queue/rotational"), device.join("../queue/rotational")];
     !is_virtual && queue.iter().any(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_whose_process_is_just_ending_is_waited_for() {
+        let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+        let paths: Vec<_> = dirs.iter().map(|dir| dir.path().to_owned()).collect();
+        let open = || StripedStorage::create_or_open(&paths, StripedOptions { stripe: Some(4096), direct: false });
+        let mut other = Some(open().unwrap());
+        assert!(matches!(when_free(open, || false), Err(StripedError::InUse { .. })), "not for ever");
+        let mut waits = 0;
+        let opened = when_free(open, || {
+            waits += 1;
+            if waits == 2 {
+                other = None;
+            }
+            true
+        });
+        assert!(opened.is_ok());
+        assert_eq!(waits, 2);
+    }
 }

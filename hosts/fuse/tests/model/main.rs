@@ -19,6 +19,7 @@ mod world;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use common::fuse_works;
 use op::Op;
@@ -100,6 +101,26 @@ fn random(bed: Bed, caches: &[CacheMode]) {
 #[test]
 fn serves_for_the_other_tests() {
     place::serve();
+}
+
+/// A mount that does not answer ends the test program, with the operations that led to it, and is gone afterwards.
+#[test]
+fn a_hang_is_seen() {
+    if !fuse_works() || !common::is_root() || std::env::var(place::HANG).is_ok() {
+        return;
+    }
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args(["--exact", "random_operations_on_a_directory_cached"]);
+    test.env("SLUICE_MODEL", "directory/auto/noop").env("SLUICE_OPS", "open 0 0 0 0 34; write 0 0 5 10 1");
+    test.env(place::HANG, "1").env(place::LIMIT_S, "1");
+    let dir = common::place();
+    test.env("TMPDIR", dir.path());
+    let output = common::bounded(move || test.output()).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(place::HUNG), "{said}");
+    assert!(said.contains("SLUICE_MODEL=directory/auto/noop SLUICE_OPS='open 0 0 0 0 34; write 0 0 5 10 1'"), "{said}");
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(dir.path().to_str().unwrap()), "still mounted");
 }
 
 #[test]

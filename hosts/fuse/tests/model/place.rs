@@ -4,12 +4,14 @@
 //! that waits for a page holds the lock that the serving threads need to get memory, and then not even a kill helps.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
 use sluice_core::policy::{PolicyConfig, table};
 use sluice_fuse::{CacheMode, MountError, MountOptions};
 use sluice_runtime::VolumeConfig;
@@ -57,6 +59,11 @@ impl Configuration {
 /// Environment variables that tell the serving process what to serve.
 const SERVE: &str = "SLUICE_MODEL_SERVES";
 const SERVE_IN: &str = "SLUICE_MODEL_SERVES_IN";
+/// ... and a test of the test that the serving process is to be stopped, and after how many seconds that is a hang.
+pub const HANG: &str = "SLUICE_MODEL_HANGS";
+pub const LIMIT_S: &str = "SLUICE_MODEL_LIMIT_S";
+/// The exit code then.
+pub const HUNG: i32 = 103;
 
 /// Serves, in a process that was started for that, until it is unmounted or the other process has ended.
 pub fn serve() {
@@ -152,11 +159,10 @@ impl Place {
         self.runs += 1;
         let name = format!("run{}", self.runs);
         let source = self.path("source").join(&name);
-        let behind = self.configuration.cache == CacheMode::Writeback;
         match self.configuration.bed {
-            Bed::Plain => World::new(&source, None, false),
-            Bed::Directory => World::new(&self.path("mnt").join(name), Some(source), behind),
-            Bed::Striped => World::new(&self.path("mnt").join(name), None, behind),
+            Bed::Plain => World::new(&source, None),
+            Bed::Directory => World::new(&self.path("mnt").join(name), Some(source)),
+            Bed::Striped => World::new(&self.path("mnt").join(name), None),
         }
     }
 
@@ -164,15 +170,33 @@ impl Place {
     pub fn run(&mut self, ops: &[Op], mut meddle: impl FnMut(&World)) -> Result<World, Failure> {
         let mut world = self.world();
         let (ended, ending) = mpsc::channel::<()>();
-        let (mountpoint, name, list) = (self.path("mnt"), self.configuration.name(), op::written(ops));
+        // All prepared: a thread that waits for a page may hold the lock that is needed to get memory.
+        let name = self.configuration.name();
+        let message = format!(
+            "{name} hangs; run it again with\n  SLUICE_MODEL={name} SLUICE_OPS='{}' cargo test -p sluice-fuse --test model \
+             random\n",
+            op::written(ops)
+        );
+        let mountpoint = self.path("mnt");
+        let server = self.server.as_ref().map(rustix::process::Pid::from_child);
+        let limit = std::env::var(LIMIT_S).map_or(4 * common::LIMIT, |s| Duration::from_secs(s.parse().unwrap()));
+        if let (Some(server), Ok(_)) = (server, std::env::var(HANG)) {
+            rustix::process::kill_process(server, Signal::STOP).unwrap();
+        }
         std::thread::spawn(move || {
-            if ending.recv_timeout(4 * common::LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{name} hangs: SLUICE_MODEL={name} SLUICE_OPS='{list}'");
+            if ending.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Past the test harness, which keeps what is printed to itself and would not come to show it.
+                let _ = io::stderr().write_all(message.as_bytes());
                 // Nothing else ends those who wait for a page: this fails all requests of the mount.
-                for how in ["-f", "-l"] {
-                    let _ = Command::new("umount").arg(how).arg(&mountpoint).status();
+                let forced = rustix::mount::unmount(&mountpoint, UnmountFlags::FORCE);
+                let detached = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
+                if let (Err(error), Err(_)) = (forced, detached) {
+                    let _ = writeln!(io::stderr(), "and could not be unmounted: {error}");
                 }
-                std::process::exit(101);
+                if let Some(server) = server {
+                    let _ = rustix::process::kill_process(server, Signal::KILL);
+                }
+                std::process::exit(HUNG);
             }
         });
         let mut all = || {

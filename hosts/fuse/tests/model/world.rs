@@ -45,8 +45,6 @@ pub struct World {
     pub dir: PathBuf,
     /// The same directory without the mount, where files lie there as they are in the mount.
     pub source: Option<PathBuf>,
-    /// The kernel keeps what is written, and its own idea of sizes, to itself for a while.
-    writes_behind: bool,
     nodes: Vec<Node>,
     names: BTreeMap<usize, usize>,
     handles: [Option<Handle>; HANDLES],
@@ -98,11 +96,11 @@ fn same(what: &str, at: u64, found: &[u8], expected: &[u8]) -> Verdict {
 
 impl World {
     /// Makes the directory `dir`; `source` is where it lies without the mount.
-    pub fn new(dir: &Path, source: Option<PathBuf>, writes_behind: bool) -> World {
+    pub fn new(dir: &Path, source: Option<PathBuf>) -> World {
         fs::create_dir(dir).unwrap();
         fs::create_dir(dir.join("d")).unwrap();
         let (dir, handles) = (dir.to_owned(), Default::default());
-        World { dir, source, writes_behind, nodes: Vec::new(), names: BTreeMap::new(), handles, told: Vec::new() }
+        World { dir, source, nodes: Vec::new(), names: BTreeMap::new(), handles, told: Vec::new() }
     }
 
     fn path(&self, name: usize) -> PathBuf {
@@ -240,10 +238,6 @@ impl World {
             }
             Kind::Read if handle.readable() => {
                 self.tell(call.clone());
-                if self.writes_behind && how & DIRECT != 0 {
-                    // Past the cache the file ends where the storage believes it to end (docs/reliability.md).
-                    file.sync_data().map_err(|error| format!("{call}: {error}"))?;
-                }
                 let mut buffer = Aligned::zeroed(len);
                 let read = file.read_at(buffer.bytes_mut(), at).map_err(|e| format!("{call}: {e}"))?;
                 return same(&call, at, &buffer.bytes()[..read], &self.nodes[*node].contents.read(at, len));
