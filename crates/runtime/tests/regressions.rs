@@ -170,13 +170,6 @@ fn bytes_of_the_request_that_is_told() {
     });
 }
 
-fn cpu_ms() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let after = text.rsplit_once(')').unwrap().1;
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    10 * (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
-}
-
 struct Ends {
     scheduler: OnceLock<Weak<Scheduler>>,
     client: OnceLock<Weak<Client>>,
@@ -510,12 +503,6 @@ fn the_end_of_a_volume_comes_after_the_last_call() {
     volume.read(&file, AppId(0), 0, 4096, ());
     volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
     assert_eq!(host.0.load(Ordering::SeqCst), 1, "told when shutdown() returned");
-}
-
-fn vm_mb() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find(|line| line.starts_with("VmSize")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
 /// One request waits for a place in the table of files; nothing was refused.

@@ -461,7 +461,8 @@ impl Core {
     /// The directory's entries, from position `from`, with the positions that follow them.
     pub(crate) fn list(&self, dir: &DirHandle, from: u64) -> Answer<Arc<DirEntries>> {
         let mut entries = dir.entries.lock();
-        if from == 0 {
+        // One that was opened anew may go on where another one was, as users of file handles do.
+        if from == 0 || entries.is_empty() {
             *entries = Arc::new(self.namespace.readdir(&dir.inode.node)?);
         }
         Ok(entries.clone())

@@ -76,7 +76,10 @@ impl Inode {
 
     /// Remembers what matters of the attributes.
     pub(crate) fn note(&self, attr: &Attr) {
-        self.set_id.store(attr.mode & SET_ID != 0, Ordering::Relaxed);
+        // Only what takes the bits away clears it: what is noted here may be older than a mode set meanwhile.
+        if attr.mode & SET_ID != 0 {
+            self.set_id.store(true, Ordering::Relaxed);
+        }
     }
 }
 
