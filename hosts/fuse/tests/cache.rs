@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use rustix::mount::UnmountFlags;
 use sluice_fuse::CacheMode;
 
 const BLOCK: usize = 8192;
@@ -136,7 +137,9 @@ each_mode! {
             let _ = done.send(());
         });
         if wait.recv_timeout(common::LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            let _ = rustix::mount::unmount(&mountpoint, rustix::mount::UnmountFlags::FORCE);
+            for how in [UnmountFlags::FORCE, UnmountFlags::DETACH] {
+                let _ = rustix::mount::unmount(&mountpoint, how);
+            }
             panic!("hangs");
         }
         work.join().unwrap();
