@@ -42,6 +42,7 @@ mod client;
 mod clock;
 mod effects;
 mod gate;
+mod holder;
 mod inbox;
 mod names;
 mod record;

@@ -15,20 +15,20 @@
 //! behind it are seen and nobody spins.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, RequestId, Time, WindowFeatures};
+use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, WindowFeatures};
 
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback};
 use crate::gate::Gate;
+use crate::holder::Core;
 use crate::inbox::{Command, Inbox, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, back_off, sabotaged};
@@ -50,39 +50,6 @@ pub enum Driving {
     Caller,
     /// A thread for each engine. Executors are called on that thread only, and never inside a call of theirs.
     Thread,
-}
-
-/// What the holder has.
-pub(crate) struct Core {
-    pub(crate) engine: Engine,
-    /// The time of this turn.
-    pub(crate) now: Time,
-    /// Submitted, but the engine had no room.
-    stalled: VecDeque<(Request, u16)>,
-    /// Something has ended since the engine had no room.
-    has_room: bool,
-    /// By index; `None` where there was one.
-    clients: Vec<Option<Route>>,
-    /// Of each outstanding request, by its slot in the engine.
-    client_of: Box<[u16]>,
-    /// Set by a shutdown: what is not dispatched fails with this error number.
-    failing: Option<i32>,
-    /// Requests that were failed so far.
-    pub(crate) failed: u32,
-    /// The client on whose behalf the engine is held.
-    own: u16,
-    /// Completions of requests that were not in flight.
-    pub(crate) stale: u64,
-    policy_version: u64,
-}
-
-/// A client, as the holder knows it.
-struct Route {
-    /// `None` after the scheduler's end, so that engines and clients do not keep each other.
-    completer: Option<Completer>,
-    port: Arc<Port>,
-    /// It leaves: what it has queued fails with this error number.
-    failing: Option<i32>,
 }
 
 pub(crate) struct Shard {
@@ -181,19 +148,7 @@ impl Shard {
     pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
         let capacity = engine.config().capacity;
         let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
-        let core = Core {
-            engine,
-            now: clock.now(),
-            stalled: VecDeque::with_capacity(capacity as usize),
-            has_room: true,
-            clients: Vec::new(),
-            client_of: vec![0; capacity as usize].into_boxed_slice(),
-            failing: None,
-            failed: 0,
-            own: 0,
-            stale: 0,
-            policy_version: 0,
-        };
+        let core = Core::new(engine, clock.now());
         Shard {
             index,
             clock,
@@ -686,210 +641,6 @@ impl Shard {
         let number = own.port.number;
         // The route goes outside: it may be the last one to know the executor.
         drop(self.ask(own, move |core| core.clients[number as usize].take()));
-    }
-}
-
-impl Core {
-    fn apply(&mut self, command: Command<Core>, effects: &mut Effects<Completer>) {
-        match command {
-            Command::Submit { request, client } if self.stalled.is_empty() => self.submit(request, client, effects),
-            Command::Submit { request, client } => self.stalled.push_back((request, client)),
-            Command::Complete { id, outcome } => self.complete(id, outcome, effects),
-            Command::Control(action) => {
-                action(self);
-                effects.answered = true;
-            }
-        }
-    }
-
-    fn attach(&mut self, completer: Completer) {
-        let at = completer.port.number as usize;
-        if self.clients.len() <= at {
-            self.clients.resize_with(at + 1, || None);
-        }
-        self.clients[at] = Some(Route { port: completer.port.clone(), completer: Some(completer), failing: None });
-    }
-
-    /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
-    pub(crate) fn set_policy(&mut self, version: u64, prepared: PreparedPolicy) -> PreparedPolicy {
-        if version < self.policy_version {
-            return prepared;
-        }
-        self.policy_version = version;
-        self.engine.set_policy(self.now, prepared)
-    }
-
-    /// The error number with which requests of a client fail.
-    fn refusal(&self, client: u16) -> Option<i32> {
-        match &self.clients[client as usize] {
-            Some(route) => self.failing.or(route.failing),
-            None => Some(libc::ESHUTDOWN),
-        }
-    }
-
-    fn submit(&mut self, request: Request, client: u16, effects: &mut Effects<Completer>) {
-        if let Some(errno) = self.refusal(client) {
-            return self.refuse(request, client, errno, effects);
-        }
-        match self.engine.submit(self.now, request) {
-            Ok(id) => self.client_of[id.slot() as usize] = client,
-            Err(sluice_core::SubmitError::Full) if self.engine.queued() + self.engine.in_flight() > 0 => {
-                self.has_room = false;
-                if !sabotaged!(StalledForgotten) {
-                    self.stalled.push_back((request, client));
-                }
-            }
-            Err(_) => self.refuse(request, client, libc::EINVAL, effects),
-        }
-    }
-
-    fn submit_now(&mut self, request: Request, client: u16) -> Result<RequestId, SubmitError> {
-        if self.refusal(client).is_some() {
-            return Err(SubmitError::Closed);
-        }
-        if !self.stalled.is_empty() {
-            return Err(SubmitError::Full(request));
-        }
-        let id = self.engine.submit(self.now, request).map_err(|error| match error {
-            sluice_core::SubmitError::RangeOverflow => SubmitError::RangeOverflow,
-            sluice_core::SubmitError::Full => SubmitError::Full(request),
-        })?;
-        self.client_of[id.slot() as usize] = client;
-        Ok(id)
-    }
-
-    fn client(&self, id: RequestId) -> u16 {
-        self.client_of[id.slot() as usize]
-    }
-
-    fn port(&self, client: u16) -> Option<&Port> {
-        self.clients[client as usize].as_ref().map(|route| &*route.port)
-    }
-
-    /// What hosts have reported inside their calls.
-    fn complete_reported(&mut self, effects: &mut Effects<Completer>) {
-        let mut reports = effects.reports.take();
-        reports.drain(..).for_each(|(id, outcome)| self.complete(id, outcome, effects));
-        effects.reports.replace(reports);
-    }
-
-    fn complete(&mut self, id: RequestId, outcome: Outcome, effects: &mut Effects<Completer>) {
-        if self.engine.complete(self.now, id, outcome).is_err() {
-            self.stale += 1;
-            return;
-        }
-        self.has_room = true;
-        if let Some(port) = self.port(self.client(id)) {
-            port.completed();
-            port.ended();
-            // Whoever waits for the client's last one looks again.
-            effects.answered |= port.is_closed();
-        }
-        effects.freed += 1;
-    }
-
-    fn cancel(&mut self, id: RequestId) -> Result<Request, CancelError> {
-        self.has_room = true;
-        self.engine.cancel(self.now, id)
-    }
-
-    /// Cancels a request of this client; one of another client's is not its to cancel.
-    fn cancel_of(&mut self, client: u16, id: RequestId) -> Result<Request, CancelError> {
-        match self.client_of.get(id.slot() as usize) {
-            Some(owner) if *owner == client => self.cancel(id),
-            _ => Err(CancelError::Stale),
-        }
-    }
-
-    fn cancel_stalled(&mut self, wanted: impl Fn(&Request) -> bool) -> Option<Request> {
-        let at = self.stalled.iter().position(|(request, _)| wanted(request))?;
-        self.stalled.remove(at).map(|(request, _)| request)
-    }
-
-    /// The request was accepted by us, but the engine does not have it (any more).
-    fn refuse(&mut self, request: Request, client: u16, errno: i32, effects: &mut Effects<Completer>) {
-        self.failed += 1;
-        self.push(client, Effect::Cancel(request, errno), effects);
-    }
-
-    fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {
-        let Some(completer) = self.clients[client as usize].as_ref().and_then(|route| route.completer.as_ref()) else {
-            debug_assert!(false, "a client leaves when nothing of it is left");
-            return;
-        };
-        completer.port.will_be_told();
-        effects.push(client, self.own, effect, || completer.clone());
-    }
-
-    fn admit_stalled(&mut self, effects: &mut Effects<Completer>) {
-        // The engine is not asked again and again what it has answered.
-        while self.has_room
-            && let Some((request, client)) = self.stalled.pop_front()
-        {
-            let before = self.stalled.len();
-            self.submit(request, client, effects);
-            if self.stalled.len() > before {
-                // Still no room: it is the first again.
-                self.stalled.rotate_right(1);
-                return;
-            }
-        }
-    }
-
-    /// From now on requests of a client, or of all, fail. Gives how many have failed before.
-    fn fail(&mut self, client: Option<u16>, errno: i32) -> u32 {
-        match client {
-            None => self.failing = Some(errno),
-            Some(client) => {
-                if let Some(route) = &mut self.clients[client as usize] {
-                    route.failing = Some(errno);
-                }
-            }
-        }
-        self.failed
-    }
-
-    /// Requests that are queued although they are to fail.
-    fn fail_queued(&mut self, effects: &mut Effects<Completer>, most: usize) {
-        let leaving = |route: &Option<Route>| route.as_ref().is_some_and(|route| route.failing.is_some());
-        if self.failing.is_none() && !self.clients.iter().any(leaving) {
-            return;
-        }
-        for at in (0..self.stalled.len()).rev() {
-            let (request, client) = self.stalled[at];
-            if let Some(errno) = self.refusal(client) {
-                self.stalled.remove(at);
-                self.refuse(request, client, errno, effects);
-            }
-        }
-        let mut from = 0;
-        while effects.len() < most {
-            let (failing, clients, client_of) = (self.failing, &self.clients, &self.client_of);
-            let errno =
-                |id: RequestId| failing.or_else(|| clients[client_of[id.slot() as usize] as usize].as_ref()?.failing);
-            let Some((id, request)) = self.engine.cancel_next(self.now, &mut from, |id| errno(id).is_some()) else {
-                return;
-            };
-            let errno = errno(id).unwrap_or(libc::ECANCELED);
-            self.has_room = true;
-            self.refuse(request, self.client(id), errno, effects);
-        }
-    }
-
-    fn dispatch(&mut self, effects: &mut Effects<Completer>) -> bool {
-        let mut batch = effects.batch();
-        if !self.engine.poll_dispatch(self.now, &mut batch) {
-            effects.reuse(batch);
-            return false;
-        }
-        // All parts are of one target, and so of one client.
-        let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
-        self.push(client, Effect::Start(batch), effects);
-        // Counted as untold before: see `Port::has_been_told`.
-        if let Some(port) = self.port(client) {
-            port.dispatched(requests);
-        }
-        true
     }
 }
 

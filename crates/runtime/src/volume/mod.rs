@@ -28,6 +28,7 @@ use sluice_trace::Meta;
 mod bypass;
 mod config;
 mod device_speed;
+mod ending;
 mod flights;
 mod host;
 mod memory;

@@ -12,17 +12,17 @@ use sluice_storage::{Direction, FileRef, Segment, Started, Storage, Transfer, Tr
 
 use super::device_speed::DeviceSpeed;
 use super::flights::Flights;
-use super::host::{Done, Host};
+use super::host::Host;
 use super::memory::{self, Buffers};
-use super::ops::{Memory, Operation, Ops, Waiter, of_cookie};
+use super::ops::{Memory, Operation, Ops, of_cookie};
 use super::ring::{Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
-use crate::effects::{Effect, Effects, InCallback, in_callback};
+use crate::effects::{Effect, Effects, InCallback};
 use crate::gate::Gate;
 use crate::record::Tap;
-use crate::shard::{Parked, before_waiting, reuse_effects, take_effects};
+use crate::shard::{before_waiting, reuse_effects, take_effects};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
 
@@ -62,11 +62,11 @@ pub(super) struct Service<H: Host> {
     is_asynchronous: AtomicBool,
     speed: DeviceSpeed,
     /// Files are being cut to what a failed write moved: new operations wait.
-    trimming: AtomicU32,
+    pub(super) trimming: AtomicU32,
     /// Hosts to be told of operations that have ended.
-    telling: AtomicU32,
-    all_told: Gate,
-    trimmed: Gate,
+    pub(super) telling: AtomicU32,
+    pub(super) all_told: Gate,
+    pub(super) trimmed: Gate,
     /// Requests may be executed in the thread that submits them.
     pub(super) inline: bool,
     pub(super) counts: Counts,
@@ -92,12 +92,12 @@ pub(super) struct Parts<H: Host> {
 
 /// Lists reused from job to job.
 #[derive(Default)]
-struct Scratch {
+pub(super) struct Scratch {
     parts: Vec<Segment>,
     slices: Vec<Segment>,
-    ended: Vec<Ended>,
-    outcomes: Vec<(RequestId, Outcome)>,
-    finished: Vec<u32>,
+    pub(super) ended: Vec<Ended>,
+    pub(super) outcomes: Vec<(RequestId, Outcome)>,
+    pub(super) finished: Vec<u32>,
 }
 
 crate::sync::thread_cell! {
@@ -105,7 +105,7 @@ crate::sync::thread_cell! {
 }
 
 /// What a call of the storage gives, or this if it panics.
-fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
+pub(super) fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         tracing::error!("the storage panicked");
         otherwise
@@ -120,15 +120,6 @@ fn take_scratch() -> Scratch {
 
 fn reuse_scratch(scratch: Scratch) {
     SCRATCH.with(|spare| spare.borrow_mut().push(scratch));
-}
-
-/// What a host is to be told of an operation.
-struct Ending<T> {
-    ticket: T,
-    result: Result<usize, i32>,
-    op: Op,
-    /// Where the data of a read is.
-    memory: Memory,
 }
 
 /// Requests of one file that follow each other in a batch: what one system call can do.
@@ -619,233 +610,5 @@ impl<H: Host> Service<H> {
         if slot.pending.load(Ordering::Acquire) > 1 {
             self.memory(&mut slot.state.lock(), false);
         }
-    }
-
-    // ---- ending ----------------------------------------------------------------------------------------------
-
-    /// Reports the ends in `scratch` and tells whoever's operations ended with them.
-    fn end_parts(&self, parts: &[Part], scratch: &mut Scratch, effects: &mut Effects<Completer>) {
-        scratch.outcomes.clear();
-        scratch.finished.clear();
-        for (part, ended) in parts.iter().zip(&scratch.ended) {
-            scratch.outcomes.push((part.id, Outcome { bytes: ended.bytes, error: ended.errno }));
-            scratch.finished.extend(self.end_piece(part.request.cookie, *ended));
-        }
-        // The engine first, so that the device has work while the hosts are told.
-        let completer = self.completer(parts[0].request.target.0);
-        completer.shard.complete_into(completer, &scratch.outcomes, effects);
-        // All before any host is told: what it does then may wait for any of them.
-        let mut ended: Vec<Ending<H::Ticket>> = Vec::new();
-        let mut slots = scratch.finished.iter();
-        let first = slots.next().and_then(|&slot| self.conclude(slot));
-        ended.extend(slots.filter_map(|&slot| self.conclude(slot)));
-        if first.is_none() && ended.is_empty() {
-            return;
-        }
-        // While a host waits others must get what was dispatched here.
-        let parked = (!effects.is_empty()).then(|| Parked::put(completer, std::mem::take(effects)));
-        first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending));
-        if let Some(parked) = parked {
-            *effects = parked.take();
-        }
-    }
-
-    /// A request that the engine gave back.
-    pub(super) fn cancel(&self, request: &Request, errno: i32) {
-        let completer = self.completer(request.target.0);
-        self.end_cancelled(request, errno);
-        completer.shard.release(1);
-    }
-
-    fn end_cancelled(&self, request: &Request, errno: i32) {
-        if let Some(slot) = self.end_piece(request.cookie, Ended { bytes: 0, errno }) {
-            self.finish(slot);
-        }
-    }
-
-    /// Notes how a piece ended. Gives the slot if it was the operation's last, for [`Service::finish`].
-    pub(super) fn end_piece(&self, cookie: u64, ended: Ended) -> Option<u32> {
-        let (slot, piece) = of_cookie(cookie);
-        self.ops.slot(slot).state.lock().pieces[piece].ended = ended;
-        self.drop_pending(slot)
-    }
-
-    pub(super) fn drop_pending(&self, slot: u32) -> Option<u32> {
-        // Release: what this thread did to the memory is seen by the one that finishes the operation (Acquire).
-        (self.ops.slot(slot).pending.fetch_sub(1, Ordering::AcqRel) == 1).then_some(slot)
-    }
-
-    /// Ends an operation, and tells the host.
-    pub(super) fn finish(&self, slot: u32) {
-        if let Some(ending) = self.conclude(slot) {
-            self.tell_ending(ending);
-        }
-    }
-
-    /// Ends an operation: its slot and its share of the memory are free. Who waits in a call is woken; what there is to tell
-    /// the host is given back.
-    fn conclude(&self, slot: u32) -> Option<Ending<H::Ticket>> {
-        let mut state = self.ops.slot(slot).state.lock();
-        let result = self.result(&state);
-        if state.op == Op::Write && self.targets > 1 && result != Ok(state.len) {
-            self.trim(slot, &state, result.unwrap_or(0));
-        }
-        self.record_read(&mut state, result.unwrap_or(0));
-        let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
-        let memory = std::mem::replace(&mut state.memory, Memory::None);
-        let (op, bytes) = (state.op, state.len as u64);
-        state.pieces.clear();
-        let file = state.file.take();
-        if let Waiter::Thread(thread) = waiter {
-            state.result = Some(result);
-            drop(state);
-            drop(file);
-            thread.unpark();
-            return None;
-        }
-        drop(state);
-        drop(file);
-        self.will_tell();
-        self.ops.close(slot);
-        self.ops.give_back(bytes);
-        match waiter {
-            Waiter::Ticket(ticket) => Some(Ending { ticket, result, op, memory }),
-            Waiter::Nobody | Waiter::Thread(_) => {
-                self.told();
-                None
-            }
-        }
-    }
-
-    fn tell_ending(&self, ending: Ending<H::Ticket>) {
-        let Ending { ticket, result, op, memory } = ending;
-        let done = match (&result, op, &memory) {
-            (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
-            (Ok(len), Op::Write, _) => Ok(Done::Written(*len)),
-            (Ok(len), Op::Read, Memory::Pooled(buffer)) => Ok(Done::Read(buffer.bytes(*len))),
-            (Ok(_), Op::Read, _) => Ok(Done::Read(&[])),
-        };
-        self.tell(ticket, done);
-        if let Memory::Pooled(buffer) = memory {
-            self.buffers.put(buffer);
-        }
-        self.told();
-    }
-
-    /// A host is about to be told of something, in a moment.
-    pub(super) fn will_tell(&self) {
-        self.telling.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(super) fn told(&self) {
-        self.telling.fetch_sub(1, Ordering::SeqCst);
-        self.all_told.changed();
-    }
-
-    /// Waits until no host is being told. Not inside such a call.
-    pub(super) fn wait_told(&self) {
-        if !in_callback() {
-            self.all_told.wait(None, || self.telling.load(Ordering::SeqCst) == 0);
-        }
-    }
-
-    /// Tells the host of a result. A panic of it is its own.
-    pub(super) fn tell(&self, ticket: H::Ticket, result: io::Result<Done<'_>>) {
-        let _inside = InCallback::enter();
-        if catch_unwind(AssertUnwindSafe(|| self.host.complete(ticket, result))).is_err() {
-            tracing::error!("the host panicked when told of a result");
-        }
-    }
-
-    /// Leaves the pieces of a read, of which there are `bytes` in all, to the recording that waits for their checksums.
-    fn record_read(&self, state: &mut Operation<H::Ticket>, bytes: usize) {
-        let memory = match &state.memory {
-            Memory::Pooled(buffer) => buffer.raw(state.len),
-            Memory::Borrowed(memory) => *memory,
-            Memory::None | Memory::Lent(..) => return,
-        };
-        let (at, requests) = &mut state.recorded;
-        for (request, piece) in requests.drain(..).zip(&state.pieces) {
-            let start = piece.start as usize;
-            let there = bytes.saturating_sub(start).min(piece.len as usize);
-            self.tap.record_summed(*at, &request, memory::checksum(memory.part(start, there)), there as u32);
-        }
-    }
-
-    /// Bytes until the first piece that is short, holes filled with zeros.
-    fn result(&self, state: &Operation<H::Ticket>) -> Result<usize, i32> {
-        let mut size = None;
-        let mut total = 0;
-        for piece in &state.pieces {
-            let Ended { bytes, errno } = piece.ended;
-            total += bytes as usize;
-            if bytes == piece.len {
-                continue;
-            }
-            if errno != 0 {
-                return if total == 0 { Err(errno) } else { Ok(total) };
-            }
-            // The target's file ended here, but the file may not: its size is what the longest target says.
-            if state.op == Op::Write || self.targets == 1 {
-                break;
-            }
-            let size = match size {
-                Some(size) => size,
-                None => match self.size(state) {
-                    Ok(now) => *size.insert(now),
-                    Err(errno) if total == 0 => return Err(errno),
-                    Err(_) => break,
-                },
-            };
-            let end = size.saturating_sub(state.offset + piece.start).min(u64::from(piece.len));
-            let hole = usize::try_from(end.saturating_sub(u64::from(bytes))).unwrap_or(0);
-            let at = piece.start as usize + bytes as usize;
-            match &state.memory {
-                Memory::Pooled(buffer) => memory::fill_zero(buffer.raw(state.len).part(at, hole)),
-                Memory::Borrowed(memory) => memory::fill_zero(memory.part(at, hole)),
-                Memory::None | Memory::Lent(..) => {}
-            }
-            total += hole;
-            if bytes as usize + hole < piece.len as usize {
-                break;
-            }
-        }
-        Ok(total)
-    }
-
-    /// A write over several targets failed in part: what it made the file longer by, beyond what it moved, goes again. Only
-    /// while nobody else uses the file, as that might be what made it longer.
-    fn trim(&self, slot: u32, state: &Operation<H::Ticket>, moved: usize) {
-        let (Some(file), Ok(before)) = (&state.file, state.size_before) else { return };
-        // An operation opens its slot and then looks whether files are being cut; here it is the other way round.
-        self.trimming.fetch_add(1, Ordering::SeqCst);
-        if self.ops.is_only_one(slot, file.id()) {
-            let range = state.offset..state.offset + state.len as u64;
-            let trim = || self.storage.data.trim(file, before, range, moved as u64);
-            if let Err(error) = guarded(Err(Errno::IO.into()), trim) {
-                tracing::warn!(%error, "a write that failed leaves the file longer than what was written");
-            }
-        }
-        self.trimming.fetch_sub(1, Ordering::SeqCst);
-        self.trimmed.changed();
-    }
-
-    /// Waits while files are being cut. For an operation that has opened its slot.
-    pub(super) fn wait_for_trims(&self) {
-        if self.trimming.load(Ordering::SeqCst) > 0 {
-            self.blocking(|| self.trimmed.wait(None, || self.trimming.load(Ordering::SeqCst) == 0));
-        }
-    }
-
-    /// Up to where what is missing from the pieces of a read is a hole: where the file had reached before they were
-    /// submitted (what was written later may have come too late for the one piece and in time for the other) and still
-    /// reaches (it may have been truncated).
-    fn size(&self, state: &Operation<H::Ticket>) -> Result<u64, i32> {
-        let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        let before = state.size_before?;
-        let Some(file) = &state.file else { return Ok(before) };
-        let attr = guarded(Err(Errno::IO.into()), || self.storage.namespace.getattr_open(file));
-        let now = attr.map_err(errno)?.size;
-        Ok(before.min(now))
     }
 }
