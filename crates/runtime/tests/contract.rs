@@ -587,7 +587,7 @@ fn an_asynchronous_storage_needs_no_threads() {
     use sluice_storage::{Layout, Namespace, Storage};
     let null = NullStorage::asynchronous(Layout::striped(3, 4096), 1 << 30).unwrap();
     let file = null.open(&null.lookup(&null.root(), "1".as_ref()).unwrap(), libc::O_RDWR).unwrap();
-    let config = VolumeConfig { inline: false, ..volume_config("to-agg", 256) };
+    let config = VolumeConfig { inline: false, ..volume_config("to-agg", 4096) };
     let host = Arc::new(Results::default());
     let volume = Volume::start(Storage::from(null), host.clone(), config).unwrap();
     for n in 0..500 {
