@@ -3,7 +3,8 @@
 //! A record is there from before the first change until after the last. Opening the volume reads it: a record that is
 //! not whole belongs to an operation that had not begun; a whole one is carried through or found void (see
 //! [`recover`](super::StripedStorage::recover)). The model is a process killed at any moment: what was written stays in
-//! the page cache, so nothing is synced. After a power failure run [`check`](super::check).
+//! the page cache, so nothing is synced. After a power failure run [`check`](super::check); a truncation's record from
+//! before it is void, as the file may have been written and synced since.
 
 use std::io;
 use std::path::Path;
