@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
@@ -41,6 +41,8 @@ pub(super) struct Shared {
     /// Live objects whose id is not the natural one because another one had that.
     displaced: Mutex<HashMap<Key, u64>>,
     displaced_count: AtomicUsize,
+    /// The id of the top's node.
+    top: OnceLock<u64>,
     /// Held for writing by renames, for reading by what finds names: nodes know where they are.
     pub(super) names: RwLock<()>,
 }
@@ -104,6 +106,7 @@ impl Shared {
             shards: std::array::from_fn(|_| Mutex::default()),
             displaced: Mutex::default(),
             displaced_count: AtomicUsize::new(0),
+            top: OnceLock::new(),
             names: RwLock::new(()),
         })
     }
@@ -123,6 +126,7 @@ impl Shared {
         let node = self.node(Some(fd), None, stat, None);
         node.body.state.lock().pins = 1;
         CACHE.remove(&node.body.place);
+        let _ = self.top.set(node.id());
         node
     }
 
@@ -169,6 +173,8 @@ impl Shared {
         stat: &Stat,
         location: Option<Location>,
     ) -> Arc<PosixNode> {
+        // Only what leads down from the top is a location: others could make a circle of references.
+        let location = location.filter(|at| !matches!(at.name.as_bytes(), b"." | b".."));
         let fd = fd.map(Arc::new);
         let identity = identity.map(|(handle, mount)| Identity::Handle { handle, mount });
         let key = key(stat);
@@ -178,7 +184,7 @@ impl Shared {
                 if node.body.key == key && node.body.is_same(fd.as_ref(), identity.as_ref()) {
                     node.body.keep(fd);
                     let mut known = node.body.location.lock();
-                    if known.is_none() {
+                    if known.is_none() && self.top.get() != Some(&id) {
                         *known = location;
                     }
                     drop(known);
@@ -345,10 +351,10 @@ impl PosixNode {
 
 impl Drop for PosixNode {
     fn drop(&mut self) {
-        let Body { shared, id, key, place, .. } = &*self.body;
+        let Body { shared, id, key, place, location, .. } = &*self.body;
         let mut shard = shared.shard(*id).lock();
         // Somebody may have found the object anew since the last reference went.
-        if shard.get(id).is_some_and(|known| std::ptr::eq(known.as_ptr(), self)) {
+        if shard.get(id).is_some_and(|known| known.strong_count() == 0) {
             shard.remove(id);
         }
         drop(shard);
@@ -360,6 +366,11 @@ impl Drop for PosixNode {
             shared.displaced_count.store(displaced.len(), Ordering::Relaxed);
         }
         CACHE.remove(place);
+        // The parents that nobody else holds, one after the other: trees can be deeper than the stack.
+        let mut next = location.lock().take();
+        while let Some(Location { parent, .. }) = next {
+            next = Arc::into_inner(parent).and_then(|node| node.body.location.lock().take());
+        }
     }
 }
 

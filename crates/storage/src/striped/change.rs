@@ -1,12 +1,14 @@
 //! Operations that change several targets, each in the order that makes it safe (see the [module](super)).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
+use super::journal::boot_id;
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
 use crate::{Creator, FileRef, Namespace, NodeRef, SetAttr};
@@ -14,7 +16,52 @@ use crate::{Creator, FileRef, Namespace, NodeRef, SetAttr};
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
 
+/// A rename that target 0 has done. While one or more of the others have not, and it cannot be undone, names do not
+/// change: its record stays in the journal.
+pub(super) struct Renamed {
+    from: (NodeRef, OsString),
+    to: (NodeRef, OsString),
+    /// What each target had under the names before, 0 for nothing.
+    from_inodes: Vec<i64>,
+    to_inodes: Vec<i64>,
+    exchange: bool,
+    whiteout: bool,
+}
+
+impl Renamed {
+    /// Whether a target's inode belongs to target 0's `first`, as far as this rename knows.
+    pub(super) fn fits(&self, first: u64, target: usize, inode: u64) -> bool {
+        let known = [&self.from_inodes, &self.to_inodes].into_iter().find(|inodes| inodes[0] == first as i64);
+        known.is_none_or(|inodes| inodes[target] == inode as i64)
+    }
+}
+
 impl StripedStorage {
+    /// The lock of the tree, for what changes names or enters the journal: not while a rename waits for its other half.
+    ///
+    /// # Errors
+    /// What still keeps that rename from being done.
+    fn tree(&self) -> io::Result<RwLockReadGuard<'_, Option<Renamed>>> {
+        loop {
+            let tree = self.tree.read();
+            if tree.is_none() {
+                return Ok(tree);
+            }
+            drop(tree);
+            drop(self.tree_alone()?);
+        }
+    }
+
+    fn tree_alone(&self) -> io::Result<RwLockWriteGuard<'_, Option<Renamed>>> {
+        let mut tree = self.tree.write();
+        if let Some(renamed) = &*tree {
+            self.settle_all(renamed)?;
+            self.journal.clear()?;
+            *tree = None;
+        }
+        Ok(tree)
+    }
+
     /// Makes a name with `op` on every target, target 0 last.
     pub(super) fn make(
         &self,
@@ -23,7 +70,7 @@ impl StripedStorage {
         op: impl Fn(usize, &NodeRef) -> io::Result<NodeRef>,
     ) -> io::Result<NodeRef> {
         self.expect_free(parent, name)?;
-        let _tree = self.tree.read();
+        let _tree = self.tree()?;
         let _name = self.name_lock(parent, name).write();
         let parent = own(parent)?;
         if !gone(&self.targets[0].lookup(parent.first(), name))? {
@@ -65,7 +112,7 @@ impl StripedStorage {
         op: fn(&PosixStorage, &NodeRef, &OsStr) -> io::Result<()>,
     ) -> io::Result<()> {
         self.expect_visible(parent, name)?;
-        let _tree = self.tree.read();
+        let _tree = self.tree()?;
         let _name = self.name_lock(parent, name).write();
         let parent = own(parent)?;
         fault::step()?;
@@ -112,8 +159,10 @@ impl StripedStorage {
         if flags & !known != 0 || exchange && flags != libc::RENAME_EXCHANGE {
             return Err(Errno::INVAL.into());
         }
-        let _tree = self.tree.write();
+        let mut tree = self.tree_alone()?;
         let (from_dir, to_dir) = (own(from.0)?, own(to.0)?);
+        self.expect_whole(from_dir)?;
+        self.expect_whole(to_dir)?;
         let from_inodes = self.inodes(from_dir, from.1)?;
         let to_inodes = self.inodes(to_dir, to.1)?;
         if from_inodes[0] == to_inodes[0] && from_inodes[0] != 0 && flags & libc::RENAME_NOREPLACE == 0 {
@@ -129,18 +178,53 @@ impl StripedStorage {
         })?;
         fault::step()?;
         self.targets[0].rename(from_dir.first(), from.1, to_dir.first(), to.1, flags)?;
+        let (from, to) = ((from.0.clone(), from.1.to_owned()), (to.0.clone(), to.1.to_owned()));
+        let renamed = Renamed { from, to, from_inodes, to_inodes, exchange, whiteout };
+        let Err(error) = self.settle_all(&renamed) else { return Ok(()) };
+        // What was replaced on target 0 is gone; everything else can be as it was.
+        let undone = (exchange || renamed.to_inodes[0] == 0) && self.undo(&renamed).is_ok();
+        if !undone {
+            let (from, to) = (&renamed.from.1, &renamed.to.1);
+            tracing::error!(?from, ?to, "no names change on this volume until this rename could be done everywhere");
+            entry.keep();
+            *tree = Some(renamed);
+        }
+        Err(error)
+    }
+
+    /// Brings all targets but the first to the state after a rename that the first has done; all that can be, and then
+    /// the first error.
+    fn settle_all(&self, renamed: &Renamed) -> io::Result<()> {
+        let Renamed { from, to, from_inodes, to_inodes, exchange, whiteout } = renamed;
+        let (from_dir, to_dir) = (own(&from.0)?, own(&to.0)?);
         let mut result = Ok(());
         for target in 1..self.targets.len() {
-            let (Some(a), Some(b)) = (&from_dir.pieces[target], &to_dir.pieces[target]) else { continue };
+            let (a, b) = ((from_dir.on(target)?, &*from.1), (to_dir.on(target)?, &*to.1));
             let inodes = (from_inodes[target], to_inodes[target]);
-            if let Err(error) = self.settle(target, (a, from.1), (b, to.1), inodes, (exchange, whiteout)) {
+            if let Err(error) = self.settle(target, a, b, inodes, (*exchange, *whiteout)) {
                 let dir = self.targets[target].path().display();
                 tracing::error!(%error, target_dir = %dir, from = ?from.1, to = ?to.1, "a rename failed on one target");
-                result = Err(error);
+                result = result.and(Err(error));
             }
         }
-        drop(entry);
         result
+    }
+
+    /// Takes a rename back that replaced nothing, target 0 last: until then it counts as done.
+    fn undo(&self, renamed: &Renamed) -> io::Result<()> {
+        let Renamed { from, to, from_inodes, to_inodes, exchange, .. } = renamed;
+        let (from_dir, to_dir) = (own(&from.0)?, own(&to.0)?);
+        for target in 1..self.targets.len() {
+            let (a, b) = ((from_dir.on(target)?, &*from.1), (to_dir.on(target)?, &*to.1));
+            if *exchange {
+                self.settle(target, a, b, (to_inodes[target], from_inodes[target]), (true, false))?;
+            } else {
+                self.settle(target, b, a, (from_inodes[target], 0), (false, false))?;
+            }
+        }
+        fault::step()?;
+        let flags = if *exchange { libc::RENAME_EXCHANGE } else { 0 }; // a whiteout is replaced
+        self.targets[0].rename(to_dir.first(), &to.1, from_dir.first(), &from.1, flags)
     }
 
     /// Brings a target but the first to the state after a rename, from the one before it or after it: `from` and `to` are
@@ -176,11 +260,14 @@ impl StripedStorage {
         } else if from != 0 && at_b == from {
             Ok(())
         } else if from != 0 && at_a == from {
-            rename(a, b, 0).or_else(|_| {
+            match rename(a, b, 0) {
                 // An orphan of another kind, or a directory of orphans, is in the way.
-                self.remove_tree(target, b.0, b.1)?;
-                rename(a, b, 0)
-            })
+                Err(error) if error.raw_os_error().is_some_and(|code| IN_THE_WAY.contains(&code)) => {
+                    self.remove_tree(target, b.0, b.1)?;
+                    rename(a, b, 0)
+                }
+                renamed => renamed,
+            }
         } else {
             // The part is missing; what the name had belongs to the object that was replaced.
             self.remove_tree(target, b.0, b.1)
@@ -240,7 +327,7 @@ impl StripedStorage {
             return Err(Errno::FBIG.into());
         }
         self.expect_whole(node)?;
-        let _tree = self.tree.read();
+        let _tree = self.tree()?;
         let floor = self.sizes.of(node.id);
         let _truncating = floor.truncating(size);
         let first = self.targets[0].getattr(node.first())?;
@@ -259,7 +346,8 @@ impl StripedStorage {
             let path = self.targets[0].path_of(node.first()).unwrap_or_default();
             let handles = (0..self.targets.len()).map(|target| self.targets[target].handle(node.on(target)?));
             let handles = handles.collect::<io::Result<_>>()?;
-            entry = Some(self.journal.begin(&Intent::Truncate { path, inodes, size, handles })?);
+            let boot = boot_id().to_owned();
+            entry = Some(self.journal.begin(&Intent::Truncate { path, inodes, size, handles, boot })?);
         }
         for (target, size) in changes {
             fault::step()?;
@@ -335,12 +423,20 @@ impl StripedStorage {
                             let inodes = (from_inodes[target], to_inodes[target]);
                             self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, (exchange, whiteout))?;
                         }
-                        Err(error) => tracing::error!(%error, target, "a rename's directory is missing on a target"),
+                        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
+                            tracing::error!(%error, target, "a rename's directory is missing on a target");
+                        }
+                        Err(error) => return Err(error),
                     }
                 }
                 tracing::info!(done, from = %a.display(), to = %b.display(), "a rename was cut short");
             }
-            Some(Intent::Truncate { path, inodes, size, handles }) => {
+            // What a record says that outlived a power failure may be older than what was synced since.
+            Some(Intent::Truncate { path, boot, .. }) if !boot.is_empty() && boot != boot_id() => {
+                let path = String::from_utf8_lossy(&path);
+                tracing::warn!(%path, "the journal holds a truncation from before the last start of the system: not repeated");
+            }
+            Some(Intent::Truncate { path, inodes, size, handles, .. }) => {
                 let pieces: Vec<Option<NodeRef>> = (self.targets.iter().zip(&inodes).enumerate())
                     .map(|(at, (target, inode))| {
                         let right = |piece: &NodeRef| target.inode(piece).is_ok_and(|found| found as i64 == *inode);
@@ -369,6 +465,9 @@ impl StripedStorage {
         self.journal.clear()
     }
 }
+
+/// What a rename fails with because of what has the new name.
+const IN_THE_WAY: [i32; 4] = [libc::EISDIR, libc::ENOTDIR, libc::ENOTEMPTY, libc::EEXIST];
 
 /// Whether a look-up found nothing; other errors are passed on.
 fn gone<T>(found: &io::Result<T>) -> io::Result<bool> {

@@ -75,7 +75,7 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, repo
     }
     for name in &first {
         report.objects += 1;
-        let mut child = storage.find(node, name)?;
+        let mut child = storage.find(node, name, None)?;
         for target in 1..storage.targets.len() {
             if child.pieces[target].is_some() {
                 continue;

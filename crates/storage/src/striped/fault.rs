@@ -1,4 +1,5 @@
-//! Where a kill is simulated in tests: every step that changes something on disk asks here first.
+//! Where a kill, or an error of a target, is simulated in tests: every step that changes something on disk asks here
+//! first.
 
 #[cfg(not(test))]
 #[inline]
@@ -6,15 +7,40 @@ pub(super) fn step() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Asked before a name is looked up on a target but the first.
+#[cfg(not(test))]
+#[inline]
+pub(super) fn look() -> std::io::Result<()> {
+    Ok(())
+}
+
 #[cfg(test)]
-pub(super) use armed::{disarm, kill_after, step};
+pub(super) use armed::{disarm, fail_after, fail_looks, kill_after, look, step};
 
 #[cfg(test)]
 mod armed {
     use std::cell::Cell;
     use std::io;
 
-    thread_local!(static LEFT: Cell<Option<u32>> = const { Cell::new(None) });
+    thread_local! {
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+        /// Steps that succeed, and those after them that fail.
+        static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+        static FAIL_LOOKS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Lets `steps` more steps happen on this thread, and the `count` after them fail as on a read-only file system.
+    pub(in super::super) fn fail_after(steps: u32, count: u32) {
+        FAIL.set((steps, count));
+    }
+
+    pub(in super::super) fn fail_looks(fail: bool) {
+        FAIL_LOOKS.set(fail);
+    }
+
+    pub(in super::super) fn look() -> io::Result<()> {
+        if FAIL_LOOKS.get() { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
+    }
 
     /// Lets `steps` more steps happen on this thread and none after them.
     pub(in super::super) fn kill_after(steps: u32) {
@@ -27,6 +53,14 @@ mod armed {
     }
 
     pub(in super::super) fn step() -> io::Result<()> {
+        match FAIL.get() {
+            (_, 0) => {}
+            (0, count) => {
+                FAIL.set((0, count - 1));
+                return Err(rustix::io::Errno::ROFS.into());
+            }
+            (steps, count) => FAIL.set((steps - 1, count)),
+        }
         match LEFT.get() {
             None => Ok(()),
             Some(0) => Err(rustix::io::Errno::CANCELED.into()),

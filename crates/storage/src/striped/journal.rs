@@ -3,10 +3,12 @@
 //! A record is there from before the first change until after the last. Opening the volume reads it: a record that is
 //! not whole belongs to an operation that had not begun; a whole one is carried through or found void (see
 //! [`recover`](super::StripedStorage::recover)). The model is a process killed at any moment: what was written stays in
-//! the page cache, so nothing is synced. After a power failure run [`check`](super::check).
+//! the page cache, so nothing is synced. After a power failure run [`check`](super::check); a truncation's record from
+//! before it is void, as the file may have been written and synced since.
 
 use std::io;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fd::OwnedFd;
@@ -39,13 +41,24 @@ pub(super) enum Intent {
         /// For a file that lost the name it was found by (it may have others); empty where there are none.
         #[serde(default)]
         handles: Vec<Vec<u8>>,
+        /// [`boot_id`] of the system that wrote it: in another one's time it is void. Empty: not known.
+        #[serde(default)]
+        boot: String,
     },
 }
 
-pub(super) struct Journal(Mutex<OwnedFd>);
+pub(super) struct Journal(Mutex<Inner>);
+
+struct Inner {
+    file: OwnedFd,
+    /// The record of an operation that is over is still to be erased.
+    stale: bool,
+    /// The record is of an operation that is neither done nor undone: it stays until [`Journal::clear`].
+    kept: bool,
+}
 
 /// The journal holds this operation's record. Dropping it ends the operation, unless the process was "killed".
-pub(super) struct Entry<'a>(MutexGuard<'a, OwnedFd>);
+pub(super) struct Entry<'a>(MutexGuard<'a, Inner>);
 
 impl Journal {
     pub(super) fn open(dir: &Path) -> io::Result<Journal> {
@@ -57,18 +70,27 @@ impl Journal {
         if size < SPACE {
             let _ = rustix::io::pwrite(&file, &vec![0; SPACE - size], size as u64);
         }
-        Ok(Journal(Mutex::new(file)))
+        Ok(Journal(Mutex::new(Inner { file, stale: false, kept: false })))
     }
 
     /// Waits until no other operation is in the journal, and enters this one.
+    ///
+    /// # Errors
+    /// `EIO` while a record is kept; those of erasing an earlier record, which is tried again if it failed.
     pub(super) fn begin(&self, intent: &Intent) -> io::Result<Entry<'_>> {
-        let file = self.0.lock();
+        let mut inner = self.0.lock();
+        if inner.kept {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        if inner.stale {
+            inner.erase()?;
+        }
         fault::step()?;
         let body = toml::to_string(intent).map_err(io::Error::other)?;
         let record = format!("sluice-journal 1 {} {:016x}\n{body}", body.len(), fnv1a(body.as_bytes()));
         // One call, and the page cache takes it whole or up to a point that the checksum tells.
-        let written = rustix::io::pwrite(&*file, record.as_bytes(), 0)?;
-        let entry = Entry(file);
+        let written = rustix::io::pwrite(&inner.file, record.as_bytes(), 0)?;
+        let entry = Entry(inner);
         if written < record.len() {
             return Err(rustix::io::Errno::NOSPC.into()); // dropping the entry clears the part
         }
@@ -77,25 +99,46 @@ impl Journal {
 
     /// The operation that was under way when the process ended.
     pub(super) fn pending(&self) -> io::Result<Option<Intent>> {
-        let file = self.0.lock();
-        let mut bytes = vec![0; sys::fstat(&*file)?.st_size as usize];
-        let len = rustix::io::pread(&*file, &mut bytes[..], 0)?;
+        let file = &self.0.lock().file;
+        let mut bytes = vec![0; sys::fstat(file)?.st_size as usize];
+        let len = rustix::io::pread(file, &mut bytes[..], 0)?;
         Ok(parse(&bytes[..len]))
     }
 
-    /// Forgets what [`Journal::pending`] returned.
+    /// Forgets what [`Journal::pending`] returned, or what was kept.
     pub(super) fn clear(&self) -> io::Result<()> {
-        erase(&self.0.lock())
+        let mut inner = self.0.lock();
+        inner.erase()?;
+        inner.kept = false;
+        Ok(())
+    }
+}
+
+impl Entry<'_> {
+    /// Ends the operation here, neither done nor undone. Its record stays, and no other is accepted.
+    pub(super) fn keep(mut self) {
+        self.0.kept = true;
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        if fault::step().is_ok()
-            && let Err(error) = erase(&self.0)
+        if !self.0.kept
+            && fault::step().is_ok()
+            && let Err(error) = self.0.erase()
         {
-            // Harmless: carrying an operation through twice changes nothing, as inode numbers tell.
-            tracing::warn!(%error, "cannot clear the journal");
+            // To be done before anything else: a truncation carried through later would take what was written since.
+            tracing::error!(%error, "cannot clear the journal");
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.stale
+            && let Err(error) = self.erase()
+        {
+            tracing::error!(%error, "cannot clear the journal; opening the volume would repeat the last operation");
         }
     }
 }
@@ -103,12 +146,27 @@ impl Drop for Entry<'_> {
 /// Space that a journal always has, in bytes. Records are mostly smaller.
 const SPACE: usize = 4096;
 
-/// Makes the record one that is not whole. The space stays.
-fn erase(file: &OwnedFd) -> io::Result<()> {
-    match rustix::io::pwrite(file, b"\0", 0)? {
-        1 => Ok(()),
-        _ => Err(rustix::io::Errno::IO.into()),
+impl Inner {
+    /// Makes the record one that is not whole. The space stays.
+    fn erase(&mut self) -> io::Result<()> {
+        self.stale = true;
+        match rustix::io::pwrite(&self.file, b"\0", 0)? {
+            1 => {
+                self.stale = false;
+                Ok(())
+            }
+            _ => Err(rustix::io::Errno::IO.into()),
+        }
     }
+}
+
+/// What tells one start of the system from another; empty where there is no such thing.
+pub(super) fn boot_id() -> &'static str {
+    static ID: LazyLock<String> = LazyLock::new(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        id.trim().to_owned()
+    });
+    &ID
 }
 
 /// `None` if the record is not whole. What follows it are bytes of earlier ones.
@@ -135,10 +193,22 @@ mod tests {
     fn a_record_comes_back_and_a_torn_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path()).unwrap();
-        let intent = || Intent::Truncate { path: b"a/\xff".to_vec(), inodes: vec![1, -1], size: 9, handles: vec![] };
+        let intent = || Intent::Truncate {
+            path: b"a/\xff".to_vec(),
+            inodes: vec![1, -1],
+            size: 9,
+            handles: vec![],
+            boot: String::new(),
+        };
         drop(
             journal
-                .begin(&Intent::Truncate { path: vec![b'x'; 500], inodes: vec![1, -1], size: 9, handles: vec![] })
+                .begin(&Intent::Truncate {
+                    path: vec![b'x'; 500],
+                    inodes: vec![1, -1],
+                    size: 9,
+                    handles: vec![],
+                    boot: String::new(),
+                })
                 .unwrap(),
         );
         assert_eq!(journal.pending().unwrap(), None);
@@ -153,6 +223,42 @@ mod tests {
         }
         drop(entry);
         assert_eq!(journal.pending().unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_erased_is_erased_before_the_next_and_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".sluice-journal");
+        let intent = |size| Intent::Truncate { path: vec![], inodes: vec![], size, handles: vec![], boot: "b".into() };
+        let read_only = || sys::open(&path, OFlags::RDONLY, Mode::empty()).unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        let mut entry = journal.begin(&intent(1)).unwrap();
+        let writable = std::mem::replace(&mut entry.0.file, read_only());
+        drop(entry);
+        assert_eq!(journal.pending().unwrap(), Some(intent(1)));
+        assert!(journal.begin(&intent(2)).is_err());
+        journal.0.lock().file = writable;
+        let entry = journal.begin(&intent(2)).unwrap();
+        assert_eq!(parse(&std::fs::read(&path).unwrap()), Some(intent(2)));
+        entry.keep();
+        assert!(journal.begin(&intent(3)).is_err());
+        journal.clear().unwrap();
+        assert_eq!(journal.pending().unwrap(), None);
+        let mut entry = journal.begin(&intent(3)).unwrap();
+        let writable = std::mem::replace(&mut entry.0.file, read_only());
+        drop(entry);
+        journal.0.lock().file = writable;
+        drop(journal);
+        assert_eq!(Journal::open(dir.path()).unwrap().pending().unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let body = "operation = \"truncate\"\npath = [97]\ninodes = [1, 2]\nsize = 3\n";
+        let record = format!("sluice-journal 1 {} {:016x}\n{body}", body.len(), fnv1a(body.as_bytes()));
+        let expected =
+            Intent::Truncate { path: b"a".to_vec(), inodes: vec![1, 2], size: 3, handles: vec![], boot: String::new() };
+        assert_eq!(parse(record.as_bytes()), Some(expected));
     }
 
     proptest! {

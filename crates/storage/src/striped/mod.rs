@@ -12,7 +12,9 @@
 //!
 //! * *Making* something (a hard link too) ends with target 0, *removing* begins there. What a kill leaves on other targets
 //!   is an *orphan*: not visible, and removed when its name is made again, or by [`check`].
-//! * *Renames*, and *truncations* that change several pieces, are first written to a journal on target 0.
+//! * *Renames*, and *truncations* that change several pieces, are first written to a journal on target 0. A rename that a
+//!   target refuses is taken back. Where it replaced something that is not possible: then it is tried again before every
+//!   change of names until it is done, these fail until then, and a file whose parts are not together gives `EIO`.
 //! * Writes to several pieces are as atomic as any file system's: each piece may be written or not. An extension with
 //!   `fallocate` shows only when all its space is there. Setting the modification time may leave the later of the old and
 //!   the new one.
@@ -50,6 +52,7 @@ mod journal;
 mod size;
 mod volume;
 
+use change::Renamed;
 pub use check::{Finding, Report, check};
 pub use journal::fnv1a;
 use journal::{Intent, Journal};
@@ -75,7 +78,7 @@ pub struct StripedStorage {
     root: NodeRef,
     journal: Journal,
     /// Held for writing by renames, which change what paths in the journal mean, and for reading by everything else.
-    tree: RwLock<()>,
+    tree: RwLock<Option<Renamed>>,
     /// Keep the pieces of one name together: who changes a name holds its lock for writing, who looks it up for reading.
     names: [RwLock<()>; 64],
     hasher: RandomState,
@@ -192,15 +195,24 @@ impl StripedStorage {
         &self.names[self.hasher.hash_one(Name(parent.id(), name)) as usize % self.names.len()]
     }
 
-    /// Looks up all pieces. The caller holds the name's lock.
-    fn find(&self, parent: &StripedNode, name: &OsStr) -> io::Result<StripedNode> {
+    /// Looks up all pieces. The caller holds the name's lock, and knows of a rename that is not done everywhere.
+    fn find(&self, parent: &StripedNode, name: &OsStr, renamed: Option<&Renamed>) -> io::Result<StripedNode> {
         let first = self.targets[0].lookup(parent.first(), name)?;
         let kind = self.targets[0].kind(&first)?;
         let id = first.id();
+        let inode = self.targets[0].inode(&first)?;
         let mut pieces = vec![Some(first)];
-        for (target, dir) in self.targets.iter().zip(&parent.pieces).skip(1) {
-            let piece = dir.as_ref().and_then(|dir| target.lookup(dir, name).ok());
-            let fits = |piece: &NodeRef| target.kind(piece).is_ok_and(|other| other == kind);
+        for (index, (target, dir)) in self.targets.iter().zip(&parent.pieces).enumerate().skip(1) {
+            // Only what is not there is missing: after another error it may be found the next time.
+            let piece = match dir.as_ref().map(|dir| fault::look().and_then(|()| target.lookup(dir, name))) {
+                None => None,
+                Some(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => None,
+                Some(found) => Some(found?),
+            };
+            let fits = |piece: &NodeRef| {
+                let belongs = |other| renamed.is_none_or(|renamed| renamed.fits(inode, index, other));
+                target.kind(piece).is_ok_and(|other| other == kind) && target.inode(piece).is_ok_and(belongs)
+            };
             pieces.push(piece.filter(fits));
         }
         Ok(StripedNode { pieces, id, kind })
@@ -260,9 +272,9 @@ impl Namespace for StripedStorage {
 
     fn lookup(&self, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
         self.expect_visible(parent, name)?;
-        let _tree = self.tree.read();
+        let tree = self.tree.read();
         let _name = self.name_lock(parent, name).read();
-        Ok(Arc::new(self.find(own(parent)?, name)?))
+        Ok(Arc::new(self.find(own(parent)?, name, tree.as_ref())?))
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
@@ -449,7 +461,11 @@ impl Namespace for StripedStorage {
             self.targets[target].fallocate(&pieces[target], mode | KEEP, from, len, &self.process)?;
         }
         if mode & KEEP == 0 && self.getattr_open(file)?.size < end {
-            self.resize(own(&open(file)?.node)?, Some(open(file)?), end)?;
+            // Not as a truncation: others may write beyond the end meanwhile, and this cannot make a piece shorter.
+            let (target, at) = self.layout.locate(end - 1);
+            let target = target as usize;
+            fault::step()?;
+            self.targets[target].fallocate(&pieces[target], 0, at, 1, &self.process)?;
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod failures;
+
 const ME: fn() -> Creator = Creator::process;
 
 struct Volume {

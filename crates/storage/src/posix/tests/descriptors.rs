@@ -342,3 +342,38 @@ fn inner_fight() {
     }
     assert!(used() < 100);
 }
+
+#[test]
+fn a_deep_tree_is_forgotten_without_a_deep_stack() {
+    const DEPTH: usize = 2000;
+    let (dir, storage) = storage(false);
+    let mut at = storage.root();
+    for _ in 0..DEPTH {
+        at = storage.mkdir(&at, "d".as_ref(), 0o700, &ME()).unwrap();
+    }
+    assert_eq!(storage.shared.len(), DEPTH + 1);
+    // Each directory holds the one above it.
+    std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(at)).unwrap().join().unwrap();
+    assert_eq!(storage.shared.len(), 1);
+    // From the top: what removes directories recursively needs a descriptor for each level.
+    let (top, next) = (dir.path().join("d"), dir.path().join("next"));
+    while std::fs::rename(top.join("d"), &next).is_ok() {
+        std::fs::remove_dir(&top).unwrap();
+        std::fs::rename(&next, &top).unwrap();
+    }
+}
+
+#[test]
+fn looking_up_dot_dot_makes_no_circle() {
+    let (_dir, storage) = storage(false);
+    let root = storage.root();
+    let outer = storage.mkdir(&root, "a".as_ref(), 0o700, &ME()).unwrap();
+    let inner = storage.mkdir(&outer, "b".as_ref(), 0o700, &ME()).unwrap();
+    for (dir, up) in [(&outer, &root), (&inner, &outer)] {
+        assert_eq!(storage.lookup(dir, "..".as_ref()).unwrap().id(), up.id());
+        assert_eq!(storage.lookup(dir, ".".as_ref()).unwrap().id(), dir.id());
+    }
+    assert_eq!(storage.path_of(&inner).unwrap(), b"a/b");
+    drop((outer, inner));
+    assert_eq!(storage.shared.len(), 1, "nothing is held by what it holds");
+}

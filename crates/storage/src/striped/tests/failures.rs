@@ -1,0 +1,145 @@
+//! Targets that refuse something while the process lives on.
+
+use super::*;
+use crate::striped::journal::boot_id;
+
+const SIZE: usize = 300;
+
+/// A volume of three targets with the files `a` and `b`, of one byte each all over, and a free name `c`.
+fn two_files() -> (Volume, StripedStorage, NodeRef) {
+    let volume = Volume::new(3);
+    let storage = volume.open(16).unwrap();
+    let root = storage.root();
+    for (name, byte) in [("a", 1), ("b", 2)] {
+        write(&storage, &create(&storage, &root, name).unwrap().1, 0, &[byte; SIZE]);
+    }
+    (volume, storage, root)
+}
+
+#[test]
+fn a_rename_that_a_target_refuses_is_taken_back_where_nothing_was_replaced() {
+    for (to, flags) in
+        [("c", 0), ("c", libc::RENAME_NOREPLACE), ("c", libc::RENAME_WHITEOUT), ("b", libc::RENAME_EXCHANGE)]
+    {
+        let mut refused = 0;
+        // The first steps are the journal's and target 0's.
+        for steps in 2.. {
+            let (volume, storage, root) = two_files();
+            let before = contents(&storage);
+            fault::fail_after(steps, 1);
+            let result = storage.rename(&root, "a".as_ref(), &root, to.as_ref(), flags);
+            fault::fail_after(0, 0);
+            match result.map_err(|error| error.raw_os_error()) {
+                Ok(()) => break,
+                Err(Some(libc::EINVAL)) if flags == libc::RENAME_WHITEOUT => {
+                    eprintln!("skipped: no whiteouts here");
+                    refused = 1;
+                    break;
+                }
+                Err(code) => assert_eq!(code, Some(libc::EROFS)),
+            }
+            refused += 1;
+            assert_eq!(contents(&storage), before, "{to} {flags} {steps}");
+            storage.rename(&root, "a".as_ref(), &root, "d".as_ref(), 0).expect("nothing is left to be done");
+            drop((storage, root));
+            assert!(check(&volume.dirs, false).unwrap().clean());
+        }
+        assert!(refused > 0);
+    }
+}
+
+#[test]
+fn a_refused_rename_that_replaced_something_is_done_before_anything_else() {
+    for (again, target) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+        let (volume, storage, root) = two_files();
+        fault::fail_after(1 + target, 1);
+        assert_eq!(errno(storage.rename(&root, "a".as_ref(), &root, "b".as_ref(), 0)), libc::EROFS);
+        fault::fail_after(0, 0);
+        // Parts of two files are not taken for one.
+        let open = |storage: &StripedStorage, name: &str| {
+            storage.open(&storage.lookup(&storage.root(), name.as_ref())?, libc::O_RDWR)
+        };
+        assert_eq!(errno(open(&storage, "b")), libc::EIO);
+        assert_eq!(errno(open(&storage, "a")), libc::ENOENT);
+        // While the target refuses it, nothing is done that would take what is still under the old name.
+        fault::fail_after(0, 1);
+        assert_eq!(errno(create(&storage, &root, "a")), libc::EROFS);
+        fault::fail_after(0, 1);
+        assert_eq!(errno(storage.unlink(&root, "b".as_ref())), libc::EROFS);
+        fault::fail_after(0, 1);
+        assert_eq!(errno(storage.rename(&root, "b".as_ref(), &root, "c".as_ref(), 0)), libc::EROFS);
+        fault::fail_after(0, 0);
+        let storage = match again {
+            true => {
+                drop((storage, root));
+                volume.open(16).unwrap()
+            }
+            false => storage,
+        };
+        create(&storage, &storage.root(), "a").unwrap();
+        let bytes: Vec<_> = contents(&storage).into_values().map(|(_, bytes)| bytes).collect();
+        assert_eq!(bytes, [vec![], vec![1; SIZE]]);
+        drop(storage);
+        assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 2, ..Report::default() });
+    }
+}
+
+#[test]
+fn a_failed_look_is_an_error_and_not_a_missing_part() {
+    let (_volume, storage, root) = two_files();
+    fault::fail_looks(true);
+    let found = storage.lookup(&root, "a".as_ref());
+    fault::fail_looks(false);
+    assert_eq!(errno(found), libc::EMFILE);
+    let node = storage.lookup(&root, "a".as_ref()).unwrap();
+    assert_eq!(read(&storage, &storage.open(&node, libc::O_RDONLY).unwrap(), 0, SIZE), [1; SIZE]);
+}
+
+#[test]
+fn allocation_takes_nothing_from_those_who_write_at_the_same_time() {
+    let volume = Volume::new(2);
+    let storage = volume.open(4096).unwrap();
+    let root = storage.root();
+    const LEN: usize = 40 * 4096;
+    for round in 0..300 {
+        let name = round.to_string();
+        let (_, file) = create(&storage, &root, &name).unwrap();
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                for at in (0..LEN).step_by(4096) {
+                    write(&storage, &file, at as u64, &[1; 4096]);
+                }
+            });
+            start.wait();
+            for end in (4096..LEN as u64 / 2).step_by(4096) {
+                storage.fallocate(&file, 0, end - 4096, 4096, &ME()).unwrap();
+            }
+        });
+        assert!(read(&storage, &file, 0, LEN) == [1; LEN], "round {round}");
+        storage.unlink(&root, name.as_ref()).unwrap();
+    }
+}
+
+/// A record that is there again after a power failure, because its erasure was not.
+#[test]
+fn a_truncation_from_before_the_system_was_started_is_not_repeated() {
+    if boot_id().is_empty() {
+        eprintln!("skipped: nothing tells one start of the system from another");
+        return;
+    }
+    for (boot, expected) in [("another", SIZE as u64), (boot_id(), 10), ("", 10)] {
+        let (volume, storage, root) = two_files();
+        let node = storage.lookup(&root, "a".as_ref()).unwrap();
+        let inodes = (0..3).map(|target| storage.targets[target].inode(own(&node)?.on(target)?).map(|ino| ino as i64));
+        let inodes = inodes.collect::<io::Result<_>>().unwrap();
+        let intent = Intent::Truncate { path: b"a".to_vec(), inodes, size: 10, handles: vec![], boot: boot.into() };
+        storage.journal.begin(&intent).unwrap().keep();
+        drop((storage, root, node));
+        let storage = volume.open(16).unwrap();
+        let node = storage.lookup(&storage.root(), "a".as_ref()).unwrap();
+        assert_eq!(storage.getattr(&node).unwrap().size, expected, "{boot}");
+        assert_eq!(storage.journal.pending().unwrap(), None);
+    }
+}
