@@ -29,7 +29,7 @@ pub enum Workers {
     Ring,
 }
 
-/// Settings of a [`Volume`].
+/// Settings of a [`Volume`](crate::Volume).
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
     /// Settings of each engine. With `in_flight_max` 0, as many batches as there can be workers are in flight: more would
