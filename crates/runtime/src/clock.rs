@@ -1,6 +1,6 @@
 //! Where the drivers' time comes from.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice_core::Time;
 
@@ -18,8 +18,8 @@ pub enum ClockKind {
 /// A monotonic clock in nanoseconds. It never steps, even if the system clock is set later.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: Instant,
-    offset_ns: u64,
+    /// What is taken from the machine's monotonic clock, modulo 2^64.
+    minus_ns: u64,
 }
 
 impl Clock {
@@ -30,13 +30,13 @@ impl Clock {
             ClockKind::Start => 0,
             ClockKind::Realtime => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos),
         };
-        Clock { start: Instant::now(), offset_ns }
+        Clock { minus_ns: crate::sync::monotonic_ns().wrapping_sub(offset_ns) }
     }
 
     /// Now.
     #[must_use]
     pub fn now(&self) -> Time {
-        Time(self.offset_ns.saturating_add(crate::sync::monotonic_ns(self.start)))
+        Time(crate::sync::monotonic_ns().wrapping_sub(self.minus_ns))
     }
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Effects<R> {
 pub(crate) enum Deferred {
     Effect(Box<dyn Recipient>, Effect),
     Carried(Box<dyn Recipient>),
+    /// A host that is to be told of something.
+    Tell(Box<dyn FnOnce() + Send>),
 }
 
 struct Carrying {
@@ -95,6 +97,12 @@ pub(crate) fn in_callback() -> bool {
     CARRYING.with(|carrying| carrying.depth.get() > 0)
 }
 
+/// Leaves something to the innermost loop, for a thread that is [deep](InCallback::is_deep) inside calls.
+pub(crate) fn tell_later(tell: impl FnOnce() + Send + 'static) {
+    debug_assert!(InCallback::is_deep(), "somebody carries it out");
+    CARRYING.with(|carrying| carrying.deferred.borrow_mut().push_back(Deferred::Tell(Box::new(tell))));
+}
+
 /// Carries out what was left to this thread. To be called before it waits for anything.
 pub(crate) fn carry_out_deferred() {
     CARRYING.with(|carrying| {
@@ -111,6 +119,7 @@ impl Deferred {
         match self {
             Deferred::Effect(recipient, effect) => tell(&*recipient, &effect, None),
             Deferred::Carried(recipient) => recipient.carried(),
+            Deferred::Tell(tell) => tell(),
         }
     }
 }

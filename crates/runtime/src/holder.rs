@@ -8,7 +8,7 @@ use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, Request
 
 use crate::client::{Completer, Port, SubmitError};
 use crate::effects::{Effect, Effects};
-use crate::inbox::Command;
+use crate::inbox::{Brought, Command};
 use crate::sync::sabotaged;
 
 /// What the holder has.
@@ -59,6 +59,22 @@ impl Core {
             own: 0,
             stale: 0,
             policy_version: 0,
+        }
+    }
+
+    /// A turn begins, on behalf of a client.
+    pub(crate) fn begin(&mut self, own: u16, now: Time) {
+        self.own = own;
+        self.now = now.max(self.now);
+        self.engine.roll(self.now);
+    }
+
+    /// What the holder itself brought.
+    pub(crate) fn take_over(&mut self, brought: Brought<'_>, effects: &mut Effects<Completer>) {
+        match brought {
+            Brought::Nothing => {}
+            Brought::Submit(request) => self.apply(Command::Submit { request, client: self.own }, effects),
+            Brought::Complete(ended) => ended.iter().for_each(|&(id, outcome)| self.complete(id, outcome, effects)),
         }
     }
 

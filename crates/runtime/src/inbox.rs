@@ -12,6 +12,25 @@ use crate::sync::{ArrayQueue, Mutex};
 /// in flight. Who finds no place drives the engine until there is one.
 const EXTRA: usize = 64;
 
+/// What a thread brings along that holds the engine itself: it comes right after what is in the inbox, so it need not go
+/// through there.
+#[derive(Clone, Copy)]
+pub(crate) enum Brought<'a> {
+    Nothing,
+    Submit(Request),
+    Complete(&'a [(RequestId, Outcome)]),
+}
+
+impl Brought<'_> {
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Brought::Nothing)
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Brought::Nothing)
+    }
+}
+
 /// What changes an engine. `C` is what the rarer changes work on.
 pub(crate) enum Command<C> {
     /// A request of a client.

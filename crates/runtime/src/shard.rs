@@ -12,7 +12,8 @@
 //!
 //! The engine is held by one thread at a time, never while a host is called, and never waited for (`token.rs`). A request
 //! that the engine has no room for (its table of files is full) waits in `Core::stalled`, not in the inbox, so completions
-//! behind it are seen and nobody spins.
+//! behind it are seen and nobody spins. What the holder itself brings does not go through the inbox: it comes right after
+//! what is in there, so nobody can tell the difference.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,9 +30,9 @@ use crate::clock::Clock;
 use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback};
 use crate::gate::Gate;
 use crate::holder::Core;
-use crate::inbox::{Command, Inbox, Reply};
+use crate::inbox::{Brought, Command, Inbox, Reply};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, back_off, sabotaged};
+use crate::sync::{Held, back_off, sabotaged};
 use crate::token::Token;
 
 /// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
@@ -57,8 +58,8 @@ pub(crate) struct Shard {
     clock: Clock,
     driving: Driving,
     token: CachePadded<Token>,
-    /// Locked by the token's holder only, so never waited for.
-    core: CachePadded<Mutex<Core>>,
+    /// The token's holder's.
+    core: CachePadded<Held<Core>>,
     inbox: Inbox<Core>,
     /// Requests accepted and not yet completed. Never above `capacity`, which is what the engine and the inbox hold.
     outstanding: CachePadded<AtomicU32>,
@@ -154,7 +155,7 @@ impl Shard {
             clock,
             driving,
             token: CachePadded::new(Token::default()),
-            core: CachePadded::new(Mutex::new(core)),
+            core: CachePadded::new(Held::new(core)),
             inbox: Inbox::new(capacity),
             outstanding: CachePadded::new(AtomicU32::new(0)),
             capacity,
@@ -223,8 +224,7 @@ impl Shard {
     /// `at`: the time, if the caller has just looked at the clock.
     pub(crate) fn try_submit(&self, own: &Completer, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
         self.admit(&own.port, &request)?;
-        self.push(own, Command::Submit { request, client: own.port.number });
-        self.attend(own, at);
+        self.bring(own, Brought::Submit(request), at);
         Ok(())
     }
 
@@ -250,28 +250,18 @@ impl Shard {
         wait_to_hold: bool,
     ) -> Result<(), SubmitError> {
         self.admit(&own.port, &request)?;
-        let submit = Command::Submit { request, client: own.port.number };
+        let mut brought = Brought::Submit(request);
         if self.driving == Driving::Thread {
-            self.push(own, submit);
-            self.attend(own, at);
-            return Ok(());
-        }
-        if !wait_to_hold {
-            self.push(own, submit);
-            if self.token.knock() {
-                self.turns_into(own, effects, at);
-            }
+            self.bring(own, brought, at);
             return Ok(());
         }
         // Only once the engine is ours: its holder until then would dispatch the request on its own thread.
-        self.token.take();
-        let mut back = self.inbox.push(submit);
-        while let Err(submit) = back {
-            self.turns_into(own, effects, at);
+        if wait_to_hold {
             self.token.take();
-            back = self.inbox.push(submit);
+        } else if !self.hold(own, &mut brought) {
+            return Ok(());
         }
-        self.turns_into(own, effects, at);
+        self.turns_into(own, effects, brought, at);
         Ok(())
     }
 
@@ -329,8 +319,7 @@ impl Shard {
     // ---- completing ------------------------------------------------------------------------------------------
 
     pub(crate) fn complete(&self, own: &Completer, ended: &[(RequestId, Outcome)]) {
-        self.leave_completions(own, ended);
-        self.attend(own, None);
+        self.bring(own, Brought::Complete(ended), None);
     }
 
     /// As [`Shard::complete`]; what becomes possible by it is left to the caller.
@@ -340,17 +329,11 @@ impl Shard {
         ended: &[(RequestId, Outcome)],
         effects: &mut Effects<Completer>,
     ) {
-        self.leave_completions(own, ended);
+        let mut brought = Brought::Complete(ended);
         if self.driving == Driving::Thread {
-            self.attend(own, None);
-        } else if self.token.knock() {
-            self.turns_into(own, effects, None);
-        }
-    }
-
-    fn leave_completions(&self, own: &Completer, ended: &[(RequestId, Outcome)]) {
-        for &(id, outcome) in ended {
-            self.push(own, Command::Complete { id, outcome });
+            self.bring(own, brought, None);
+        } else if self.hold(own, &mut brought) {
+            self.turns_into(own, effects, brought, None);
         }
     }
 
@@ -360,10 +343,21 @@ impl Shard {
         let (mut turn, mut back) = (0, self.inbox.push(command));
         // Full: there are many questions, or reports for requests that are not in flight. The holder makes room.
         while let Err(command) = back {
-            self.drive(own, None);
+            self.drive(own);
             back_off(turn);
             turn += 1;
             back = self.inbox.push(command);
+        }
+    }
+
+    /// Leaves in the inbox what is brought.
+    fn leave(&self, own: &Completer, brought: Brought<'_>) {
+        match brought {
+            Brought::Nothing => {}
+            Brought::Submit(request) => self.push(own, Command::Submit { request, client: own.port.number }),
+            Brought::Complete(ended) => {
+                ended.iter().for_each(|&(id, outcome)| self.push(own, Command::Complete { id, outcome }));
+            }
         }
     }
 
@@ -378,11 +372,11 @@ impl Shard {
         // A panic in there is the asking thread's; the engine is as the action left it.
         let control = move |core: &mut Core| answer.set(catch_unwind(AssertUnwindSafe(|| action(core))));
         self.push(own, Command::Control(Box::new(control)));
-        self.drive(own, None);
+        self.drive(own);
         self.gate.wait(None, || {
             // The holder answers without waiting for anything, unless it let go before, to carry effects out.
             if !reply.is_ready() && self.token.has_work() {
-                self.drive(own, None);
+                self.drive(own);
             }
             reply.is_ready()
         });
@@ -391,28 +385,42 @@ impl Shard {
 
     // ---- driving ---------------------------------------------------------------------------------------------
 
-    /// There is something in the inbox.
-    fn attend(&self, own: &Completer, at: Option<Time>) {
-        match self.driving {
-            Driving::Caller => self.drive(own, at),
-            // After the end there is no such thread.
-            Driving::Thread if self.closed.load(Ordering::SeqCst) => self.drive(own, at),
-            Driving::Thread => {
-                self.token.announce();
-                self.bell.ring_at(0);
-            }
+    /// Sees to it that this gets to the engine. `at`: the time a moment ago, if that is known.
+    fn bring(&self, own: &Completer, mut brought: Brought<'_>, at: Option<Time>) {
+        // After the end there is no thread that drives.
+        if self.driving == Driving::Thread && !self.closed.load(Ordering::SeqCst) {
+            self.leave(own, brought);
+            self.token.announce();
+            self.bell.ring_at(0);
+        } else if self.hold(own, &mut brought) {
+            self.drive_held(own, brought, at);
         }
     }
 
-    /// Drives the engine if nobody else does, and carries out what follows. `at`: the time a moment ago, if that is known.
-    pub(crate) fn drive(&self, own: &Completer, mut at: Option<Time>) {
-        if !self.token.knock() {
-            return;
+    /// Becomes the holder, to whom `brought` is left. False if there is one: then it gets what is brought.
+    fn hold(&self, own: &Completer, brought: &mut Brought<'_>) -> bool {
+        if !brought.is_nothing() {
+            if self.token.try_take() {
+                return true;
+            }
+            self.leave(own, brought.take());
         }
+        self.token.knock()
+    }
+
+    /// Drives the engine if nobody else does, and carries out what follows.
+    pub(crate) fn drive(&self, own: &Completer) {
+        if self.token.knock() {
+            self.drive_held(own, Brought::Nothing, None);
+        }
+    }
+
+    /// As the holder: drives the engine, and carries out what follows.
+    fn drive_held(&self, own: &Completer, mut brought: Brought<'_>, mut at: Option<Time>) {
         let mut effects = take_effects();
         let mut budget = TURN;
         loop {
-            let turn = self.turn(own, &mut effects, &mut budget, at.take());
+            let turn = self.turn(own, &mut effects, &mut brought, &mut budget, at.take());
             let told = !effects.is_empty() && self.deliver(own, &mut effects);
             if told && self.hand_in(own, &effects) {
                 continue;
@@ -422,6 +430,16 @@ impl Shard {
             }
         }
         reuse_effects(effects);
+        self.leave_rest(own, brought);
+    }
+
+    /// What was brought by a holder that had to let go before its time came.
+    fn leave_rest(&self, own: &Completer, brought: Brought<'_>) {
+        if !brought.is_nothing() {
+            self.leave(own, brought);
+            self.token.announce();
+            self.bell.ring_at(0);
+        }
     }
 
     /// After the effects of a turn were carried out here, and hosts may have reported completions in it. True: this thread
@@ -435,43 +453,59 @@ impl Shard {
             return true;
         }
         // Whoever holds it gets them.
-        self.leave_completions(own, &effects.reports.take());
+        self.leave(own, Brought::Complete(&effects.reports.take()));
         self.carried();
         self.token.knock()
     }
 
     /// Turns of a holder that sees to the effects itself, and answers for them in its own way.
-    fn turns_into(&self, own: &Completer, effects: &mut Effects<Completer>, mut at: Option<Time>) {
+    fn turns_into(
+        &self,
+        own: &Completer,
+        effects: &mut Effects<Completer>,
+        mut brought: Brought<'_>,
+        mut at: Option<Time>,
+    ) {
         let mut budget = TURN;
         loop {
             let before = effects.len();
-            let turn = self.turn(own, effects, &mut budget, at.take());
+            let turn = self.turn(own, effects, &mut brought, &mut budget, at.take());
             if effects.len() > before {
                 self.token.carried();
             }
             if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
-                return;
+                break;
             }
         }
+        self.leave_rest(own, brought);
     }
 
     /// What a holder does: everything there is, up to the budget and some effects. Then it lets go.
-    fn turn(&self, own: &Completer, effects: &mut Effects<Completer>, budget: &mut u32, mut at: Option<Time>) -> Turn {
+    fn turn(
+        &self,
+        own: &Completer,
+        effects: &mut Effects<Completer>,
+        brought: &mut Brought<'_>,
+        budget: &mut u32,
+        mut at: Option<Time>,
+    ) -> Turn {
         let before = effects.len();
         let most = before + EFFECTS_MAX;
         let mut ring = None;
         let turn = loop {
-            let mut core = self.core.try_lock().expect("the token's holder is alone");
-            core.own = own.port.number;
-            let now = at.take().unwrap_or_else(|| self.clock.now()).max(core.now);
-            core.now = now;
-            core.engine.roll(now);
-            if effects.has_reports() {
-                core.complete_reported(effects);
-            }
-            let more = self.work(&mut core, effects, budget, most);
-            ring = self.note_state(&mut core).or(ring);
-            drop(core);
+            let now = at.take().unwrap_or_else(|| self.clock.now());
+            let look = |core: &mut Core| {
+                core.begin(own.port.number, now);
+                if effects.has_reports() {
+                    core.complete_reported(effects);
+                }
+                let more = self.work(core, effects, brought, budget, most);
+                (more, self.note_state(core))
+            };
+            // SAFETY: this thread holds the token, and does not give it back in there.
+            #[allow(unsafe_code)]
+            let (more, changed) = unsafe { self.core.with(look) };
+            ring = changed.or(ring);
             let carrying = effects.len() > before;
             if more {
                 self.token.interrupt(carrying);
@@ -497,8 +531,15 @@ impl Shard {
         turn
     }
 
-    /// Commands, then batches. True if there is more to do.
-    fn work(&self, core: &mut Core, effects: &mut Effects<Completer>, budget: &mut u32, most: usize) -> bool {
+    /// Commands, then what the holder brought, then batches. True if there is more to do.
+    fn work(
+        &self,
+        core: &mut Core,
+        effects: &mut Effects<Completer>,
+        brought: &mut Brought<'_>,
+        budget: &mut u32,
+        most: usize,
+    ) -> bool {
         loop {
             // To find out by `pop` that there is nothing costs a fence.
             while *budget > 0
@@ -509,6 +550,10 @@ impl Shard {
                 *budget -= 1;
                 core.apply(command, effects);
             }
+            if *budget > 0 && effects.len() < most && !brought.is_nothing() {
+                *budget -= 1;
+                core.take_over(brought.take(), effects);
+            }
             core.fail_queued(effects, most);
             core.admit_stalled(effects);
             while *budget > 0 && effects.len() < most && core.dispatch(effects) {
@@ -517,7 +562,7 @@ impl Shard {
             if *budget == 0 || effects.len() >= most {
                 return true;
             }
-            if self.inbox.is_empty() {
+            if self.inbox.is_empty() && brought.is_nothing() {
                 return false;
             }
         }
@@ -610,7 +655,7 @@ impl Shard {
         // What was left to this thread nobody else carries out.
         let go_on = || {
             if self.token.has_work() {
-                self.drive(own, None);
+                self.drive(own);
             }
             before_waiting();
             if self.bell.is_here() {
@@ -656,7 +701,7 @@ impl Served for Shard {
     fn drive(self: &Arc<Shard>) {
         // Whoever holds then sets it again.
         self.deadline.store(NEVER, Ordering::SeqCst);
-        Shard::drive(self, &self.nobody(), None);
+        Shard::drive(self, &self.nobody());
     }
 }
 

@@ -47,8 +47,14 @@ mod primitives {
         if turn < 64 { std::hint::spin_loop() } else { thread::yield_now() }
     }
 
-    pub(crate) fn monotonic_ns(start: Instant) -> u64 {
-        crate::clock::nanos(start.elapsed())
+    /// A monotonic clock, in nanoseconds since an unknown moment. `Instant` reads the same one, at more cost; rustix's way
+    /// around the C library does not run under valgrind.
+    #[allow(unsafe_code)]
+    pub(crate) fn monotonic_ns() -> u64 {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: it is given a valid place; it does not fail for a clock that every Linux has.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+        now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
     }
 }
 
@@ -114,7 +120,7 @@ mod primitives {
     }
 
     /// Time passes by being asked for.
-    pub(crate) fn monotonic_ns(_: Instant) -> u64 {
+    pub(crate) fn monotonic_ns() -> u64 {
         static TICKS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         TICKS.fetch_add(20_000, std::sync::atomic::Ordering::Relaxed)
     }
@@ -154,6 +160,39 @@ mod primitives {
 }
 
 pub(crate) use primitives::*;
+
+/// Something that one thread at a time has, by a protocol elsewhere (`token.rs`): no lock of its own. Builds with debug
+/// assertions, and models, check that the protocol keeps its word.
+pub(crate) struct Held<T> {
+    value: std::cell::UnsafeCell<T>,
+    #[cfg(any(feature = "model", debug_assertions))]
+    check: Mutex<()>,
+}
+
+// SAFETY: who calls `with` promises that no other thread does meanwhile.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Held<T> {}
+
+impl<T> Held<T> {
+    pub(crate) fn new(value: T) -> Held<T> {
+        Held {
+            value: std::cell::UnsafeCell::new(value),
+            #[cfg(any(feature = "model", debug_assertions))]
+            check: Mutex::new(()),
+        }
+    }
+
+    /// # Safety
+    /// Nobody else, on this thread or another, is in here before the call returns, and whoever was has seen to it that this
+    /// thread sees what it did.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        #[cfg(any(feature = "model", debug_assertions))]
+        let _alone = self.check.try_lock().expect("the holder is alone");
+        // SAFETY: exclusive, as promised by the caller.
+        work(unsafe { &mut *self.value.get() })
+    }
+}
 
 /// A variable of each thread, of the model's threads in a model.
 macro_rules! thread_cell {

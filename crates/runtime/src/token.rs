@@ -22,6 +22,12 @@ impl Token {
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, knocked).is_ok_and(|word| word & HELD == 0)
     }
 
+    /// Becomes the holder if nobody is. Tells of no work.
+    pub(crate) fn try_take(&self) -> bool {
+        let free = |word: u32| (word & HELD == 0).then_some((word | HELD) & !WORK);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
+    }
+
     /// Of a thread that carried effects out and has more for the engine: is that no longer, and the holder instead. False if
     /// another one is the holder; then it is as before.
     pub(crate) fn resume(&self) -> bool {
@@ -36,9 +42,8 @@ impl Token {
 
     /// Becomes the holder, once nobody else is. It does not tell of work before: the holder would never be done.
     pub(crate) fn take(&self) {
-        let free = |word: u32| (word & HELD == 0).then_some((word | HELD) & !WORK);
         let mut turn = 0;
-        while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_err() {
+        while !self.try_take() {
             back_off(turn);
             turn += 1;
         }

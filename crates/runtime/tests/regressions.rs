@@ -556,52 +556,96 @@ fn pieces_submitted_inside_complete() {
     });
 }
 
-struct AtOnce(Arc<dyn sluice_storage::Data>);
+/// Ends transfers before `start` returns: inside the call, or (`elsewhere`) on a thread that is faster than the caller.
+struct AtOnce {
+    below: Arc<dyn sluice_storage::Data>,
+    elsewhere: Option<Mutex<(Sender<sluice_storage::Transfer>, std::sync::mpsc::Receiver<()>)>>,
+}
+impl AtOnce {
+    fn elsewhere(below: Arc<dyn sluice_storage::Data>) -> AtOnce {
+        let (give, take) = channel::<sluice_storage::Transfer>();
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            for transfer in take {
+                let len = transfer.len();
+                transfer.end(Ok(len));
+                if tell.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        AtOnce { below, elsewhere: Some(Mutex::new((give, told))) }
+    }
+}
 impl sluice_storage::Data for AtOnce {
     fn layout(&self) -> sluice_storage::Layout {
-        self.0.layout()
+        self.below.layout()
     }
     fn describe(&self) -> String {
         "ends transfers inside start".to_owned()
     }
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.read(file, target, offset, bufs)
+        self.below.read(file, target, offset, bufs)
     }
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write(file, target, offset, bufs)
+        self.below.write(file, target, offset, bufs)
     }
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        self.0.sync(file, metadata)
+        self.below.sync(file, metadata)
     }
     fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
-        self.0.size_at_least(file, end)
+        self.below.size_at_least(file, end)
     }
     fn start(&self, transfer: sluice_storage::Transfer) -> sluice_storage::Started {
-        let len = transfer.len();
-        transfer.end(Ok(len));
+        match &self.elsewhere {
+            Some(thread) => {
+                let (give, told) = &*thread.lock();
+                give.send(transfer).unwrap();
+                told.recv().unwrap();
+            }
+            None => {
+                let len = transfer.len();
+                transfer.end(Ok(len));
+            }
+        }
         sluice_storage::Started::Accepted
     }
 }
-/// A storage may end a transfer inside `start`.
-#[test]
-fn chain_over_a_storage_that_ends_at_once() {
-    in_time("at once", || {
-        const COUNT: u64 = 200_000;
+/// Each write is submitted inside the call that tells of the one before: `len` bytes, `count` times.
+fn chain(what: &'static str, data: fn(Arc<dyn sluice_storage::Data>) -> AtOnce, len: usize, count: u64) {
+    in_time(what, move || {
         let dir = tempfile::tempdir().unwrap();
         let plain = storage(dir.path(), 1);
         let file = create(&plain, "f");
-        let storage = sluice_storage::Storage { data: Arc::new(AtOnce(plain.data.clone())), ..plain };
+        let storage = sluice_storage::Storage { data: Arc::new(data(plain.data.clone())), ..plain };
         let again = file.clone();
         let action: Action = Box::new(move |volume, n| {
-            if n < COUNT {
-                volume.write(&again, AppId(0), 0, &[1; 512], n + 1);
+            if n < count {
+                volume.write(&again, AppId(0), 0, &vec![1; len], n + 1);
             }
         });
         let (volume, told) = acts(storage, vconfig("sjf"), action);
-        volume.write(&file, AppId(0), 0, &[1; 512], 1);
-        while told.recv().unwrap() != COUNT {}
+        volume.write(&file, AppId(0), 0, &vec![1; len], 1);
+        while told.recv().unwrap() != count {}
         std::mem::forget(volume);
     });
+}
+
+/// A storage may end a transfer inside `start`.
+#[test]
+fn chain_over_a_storage_that_ends_at_once() {
+    chain("at once", |below| AtOnce { below, elsewhere: None }, 512, 200_000);
+}
+
+/// The submitter is the last to see its operation and tells of it, inside the call that submitted it.
+#[test]
+fn chain_over_a_storage_that_is_faster_than_the_submitter() {
+    chain("faster", AtOnce::elsewhere, 512, 10_000);
+}
+
+#[test]
+fn chain_of_writes_of_nothing() {
+    chain("nothing", |below| AtOnce { below, elsewhere: None }, 0, 200_000);
 }
 
 /// Lets others go on for so long.

@@ -293,11 +293,16 @@ impl Stats {
 
     /// Ends the windows that are over at `now`. The engine does so at every event; in a copy of its statistics, a window
     /// may have ended since. O(`apps_max`) when a window ends, else O(1).
+    #[inline]
     pub fn roll(&mut self, now: Time) {
         let elapsed = now.since(self.window.start);
-        if elapsed < self.window_ns {
-            return;
+        if elapsed >= self.window_ns {
+            self.close_windows(elapsed);
         }
+    }
+
+    #[cold]
+    fn close_windows(&mut self, elapsed: u64) {
         let start = Time(self.window.start.0 + elapsed / self.window_ns * self.window_ns);
         self.window.len_ns = self.window_ns;
         self.features.close(&self.window);

@@ -12,7 +12,7 @@ use super::ops::{Memory, Operation, Waiter, of_cookie};
 use super::service::{Scratch, Service, guarded};
 use super::transfer::Ended;
 use crate::client::Completer;
-use crate::effects::{Effects, InCallback, in_callback};
+use crate::effects::{Effects, InCallback, in_callback, tell_later};
 use crate::shard::Parked;
 use crate::sync::atomic::Ordering;
 
@@ -120,7 +120,20 @@ impl<H: Host> Service<H> {
         }
     }
 
+    /// Tells the host how an operation ended; later, if calls of hosts are deep inside each other on this thread.
     fn tell_ending(&self, ending: Ending<H::Ticket>) {
+        self.shallow(move |me| me.tell_ending_now(ending));
+    }
+
+    /// Does what calls a host, now or when fewer calls of hosts are inside each other on this thread.
+    fn shallow(&self, tell: impl FnOnce(&Service<H>) + Send + 'static) {
+        match self.me.upgrade().filter(|_| InCallback::is_deep()) {
+            Some(me) => tell_later(move || tell(&me)),
+            None => tell(self),
+        }
+    }
+
+    fn tell_ending_now(&self, ending: Ending<H::Ticket>) {
         let Ending { ticket, result, op, memory } = ending;
         let done = match (&result, op, &memory) {
             (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
@@ -150,6 +163,12 @@ impl<H: Host> Service<H> {
         if !in_callback() {
             self.all_told.wait(None, || self.telling.load(Ordering::SeqCst) == 0);
         }
+    }
+
+    /// Tells the host of an operation that moves nothing.
+    pub(super) fn tell_nothing(&self, ticket: H::Ticket, op: Op, result: Result<(), Errno>) {
+        let done = if op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
+        self.shallow(move |me| me.tell(ticket, result.map(|()| done).map_err(io::Error::from)));
     }
 
     /// Tells the host of a result. A panic of it is its own.

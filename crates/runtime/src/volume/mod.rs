@@ -21,6 +21,7 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
 use sluice_storage::{FileRef, Layout, Segment, Storage};
 use sluice_trace::Meta;
@@ -427,13 +428,12 @@ impl<H: Host> Volume<H> {
         let service = &*self.service;
         let waits = matches!(waiter, Waiter::Thread(_));
         if access.len == 0 || access.end().is_none() {
-            let result = if access.len == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+            let result = if access.len == 0 { Ok(()) } else { Err(Errno::INVAL) };
             if let Waiter::Ticket(ticket) = waiter {
-                let done = if access.op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
-                service.tell(ticket, result.map(|()| done));
+                service.tell_nothing(ticket, access.op, result);
                 return None;
             }
-            return Some(result.map(|()| 0));
+            return Some(result.map(|()| 0).map_err(io::Error::from));
         }
         let time = self.client.time();
         let slot = self.admit(if waits { 0 } else { access.len as u64 });

@@ -75,7 +75,7 @@ pub(super) struct Service<H: Host> {
     pub(super) tap: Arc<Tap>,
     /// One for each engine; set once, at the start.
     completers: OnceLock<Vec<Completer>>,
-    me: Weak<Service<H>>,
+    pub(super) me: Weak<Service<H>>,
 }
 
 /// What a [`Service`] is made of.
