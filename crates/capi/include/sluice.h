@@ -162,6 +162,9 @@ typedef struct sluice_options {
   uint32_t target_first;
   // Number of its targets. 0: all, so that it is the only client.
   uint32_t target_count;
+  // What it costs the device to read from another place rather than go on where it is, of a hard disk about 8 ms: it is
+  // then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
+  uint64_t positioning_ns;
 } sluice_options;
 
 // A request, as submitted.

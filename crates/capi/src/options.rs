@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 
-use sluice_core::{ConfigError, EngineConfig, Ordering, PolicyConfig};
+use sluice_core::{Anticipation, ConfigError, EngineConfig, Ordering, PolicyConfig};
 use sluice_runtime::{Driving, SchedulerConfig};
 
 use crate::status::{Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_INVALID};
@@ -131,8 +131,12 @@ impl sluice_options {
             && (self.in_flight_max, self.batch_bytes_max) == (other.in_flight_max, other.batch_bytes_max)
             && (self.batch_requests_max, self.apps_max) == (other.batch_requests_max, other.apps_max)
             && (self.max_wait_ns, self.window_ns) == (other.max_wait_ns, other.window_ns)
+            && self.positioning_ns == other.positioning_ns
     }
 }
+
+/// What a hard disk transfers in a second.
+const DISK_BYTES_PER_S: u64 = 100_000_000;
 
 /// The scheduler's settings.
 ///
@@ -170,6 +174,8 @@ pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfi
         batch_bytes_max: or(options.batch_bytes_max, default.batch_bytes_max),
         batch_requests_max: or(options.batch_requests_max, default.batch_requests_max),
         in_flight_max: options.in_flight_max,
+        anticipation: (options.positioning_ns > 0)
+            .then(|| Anticipation::for_device(options.positioning_ns, DISK_BYTES_PER_S)),
         window_ns: or(options.window_ns, default.window_ns),
         apps_max: or(options.apps_max, default.apps_max),
         events: 0,

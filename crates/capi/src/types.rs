@@ -138,6 +138,9 @@ pub struct sluice_options {
     pub target_first: u32,
     /// Number of its targets. 0: all, so that it is the only client.
     pub target_count: u32,
+    /// What it costs the device to read from another place rather than go on where it is, of a hard disk about 8 ms: it is
+    /// then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
+    pub positioning_ns: u64,
 }
 
 /// Counters over some stretch of time, all shards together. Indices: SLUICE_READ, SLUICE_WRITE. Times in nanoseconds.

@@ -22,6 +22,7 @@ pub mod policy;
 mod queues;
 mod request;
 mod stats;
+mod streams;
 
 pub use batch::{Batch, Part};
 pub use delay::{Chosen, Expected, Predictor, WaitReport, Work};
@@ -33,6 +34,7 @@ pub use policy::{ConfigError, PolicyConfig, PreparedPolicy};
 pub use queues::{Extent, Queues, Slot};
 pub use request::{AppId, FileId, Op, Outcome, Request, RequestId, TargetId, Time};
 pub use stats::{AppCounts, Counters, DurationFeatures, OpCounts, OpFeatures, Stats, WindowFeatures};
+pub use streams::Anticipation;
 
 // The conformance suite again, from inside the crate, where the table has the template for new policies, too.
 #[cfg(test)]

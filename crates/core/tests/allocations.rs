@@ -1,7 +1,8 @@
 //! The engine does not allocate once it is made: counted, for every algorithm, under a mixed load.
 
 use sluice_core::{
-    AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time, policy::table,
+    Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
+    policy::table,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -31,7 +32,8 @@ static ALLOCATOR: Counting = Counting;
 fn nothing_is_allocated_while_running() {
     for info in table() {
         let policy = PolicyConfig::parse(info.name).unwrap();
-        let config = EngineConfig { capacity: 512, files_max: 32, events: 64, ..EngineConfig::default() };
+        let anticipation = Some(Anticipation { positioning_ns: 1_000, near_bytes: 4_096, slice_ns: 50_000 });
+        let config = EngineConfig { capacity: 512, files_max: 32, events: 64, anticipation, ..EngineConfig::default() };
         let mut engine = Engine::new(config, &policy, Time(1)).unwrap();
         let mut batch = Batch::with_capacity(512);
         let (mut now, mut state) = (Time(1), 7_u64);

@@ -5,7 +5,7 @@
 
 mod harness;
 
-use harness::{Answer, Harness, Step, limits, request, steps};
+use harness::{Answer, Harness, Step, any_limits, request, steps};
 use proptest::prelude::*;
 use sluice_core::{
     AppId, Batch, CancelError, CompleteError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, PreparedPolicy,
@@ -40,7 +40,7 @@ fn any_policy() -> impl Strategy<Value = PolicyConfig> {
 
 proptest! {
     #[test]
-    fn every_promise_holds(policy in any_policy(), config in limits(), steps in steps()) {
+    fn every_promise_holds(policy in any_policy(), config in any_limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
         steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
@@ -49,7 +49,7 @@ proptest! {
     #[test]
     fn any_algorithm_follows_any_other(
         first in any_policy(),
-        config in limits(),
+        config in any_limits(),
         parts in prop::collection::vec((steps(), any_policy()), 1..6),
     ) {
         let mut harness = Harness::new(config, &first);
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn limits_change_while_running(policy in any_policy(), from in limits(), to in limits(), a in steps(), b in steps()) {
+    fn limits_change_while_running(policy in any_policy(), from in any_limits(), to in any_limits(), a in steps(), b in steps()) {
         let mut harness = Harness::new(from, &policy);
         a.iter().for_each(|step| harness.apply(step));
         harness.engine.set_limits(&to).unwrap();
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn equal_inputs_give_equal_outputs(policy in any_policy(), config in limits(), steps in steps()) {
+    fn equal_inputs_give_equal_outputs(policy in any_policy(), config in any_limits(), steps in steps()) {
         let play = || {
             let mut harness = Harness::new(config.clone(), &policy);
             let mut answers = Vec::new();
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn each_request_leaves_its_trace(policy in any_policy(), config in limits(), steps in steps()) {
+    fn each_request_leaves_its_trace(policy in any_policy(), config in any_limits(), steps in steps()) {
         let mut harness = Harness::new(EngineConfig { events: 10_000, ..config }, &policy);
         steps.iter().for_each(|step| harness.apply(step));
         harness.drain();
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn everything_can_be_cancelled_at_the_end(policy in any_policy(), config in limits(), steps in steps()) {
+    fn everything_can_be_cancelled_at_the_end(policy in any_policy(), config in any_limits(), steps in steps()) {
         let mut harness = Harness::new(config, &policy);
         steps.iter().for_each(|step| harness.apply(step));
         let waiting = harness.items.iter().filter(|item| !item.in_flight).count();

@@ -1,7 +1,7 @@
 //! The table of keys: one row for each thing that the configuration file can set. `sluice.example.toml` explains them.
 
 use super::value::{Expected, Given};
-use super::{DeviceKind, Settings};
+use super::{Anticipate, DeviceKind, Settings};
 use crate::predict::Source;
 use sluice_core::Ordering;
 use sluice_fuse::CacheMode;
@@ -74,6 +74,11 @@ keys! {
         "in_flight" => |s, v| s.in_flight = match v.text() {
             Ok("auto") => None,
             _ => Some(v.count(0, U32).map_err(|expected| format!("auto, or {expected}"))? as u32),
+        };
+        "anticipation" => |s, v| s.anticipation = match v.text() {
+            Ok("auto") => Anticipate::Auto,
+            Ok("off") => Anticipate::Off,
+            _ => Anticipate::Positioning(v.duration().map_err(|expected| format!("auto, off, or {expected}"))?),
         };
         "max_wait" => |s, v| s.volume.engine.max_wait_ns = v.duration()?.as_nanos() as u64;
         "ordering" => |s, v| s.volume.engine.ordering = v.choice(&[

@@ -1,5 +1,6 @@
 //! What a mount is to be: the defaults, then the configuration file, then the command line.
 
+mod anticipation;
 mod file;
 mod keys;
 pub(crate) mod value;
@@ -10,6 +11,7 @@ use sluice_core::PolicyConfig;
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
 
+pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
 
 use crate::predict;
@@ -52,6 +54,7 @@ pub(crate) struct Settings {
     pub(crate) params: Vec<(String, String)>,
     /// Batches in flight for each target; `None`: by the kind of device.
     pub(crate) in_flight: Option<u32>,
+    pub(crate) anticipation: Anticipate,
     /// Everything else about the scheduler; its algorithm and limit in flight are the fields above.
     pub(crate) volume: VolumeConfig,
     /// Where to record every request from the start.
@@ -80,6 +83,7 @@ impl Default for Settings {
             policy: DEFAULT_POLICY.to_owned(),
             params: Vec::new(),
             in_flight: None,
+            anticipation: Anticipate::default(),
             volume: VolumeConfig::default(),
             record: None,
             recording: RecordOptions::default(),
@@ -114,7 +118,7 @@ impl Settings {
     /// The scheduler's configuration, for a storage with so many targets on such devices.
     ///
     /// # Errors
-    /// As [`Settings::policy`].
+    /// As [`Settings::policy`], and if the device's profile or model cannot be read.
     pub(crate) fn volume_config(&self, targets: u32, disks: bool) -> anyhow::Result<VolumeConfig> {
         let policy = policy_for(&self.policy, &self.params, targets)?;
         let shared = match self.volume.engines {
@@ -124,6 +128,7 @@ impl Settings {
         };
         let each = self.in_flight.unwrap_or(if disks { DISK_IN_FLIGHT } else { 0 });
         let mut config = VolumeConfig { policy, ..self.volume.clone() };
+        config.engine.anticipation = anticipation::of(self)?;
         config.engine.in_flight_max = if shared { each.saturating_mul(targets) } else { each };
         Ok(config)
     }

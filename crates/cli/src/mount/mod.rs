@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (few on hard disks)
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     in_flight: Option<String>,
+    /// Let the device idle a moment for the stream of reads it has just served: auto (where its profile, its emulated model
+    /// or device.kind says that it has an arm), off, or what moving costs it, like 8ms [default: auto]
+    #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
+    anticipation: Option<String>,
     /// A request that waited so long goes next whatever the algorithm prefers; 0 for never [default: 500ms]
     #[arg(long, value_name = "DURATION", help_heading = "Scheduling")]
     max_wait: Option<String>,
@@ -157,8 +161,9 @@ fn check_stripe(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 14] = [
+    let options: [(&str, &str, &str, &Option<String>); 15] = [
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
+        ("--anticipation", "scheduler", "anticipation", &args.anticipation),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),
         ("--ordering", "scheduler", "ordering", &args.ordering),
         ("--batch-bytes-max", "scheduler", "batch_bytes_max", &args.batch_bytes_max),

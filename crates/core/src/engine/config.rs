@@ -3,6 +3,7 @@
 use crate::offset_tree::NODES_MAX;
 use crate::policy::ConfigError;
 use crate::queues::BatchLimits;
+use crate::streams::Anticipation;
 
 /// Most requests, and most files: tables for more would not fit into a machine. The trees could hold more.
 const TABLE_MAX: u32 = (1 << 26) - 2;
@@ -40,6 +41,10 @@ pub struct EngineConfig {
     pub batch_requests_max: u32,
     /// *Live.* Most batches in flight at a time; 0: no limit. Not applied to policies that bypass the queue.
     pub in_flight_max: u32,
+    /// *Live.* Whether, and how, the device is kept idle for a moment for the stream of reads that it has just served. Not
+    /// applied to policies that bypass the queue or share an engine between data servers. A request may then wait for
+    /// `max_wait_ns` and one slice for each stream that has waited longer. `None`: it is not.
+    pub anticipation: Option<Anticipation>,
     /// Length in nanoseconds of the windows of [`Stats`](crate::Stats); at least 1.
     pub window_ns: u64,
     /// Applications counted separately in the statistics, 65,536 at most.
@@ -50,7 +55,7 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     /// 32,768 requests, 2,048 files, strict ordering, `max_wait` 500 ms, batches of at most 1 MiB and 256 requests, no
-    /// limit in flight, statistics by the second for 64 applications, no events.
+    /// limit in flight, no anticipation, statistics by the second for 64 applications, no events.
     fn default() -> EngineConfig {
         EngineConfig {
             capacity: 32_768,
@@ -60,6 +65,7 @@ impl Default for EngineConfig {
             batch_bytes_max: 1 << 20,
             batch_requests_max: 256,
             in_flight_max: 0,
+            anticipation: None,
             window_ns: 1_000_000_000,
             apps_max: 64,
             events: 0,
@@ -84,6 +90,11 @@ impl EngineConfig {
         range("files_max", self.files_max.into(), 1, TABLE_MAX.into())?;
         range("batch_bytes_max", self.batch_bytes_max, 1, any)?;
         range("batch_requests_max", self.batch_requests_max.into(), 1, u32::MAX.into())?;
+        if let Some(anticipation) = &self.anticipation {
+            range("positioning", anticipation.positioning_ns, 1, any)?;
+            range("near", anticipation.near_bytes, 1, any)?;
+            range("slice", anticipation.slice_ns, 1, any)?;
+        }
         range("window", self.window_ns, 1, any)?;
         range("apps_max", self.apps_max.into(), 0, APPS_MAX.into())?;
         range("events", self.events.into(), 0, EVENTS_MAX.into())
@@ -122,6 +133,7 @@ mod tests {
                 batch_bytes_max,
                 batch_requests_max: narrow(batch_requests),
                 in_flight_max: narrow(in_flight),
+                anticipation: None,
                 window_ns,
                 apps_max: narrow(apps),
                 events: narrow(events),

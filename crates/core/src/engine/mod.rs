@@ -8,11 +8,13 @@ mod prediction;
 use crate::batch::{Batch, Part};
 use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
+use crate::files::QueueId;
 use crate::list::{List, NIL};
 use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
 use crate::queues::{Extent, Queues, Slot, State};
-use crate::request::{Outcome, Request, RequestId, Time};
+use crate::request::{Op, Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats, WindowFeatures};
+use crate::streams::{Next, Streams};
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
@@ -76,6 +78,7 @@ pub struct Engine {
     arrivals: u64,
     wake: Option<Time>,
     prediction: Option<Prediction>,
+    streams: Option<Box<Streams>>,
     /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
@@ -102,6 +105,7 @@ impl Engine {
             arrivals: 0,
             wake: None,
             prediction: None,
+            streams: config.anticipation.map(|anticipation| Box::new(Streams::new(anticipation, config.capacity))),
             scan: 0,
             queues,
             config,
@@ -123,8 +127,11 @@ impl Engine {
         };
         let file = self.queues.queue(slot).file();
         if new_file {
-            for op in [crate::request::Op::Read, crate::request::Op::Write] {
-                self.policy.algorithm_mut().forget(crate::files::QueueId::new(file, op));
+            for op in [Op::Read, Op::Write] {
+                self.policy.algorithm_mut().forget(QueueId::new(file, op));
+            }
+            if let Some(streams) = &mut self.streams {
+                streams.forget(QueueId::new(file, Op::Read));
             }
         }
         let id = self.queues.id(slot);
@@ -155,18 +162,24 @@ impl Engine {
         if self.queues.queued + self.delayed() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
+        match self.next_of_stream(now) {
+            Next::Free => {}
+            Next::Continue(slot) => {
+                self.dispatch_around(now, slot, Removal::Continued, batch);
+                return true;
+            }
+            Next::Hold(until) => {
+                self.wake = Some(until);
+                return false;
+            }
+        }
         if self.prediction.is_some() && self.dispatch_delayed(now, batch) {
             return true;
         }
         while let Some(oldest) = self.queues.oldest() {
             let deadline = self.deadline(oldest);
             if deadline <= now {
-                let extent = if self.in_offset_order {
-                    self.queues.extent_around(oldest)
-                } else {
-                    Extent { first: oldest, parts: 1, bytes: 0, full: true }
-                };
-                self.dispatch(now, extent.first, extent.parts, Removal::Overdue, batch);
+                self.dispatch_around(now, oldest, Removal::Overdue, batch);
                 return true;
             }
             match self.policy.algorithm_mut().pick(now, &self.queues) {
@@ -218,6 +231,9 @@ impl Engine {
             latency_ns: now.since(entry.arrived),
         };
         self.stats.completed(now, &done);
+        if let Some(streams) = &mut self.streams {
+            streams.ended(now, slot, true);
+        }
         self.event(now, id, entry.cookie, Stage::Completed);
         if self.is_strict() {
             self.queues.leave_busy(slot);
@@ -261,6 +277,9 @@ impl Engine {
         }
         let request = self.queues.request(slot);
         self.stats.cancelled();
+        if let Some(streams) = &mut self.streams {
+            streams.ended(now, slot, false);
+        }
         self.event(now, id, request.cookie, Stage::Cancelled);
         if self.queues.entries[slot as usize].waiters != NIL {
             self.release_waiters(now, slot);
@@ -346,11 +365,16 @@ impl Engine {
             batch_bytes_max: config.batch_bytes_max,
             batch_requests_max: config.batch_requests_max,
             in_flight_max: config.in_flight_max,
+            anticipation: config.anticipation,
             ..self.config.clone()
         };
         new.check()?;
         self.queues.limits = new.batch_limits();
         self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        match (&mut self.streams, new.anticipation) {
+            (Some(streams), Some(anticipation)) => streams.configure(anticipation),
+            (streams, anticipation) => *streams = anticipation.map(|a| Box::new(Streams::new(a, new.capacity))),
+        }
         self.config = new;
         Ok(())
     }
@@ -454,6 +478,12 @@ impl Engine {
     /// The request may be dispatched from now on.
     fn make_eligible(&mut self, now: Time, slot: Slot) {
         self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
+        if let Some(streams) = &mut self.streams {
+            let queue = self.queues.queue(slot);
+            if queue.op() == Op::Read {
+                streams.arrived(now, slot, queue, self.queues.offset(slot), self.queues.end(slot));
+            }
+        }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
         }
@@ -497,6 +527,31 @@ impl Engine {
         record.queued_bytes -= len;
     }
 
+    /// What goes next for the sake of a stream that is being served. Policies that let everything through, or that keep
+    /// several devices apart themselves, leave nothing to anticipate.
+    fn next_of_stream(&mut self, now: Time) -> Next {
+        let Some(streams) = &mut self.streams else { return Next::Free };
+        if self.bypasses_queue || self.policy.config().info().shared_engine {
+            return Next::Free;
+        }
+        match streams.next(now) {
+            // One that is delayed for its neighbours goes when they are there.
+            Next::Continue(slot) if !matches!(self.queues.entries[slot as usize].state, State::Queued { .. }) => {
+                Next::Free
+            }
+            next => next,
+        }
+    }
+
+    /// Dispatches a request, and what is around it if the policy aggregates.
+    fn dispatch_around(&mut self, now: Time, slot: Slot, why: Removal, batch: &mut Batch) {
+        let extent = match self.in_offset_order {
+            true => self.queues.extent_around(slot),
+            false => Extent { first: slot, parts: 1, bytes: 0, full: true },
+        };
+        self.dispatch(now, extent.first, extent.parts, why, batch);
+    }
+
     fn dispatch(&mut self, now: Time, first: Slot, parts: u32, why: Removal, batch: &mut Batch) {
         self.collect(first, parts);
         self.leave_queue(now, why);
@@ -527,6 +582,9 @@ impl Engine {
             self.device_busy(now, true);
         }
         self.note_work();
+        if let Some(streams) = &mut self.streams {
+            streams.dispatched(now, &self.candidate);
+        }
         batch.parts.clear();
         for at in 0..self.candidate.len() {
             let slot = self.candidate[at];

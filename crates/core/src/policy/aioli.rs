@@ -227,7 +227,7 @@ impl Policy for Aioli {
             self.by_arrival[queue.0 as usize].remove(&mut self.links, slot);
             bytes += u64::from(queues.len(slot));
         }
-        if matches!(why, Removal::Picked | Removal::Overdue) {
+        if matches!(why, Removal::Picked | Removal::Overdue | Removal::Continued) {
             self.anticipation.dispatched(queue, requests, queues);
         }
         if why == Removal::Picked {

@@ -127,7 +127,7 @@ impl Policy for MultilevelFeedback {
 
     fn removed(&mut self, _: Time, requests: &[Slot], why: Removal, queues: &Queues) {
         let queue = queues.queue(requests[0]);
-        if matches!(why, Removal::Picked | Removal::Overdue) {
+        if matches!(why, Removal::Picked | Removal::Overdue | Removal::Continued) {
             self.anticipation.dispatched(queue, requests, queues);
         }
         let is_empty = queues.count(queue) == 0;

@@ -64,6 +64,8 @@ pub enum Removal {
     Picked,
     /// Dispatched by the engine, because one of them had waited for `max_wait`.
     Overdue,
+    /// Dispatched by the engine, because it goes on with the stream that is being served.
+    Continued,
     /// Cancelled; always a single request.
     Cancelled,
     /// Goes with a batch that was picked before and is delayed; always a single request.

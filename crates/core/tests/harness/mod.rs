@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, Engine, EngineConfig, FileId, Op, Ordering, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+    Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Ordering, Outcome, PolicyConfig, Request, RequestId,
+    TargetId, Time,
 };
 
 /// A request as the harness knows it.
@@ -85,6 +86,13 @@ pub fn limits() -> impl Strategy<Value = EngineConfig> {
             ..EngineConfig::default()
         },
     )
+}
+
+/// As [`limits`], with anticipation or without.
+pub fn any_limits() -> impl Strategy<Value = EngineConfig> {
+    let some = (1..3_000_000_u64, 1..10_000_u64, 1..5_000_000_u64)
+        .prop_map(|(positioning_ns, near_bytes, slice_ns)| Some(Anticipation { positioning_ns, near_bytes, slice_ns }));
+    (limits(), prop_oneof![Just(None), some]).prop_map(|(limits, anticipation)| EngineConfig { anticipation, ..limits })
 }
 
 /// What a call of `poll_dispatch` gave.
@@ -176,6 +184,7 @@ impl Harness {
         let queued = self.queued();
         let oldest = queued.iter().min_by_key(|item| item.place()).copied();
         let max_wait = self.engine.config().max_wait_ns;
+        let slice = self.engine.config().anticipation.map(|anticipation| anticipation.slice_ns);
         if !self.engine.poll_dispatch(self.now, &mut self.batch) {
             let wake = self.engine.poll_timeout();
             assert!(wake.is_none_or(|at| at > self.now), "asks to be called again at once");
@@ -184,7 +193,8 @@ impl Harness {
                 && max_wait != 0
                 && since.after(max_wait) < Time(u64::MAX)
             {
-                assert!(wake.is_some_and(|at| at <= since.after(max_wait)), "would sleep beyond max_wait");
+                let latest = since.after(max_wait).max(self.now.after(slice.unwrap_or(0)));
+                assert!(wake.is_some_and(|at| at <= latest), "would sleep beyond max_wait");
             }
             return wake.map_or(Answer::Nothing, Answer::Wait);
         }
@@ -192,6 +202,7 @@ impl Harness {
         let numbers = self.check_batch();
         if let Some((since, _)) = oldest.and_then(|item| item.eligible)
             && max_wait != 0
+            && slice.is_none()
             && self.now.since(since) >= max_wait
         {
             let first = oldest.map(|item| item.number).unwrap_or_default();

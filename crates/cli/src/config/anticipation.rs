@@ -1,0 +1,97 @@
+//! How long the devices may be kept idle for the streams they serve: what it costs them to move.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use sluice_core::Anticipation;
+use sluice_device::profile::Profile;
+use sluice_device::profiler::Modelled;
+
+use super::{DeviceKind, Settings};
+
+/// What a mount does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Anticipate {
+    /// As the device's profile or its emulated model says, and where somebody said that the devices are hard disks.
+    #[default]
+    Auto,
+    Off,
+    /// As if it cost so long to move.
+    Positioning(Duration),
+}
+
+/// What moving costs a hard disk of which no more is known, and what it transfers in a second.
+const DISK: (u64, u64) = (8_000_000, 100_000_000);
+/// A device that moves faster than this has no arm: there is nothing to anticipate.
+const ARM_NS: u64 = 1_000_000;
+/// Size of the requests by which moving is measured, and how many there are.
+const BYTES: u64 = 64 << 10;
+const REQUESTS: u64 = 64;
+
+/// What `settings` mean for the engines.
+///
+/// # Errors
+/// If the profile or the model cannot be read.
+pub(super) fn of(settings: &Settings) -> anyhow::Result<Option<Anticipation>> {
+    let (positioning_ns, bytes_per_s) = match settings.anticipation {
+        Anticipate::Off => return Ok(None),
+        Anticipate::Positioning(time) => (u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), DISK.1),
+        Anticipate::Auto => match (&settings.prediction.profile, &settings.emulate) {
+            (Some(path), _) => of_profile(&Profile::load(path).context("the device's profile cannot be read")?),
+            (None, Some(model)) => of_model(model, settings.seed)?,
+            (None, None) if settings.device == DeviceKind::Disk => DISK,
+            (None, None) => return Ok(None),
+        },
+    };
+    Ok((positioning_ns >= ARM_NS).then(|| Anticipation::for_device(positioning_ns, bytes_per_s)))
+}
+
+fn of_profile(profile: &Profile) -> (u64, u64) {
+    let read = sluice_device::Op::Read;
+    of_times(profile.random_ns(read, BYTES), profile.ttp_ns(read, BYTES))
+}
+
+/// From the times of a random and of a sequential read of [`BYTES`].
+fn of_times(random_ns: u64, sequential_ns: u64) -> (u64, u64) {
+    (random_ns.saturating_sub(sequential_ns), BYTES * 1_000_000_000 / sequential_ns.max(1))
+}
+
+/// As a profile of the emulated model would say, in virtual time.
+fn of_model(name: &str, seed: u64) -> anyhow::Result<(u64, u64)> {
+    let device = sluice_device::model(name, seed)?;
+    let blocks = (device.capacity_bytes() / BYTES).max(1);
+    let mut target = Modelled::new(device, u64::MAX);
+    let mut mean = |place: &dyn Fn(u64) -> u64| {
+        let times = (0..REQUESTS).map(|n| target.request(sluice_device::Op::Read, place(n) % blocks * BYTES, BYTES));
+        times.sum::<u64>() / REQUESTS
+    };
+    let sequential_ns = mean(&|n| n);
+    // Multiples of the golden ratio are spread evenly.
+    let random_ns = mean(&|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) % blocks);
+    Ok(of_times(random_ns, sequential_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl Fn(&mut Settings)) -> Option<Anticipation> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        of(&settings).unwrap()
+    }
+
+    #[test]
+    fn only_devices_that_are_known_to_move_are_waited_for() {
+        assert_eq!(with(|_| {}), None);
+        assert_eq!(with(|s| s.device = DeviceKind::Flash), None);
+        assert_eq!(with(|s| s.device = DeviceKind::Disk).map(|a| a.positioning_ns), Some(DISK.0));
+        assert_eq!(with(|s| s.emulate = Some("ssd-sata".to_owned())), None);
+        let emulated = with(|s| s.emulate = Some("hdd-7200".to_owned())).unwrap();
+        assert!((5_000_000..15_000_000).contains(&emulated.positioning_ns), "{emulated:?}");
+        let off = |s: &mut Settings| (s.emulate, s.anticipation) = (Some("hdd-7200".to_owned()), Anticipate::Off);
+        assert_eq!(with(off), None);
+        let given = with(|s| s.anticipation = Anticipate::Positioning(Duration::from_millis(3))).unwrap();
+        assert_eq!((given.positioning_ns, given.near_bytes), (3_000_000, 300_000));
+    }
+}

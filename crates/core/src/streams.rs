@@ -1,0 +1,262 @@
+//! Anticipation: the device may idle for a moment for the stream that it has just served, rather than move away and back
+//! (Iyer and Druschel, SOSP 2001; the slices are those of BFQ, Valente and Checconi 2010).
+//!
+//! A *stream* is a place in a file that reads go on from, whoever issues them: one process that reads sequentially, or several
+//! that read one range together. Learned of each, while requests come and go: its *think time* (from the completion of its
+//! last outstanding request to the arrival of the next one), and the share of its requests that came in time. A stream whose
+//! next request saves more positioning than waiting for it costs gets a *slice* when a request of it is dispatched: until it
+//! ends, the stream's requests go first and those of others are kept back, also while the stream has none for a moment.
+//!
+//! Everything here is O(1), and nothing is allocated after [`Streams::new`].
+
+use crate::files::QueueId;
+use crate::list::{Links, List, NIL};
+use crate::queues::Slot;
+use crate::request::Time;
+
+/// Sets of the table of streams, and streams of a set: a file's streams share a set with those of some other files.
+const SETS: usize = 1 << 10;
+const WAYS: usize = 8;
+/// Requests that have followed each other before a stream is waited for.
+const FOLLOWED_MIN: u32 = 2;
+/// Weight of the newest observation.
+const NEW: f32 = 0.25;
+
+/// When and how long a device is kept idle for a stream of reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Anticipation {
+    /// What a request in another place costs the device more than one that goes on where the last one ended, in
+    /// nanoseconds: of a hard disk about 8 ms. It is also the longest wait for one request. At least 1.
+    pub positioning_ns: u64,
+    /// How far from a stream's last request, in bytes, the next one may begin. At least 1.
+    pub near_bytes: u64,
+    /// How long a stream is served while others wait, in nanoseconds. At least 1.
+    pub slice_ns: u64,
+}
+
+impl Anticipation {
+    /// For a device that needs so long to get from one place to another and so long for a byte: what it would pass in that
+    /// time is near; slices of 100 ms, as BFQ's (`slice_sync`).
+    #[must_use]
+    pub fn for_device(positioning_ns: u64, bytes_per_s: u64) -> Anticipation {
+        let near = u128::from(positioning_ns) * u128::from(bytes_per_s) / 1_000_000_000;
+        Anticipation {
+            positioning_ns: positioning_ns.max(1),
+            near_bytes: u64::try_from(near).unwrap_or(u64::MAX).max(1),
+            slice_ns: 100_000_000,
+        }
+    }
+}
+
+/// What the stream that is being served means for what goes next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Whatever the policy says.
+    Free,
+    /// This request, which goes on with the stream.
+    Continue(Slot),
+    /// Nothing until then, unless a request of the stream arrives.
+    Hold(Time),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    queue: u32,
+    /// Where its newest request ends.
+    end: u64,
+    /// When that arrived, in arrivals.
+    used: u64,
+    /// Requests not dispatched, by arrival.
+    queued: List,
+    in_flight: u32,
+    outstanding: u32,
+    /// Requests that followed another one.
+    followed: u32,
+    /// When it had nothing outstanding any more.
+    idle_since: Time,
+    think_ns: f32,
+    /// Mean deviation of the think time.
+    deviation_ns: f32,
+    /// Share of requests that came before waiting for them had cost more than it saves.
+    in_time: f32,
+}
+
+const BLANK: Stream = Stream {
+    queue: NIL,
+    end: 0,
+    used: 0,
+    queued: List::new(),
+    in_flight: 0,
+    outstanding: 0,
+    followed: 0,
+    idle_since: Time::ZERO,
+    think_ns: 0.0,
+    deviation_ns: 0.0,
+    in_time: 0.0,
+};
+
+/// The stream that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    stream: u32,
+    until: Time,
+}
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    config: Anticipation,
+    table: Vec<Stream>,
+    /// The stream of each outstanding request; [`NIL`]: none.
+    stream_of: Vec<u32>,
+    links: Links,
+    arrivals: u64,
+    slice: Option<Slice>,
+}
+
+impl Streams {
+    pub(crate) fn new(config: Anticipation, capacity: u32) -> Streams {
+        Streams {
+            config,
+            table: vec![BLANK; SETS * WAYS],
+            stream_of: vec![NIL; capacity as usize],
+            links: Links::new(capacity),
+            arrivals: 0,
+            slice: None,
+        }
+    }
+
+    /// From now on with these settings; the slice that is running is over.
+    pub(crate) fn configure(&mut self, config: Anticipation) {
+        (self.config, self.slice) = (config, None);
+    }
+
+    fn set(queue: QueueId) -> std::ops::Range<usize> {
+        let set = (queue.0.wrapping_mul(0x9E37_79B9) >> 16) as usize % SETS;
+        set * WAYS..(set + 1) * WAYS
+    }
+
+    /// A queue's file is another one from now on; nothing of it is outstanding.
+    pub(crate) fn forget(&mut self, queue: QueueId) {
+        self.table[Self::set(queue)].iter_mut().filter(|s| s.queue == queue.0).for_each(|stream| *stream = BLANK);
+    }
+
+    /// A read has become eligible.
+    pub(crate) fn arrived(&mut self, now: Time, slot: Slot, queue: QueueId, offset: u64, end: u64) {
+        self.arrivals += 1;
+        let Some(number) = self.find(queue, offset).or_else(|| self.begin(queue)) else { return };
+        let gain = self.config.positioning_ns as f32;
+        let stream = &mut self.table[number];
+        if stream.used > 0 {
+            stream.followed = stream.followed.saturating_add(1);
+            let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
+            stream.note(think.min(gain * 4.0), gain);
+        }
+        stream.used = self.arrivals;
+        stream.end = end;
+        stream.outstanding += 1;
+        stream.queued.push_back(&mut self.links, slot);
+        self.stream_of[slot as usize] = number as u32;
+    }
+
+    /// The stream that a request at `offset` goes on with: the nearest one.
+    fn find(&self, queue: QueueId, offset: u64) -> Option<usize> {
+        let distance = |&number: &usize| self.table[number].end.abs_diff(offset);
+        let near = Self::set(queue).filter(|&number| {
+            let stream = &self.table[number];
+            stream.queue == queue.0 && stream.end.abs_diff(offset) <= self.config.near_bytes
+        });
+        near.min_by_key(distance)
+    }
+
+    /// A new stream in the place of the one that has been quiet for longest.
+    fn begin(&mut self, queue: QueueId) -> Option<usize> {
+        let unused = Self::set(queue).filter(|&number| self.table[number].outstanding == 0);
+        let number = unused.min_by_key(|&number| self.table[number].used)?;
+        if self.slice.is_some_and(|slice| slice.stream as usize == number) {
+            self.slice = None;
+        }
+        self.table[number] = Stream { queue: queue.0, ..BLANK };
+        Some(number)
+    }
+
+    /// Requests go to the device as a batch.
+    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot]) {
+        for &slot in slots {
+            if let Some(stream) = self.table.get_mut(self.stream_of[slot as usize] as usize) {
+                stream.queued.remove(&mut self.links, slot);
+                stream.in_flight += 1;
+            }
+        }
+        let Some(&last) = slots.last() else { return };
+        let number = self.stream_of[last as usize];
+        if self.slice.is_some_and(|slice| slice.stream == number) {
+            return;
+        }
+        let worth = self.table.get(number as usize).is_some_and(|stream| stream.is_worth(&self.config));
+        self.slice = worth.then(|| Slice { stream: number, until: now.after(self.config.slice_ns) });
+    }
+
+    /// A request has ended, or was cancelled before it was dispatched.
+    pub(crate) fn ended(&mut self, now: Time, slot: Slot, in_flight: bool) {
+        let number = std::mem::replace(&mut self.stream_of[slot as usize], NIL);
+        let Some(stream) = self.table.get_mut(number as usize) else { return };
+        match in_flight {
+            true => stream.in_flight -= 1,
+            false => stream.queued.remove(&mut self.links, slot),
+        }
+        stream.outstanding -= 1;
+        if stream.outstanding == 0 {
+            stream.idle_since = now;
+        }
+    }
+
+    /// What goes next, for the sake of the stream that is being served.
+    pub(crate) fn next(&mut self, now: Time) -> Next {
+        let Some(slice) = self.slice else { return Next::Free };
+        let stream = &self.table[slice.stream as usize];
+        if now < slice.until {
+            if let Some(slot) = stream.queued.front() {
+                return Next::Continue(slot);
+            }
+            if stream.is_worth(&self.config) {
+                let until = match stream.in_flight {
+                    0 => slice.until.min(stream.idle_since.after(stream.patience_ns(&self.config))),
+                    _ => slice.until,
+                };
+                if now < until {
+                    return Next::Hold(until);
+                }
+            }
+        }
+        self.slice = None;
+        Next::Free
+    }
+}
+
+impl Stream {
+    /// A request followed after so long.
+    fn note(&mut self, think_ns: f32, gain_ns: f32) {
+        let came = if think_ns <= gain_ns { 1.0 } else { 0.0 };
+        if self.followed == 1 {
+            (self.think_ns, self.in_time) = (think_ns, came);
+            return;
+        }
+        self.deviation_ns += NEW * ((think_ns - self.think_ns).abs() - self.deviation_ns);
+        self.think_ns += NEW * (think_ns - self.think_ns);
+        self.in_time += NEW * (came - self.in_time);
+    }
+
+    /// How long to wait for its next request at most.
+    fn patience_ns(&self, config: &Anticipation) -> u64 {
+        let usual = (self.think_ns + 4.0 * self.deviation_ns) as u64;
+        usual.clamp(config.positioning_ns / 8, config.positioning_ns)
+    }
+
+    /// Waiting for its next request costs less than it saves, as far as is known.
+    fn is_worth(&self, config: &Anticipation) -> bool {
+        let saved = self.in_time * config.positioning_ns as f32;
+        let patience = self.patience_ns(config) as f32;
+        let cost = self.in_time * self.think_ns.min(patience) + (1.0 - self.in_time) * patience;
+        self.followed >= FOLLOWED_MIN && saved > cost
+    }
+}

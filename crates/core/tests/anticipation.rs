@@ -1,0 +1,229 @@
+//! Anticipation, on a device that is nothing but a head: what it gains, what it must not cost, and who waits how long.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use sluice_core::policy::table;
+use sluice_core::{
+    Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
+};
+
+const POSITIONING_NS: u64 = 8_000_000;
+const NS_PER_BYTE: u64 = 10;
+const LEN: u32 = 65_536;
+const SLICE_NS: u64 = 100_000_000;
+const MAX_WAIT_NS: u64 = 500_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// A process that has one request outstanding at a time.
+#[derive(Clone, Copy)]
+struct Process {
+    op: Op,
+    sequential: bool,
+    think_ns: u64,
+}
+
+const READER: Process = Process { op: Op::Read, sequential: true, think_ns: 100_000 };
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+struct Run {
+    engine: Engine,
+    processes: Vec<Process>,
+    /// When each submits next; `None` while it waits.
+    submits: Vec<Option<Time>>,
+    done: Vec<u64>,
+    now: Time,
+    head: (FileId, u64),
+    /// At the device, in the order in which it serves.
+    device: VecDeque<Batch>,
+    free_at: Time,
+    random: Random,
+    longest_wait_ns: u64,
+}
+
+impl Run {
+    fn new(policy: &str, processes: &[Process], anticipates: bool, seed: u64) -> Run {
+        let anticipation = anticipates.then_some(Anticipation {
+            positioning_ns: POSITIONING_NS,
+            near_bytes: 1 << 19,
+            slice_ns: SLICE_NS,
+        });
+        let config =
+            EngineConfig { in_flight_max: 1, max_wait_ns: MAX_WAIT_NS, anticipation, ..EngineConfig::default() };
+        let policy = PolicyConfig::parse(policy).unwrap();
+        Run {
+            engine: Engine::new(config, &policy, Time::ZERO).unwrap(),
+            processes: processes.to_vec(),
+            submits: vec![Some(Time::ZERO); processes.len()],
+            done: vec![0; processes.len()],
+            now: Time::ZERO,
+            head: (FileId(u64::MAX), 0),
+            device: VecDeque::new(),
+            free_at: Time::ZERO,
+            random: Random(seed),
+            longest_wait_ns: 0,
+        }
+    }
+
+    fn request(&mut self, process: usize) -> Request {
+        let Process { op, sequential, .. } = self.processes[process];
+        let block = if sequential { self.done[process] } else { self.random.below(1 << 20) };
+        Request {
+            cookie: process as u64,
+            file: FileId(process as u64),
+            app: AppId(0),
+            target: TargetId(0),
+            op,
+            offset: block * u64::from(LEN),
+            len: LEN,
+        }
+    }
+
+    /// Serves what is dispatched, one batch after the other, until `end`.
+    fn run(mut self, end: Time) -> Run {
+        while self.now < end {
+            for process in 0..self.processes.len() {
+                if self.submits[process].is_some_and(|at| at <= self.now) {
+                    self.submits[process] = None;
+                    let request = self.request(process);
+                    self.engine.submit(self.now, request).unwrap();
+                }
+            }
+            if !self.device.is_empty() && self.free_at <= self.now {
+                self.complete();
+            }
+            self.dispatch();
+            self.now = self.next_event();
+        }
+        self
+    }
+
+    fn complete(&mut self) {
+        let batch = self.device.pop_front().unwrap();
+        for part in batch.parts() {
+            let process = part.request.cookie as usize;
+            self.engine.complete(self.now, part.id, Outcome::ok(LEN)).unwrap();
+            self.done[process] += 1;
+            let think_ns = self.processes[process].think_ns;
+            let think_ns = think_ns / 2 + self.random.below(think_ns + 1);
+            self.submits[process] = Some(self.now.after(think_ns));
+        }
+    }
+
+    fn dispatch(&mut self) {
+        let mut batch = Batch::new();
+        while self.engine.poll_dispatch(self.now, &mut batch) {
+            let place = (batch.file(), batch.offset());
+            let seek = if self.head == place { 0 } else { POSITIONING_NS };
+            self.head = (batch.file(), batch.offset() + batch.bytes());
+            self.free_at = self.now.max(self.free_at).after(seek + batch.bytes() * NS_PER_BYTE);
+            self.device.push_back(batch.clone());
+        }
+        let wait = self.engine.stats().total().wait.max_ns();
+        self.longest_wait_ns = self.longest_wait_ns.max(wait);
+    }
+
+    fn next_event(&self) -> Time {
+        let ends = (!self.device.is_empty()).then_some(self.free_at);
+        let wakes = self.engine.poll_timeout();
+        let submits = self.submits.iter().flatten().copied().min();
+        let next = [ends, wakes, submits].into_iter().flatten().min().expect("somebody goes on");
+        next.max(Time(self.now.0 + 1))
+    }
+
+    fn total(&self) -> u64 {
+        self.done.iter().sum()
+    }
+}
+
+fn both(policy: &str, processes: &[Process], seconds: u64, seed: u64) -> [Run; 2] {
+    [false, true].map(|anticipates| Run::new(policy, processes, anticipates, seed).run(Time(seconds * SECOND)))
+}
+
+/// Algorithms that it applies to, and that do not let the device idle for reasons of their own.
+fn policies() -> impl Iterator<Item = &'static str> {
+    table().iter().filter(|info| !info.bypasses_queue && !info.shared_engine).map(|info| info.name)
+}
+
+#[test]
+fn sequential_readers_are_served_in_slices() {
+    for policy in policies() {
+        let [without, with] = both(policy, &[READER; 8], 5, 1);
+        let alone = 5 * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+        assert!(with.total() * 100 > alone * 80, "{policy}: {} of {alone}", with.total());
+        assert!(with.total() > 3 * without.total() || policy == "aioli" || policy == "mlf", "{policy}");
+        let (least, most) = (with.done.iter().min().unwrap(), with.done.iter().max().unwrap());
+        assert!(least * 2 > *most, "{policy} is unfair: {:?}", with.done);
+        // Each of the others has a slice while a request waits.
+        let bound = MAX_WAIT_NS + 8 * (SLICE_NS + 2 * POSITIONING_NS);
+        assert!(with.longest_wait_ns < bound, "{policy}: {} ms", with.longest_wait_ns / 1_000_000);
+    }
+}
+
+#[test]
+fn readers_that_think_for_long_are_not_waited_for() {
+    for policy in policies() {
+        let slow = Process { think_ns: 4 * POSITIONING_NS, ..READER };
+        let [without, with] = both(policy, &[slow; 12], 5, 2);
+        assert!(with.total() * 100 >= without.total() * 98, "{policy}: {} of {}", with.total(), without.total());
+    }
+}
+
+#[test]
+fn random_readers_and_writers_are_not_waited_for() {
+    let random = Process { sequential: false, ..READER };
+    let writer = Process { op: Op::Write, ..READER };
+    for policy in policies() {
+        for processes in [[random; 6], [writer; 6], [random, random, random, writer, writer, writer]] {
+            let [without, with] = both(policy, &processes, 3, 3);
+            assert_eq!(with.done, without.done, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn others_are_served_between_slices() {
+    let random = Process { sequential: false, ..READER };
+    for policy in policies() {
+        let [_, with] = both(policy, &[READER, random, random, random, random], 10, 4);
+        assert!(with.done.iter().all(|&done| done > 20), "{policy}: {:?}", with.done);
+    }
+}
+
+#[test]
+fn a_reader_alone_is_as_fast_as_without() {
+    for policy in policies() {
+        let [without, with] = both(policy, &[READER], 2, 5);
+        assert_eq!(with.done, without.done, "{policy}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whatever the processes: no more than a slice for each other one beyond `max_wait`, and nobody starves.
+    #[test]
+    fn nobody_waits_for_ever(
+        policy in prop::sample::select(policies().collect::<Vec<_>>()),
+        processes in prop::collection::vec((any::<bool>(), any::<bool>(), 0..20_000_000_u64), 2..10),
+        seed: u64,
+    ) {
+        let process = |&(write, sequential, think_ns)| Process { op: if write { Op::Write } else { Op::Read }, sequential, think_ns };
+        let processes: Vec<Process> = processes.iter().map(process).collect();
+        let run = Run::new(policy, &processes, true, seed).run(Time(4 * SECOND));
+        let others = processes.len() as u64;
+        let bound = MAX_WAIT_NS + others * (SLICE_NS + 2 * (POSITIONING_NS + (1 << 20) * NS_PER_BYTE));
+        prop_assert!(run.longest_wait_ns <= bound, "{} ms of {}", run.longest_wait_ns / 1_000_000, bound / 1_000_000);
+        prop_assert!(run.done.iter().all(|&done| done > 0), "{:?}", run.done);
+    }
+}
