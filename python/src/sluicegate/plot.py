@@ -1,4 +1,4 @@
-"""Figures of what prediction brings, from the results of `sluice bench prediction` and `sluice simulate`.
+"""Figures of what prediction brings, from the results of `sluice-bench prediction` and `sluice simulate`.
 
 A result is the makespan with prediction over that without, less one: below 0 is better. Points are medians,
 bars go from the least of all repetitions (or seeds) to the largest.
@@ -57,7 +57,7 @@ class Results:
 
 
 def read(path: str | Path) -> Results:
-    """Read results: the output of `sluice bench prediction --json`, or `runs.csv` of `sluice simulate --out`.
+    """Read results: the output of `sluice-bench prediction --json`, or `runs.csv` of `sluice simulate --out`.
 
     Raises:
         ValueError: if it is neither.
@@ -68,7 +68,7 @@ def read(path: str | Path) -> Results:
         results = _bench(json.loads(text)) if text.lstrip().startswith("{") else _runs(text.splitlines())
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
-            f"{path}: neither the output of `sluice bench prediction --json` nor `runs.csv` of `sluice "
+            f"{path}: neither the output of `sluice-bench prediction --json` nor `runs.csv` of `sluice "
             f"simulate` with and without prediction: {error!r}"
         ) from error
     if not results.cells:
