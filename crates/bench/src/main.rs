@@ -12,6 +12,7 @@ mod patterns;
 mod predict;
 mod prediction;
 mod profiler;
+mod random;
 mod runtime;
 mod sim;
 mod statistics;

@@ -18,6 +18,8 @@ use sluice_fuse::{MountError, MountOptions, mount, passthrough};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 
+use crate::random::SplitMix64;
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub(super) struct BenchOptions {
@@ -153,24 +155,6 @@ pub(super) fn run(
     let m = &options.mount;
     let setup = format!("cache {:?}, {} threads, max_write {}, fio psync, 2 jobs", m.cache, m.threads, m.max_write);
     Ok(FuseBench { storage: describe, setup, cells })
-}
-
-/// Random numbers (Steele, Lea, Flood 2014).
-pub(super) struct SplitMix64(pub(super) u64);
-
-impl SplitMix64 {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A coin.
-    fn toss(&mut self) -> bool {
-        self.next() & 1 == 1
-    }
 }
 
 fn measure(

@@ -19,7 +19,7 @@ use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 
-use super::pairs::SplitMix64;
+use crate::random::SplitMix64;
 use crate::statistics::median;
 
 const LOADS: [&str; 2] = ["randread", "randwrite"];

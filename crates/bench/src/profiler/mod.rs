@@ -1,6 +1,8 @@
 //! `sluice-bench study`, `calibration`, `against-fio`: how right the profiler and the models are.
 
+mod calibration;
 pub(crate) mod fio;
+mod study;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +12,11 @@ use parking_lot::Mutex;
 use sluice_cli::output;
 use sluice_cli::profile::Measuring;
 use sluice_device::ModelError;
-use sluice_device::profiler::{self, CALIBRATION, DeviceStudy, Options, Study, calibrate, complete_sizes};
+use sluice_device::profile::standard_sizes;
+use sluice_device::profiler::Options;
+
+use calibration::{CALIBRATION, calibrate};
+use study::{DeviceStudy, Study};
 
 /// What the study must find.
 const MEDIAN_BAR: f64 = 0.03;
@@ -70,7 +76,7 @@ fn in_parallel(names: &[&str], options: &Options) -> Result<Vec<DeviceStudy>, Mo
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.tick();
-    let (next, sizes) = (AtomicUsize::new(0), complete_sizes());
+    let (next, sizes) = (AtomicUsize::new(0), standard_sizes().collect::<Vec<_>>());
     let done: Mutex<Vec<(usize, Result<DeviceStudy, ModelError>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -79,7 +85,7 @@ fn in_parallel(names: &[&str], options: &Options) -> Result<Vec<DeviceStudy>, Mo
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     names.get(place).map(|name| (place, *name))
                 } {
-                    let study = profiler::study(name, options, &sizes);
+                    let study = study::study(name, options, &sizes);
                     done.lock().push((place, study));
                     bar.inc(1);
                 }
