@@ -65,14 +65,15 @@ doc: ## Build the documentation; warnings are errors
 
 check: lint doc test ## Everything that CI runs
 
-bench: build ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
-	$(TARGET)/release/sluice bench engine
-	$(TARGET)/release/sluice bench runtime
-	$(TARGET)/release/sluice bench emulation
-	$(TARGET)/release/sluice bench device
-	$(TARGET)/release/sluice bench fuse
-	$(TARGET)/release/sluice bench sim
-	$(TARGET)/release/sluice bench fidelity
+bench: setup ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
+	$(CARGO) build --release --locked -p sluice-bench
+	$(TARGET)/release/sluice-bench engine
+	$(TARGET)/release/sluice-bench runtime
+	$(TARGET)/release/sluice-bench emulation
+	$(TARGET)/release/sluice-bench device
+	$(TARGET)/release/sluice-bench fuse
+	$(TARGET)/release/sluice-bench sim
+	$(TARGET)/release/sluice-bench fidelity
 
 bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C; AGAINST=... compares with another libagios
 	$(CC) $(BENCH_FLAGS) -I crates/capi/include bench/capi/bench.c -o $(TARGET)/release/bench-capi -L $(TARGET)/release -lsluice

@@ -44,5 +44,6 @@ if command -v dpkg-deb > /dev/null; then
     for file in bin/sluice include/sluice.h include/agios.h pkgconfig/sluice.pc libsluice.so.0 libagios.so.0 sluiceConfig.cmake; do
         grep -q "$file" "$work/contents" || { echo "the Debian package lacks $file" >&2; exit 1; }
     done
+    ! grep sluice-bench "$work/contents" || { echo "the Debian package has what only measures Sluicegate" >&2; exit 1; }
 fi
 echo "packaging: all well"

@@ -62,6 +62,8 @@ def test_what_was_measured_twice_is_one_cell(tmp_path):
     assert len(cells) == 16
     assert (cells[0].low, cells[0].high) == (pytest.approx(-0.3), pytest.approx(0.5))
     assert cells[0].change == pytest.approx(-0.075)
+    origin = plot.read(path).origin
+    assert "measured 2 times, the median of which stands here: to-agg, strided, read, jitter 5%" in origin
 
 
 def test_results_of_the_simulator(tmp_path):
@@ -71,8 +73,51 @@ def test_results_of_the_simulator(tmp_path):
     assert (cell.change, cell.low, cell.high, cell.aggregation) == (0.0, -0.5, 0.5, 0.5)
     paired = runs(tmp_path).read_text().replace("policy", "scheduler").replace("predicting", "other")
     path = tmp_path / "paired.csv"
-    path.write_text(paired.replace("aioli,0 %,yes", '"aioli, predicting",0 %,yes'))
+    paired = paired.replace("aioli,0 %,yes", '"aioli, predicting",0 %,no')
+    path.write_text(paired)
     assert [cell.change for cell in plot.read(path).cells] == [0.0]
+
+
+def sweep(tmp_path, rows):
+    lines = ["scenario,policy,servers,start,predicting,seed_number,scale,makespan_s,aggregation"]
+    path = tmp_path / "sweep.csv"
+    path.write_text("\n".join([*lines, *rows]))
+    return path
+
+
+def test_every_axis_that_varies_is_shown(tmp_path, capsys):
+    """Cases that differ in an axis of their own stay apart: one loses a fifth, the others win."""
+    rows = [
+        f"x,{policy},{servers},together,{predicting},{seed},1,{1 if predicting == 'no' else makespan},4.0"
+        for policy in ("hbrr", "to-agg")
+        for servers, makespan in (("4", 0.9), ("8", 1.2), ("16", 0.5))
+        for predicting in ("no", "yes")
+        for seed in range(2)
+    ]
+    path = sweep(tmp_path, rows)
+    assert len(plot.read(path).cells) == 6
+    assert main(["compare", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("simulated, medians of 2 seeds")
+    assert [line.split()[:3] for line in lines[3:]] == [
+        ["servers", "4", "-10%"],
+        ["servers", "8", "+20%"],
+        ["servers", "16", "-50%"],
+    ]
+    assert "together" not in "".join(lines), "what is the same everywhere says nothing"
+
+
+def test_a_jitter_that_is_no_share_is_an_axis_like_others(tmp_path):
+    path = runs(tmp_path)
+    path.write_text(path.read_text().replace("0 %", "0us"))
+    cells = plot.read(path).cells
+    assert [cell.pattern for cell in cells] == ["strided, jitter 0us", "strided, jitter 50us"]
+
+
+def test_runs_that_nothing_tells_apart_are_refused(tmp_path):
+    rows = ["x,hbrr,4,together,no,0,1,1.0,4.0"] * 2
+    with pytest.raises(ValueError, match="line 3: the same situation and seed"):
+        plot.read(sweep(tmp_path, rows))
 
 
 @pytest.mark.parametrize("kind", ["table", "jitter"])

@@ -274,26 +274,6 @@ fn ordinary_users_mount_through_fusermount() {
     assert_eq!(fs::read(place.path("source/f")).unwrap(), b"hi\n");
 }
 
-#[test]
-fn an_interrupted_benchmark_leaves_nothing_behind() {
-    if !fuse_works() || Command::new("fio").arg("--version").output().is_err() {
-        return eprintln!("SKIP: no fio: this test did NOT run");
-    }
-    let place = Place::new();
-    let room = place.make("room");
-    let args = ["bench", "fuse", "--dir", "@room", "--file-mb", "1", "--repetitions", "1000"];
-    let mut bench = place.sluice(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The heading comes first; by the time both mounts are there the measuring begins.
-    let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap().matches(&place.text("room")).count() == 2;
-    eventually("both mounts are there", mounted);
-    kill_process(rustix::process::Pid::from_child(&bench), Signal::TERM).unwrap();
-    eventually("it ends", || bench.try_wait().unwrap().is_some());
-    let output = bench.wait_with_output().unwrap();
-    assert!(!output.status.success());
-    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
-    assert!(fs::read_dir(room).unwrap().next().is_none());
-}
-
 /// The mount's line of the table: its own options and its type.
 fn mount_line(place: &Place) -> (Vec<String>, String) {
     let at = place.path("mnt").canonicalize().unwrap();

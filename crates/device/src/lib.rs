@@ -14,18 +14,22 @@
 //! | `raid0` | stripes over equal members of another kind |
 //! | `null` | a fixed time |
 //!
+//! Where files lie on a device is for its [`Places`] to say, in the simulator as in the emulation.
+//!
 //! What a device is like can be measured and kept in a file: [`profile`].
 
 mod hdd;
 mod models;
 mod null;
 mod parameter;
+mod places;
 pub mod profile;
 pub mod profiler;
 mod raid0;
 mod ssd;
 
 pub use models::{Model, ModelError, model, models, parse};
+pub use places::Places;
 
 /// What a device is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

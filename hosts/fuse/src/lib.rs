@@ -14,7 +14,6 @@
 //! | `apps`, `groups` | which application a request belongs to, which groups its process |
 //! | `session`, `attach` | mounting, unmounting, clearing away dead mounts |
 //! | [`passthrough`] | the same without a scheduler, to compare with |
-//! | [`mod@bench`] | compares the two with fio |
 //!
 //! # Applications
 //! A request belongs to the batch job of its process together with the user, `SLURM_JOB_ID=17 uid=1000`, or else to the
@@ -43,7 +42,6 @@
 
 mod apps;
 mod attach;
-pub mod bench;
 mod coherence;
 mod core;
 mod error;

@@ -29,12 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
     darshan.add_argument("--module", choices=["DXT_POSIX", "DXT_MPIIO"], help="which layer's accesses")
     compare = commands.add_parser("compare", help="print what prediction brings")
     compare.add_argument(
-        "results", help="of `sluice bench prediction --json`, or a runs.csv of `sluice simulate`"
+        "results", help="of `sluice-bench prediction --json`, or a runs.csv of `sluice simulate`"
     )
     plot = commands.add_parser("plot", help="draw what prediction brings")
     plot.add_argument("figure", choices=["table", "jitter"], help="by algorithm, or over the jitter")
     plot.add_argument(
-        "results", help="of `sluice bench prediction --json`, or a runs.csv of `sluice simulate`"
+        "results", help="of `sluice-bench prediction --json`, or a runs.csv of `sluice simulate`"
     )
     plot.add_argument("out", help="an SVG, PDF or PNG file")
     plot.add_argument("--predicted-from", default="same program", help="for table; default: same program")

@@ -1,4 +1,4 @@
-"""Figures of what prediction brings, from the results of `sluice bench prediction` and `sluice simulate`.
+"""Figures of what prediction brings, from the results of `sluice-bench prediction` and `sluice simulate`.
 
 A result is the makespan with prediction over that without, less one: below 0 is better. Points are medians,
 bars go from the least of all repetitions (or seeds) to the largest.
@@ -57,7 +57,7 @@ class Results:
 
 
 def read(path: str | Path) -> Results:
-    """Read results: the output of `sluice bench prediction --json`, or `runs.csv` of `sluice simulate --out`.
+    """Read results: the output of `sluice-bench prediction --json`, or `runs.csv` of `sluice simulate --out`.
 
     Raises:
         ValueError: if it is neither.
@@ -68,7 +68,7 @@ def read(path: str | Path) -> Results:
         results = _bench(json.loads(text)) if text.lstrip().startswith("{") else _runs(text.splitlines())
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
-            f"{path}: neither the output of `sluice bench prediction --json` nor `runs.csv` of `sluice "
+            f"{path}: neither the output of `sluice-bench prediction --json` nor `runs.csv` of `sluice "
             f"simulate` with and without prediction: {error!r}"
         ) from error
     if not results.cells:
@@ -91,17 +91,21 @@ def _bench(report: dict[str, Any]) -> Results:
         )
         for cell in report["cells"]
     ]
-    cells = _merged(cells)
+    cells, again = _merged(cells)
     model, count, repetitions = report["model"], report["processes"], report["repetitions"]
-    return Results(f"emulated {model}, {count} processes, medians of {repetitions}", cells)
+    origin = f"emulated {model}, {count} processes, medians of {repetitions}"
+    if again:
+        several = ", ".join(again)
+        origin += f"; measured {_range(again.values())} times, the median of which stands here: {several}"
+    return Results(origin, cells)
 
 
-def _merged(cells: list[Cell]) -> list[Cell]:
-    """One cell for each situation, where several parts of the benchmark have measured the same."""
+def _merged(cells: list[Cell]) -> tuple[list[Cell], dict[str, int]]:
+    """One cell for each situation; which ones several parts of the benchmark have measured, and how often."""
     same: dict[tuple[str, str, str, float, str], list[Cell]] = defaultdict(list)
     for cell in cells:
         same[cell.policy, cell.pattern, cell.op, cell.jitter, cell.predicted_from].append(cell)
-    return [
+    merged = [
         replace(
             several[0],
             change=median(cell.change for cell in several),
@@ -111,28 +115,40 @@ def _merged(cells: list[Cell]) -> list[Cell]:
         )
         for several in same.values()
     ]
+    again = {
+        f"{cell.policy}, {cell.panel}, jitter {cell.jitter:.0%}, {cell.predicted_from}": len(several)
+        for cell, several in zip(merged, same.values(), strict=True)
+        if len(several) > 1
+    }
+    return merged, again
 
 
-# Columns of runs.csv between the scenario's name and its results are axes.
-_AXES = ("policy", "scheduler", "pattern", "op", "jitter", "predicting", "processes", "size")
-_Key = tuple[str, str, str, str]
+_Run = tuple[float, float]
+_Key = tuple[str, str, str, float]
 _PREDICTING = re.compile(r"(.*), predicting")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?) ?%?")
 
 
 def _runs(lines: Iterable[str]) -> Results:
-    """Pairs of runs that differ in nothing but the axis `predicting`, or in "X" and "X, predicting"."""
-    makespans: dict[tuple[_Key, bool], dict[str, tuple[float, float]]] = defaultdict(dict)
-    for row in csv.DictReader(lines):
-        axes = {name: row.get(name) or "" for name in _AXES}
-        scheduler = _PREDICTING.fullmatch(axes["scheduler"])
-        predicting = scheduler is not None or axes["predicting"] == "yes"
-        policy = axes["policy"] or (scheduler[1] if scheduler else axes["scheduler"])
-        processes = axes["processes"] and f"{axes['processes']} processes"
-        pattern = " ".join(filter(None, (axes["pattern"], axes["size"], processes)))
-        key = (policy, pattern, axes["op"], axes["jitter"])
-        makespans[key, predicting][row["seed_number"]] = (float(row["makespan_s"]), float(row["aggregation"]))
+    """Pairs of runs that differ in nothing but the axis `predicting`, or in "X" and "X, predicting".
+
+    Every axis that varies tells situations apart: the pattern names those without a field of their own.
+    """
+    table = csv.DictReader(lines)
+    columns = list(table.fieldnames or [])
+    if "seed_number" not in columns:
+        raise KeyError("seed_number")
+    # Columns up to the seed are the scenario's name and the axes.
+    axes = columns[: columns.index("seed_number")]
+    rows = list(table)
+    makespans: dict[tuple[_Key, bool], dict[str, _Run]] = defaultdict(dict)
+    for number, (row, (key, predicting)) in enumerate(zip(rows, _situations(rows, axes), strict=True), 2):
+        runs, seed = makespans[key, predicting], row["seed_number"]
+        if seed in runs:
+            raise ValueError(f"line {number}: the same situation and seed as in a line before")
+        runs[seed] = (float(row["makespan_s"]), float(row["aggregation"]))
     cells = []
-    seeds = 0
+    seeds = set()
     for (key, predicting), without in makespans.items():
         those = makespans.get((key, True))
         if predicting or those is None:
@@ -140,7 +156,7 @@ def _runs(lines: Iterable[str]) -> Results:
         pairs = [(those[seed], without[seed]) for seed in without if seed in those]
         if not pairs:
             continue
-        seeds = max(seeds, len(pairs))
+        seeds.add(len(pairs))
         changes = [new[0] / old[0] - 1 for new, old in pairs]
         policy, pattern, op, jitter = key
         cells.append(
@@ -148,7 +164,7 @@ def _runs(lines: Iterable[str]) -> Results:
                 policy=policy,
                 pattern=pattern,
                 op=op,
-                jitter=float(jitter.rstrip(" %") or 0) / 100,
+                jitter=jitter,
                 predicted_from=SAME,
                 change=median(changes),
                 low=min(changes),
@@ -156,7 +172,40 @@ def _runs(lines: Iterable[str]) -> Results:
                 aggregation=median(new[1] / old[1] - 1 for new, old in pairs),
             )
         )
-    return Results(f"simulated, medians of {seeds} seeds", cells)
+    return Results(f"simulated, medians of {_range(seeds)} seeds", cells)
+
+
+def _situations(rows: list[dict[str, str]], axes: list[str]) -> Iterable[tuple[_Key, bool]]:
+    """What each row was run under but for the seed, and whether with predictions."""
+    others = [axis for axis in axes if len({row[axis] for row in rows}) > 1]
+    shares = all(_SHARE.fullmatch(row["jitter"]) for row in rows) if "jitter" in axes else False
+    known = {
+        "policy" if "policy" in axes else "scheduler",
+        "pattern",
+        "op",
+        "size",
+        "processes",
+        "predicting",
+    }
+    others = [axis for axis in others if axis not in known and not (axis == "jitter" and shares)]
+    for row in rows:
+        scheduler = _PREDICTING.fullmatch(row.get("scheduler") or "")
+        values = {axis: row[axis] for axis in axes}
+        if scheduler:
+            values["scheduler"] = scheduler[1]
+        processes = values.get("processes") and f"{values['processes']} processes"
+        named = [f"{axis} {values[axis]}" for axis in others]
+        words = [values.get("pattern"), values.get("size"), processes]
+        pattern = ", ".join(filter(None, [" ".join(filter(None, words)), *named]))
+        jitter = _SHARE.fullmatch(values["jitter"]) if shares else None
+        policy = values.get("policy") or values.get("scheduler", "")
+        key = (policy, pattern, values.get("op", ""), float(jitter[1]) / 100 if jitter else 0.0)
+        yield key, scheduler is not None or values.get("predicting") == "yes"
+
+
+def _range(counts: Iterable[int]) -> str:
+    least, most = min(counts, default=0), max(counts, default=0)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _unique(values: Iterable[str]) -> list[str]:

@@ -5,12 +5,11 @@ use super::worker::{self, Process, Task};
 use anyhow::{Context, bail};
 use sluice_core::{AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
-use sluice_runtime::{Done, Host, Volume, VolumeConfig, VolumeSnapshot};
+use sluice_runtime::{Volume, VolumeConfig, VolumeSnapshot};
 use sluice_storage::striped::{StripedOptions, StripedStorage};
 use sluice_storage::{Creator, FileRef, Storage, emulated::Emulated};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -24,19 +23,11 @@ pub(super) const STRIPE: u64 = 64 << 10;
 /// Bytes prepared and checked at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Nobody waits for a ticket: all calls are blocking ones.
-pub(super) struct Blocking;
-
-impl Host for Blocking {
-    type Ticket = ();
-    fn complete(&self, (): (), _: io::Result<Done<'_>>) {}
-}
-
 enum Front {
     /// Mounted, used by processes.
     Mounted(MountHandle, Vec<Process>),
     /// Used by threads of this process.
-    Direct(Volume<Blocking>),
+    Direct(Volume<()>),
 }
 
 /// Directories, disks, volume and processes; all gone when dropped.
@@ -44,7 +35,7 @@ pub(super) struct Bed {
     // In the order in which they go.
     front: Front,
     /// The same files without the disks, for preparing and checking.
-    plain: Volume<Blocking>,
+    plain: Volume<()>,
     storage: Storage,
     _dir: tempfile::TempDir,
 }
@@ -77,9 +68,9 @@ impl Bed {
             let processes = (0..PROCESSES).map(|p| Process::start(p, &mountpoint)).collect::<anyhow::Result<_>>()?;
             Front::Mounted(mount, processes)
         } else {
-            Front::Direct(Volume::start(storage.clone(), Arc::new(Blocking), config)?)
+            Front::Direct(Volume::start(storage.clone(), Arc::new(()), config)?)
         };
-        let plain = Volume::start(plain, Arc::new(Blocking), VolumeConfig::default())?;
+        let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
         Ok(Bed { front, plain, storage, _dir: dir })
     }
 
@@ -176,7 +167,7 @@ fn run_processes(processes: &mut [Process], task: Task) -> anyhow::Result<(f64, 
 
 /// The volume's files for threads of this process.
 struct Files<'a> {
-    volume: &'a Volume<Blocking>,
+    volume: &'a Volume<()>,
     files: HashMap<String, FileRef>,
 }
 
@@ -192,7 +183,7 @@ impl worker::Access for Files<'_> {
     }
 }
 
-fn run_directly(volume: &Volume<Blocking>, storage: &Storage, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
+fn run_directly(volume: &Volume<()>, storage: &Storage, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
     let names = task.pattern.files(task.scale).into_iter().map(|(name, _)| name);
     let files = names.map(|name| Ok((name.clone(), open(storage, &name, libc::O_RDWR)?)));
     let files = Files { volume, files: files.collect::<anyhow::Result<_>>()? };

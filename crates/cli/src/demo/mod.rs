@@ -15,7 +15,6 @@ use report::{Report, Sample};
 use sluice_core::{PolicyConfig, policy::table};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use worker::Task;
@@ -60,7 +59,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policy)?;
-    let stop = stop_on_signals()?;
+    let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 80 }));
     let mut demo = Demo { bed: &mut bed, stop: &stop, writing: 0, started: Instant::now() };
@@ -98,14 +97,6 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<PolicyConfig>> {
         }
     });
     all.into_iter().map(|name| Ok(PolicyConfig::parse(name)?)).collect()
-}
-
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }
 
 /// The bed, and whether it is mounted.

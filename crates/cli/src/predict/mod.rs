@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 
 /// What to predict from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// Nothing.
     #[default]
     Off,
@@ -39,62 +39,64 @@ pub(crate) enum Source {
 
 /// How to predict.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Options {
+pub struct Options {
     /// Where arrivals may be next to their predicted time, as a share of it; `None`: the default.
-    pub(crate) margin: Option<f64>,
+    pub margin: Option<f64>,
     /// The device's profile; `None`: a default curve.
-    pub(crate) profile: Option<PathBuf>,
+    pub profile: Option<PathBuf>,
     /// Where what was learned is kept; `None`: nowhere.
-    pub(crate) state: Option<PathBuf>,
+    pub state: Option<PathBuf>,
 }
 
 /// What `sluice status` tells of predictions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub struct Status {
     /// Where predictions come from.
-    pub(crate) from: String,
+    pub from: String,
     /// Predicted requests.
-    pub(crate) predicted: u64,
+    pub predicted: u64,
     /// Requests to files that are predicted.
-    pub(crate) known: u64,
+    pub known: u64,
     /// Of these, the ones that were predicted.
-    pub(crate) linked: u64,
-    pub(crate) waits: u64,
+    pub linked: u64,
+    /// Batches held back.
+    pub waits: u64,
     /// Waits after which all was there.
-    pub(crate) complete: u64,
-    pub(crate) waited_ms: f64,
+    pub complete: u64,
+    /// In all, in milliseconds.
+    pub waited_ms: f64,
     /// Waits for which the device must not idle, because others had cost more than they gained.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Share of waiting in which the device had other requests.
-    pub(crate) alpha: f64,
+    pub alpha: f64,
     /// What is known of what repeats, when that is predicted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) learned: Option<Learned>,
+    pub learned: Option<Learned>,
 }
 
 /// What is known of what repeats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Learned {
+pub struct Learned {
     /// Files whose paths differ in numbers only, or one file.
-    pub(crate) series: u64,
+    pub series: u64,
     /// Of these, the ones that have been used in the same way more than once.
-    pub(crate) repeating: u64,
+    pub repeating: u64,
     /// Uses that are kept.
-    pub(crate) runs: u64,
+    pub runs: u64,
     /// Their requests.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Requests of files in use.
-    pub(crate) open_requests: u64,
+    pub open_requests: u64,
     /// Memory of all that.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Where it is kept over restarts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) state: Option<PathBuf>,
+    pub state: Option<PathBuf>,
 }
 
 /// The predictions of one volume.
 #[derive(Default)]
-pub(crate) struct Predictions {
+pub struct Predictions {
     active: Mutex<Option<Active>>,
     /// Held by whoever changes them, from the beginning of the set-up to its end.
     changing: Mutex<()>,
@@ -180,7 +182,7 @@ impl Predictions {
     ///
     /// # Errors
     /// If traces or profile cannot be read; what was predicted before stays.
-    pub(crate) fn set<H: Host>(&self, volume: &Volume<H>, source: &Source, options: &Options) -> anyhow::Result<()> {
+    pub fn set<H: Host>(&self, volume: &Volume<H>, source: &Source, options: &Options) -> anyhow::Result<()> {
         let _changing = self.changing.lock();
         // Requests go on meanwhile, with the predictions there are.
         let new = match source {
@@ -199,7 +201,8 @@ impl Predictions {
     }
 
     /// What they did so far.
-    pub(crate) fn status(&self) -> Option<Status> {
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
         let active = self.active.lock();
         let active = active.as_ref()?;
         let learned = active.learns.as_ref().map(Told::learned);

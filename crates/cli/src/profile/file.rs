@@ -29,7 +29,7 @@ const MEMORY_NS: f64 = 5_000.0;
 
 /// Why measuring ended early.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub enum Failure {
     /// By a signal.
     Stopped,
     /// By an error.
@@ -44,7 +44,7 @@ impl From<io::Error> for Failure {
 
 /// Whether the file has a name while it is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
+pub enum Name {
     /// No: nothing is left, however this process ends.
     None,
     /// Yes, for other programs.
@@ -52,7 +52,7 @@ pub(super) enum Name {
 }
 
 /// A temporary file.
-pub(super) struct FileTarget {
+pub struct FileTarget {
     storage: PosixStorage,
     file: FileRef,
     name: Option<OsString>,
@@ -63,17 +63,8 @@ pub(super) struct FileTarget {
     stop: Arc<AtomicBool>,
 }
 
-/// From now on SIGINT and SIGTERM set the flag.
-pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
-}
-
 /// Bytes that can be written in a directory.
-pub(super) fn room(path: &Path) -> anyhow::Result<u64> {
+pub fn room(path: &Path) -> anyhow::Result<u64> {
     let at = path.display();
     let meta = std::fs::metadata(path).with_context(|| format!("{at} cannot be profiled"))?;
     if !meta.is_dir() {
@@ -85,7 +76,7 @@ pub(super) fn room(path: &Path) -> anyhow::Result<u64> {
 
 impl FileTarget {
     /// Creates the file, empty.
-    pub(super) fn create(dir: &Path, file_bytes: u64, name: Name, stop: Arc<AtomicBool>) -> anyhow::Result<FileTarget> {
+    pub fn create(dir: &Path, file_bytes: u64, name: Name, stop: Arc<AtomicBool>) -> anyhow::Result<FileTarget> {
         let at = dir.display();
         let (storage, direct) = match PosixStorage::open(dir, PosixOptions { direct: true }) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -108,39 +99,40 @@ impl FileTarget {
     }
 
     /// Takes the file's name away. Its space is freed when this process lets go of it.
-    pub(super) fn remove(&mut self) -> anyhow::Result<()> {
+    pub fn remove(&mut self) -> anyhow::Result<()> {
         let Some(name) = self.name.take() else { return Ok(()) };
         let removed = self.storage.unlink(&self.storage.root(), &name);
         removed.with_context(|| format!("{} cannot be removed", self.path.join(&name).display()))
     }
 
     /// The file, if it has a name.
-    pub(super) fn file_path(&self) -> Option<PathBuf> {
+    pub fn file_path(&self) -> Option<PathBuf> {
         self.name.as_ref().map(|name| self.path.join(name))
     }
 
     /// The directory.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) const fn file_bytes(&self) -> u64 {
+    /// Its size.
+    pub const fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
     /// Bytes read and written so far.
-    pub(super) fn bytes_moved(&self) -> u64 {
+    pub fn bytes_moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
     /// What the file system does not do.
-    pub(super) fn warning(&self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         let text = "the file system has no O_DIRECT: these are the times of the page cache, not of the device";
         (!self.direct).then(|| text.to_owned())
     }
 
     /// Writes the whole file. If that would take longer than `time`, the file becomes smaller; without, it takes its time.
-    pub(super) fn prepare_within(&mut self, time: Option<Duration>, bar: &ProgressBar) -> Result<u64, Failure> {
+    pub fn prepare_within(&mut self, time: Option<Duration>, bar: &ProgressBar) -> Result<u64, Failure> {
         let mut memory = Memory::new(PREPARE_BYTES as usize);
         memory.fill(1);
         let begin = Instant::now();

@@ -17,7 +17,7 @@ pub(super) fn fill(profile: &mut Profile, device: &str, emulated: bool) {
 }
 
 /// Whether the path lies in a mount that says that its devices are emulated.
-pub(super) fn is_emulated(path: &Path) -> bool {
+pub fn is_emulated(path: &Path) -> bool {
     let Ok(path) = control::canonical(path) else { return false };
     let served = path.ancestors().find_map(|dir| control::connect(dir).ok().flatten());
     served.is_some_and(|mut client| client.status().is_ok_and(|status| status.emulated))

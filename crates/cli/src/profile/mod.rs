@@ -9,16 +9,17 @@ use clap::{Parser, Subcommand};
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Modelled, Options, Planner, Report, Target};
 
-use crate::output;
 use sluice_notation::{parse_bytes, parse_duration};
 
-mod accuracy;
-mod file;
-mod fio;
+use crate::output;
+
+pub mod file;
 mod meta;
 mod plot;
 mod table;
 mod watch;
+
+pub use meta::is_emulated;
 
 /// Least size of the file.
 const FILE_MIN: u64 = 16 << 20;
@@ -30,15 +31,31 @@ const FILE_MIN: u64 = 16 << 20;
 /// predictions and the simulator load the profile.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     /// Directory on the storage to profile
-    #[arg(required_unless_present_any = ["device", "study", "calibration"])]
+    #[arg(required_unless_present = "device")]
     path: Option<PathBuf>,
     /// Profile a device model instead, in virtual time: a shipped one's name, or a file
     #[arg(long, value_name = "MODEL", conflicts_with = "path")]
     device: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Write the profile to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Draw the times and ratios into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to measure and how well.
+#[derive(clap::Args)]
+pub struct Measuring {
     /// Time for everything; what is not known well then has a wide interval
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     budget: Duration,
@@ -51,27 +68,9 @@ pub(crate) struct Args {
     /// Half the width of the 95 % confidence interval, over the time, at which a time is known well enough
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = share)]
     precision: f64,
-    /// Write the profile to this file
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Draw the times and ratios into this SVG file
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     /// Start of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Compare the profiler with complete profiling of the device models (--device: of that one), in virtual time
-    #[arg(long, conflicts_with_all = ["path", "calibration", "against_fio"])]
-    study: bool,
-    /// Compare the models of the devices of F. Z. Boito's thesis with what was measured there
-    #[arg(long, conflicts_with_all = ["path", "device", "against_fio"])]
-    calibration: bool,
-    /// Compare with fio, on the same file in PATH
-    #[arg(long, requires = "path")]
-    against_fio: bool,
 }
 
 #[derive(Subcommand)]
@@ -92,7 +91,11 @@ struct Show {
     json: bool,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+/// The size of a request or a file, on a command line: 512 bytes to 4 TiB.
+///
+/// # Errors
+/// If it is none; what is expected.
+pub fn bytes(text: &str) -> Result<u64, String> {
     let good = parse_bytes(text).filter(|bytes| (512..=1 << 42).contains(bytes));
     good.ok_or_else(|| "expected bytes from 512 to 4T, like 8K or 1M".to_owned())
 }
@@ -108,23 +111,24 @@ fn share(text: &str) -> Result<f64, String> {
     good.ok_or_else(|| "expected a number from 0.001 to 0.5".to_owned())
 }
 
-/// Measures, or shows, or compares.
+/// Measures, or shows.
 ///
 /// # Errors
 /// If there is nothing to measure, or it cannot be read or written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args {
         Args { command: Some(Command::Show(show)), .. } => run_show(&show),
-        Args { study: true, .. } => accuracy::study(&args.options()?, args.device.as_deref(), args.json),
-        Args { calibration: true, .. } => accuracy::calibration(&args.options()?, args.json),
-        Args { against_fio: true, .. } => fio::run(&args),
         Args { device: Some(ref model), .. } => run_model(&args, model),
         _ => run_path(&args),
     }
 }
 
-impl Args {
-    fn options(&self) -> anyhow::Result<Options> {
+impl Measuring {
+    /// As the profiler has them.
+    ///
+    /// # Errors
+    /// If they do not go together.
+    pub fn options(&self) -> anyhow::Result<Options> {
         let mut sizes = self.sizes.clone();
         if let Some(sizes) = &mut sizes {
             sizes.sort_unstable();
@@ -146,7 +150,9 @@ impl Args {
             ..Options::default()
         })
     }
+}
 
+impl Args {
     /// Writes and prints what was found.
     fn deliver(&self, report: &Report) -> anyhow::Result<ExitCode> {
         if let Some(out) = &self.out {
@@ -192,26 +198,26 @@ fn run_show(show: &Show) -> anyhow::Result<ExitCode> {
 }
 
 fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
-    let options = args.options()?;
-    let device = sluice_device::model(model, args.seed).map_err(|error| {
+    let options = args.measuring.options()?;
+    let device = sluice_device::model(model, args.measuring.seed).map_err(|error| {
         let known = sluice_device::models().iter().map(|model| model.name);
         anyhow::anyhow!("{error}{}", sluice_notation::hint(model, known))
     })?;
     let mut target = Modelled::new(device, options.file_bytes);
     let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);
-    meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.seed), true);
+    meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.measuring.seed), true);
     args.deliver(&report)
 }
 
 fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
     let path = args.path.as_deref().context("a directory, or --device MODEL, is needed")?;
-    let mut options = args.options()?;
+    let mut options = args.measuring.options()?;
     // Every request in flight has a thread of its own.
     options.in_flight_max = 64;
-    let stop = file::stop_on_signals()?;
+    let stop = crate::interrupt::flag()?;
     let room = file::room(path)?;
     let mut warnings = Vec::new();
-    if args.file_size.is_none() {
+    if args.measuring.file_size.is_none() {
         options.file_bytes = options.file_bytes.min(room / 2) / (1 << 20) * (1 << 20);
     }
     if options.file_bytes.saturating_add(FILE_MIN) > room || options.file_bytes < FILE_MIN {
@@ -221,7 +227,7 @@ fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
     let watch = watch::Watch::new(path);
     let mut target = file::FileTarget::create(path, options.file_bytes, file::Name::None, stop)?;
     warnings.extend(target.warning());
-    let measured = measure(&mut target, args, &mut options);
+    let measured = measure(&mut target, &args.measuring, &mut options);
     let removed = target.remove();
     let mut report = match measured {
         Err(file::Failure::Stopped) => {
@@ -245,7 +251,7 @@ fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Plans and does the measurements, and shows how far it is.
-fn measure(target: &mut file::FileTarget, args: &Args, options: &mut Options) -> Result<Report, file::Failure> {
+fn measure(target: &mut file::FileTarget, args: &Measuring, options: &mut Options) -> Result<Report, file::Failure> {
     let bar = watch::bar(args.budget);
     bar.set_message("writing the file");
     // A slow device gets a smaller file, so that there is time left to measure.
@@ -266,7 +272,8 @@ fn measure(target: &mut file::FileTarget, args: &Args, options: &mut Options) ->
 }
 
 /// Bytes for people.
-fn size_text(bytes: u64) -> String {
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),

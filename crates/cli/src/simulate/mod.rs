@@ -13,7 +13,6 @@ use sluice_sim::{Estimate, Failure, Outcome, Sweep, improvements, sweep};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// With no more simulations than this, details are recorded without being asked for.
@@ -103,10 +102,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.keys {
         return Ok(print_keys());
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
+    let stop = crate::interrupt::flag()?;
     if args.chaos {
         return chaos::run(args.seed, args.seeds.into(), args.jobs, args.json, &stop);
     }

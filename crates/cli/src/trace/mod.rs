@@ -10,8 +10,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -83,15 +81,6 @@ fn blocks(
         crate::output::tell(format_args!("{}: {note}: {ignored}", path.display()));
     }
     Ok(reader.end())
-}
-
-/// Set by SIGINT and SIGTERM.
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }
 
 /// A file that appears under its name only when it is whole.

@@ -16,17 +16,13 @@
 
 use crate::Op;
 
-mod calibration;
 mod curve;
 mod modelled;
 mod planner;
 mod sample;
-mod study;
 
-pub use calibration::{CALIBRATION, Calibration, Measured, calibrate};
 pub use modelled::Modelled;
 pub use planner::{Planner, Progress};
-pub use study::{Case, DeviceStudy, Study, complete_sizes, study};
 
 use crate::profile::Profile;
 

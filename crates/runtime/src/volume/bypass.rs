@@ -262,13 +262,6 @@ mod tests {
         assert_eq!(stats.current_window().completed(), 0);
     }
 
-    struct Nobody;
-
-    impl Host for Nobody {
-        type Ticket = ();
-        fn complete(&self, (): (), _: io::Result<Done<'_>>) {}
-    }
-
     /// Each thread writes and reads back its own block; all sorts of algorithms come and go meanwhile.
     #[test]
     fn every_request_is_done_and_counted_once_while_algorithms_change() {
@@ -277,7 +270,7 @@ mod tests {
         let storage = PosixStorage::open(dir.path(), PosixOptions::default()).unwrap();
         let name = OsStr::new("f");
         let (_, file) = storage.create(&storage.root(), name, 0o600, libc::O_RDWR, &Creator::process()).unwrap();
-        let volume = Volume::start(storage.into(), Arc::new(Nobody), VolumeConfig::default()).unwrap();
+        let volume = Volume::start(storage.into(), Arc::new(()), VolumeConfig::default()).unwrap();
         let change = |info: &PolicyInfo| volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
         let all = sluice_core::policy::table();
         let passes = VolumeConfig::default().policy.info();

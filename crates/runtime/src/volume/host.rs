@@ -14,6 +14,13 @@ pub trait Host: Send + Sync + 'static {
     fn complete(&self, ticket: Self::Ticket, result: io::Result<Done<'_>>);
 }
 
+/// Whoever uses nothing but the blocking calls ([`Volume::read_at`](crate::Volume::read_at) and the like), which end when their
+/// request has: nothing is left to tell.
+impl Host for () {
+    type Ticket = ();
+    fn complete(&self, (): (), _: io::Result<Done<'_>>) {}
+}
+
 /// A request's success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Done<'a> {

@@ -55,7 +55,7 @@ static KEYS: &[Key] = &[
     key(
         "servers.engine_cost",
         "duration; \"300ns\"",
-        "processor time of the engine for a request, as `sluice bench engine` measures",
+        "processor time of the engine for a request, as `sluice-bench engine` measures",
     ),
     key(
         "servers.engine_cost_per_file",

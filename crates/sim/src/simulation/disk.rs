@@ -1,11 +1,10 @@
 //! A data server's device: its queue, and where files lie on it.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 use serde::Serialize;
 use sluice_core::Op;
-use sluice_device::{Command, Device, Pending, Service};
+use sluice_device::{Command, Device, Pending, Places, Service};
 
 /// Commands that the device may choose from; more wait in the operating system's queue in order of arrival.
 const QUEUE_MAX: usize = 1024;
@@ -45,48 +44,6 @@ impl DeviceOutcome {
     }
 }
 
-/// Keys are mixed by one multiplication: they are small numbers that no stranger chooses.
-#[derive(Default)]
-struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// Which extent of the device holds which extent of which file, as `sluice_storage::emulated` places them.
-struct Places {
-    of: HashMap<(u64, u64), u64, BuildHasherDefault<Mixer>>,
-    /// Most requests stay in the extent of the one before.
-    last: ((u64, u64), u64),
-    next: u64,
-    extent: u64,
-    extents: u64,
-}
-
-impl Places {
-    fn address(&mut self, file: u64, offset: u64) -> u64 {
-        let key = (file, offset / self.extent);
-        if self.last.0 != key {
-            let (next, extents) = (&mut self.next, self.extents);
-            let place = *self.of.entry(key).or_insert_with(|| {
-                let place = *next % extents;
-                *next += 1;
-                place
-            });
-            self.last = (key, place);
-        }
-        self.last.1 * self.extent + offset % self.extent
-    }
-}
-
 /// A command that the device serves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Started {
@@ -114,8 +71,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(device: Box<dyn Device>, extent: u64) -> Disk {
-        let extents = (device.capacity_bytes() / extent).max(1);
-        let places = Places { of: HashMap::default(), last: ((u64::MAX, 0), 0), next: 0, extent, extents };
+        let places = Places::new(device.capacity_bytes(), extent);
         Disk {
             lanes: device.lanes(),
             device,
@@ -133,7 +89,7 @@ impl Disk {
 
     /// Bytes from an offset of a file to the end of its extent.
     pub(super) fn contiguous(&self, offset: u64) -> u64 {
-        self.places.extent - offset % self.places.extent
+        self.places.contiguous(offset)
     }
 
     /// Queues a command.

@@ -1,7 +1,7 @@
 //! One emulated device with its queue, in real time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -11,7 +11,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 use serde::Serialize;
 use sluice_core::Histogram;
-use sluice_device::{Command, Device, Pending};
+use sluice_device::{Command, Device, Pending, Places};
 
 /// Unit of placement on the device.
 const EXTENT: u64 = 64 << 20;
@@ -92,7 +92,7 @@ struct Ticket {
 
 impl Queue {
     pub(super) fn new(device: Box<dyn Device>) -> Queue {
-        let places = Places::new(device.capacity_bytes() / EXTENT);
+        let places = Places::new(device.capacity_bytes(), EXTENT);
         let free = (0..device.lanes().max(1)).map(|_| Reverse(0)).collect();
         let state = State {
             device,
@@ -114,9 +114,8 @@ impl Queue {
         let end = offset.saturating_add(len);
         let mut at = offset;
         while at < end {
-            let extent = at / EXTENT;
-            let address = places.of(file, extent) * EXTENT + at % EXTENT;
-            let len = (EXTENT - at % EXTENT).min(end - at);
+            let address = places.address(file, at);
+            let len = places.contiguous(at).min(end - at);
             match parts.last_mut() {
                 Some(last) if last.0 + last.1 == address => last.1 += len,
                 _ => parts.push((address, len)),
@@ -198,39 +197,6 @@ impl State {
     }
 }
 
-/// Which extent of the device holds which extent of which file.
-struct Places {
-    of: HashMap<(u64, u64), u64>,
-    /// The reverse.
-    owner: Vec<(u64, u64)>,
-    next: u64,
-    extents: u64,
-}
-
-impl Places {
-    fn new(extents: u64) -> Places {
-        Places { of: HashMap::new(), owner: Vec::new(), next: 0, extents: extents.max(1) }
-    }
-
-    fn of(&mut self, file: u64, extent: u64) -> u64 {
-        let key = (file, extent);
-        if let Some(place) = self.of.get(&key) {
-            return *place;
-        }
-        let place = self.next;
-        self.next = (self.next + 1) % self.extents;
-        match self.owner.get_mut(place as usize) {
-            Some(owner) => {
-                let old = std::mem::replace(owner, key);
-                self.of.remove(&old);
-            }
-            None => self.owner.push(key),
-        }
-        self.of.insert(key, place);
-        place
-    }
-}
-
 fn now_ns() -> u64 {
     let now = clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -256,24 +222,4 @@ fn sleep_until(due_ns: u64) -> bool {
         std::hint::spin_loop();
     }
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..5), 1..100)) {
-            let mut places = Places::new(7);
-            for (file, extent) in touches {
-                let place = places.of(file, extent);
-                prop_assert!(place < 7);
-                prop_assert_eq!(places.of(file, extent), place);
-                prop_assert!(places.of.len() <= 7);
-                prop_assert_eq!(places.of.values().filter(|p| **p == place).count(), 1);
-            }
-        }
-    }
 }

@@ -18,7 +18,7 @@ use sluice_core::{Histogram, Op};
 
 use self::files::{Expected, Target, Targets, fill};
 use self::source::{Source, Whole};
-use super::{open, stop_on_signals};
+use super::open;
 use crate::output;
 
 /// Wrong places that are listed.
@@ -103,7 +103,7 @@ struct Difference {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let stop = stop_on_signals()?;
+    let stop = crate::interrupt::flag()?;
     let mut reader = open(&args.trace)?;
     let meta = reader.meta().clone();
     let needs = files::needs(&args.trace, &mut reader, &meta)?;

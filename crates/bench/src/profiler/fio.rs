@@ -1,15 +1,17 @@
-//! `sluice profile --against-fio`: the profiler's times next to fio's, on the same file.
+//! `sluice-bench against-fio`: the profiler's times next to fio's, on the same file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, bail};
 use serde::Serialize;
+use sluice_cli::output;
+use sluice_cli::profile::file::{Failure, FileTarget, Name, room};
+use sluice_cli::profile::{bytes, is_emulated, size_text};
 use sluice_device::profiler::{Burst, Order, TESTS, Target, Test};
 
-use super::{Args, file, meta};
-use crate::output;
+use crate::statistics::median;
 
 /// Pairs of runs for each test and size; fio goes first in every other.
 const PAIRS: usize = 25;
@@ -20,6 +22,25 @@ const SIZES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 const BAR: f64 = 0.10;
 /// Of the file, unless the user says another.
 const FILE_BYTES: u64 = 512 << 20;
+
+/// Compares the profiler's times with fio's, by turns on the same temporary file.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Directory on the storage to measure
+    path: PathBuf,
+    /// Measure just these request sizes [default: 4K,64K,1M]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = bytes)]
+    sizes: Option<Vec<u64>>,
+    /// Size of the temporary file [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    file_size: Option<u64>,
+    /// Start of the random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
 
 #[derive(Serialize)]
 struct Row {
@@ -37,17 +58,16 @@ struct Row {
 ///
 /// # Errors
 /// If there is no fio, or the file cannot be made.
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.path.as_deref().context("a directory is needed")?;
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
         bail!("fio is not installed; it is what the profiler is compared with");
     }
-    let stop = file::stop_on_signals()?;
+    let stop = sluice_cli::interrupt::flag()?;
     let bytes = args.file_size.unwrap_or(FILE_BYTES);
-    if bytes > file::room(path)? {
-        bail!("{}: too little room for the file; see --file-size", path.display());
+    if bytes > room(&args.path)? {
+        bail!("{}: too little room for the file; see --file-size", args.path.display());
     }
-    let mut target = file::FileTarget::create(path, bytes, file::Name::Kept, stop.clone())?;
+    let mut target = FileTarget::create(&args.path, bytes, Name::Kept, stop.clone())?;
     let result = compare(&mut target, args);
     target.remove()?;
     let rows = match result {
@@ -57,14 +77,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         result => result?,
     };
-    print(&rows, args, meta::is_emulated(path), target.warning());
+    print(&rows, args, is_emulated(&args.path), target.warning());
     Ok(ExitCode::SUCCESS)
 }
 
-fn compare(target: &mut file::FileTarget, args: &Args) -> anyhow::Result<Vec<Row>> {
-    let failed = |failure: file::Failure| match failure {
-        file::Failure::Stopped => anyhow::anyhow!("interrupted"),
-        file::Failure::Io(error) => anyhow::Error::new(error),
+fn compare(target: &mut FileTarget, args: &Args) -> anyhow::Result<Vec<Row>> {
+    let failed = |failure: Failure| match failure {
+        Failure::Stopped => anyhow::anyhow!("interrupted"),
+        Failure::Io(error) => anyhow::Error::new(error),
     };
     let named = target.file_path().context("the file has no name")?;
     target.prepare().map_err(failed)?;
@@ -89,18 +109,11 @@ fn compare(target: &mut file::FileTarget, args: &Args) -> anyhow::Result<Vec<Row
             }
         }
         let mut ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(own, fio)| own / fio).collect();
-        let ratio = median(&mut ratios);
-        let ratio_range = [ratios[0], ratios[PAIRS - 1]];
-        let (sluice_ns, fio_ns) = (median(&mut ours), median(&mut theirs));
+        let (ratio, ratio_range) = median(&mut ratios);
+        let (sluice_ns, fio_ns) = (median(&mut ours).0, median(&mut theirs).0);
         rows.push(Row { test: test.name(), size_bytes: size, sluice_ns, fio_ns, ratio, ratio_range });
     }
     Ok(rows)
-}
-
-/// The middle one; sorts.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Nanoseconds for a request, by fio.
@@ -147,7 +160,7 @@ fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) {
             output::line(format_args!(
                 "{:<18}{:>9}{:>12.1}{:>12.1}{:>8.3}  ({:.3} to {:.3})",
                 row.test,
-                super::size_text(row.size_bytes),
+                size_text(row.size_bytes),
                 row.sluice_ns / 1e3,
                 row.fio_ns / 1e3,
                 row.ratio,

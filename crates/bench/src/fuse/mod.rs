@@ -1,18 +1,20 @@
-//! `sluice bench fuse`: what the scheduler costs a mount, next to the plainest pass-through.
+//! `sluice-bench fuse`: what the scheduler costs a mount, next to the plainest pass-through.
+
+mod pairs;
+mod policies;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sluice_cli::output;
 use sluice_fuse::CacheMode;
-use sluice_fuse::bench::{BenchOptions, Cell, FuseBench};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 
-use super::fuse_policies;
-use crate::output;
+use pairs::{BenchOptions, Cell, FuseBench};
 
 /// Least throughput of the mount over the pass-through's.
 const BAR: f64 = 0.95;
@@ -88,7 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         json.append(&mut against_passthrough(&args, &options)?);
     }
     if args.only != Some(Table::Passthrough) {
-        json.append(&mut policies(&args, &options)?);
+        json.append(&mut each_policy(&args, &options)?);
     }
     if args.json {
         output::line(format_args!("{:#}", serde_json::Value::Object(json)));
@@ -96,17 +98,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn policies(args: &Args, options: &BenchOptions) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
-    let report = fuse_policies::run(
-        &fuse_policies::Options {
-            dir: args.dir.as_deref(),
-            rounds: args.repetitions.unwrap_or(if args.quick { 3 } else { 7 }),
-            milliseconds: args.seconds.map_or(if args.quick { 250 } else { 500 }, |seconds| seconds * 1000),
-            seed: args.seed,
-            stop: &options.stop,
-        },
-        |what| tracing::info!("{what}"),
-    )?;
+/// Every algorithm next to both.
+fn each_policy(args: &Args, options: &BenchOptions) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
+    let report = policies::run(&policies::Options {
+        dir: args.dir.as_deref(),
+        rounds: args.repetitions.unwrap_or(if args.quick { 3 } else { 7 }),
+        milliseconds: args.seconds.map_or(if args.quick { 250 } else { 500 }, |seconds| seconds * 1000),
+        seed: args.seed,
+        stop: &options.stop,
+    })?;
     if !args.json {
         report.print();
     }
@@ -130,7 +130,7 @@ fn against_passthrough(
             output::line(row(cell));
         }
     };
-    let result = sluice_fuse::bench::run(options, storage, VolumeConfig::default(), show)?;
+    let result = pairs::run(options, storage, VolumeConfig::default(), show)?;
     if !args.json {
         output::line(verdict(&result));
         output::line(format_args!(

@@ -1,5 +1,5 @@
-//! Measures what the scheduler costs: this file system and the plain [`passthrough`] side by side
-//! on one directory, under the same `fio` loads.
+//! `sluice-bench fuse`, the first part: what the scheduler costs, with a mount that passes everything through and the plain
+//! [`passthrough`] side by side on one directory, under the same `fio` loads.
 //!
 //! The two are measured in pairs, one right after the other, so whatever slows the machine down for a while slows both;
 //! which of the two goes first is drawn anew for each pair, so nothing that comes at regular times favours one side. A
@@ -14,38 +14,39 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use sluice_fuse::{MountError, MountOptions, mount, passthrough};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 
-use crate::{MountError, MountOptions, mount, passthrough};
+use crate::random::SplitMix64;
 
 /// What to measure.
 #[derive(Clone, Debug)]
-pub struct BenchOptions {
+pub(super) struct BenchOptions {
     /// Where to work: a directory of its own is made in it, and removed in the end.
-    pub dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// For both mounts.
-    pub mount: MountOptions,
+    pub(super) mount: MountOptions,
     /// Most seconds for each run; it may be shorter, for it touches each block once.
-    pub seconds: u32,
+    pub(super) seconds: u32,
     /// Pairs of runs for each cell.
-    pub repetitions: u32,
+    pub(super) repetitions: u32,
     /// Megabytes of each of the two files.
-    pub file_mb: u32,
+    pub(super) file_mb: u32,
     /// Block sizes in bytes.
-    pub blocks: Vec<u32>,
+    pub(super) blocks: Vec<u32>,
     /// Buffered (`false`) and direct (`true`) I/O of the application.
-    pub direct: Vec<bool>,
+    pub(super) direct: Vec<bool>,
     /// Decides who goes first in each pair.
-    pub seed: u64,
+    pub(super) seed: u64,
     /// Set from elsewhere, ends the benchmark after the run in hand, everything cleared away.
-    pub stop: Arc<AtomicBool>,
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl BenchOptions {
     /// The full table, some ten minutes: many short pairs tell more than few long ones on a machine with other work.
     #[must_use]
-    pub fn new(dir: PathBuf) -> BenchOptions {
+    pub(super) fn new(dir: PathBuf) -> BenchOptions {
         BenchOptions {
             dir,
             mount: MountOptions::default(),
@@ -62,43 +63,43 @@ impl BenchOptions {
 
 /// The result, one cell for each load.
 #[derive(Clone, Debug, Serialize)]
-pub struct FuseBench {
+pub(super) struct FuseBench {
     /// The storage's own description.
-    pub storage: String,
+    pub(super) storage: String,
     /// Cache mode, threads and so on.
-    pub setup: String,
+    pub(super) setup: String,
     /// In the order measured.
-    pub cells: Vec<Cell>,
+    pub(super) cells: Vec<Cell>,
 }
 
 /// One load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub(super) struct Cell {
     /// fio's name: `read`, `randwrite`...
-    pub load: String,
+    pub(super) load: String,
     /// Block size in bytes.
-    pub block: u32,
+    pub(super) block: u32,
     /// `O_DIRECT` in the application.
-    pub direct: bool,
+    pub(super) direct: bool,
     /// MB/s through Sluicegate, median.
-    pub sluice_mb_s: f64,
+    pub(super) sluice_mb_s: f64,
     /// MB/s through the pass-through, median.
-    pub plain_mb_s: f64,
+    pub(super) plain_mb_s: f64,
     /// Processor time that this program spent on an I/O of the application through Sluicegate, in microseconds, median.
-    pub sluice_cpu_us: f64,
+    pub(super) sluice_cpu_us: f64,
     /// The same through the pass-through.
-    pub plain_cpu_us: f64,
+    pub(super) plain_cpu_us: f64,
     /// Throughput of Sluicegate over that of the pass-through: median over the pairs.
-    pub ratio: f64,
+    pub(super) ratio: f64,
     /// Lowest ratio of a pair.
-    pub ratio_min: f64,
+    pub(super) ratio_min: f64,
     /// Highest ratio of a pair.
-    pub ratio_max: f64,
+    pub(super) ratio_max: f64,
 }
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub(super) enum BenchError {
     /// A mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -123,7 +124,7 @@ pub enum BenchError {
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(
+pub(super) fn run(
     options: &BenchOptions,
     storage: impl FnOnce(&Path) -> io::Result<Storage>,
     config: VolumeConfig,
@@ -138,7 +139,7 @@ pub fn run(
     let sluice = mount(storage, &at("sluice"), with_source, config)?;
     let plain = passthrough::mount(&at("source"), &at("plain"), &options.mount)?;
 
-    let (mut cells, mut coin) = (Vec::new(), Coin(options.seed));
+    let (mut cells, mut coin) = (Vec::new(), SplitMix64(options.seed));
     for &direct in &options.direct {
         for &block in &options.blocks {
             for load in ["read", "randread", "write", "randwrite"] {
@@ -156,26 +157,13 @@ pub fn run(
     Ok(FuseBench { storage: describe, setup, cells })
 }
 
-/// A coin to toss: SplitMix64 (Steele, Lea, Flood 2014).
-struct Coin(u64);
-
-impl Coin {
-    fn toss(&mut self) -> bool {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) & 1 == 1
-    }
-}
-
 fn measure(
     room: &Path,
     load: &str,
     block: u32,
     direct: bool,
     options: &BenchOptions,
-    coin: &mut Coin,
+    coin: &mut SplitMix64,
 ) -> Result<Cell, BenchError> {
     let (sluice, plain) = (room.join("sluice"), room.join("plain"));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -295,7 +283,7 @@ mod tests {
     fn the_order_is_drawn_evenly_and_the_same_for_the_same_seed() {
         let tosses = |seed| -> Vec<bool> {
             std::iter::repeat_with({
-                let mut coin = Coin(seed);
+                let mut coin = SplitMix64(seed);
                 move || coin.toss()
             })
             .take(1000)

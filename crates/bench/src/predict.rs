@@ -1,15 +1,15 @@
-//! `sluice bench predict`: how long the traces of earlier runs take to become predictions, and their memory.
+//! `sluice-bench predict`: how long the traces of earlier runs take to become predictions, and their memory.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
 use sluice_adapt::predictor::{Aggregations, Combiner, Settings, default_time_to_process, estimate_alpha};
+use sluice_cli::output;
 use sluice_trace::{Meta, Reader, Writer};
 
-use super::allocations;
-use super::patterns::{PATTERNS, entries};
-use crate::output;
+use crate::allocations;
+use crate::patterns::{PATTERNS, entries};
 
 const BAR_S: f64 = 5.0;
 const BAR_BYTES: f64 = 64.0;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         writer.finish(0)?;
     }
-    super::engine::stay_on_one_core();
+    crate::engine::stay_on_one_core();
     let (settings, ttp) = (Settings::default(), default_time_to_process());
     let before = allocations::watch_peak();
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `sluice bench trace`: what traces take, and how fast they are read.
+//! `sluice-bench trace`: what traces take, and how fast they are read.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_core::{AppId, PolicyConfig};
-use sluice_runtime::{Done, Host, Volume, VolumeConfig};
+use sluice_runtime::{Volume, VolumeConfig};
 use sluice_storage::null::NullStorage;
 use sluice_storage::{Creator, Layout, Storage};
 use sluice_trace::{Columns, Entry, Meta, Reader, Writer};
 
-use super::patterns::{PATTERNS, entries};
-use crate::output;
+use crate::patterns::{PATTERNS, entries};
+use crate::statistics::quartiles;
 
 const BAR_BYTES: f64 = 16.0;
 const BAR_READ_PER_S: f64 = 20e6;
@@ -175,13 +176,6 @@ fn measure(pattern: &'static str, count: u64) -> anyhow::Result<Row> {
     })
 }
 
-struct Nobody;
-
-impl Host for Nobody {
-    type Ticket = ();
-    fn complete(&self, (): (), _: std::io::Result<Done<'_>>) {}
-}
-
 /// Throughput of a volume with and without recording, turn by turn.
 fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recording> {
     const RUN: Duration = Duration::from_millis(500);
@@ -192,7 +186,7 @@ fn record(storage: &'static str, len: u32, pairs: u32) -> anyhow::Result<Recordi
     } else {
         NullStorage::new(Layout::single(), 1 << 40).into()
     };
-    let volume = Volume::start(plain.clone(), Arc::new(Nobody), VolumeConfig::new(PolicyConfig::parse("hbrr")?))?;
+    let volume = Volume::start(plain.clone(), Arc::new(()), VolumeConfig::new(PolicyConfig::parse("hbrr")?))?;
     let tree = &plain.namespace;
     let root = tree.root();
     let name = std::ffi::OsStr::new("1");
@@ -293,10 +287,4 @@ impl Run {
 fn cpu_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// Smallest, quarter, middle, three quarters, largest.
-fn quartiles(mut values: Vec<f64>) -> [f64; 5] {
-    values.sort_by(f64::total_cmp);
-    [0, 1, 2, 3, 4].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }

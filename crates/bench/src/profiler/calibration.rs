@@ -1,23 +1,22 @@
 //! The shipped models of the devices of F. Z. Boito's thesis against what was measured there.
 
 use serde::Serialize;
-
-use super::{Modelled, Options, profile};
-use crate::{ModelError, Op, model};
+use sluice_device::profiler::{Modelled, Options, profile};
+use sluice_device::{ModelError, Op, model};
 
 /// What the thesis reports of a device: ratios of sequential to random throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Calibration {
+pub(super) struct Calibration {
     /// The shipped model.
-    pub model: &'static str,
+    pub(super) model: &'static str,
     /// Of 8 KB requests (section 3.2), writes and reads, where it says.
-    pub at_8k: Option<[f64; 2]>,
+    pub(super) at_8k: Option<[f64; 2]>,
     /// Mean over the sizes from 8 KB to 4 MB in 1.2 GB files (table 5.6), writes and reads.
-    pub mean: [f64; 2],
+    pub(super) mean: [f64; 2],
 }
 
 /// The nine devices.
-pub const CALIBRATION: [Calibration; 9] = [
+pub(super) const CALIBRATION: [Calibration; 9] = [
     Calibration { model: "pastel", at_8k: Some([21.29, 38.91]), mean: [2.02, 2.24] },
     Calibration { model: "graphene", at_8k: Some([15.12, 40.68]), mean: [1.89, 2.67] },
     Calibration { model: "bali-hdd", at_8k: None, mean: [1.74, 2.61] },
@@ -31,25 +30,25 @@ pub const CALIBRATION: [Calibration; 9] = [
 
 /// The same of a model, by the profiler. Always emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub(super) struct Measured {
     /// What it is compared with.
     #[serde(flatten)]
-    pub paper: Calibration,
+    pub(super) paper: Calibration,
     /// Ratio of 8 KiB requests, writes and reads.
-    pub model_at_8k: [f64; 2],
+    pub(super) model_at_8k: [f64; 2],
     /// Mean over the sizes.
-    pub model_mean: [f64; 2],
+    pub(super) model_mean: [f64; 2],
     /// Largest deviation of the ratios at 8 KiB, over the paper's; `None` where the paper does not say.
-    pub error_at_8k: Option<f64>,
+    pub(super) error_at_8k: Option<f64>,
     /// The same for the means.
-    pub error_mean: f64,
+    pub(super) error_mean: f64,
 }
 
 /// Profiles a model and compares it.
 ///
 /// # Errors
 /// If there is no such model.
-pub fn calibrate(paper: Calibration, options: &Options) -> Result<Measured, ModelError> {
+pub(super) fn calibrate(paper: Calibration, options: &Options) -> Result<Measured, ModelError> {
     let mut target = Modelled::new(model(paper.model, options.seed)?, options.file_bytes);
     let Ok(report) = profile(&mut target, options);
     let of = |value: &dyn Fn(Op) -> f64| [Op::Write, Op::Read].map(value);

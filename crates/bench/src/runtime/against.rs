@@ -1,4 +1,4 @@
-//! `sluice bench runtime --against`: this program and another one, an earlier build, cell by cell.
+//! `sluice-bench runtime --against`: this program and another one, an earlier build, cell by cell.
 //!
 //! Both run as processes of their own with the same arguments, one algorithm at a time, in turns; which of the two goes first
 //! changes from round to round. So whatever slows the machine down for a while slows both. Ratios are formed within a
@@ -12,7 +12,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use sluice_core::PolicyConfig;
 
-use super::runtime::{BASELINE, VOLUME, median, waits};
+use sluice_cli::output;
+
+use super::{BASELINE, VOLUME, waits};
+use crate::statistics::median;
 
 /// No cell may lose more than this.
 const BAR_CELL: f64 = 0.9;
@@ -131,15 +134,26 @@ pub(super) fn run(comparison: &Comparison) -> anyhow::Result<Report> {
 
 fn measure(program: &Path, policy: &str, repetitions: u32) -> anyhow::Result<Vec<PrintedCell>> {
     let mut command = Command::new(program);
-    command.args(["bench", "runtime", "--json", "--quick", "--policy", policy]);
+    command.args(if has_bench(program)? { &["bench", "runtime"][..] } else { &["runtime"] });
+    command.args(["--json", "--quick", "--policy", policy]);
     command.args(["--repetitions", &repetitions.to_string()]);
-    let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
+    let output = command.output().with_context(|| cannot_run(program))?;
     if !output.status.success() {
         bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     let printed: Printed = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("{} does not print what `sluice bench runtime --json` does", program.display()))?;
+        .with_context(|| format!("{} does not print what `sluice-bench runtime --json` does", program.display()))?;
     Ok(printed.cells)
+}
+
+/// Whether a program is a build from before `sluice-bench`, when this was a subcommand of `sluice`.
+fn has_bench(program: &Path) -> anyhow::Result<bool> {
+    let output = Command::new(program).args(["bench", "--help"]).output().with_context(|| cannot_run(program))?;
+    Ok(output.status.success())
+}
+
+fn cannot_run(program: &Path) -> String {
+    format!("cannot run {}", program.display())
 }
 
 /// `rates` has something of both programs for each cell.
@@ -194,28 +208,31 @@ fn misses(cells: &[Cell], median_ratio: f64) -> Vec<String> {
 }
 
 pub(super) fn print(report: &Report) {
-    println!(
+    output::line(format_args!(
         "thousand requests a second of this program and of {}, medians of {} rounds in turns,\nand the ratio of the two in a round (median, smallest..largest), largest loss first\n",
         report.other.display(),
         report.rounds
-    );
-    println!(
+    ));
+    output::line(format_args!(
         "{:<10} {:<7} {:>7} {:>6} {:>9} {:>9} {:>6}",
         "what", "policy", "threads", "window", "this", "other", "ratio"
-    );
+    ));
     report.cells.iter().for_each(print_cell);
-    println!("\nthe baseline, the same code in both: how far ratios are from 1 by chance");
+    output::line(format_args!("\nthe baseline, the same code in both: how far ratios are from 1 by chance"));
     report.baseline.iter().for_each(print_cell);
-    println!("\nmedian of all cells {:.3}, smallest {:.3}", report.median_ratio, report.smallest_ratio);
-    println!(
+    output::line(format_args!(
+        "\nmedian of all cells {:.3}, smallest {:.3}",
+        report.median_ratio, report.smallest_ratio
+    ));
+    output::line(format_args!(
         "bars: no cell below {BAR_CELL}, median {BAR_MEDIAN:.1}; a volume, 2 threads with several outstanding, algorithms that do"
-    );
-    println!("not wait: 1,000 k requests/s");
+    ));
+    output::line(format_args!("not wait: 1,000 k requests/s"));
     match report.misses.as_slice() {
-        [] => println!("all met"),
+        [] => output::line("all met"),
         misses => {
-            println!("missed:");
-            misses.iter().for_each(|miss| println!("  {miss}"));
+            output::line("missed:");
+            misses.iter().for_each(|miss| output::line(format_args!("  {miss}")));
         }
     }
 }
@@ -223,10 +240,10 @@ pub(super) fn print(report: &Report) {
 fn print_cell(cell: &Cell) {
     let Place { what, policy, threads, window } = &cell.place;
     let (this, other, [low, high]) = (cell.this_per_s / 1e3, cell.other_per_s / 1e3, cell.ratio_range);
-    println!(
+    output::line(format_args!(
         "{what:<10} {policy:<7} {threads:>7} {window:>6} {this:>9.0} {other:>9.0} {:>6.2} ({low:.2}..{high:.2})",
         cell.ratio
-    );
+    ));
 }
 
 #[cfg(test)]

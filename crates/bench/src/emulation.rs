@@ -1,6 +1,7 @@
-//! `sluice bench emulation`: how exactly emulated devices keep their times.
+//! `sluice-bench emulation`: how exactly emulated devices keep their times.
 
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_storage::emulated::{Emulated, TimerError};
 use sluice_storage::null::NullStorage;
 use sluice_storage::{Data, Layout, Namespace};
@@ -37,15 +38,18 @@ struct Row {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rows = THREADS.iter().map(|&threads| measure(&args, threads)).collect::<anyhow::Result<Vec<_>>>()?;
     if args.json {
-        println!("{:#}", serde_json::json!({"model": args.model, "emulated": true, "rows": rows}));
+        output::line(format_args!("{:#}", serde_json::json!({"model": args.model, "emulated": true, "rows": rows})));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("emulated {}: how late calls return, in microseconds\n", args.model);
-    println!("{:>7} {:>6} {:>8} {:>8} {:>8} {:>9}", "threads", "reads", "p50", "p99", "max", "overruns");
+    output::line(format_args!("emulated {}: how late calls return, in microseconds\n", args.model));
+    output::line(format_args!(
+        "{:>7} {:>6} {:>8} {:>8} {:>8} {:>9}",
+        "threads", "reads", "p50", "p99", "max", "overruns"
+    ));
     for row in &rows {
         let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
         let e = row.timer_error;
-        println!(
+        output::line(format_args!(
             "{:>7} {:>6} {:>8} {:>8} {:>8} {:>9}",
             row.threads,
             row.reads,
@@ -53,10 +57,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             us(e.p99_ns),
             us(e.max_ns),
             row.overruns
-        );
+        ));
     }
     let met = rows.iter().all(|row| row.timer_error.p50_ns < BAR_NS);
-    println!("\nbar: median below {} us: {}", BAR_NS / 1_000, if met { "met" } else { "MISSED" });
+    output::line(format_args!("\nbar: median below {} us: {}", BAR_NS / 1_000, if met { "met" } else { "MISSED" }));
     Ok(ExitCode::SUCCESS)
 }
 

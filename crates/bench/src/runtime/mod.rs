@@ -1,4 +1,6 @@
-//! `sluice bench runtime`: what the driver around the engine costs, next to a hand-over through one lock.
+//! `sluice-bench runtime`: what the driver around the engine costs, next to a hand-over through one lock.
+
+mod against;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -16,7 +18,10 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::against::{self, Comparison};
+use against::Comparison;
+use sluice_cli::output;
+
+use crate::statistics::median;
 
 const THREADS: [usize; 3] = [1, 2, 4];
 const BLOCK: u32 = 4_096;
@@ -49,7 +54,7 @@ pub(crate) struct Args {
     /// Repetitions; medians count [default: 5, with --against 3 in each round].
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=101))]
     repetitions: Option<u32>,
-    /// Another `sluice` to compare with, such as an earlier build.
+    /// Another `sluice-bench` to compare with, such as an earlier build, or a `sluice` that still has `bench`.
     #[arg(long, value_name = "PROGRAM")]
     against: Option<PathBuf>,
     /// Rounds of the comparison; medians count.
@@ -86,16 +91,12 @@ struct Report {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let names: Vec<&str> = match args.policy.is_empty() {
-        true => table().iter().map(|info| info.name).collect(),
-        false => args.policy.iter().map(String::as_str).collect(),
-    };
-    let policies = names.into_iter().map(PolicyConfig::parse).collect::<Result<Vec<_>, _>>()?;
+    let policies = crate::policies(&args.policy, |_| true)?;
     if let Some(other) = args.against {
         let repetitions = args.repetitions.unwrap_or(3);
         let report = against::run(&Comparison { other, policies, rounds: args.rounds, repetitions })?;
         match args.json {
-            true => println!("{}", serde_json::to_string_pretty(&report)?),
+            true => output::line(serde_json::to_string_pretty(&report)?),
             false => against::print(&report),
         }
         return Ok(ExitCode::SUCCESS);
@@ -111,7 +112,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let misses = misses(&cells, &latency);
     let report = Report { cells, latency, misses };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::line(serde_json::to_string_pretty(&report)?);
     } else {
         print(&report, repetitions);
     }
@@ -190,12 +191,6 @@ fn cells(rates: &[Rates]) -> Vec<Cell> {
         });
     }
     cells
-}
-
-/// The median, and the smallest and largest. `values` is not empty.
-pub(super) fn median(values: &mut [f64]) -> (f64, [f64; 2]) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], [values[0], values[values.len() - 1]])
 }
 
 /// Requests a second that `threads` submit and see ended.
@@ -363,32 +358,29 @@ impl Drop for Baseline {
 }
 
 /// Completes inside the call.
-#[derive(Default)]
-struct AtOnce(Ended);
-
-impl Executor for AtOnce {
+impl Executor for Ended {
     fn start(&self, batch: &Batch, started: &Started<'_>) {
         for part in batch.parts() {
             started.complete(part.id, Outcome::ok(part.request.len));
-            self.0.count(part.request.cookie);
+            self.count(part.request.cookie);
         }
     }
 
     fn cancelled(&self, request: &Request, _: i32) {
-        self.0.count(request.cookie);
+        self.count(request.cookie);
     }
 }
 
 struct OverCallbacks {
     client: Client,
-    host: Arc<AtOnce>,
+    host: Arc<Ended>,
     _scheduler: Scheduler,
 }
 
 impl OverCallbacks {
     fn start(policy: &PolicyConfig) -> anyhow::Result<OverCallbacks> {
         let scheduler = Scheduler::start(SchedulerConfig::new(policy.clone()))?;
-        let host: Arc<AtOnce> = Arc::default();
+        let host: Arc<Ended> = Arc::default();
         Ok(OverCallbacks { client: scheduler.attach(host.clone())?, host, _scheduler: scheduler })
     }
 }
@@ -399,24 +391,20 @@ impl Path for OverCallbacks {
     }
 
     fn ended(&self) -> &Ended {
-        &self.host.0
+        &self.host
     }
 }
 
-/// Counts completions.
-#[derive(Default)]
-struct Counting(Ended);
-
-impl Host for Counting {
+impl Host for Ended {
     type Ticket = u64;
     fn complete(&self, cookie: u64, _: io::Result<Done<'_>>) {
-        self.0.count(cookie);
+        self.count(cookie);
     }
 }
 
 struct OverVolume {
-    volume: Volume<Counting>,
-    host: Arc<Counting>,
+    volume: Volume<Ended>,
+    host: Arc<Ended>,
     files: Vec<sluice_storage::FileRef>,
 }
 
@@ -426,7 +414,7 @@ impl OverVolume {
         let tree = &storage.namespace;
         let open = |n: u64| tree.open(&tree.lookup(&tree.root(), n.to_string().as_ref())?, libc::O_RDWR);
         let files = (0..4 * FILES_EACH).map(open).collect::<io::Result<_>>()?;
-        let host: Arc<Counting> = Arc::default();
+        let host: Arc<Ended> = Arc::default();
         let volume = Volume::start(storage.clone(), host.clone(), VolumeConfig::new(policy.clone()))?;
         Ok(OverVolume { volume, host, files })
     }
@@ -439,7 +427,7 @@ impl Path for OverVolume {
     }
 
     fn ended(&self) -> &Ended {
-        &self.host.0
+        &self.host
     }
 }
 
@@ -509,20 +497,20 @@ fn misses(cells: &[Cell], latency: &[Latency]) -> Vec<String> {
 }
 
 fn print(report: &Report, repetitions: u32) {
-    println!(
+    output::line(format_args!(
         "thousand requests a second, and times the baseline with as many threads (median, smallest..largest of {repetitions})\n"
-    );
+    ));
     let head = ["what", "policy", "threads", "window", "k/s", "range", "ratio"];
-    println!(
+    output::line(format_args!(
         "{:<10} {:<7} {:>7} {:>6} {:>9} {:>17} {:>9}",
         head[0], head[1], head[2], head[3], head[4], head[5], head[6]
-    );
+    ));
     let mut cells: Vec<&Cell> = report.cells.iter().collect();
     let policy_at = |name: &str| table().iter().position(|info| info.name == name);
     cells.sort_by_key(|c| (WAYS.iter().position(|w| *w == c.what), policy_at(c.policy), c.window, c.threads));
     for cell in cells {
         let [low, high] = cell.requests_per_s_range;
-        println!(
+        output::line(format_args!(
             "{:<10} {:<7} {:>7} {:>6} {:>9.0} {:>17} {:>9.1} ({:.1}..{:.1})",
             cell.what,
             cell.policy,
@@ -533,20 +521,20 @@ fn print(report: &Report, repetitions: u32) {
             cell.ratio_to_baseline,
             cell.ratio_range[0],
             cell.ratio_range[1],
-        );
+        ));
     }
-    println!("\nlatency added at depth 1, median, us:");
+    output::line(format_args!("\nlatency added at depth 1, median, us:"));
     for row in &report.latency {
-        println!("  {:<7} {:>6.1}", row.policy, row.added_us);
+        output::line(format_args!("  {:<7} {:>6.1}", row.policy, row.added_us));
     }
-    println!(
+    output::line(format_args!(
         "\nbars, for algorithms that do not wait, with 2 threads: 1,000 k requests/s, {BAR_RATIO} times the baseline, less than"
-    );
-    println!("{BAR_LATENCY_US} us added at depth 1");
+    ));
+    output::line(format_args!("{BAR_LATENCY_US} us added at depth 1"));
     if report.misses.is_empty() {
-        println!("all met");
+        output::line("all met");
     } else {
-        println!("missed:");
-        report.misses.iter().for_each(|miss| println!("  {miss}"));
+        output::line("missed:");
+        report.misses.iter().for_each(|miss| output::line(format_args!("  {miss}")));
     }
 }

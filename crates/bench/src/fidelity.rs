@@ -1,11 +1,11 @@
-//! `sluice bench fidelity`: the simulator against the real runtime on emulated disks.
+//! `sluice-bench fidelity`: the simulator against the real runtime on emulated disks.
 
-use crate::output;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_core::{AppId, EngineConfig, Op};
-use sluice_runtime::{Done, Host, Volume, VolumeConfig};
+use sluice_runtime::{Volume, VolumeConfig};
 use sluice_sim::scenario::{Plan, Scenario, Setting};
 use sluice_sim::workload::{Access, Replay};
 use sluice_sim::{Options, simulate};
@@ -13,12 +13,13 @@ use sluice_storage::emulated::Emulated;
 use sluice_storage::null::NullStorage;
 use sluice_storage::{FileRef, Layout, Storage};
 use std::ffi::OsStr;
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
+
+use crate::statistics::median;
 
 const BAR_ERROR: f64 = 0.15;
 const BAR_WINNERS: f64 = 0.80;
@@ -104,10 +105,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
+    let stop = sluice_cli::interrupt::flag()?;
     let chosen = &SITUATIONS[..args.situations.min(SITUATIONS.len())];
     let progress = ProgressBar::new((chosen.len() * POLICIES.len()) as u64 * args.repetitions);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} real runs, {eta} left  {msg}")?);
@@ -128,7 +126,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 simulated.push(outcome?.makespan_ns as f64 * 1e-9);
                 progress.inc(1);
             }
-            let (real_s, simulated_s) = (median(&mut real), median(&mut simulated));
+            let (real_s, simulated_s) = (median(&mut real).0, median(&mut simulated).0);
             cells.push(Cell { policy, real_s, simulated_s, error: simulated_s / real_s - 1.0 });
         }
         situations.push(compare(name, cells));
@@ -141,11 +139,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         print(&report);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// The situation without a network.
@@ -171,14 +164,6 @@ fn scenario(args: &Args, seed: u64, application: &str, policy: &str) -> anyhow::
     Ok(plan.runs.remove(0).scenario)
 }
 
-/// Nobody waits for a ticket: all calls are blocking ones.
-struct Blocking;
-
-impl Host for Blocking {
-    type Ticket = ();
-    fn complete(&self, (): (), _: io::Result<Done<'_>>) {}
-}
-
 /// Lets threads do what the scenario's processes do; returns the makespan in seconds.
 fn for_real(scenario: &Scenario) -> anyhow::Result<f64> {
     let layout = Layout::striped(scenario.servers.count, scenario.storage.stripe);
@@ -187,7 +172,7 @@ fn for_real(scenario: &Scenario) -> anyhow::Result<f64> {
     let nodes = &scenario.servers;
     let engine = EngineConfig { in_flight_max: nodes.in_flight, ..EngineConfig::default() };
     let config = VolumeConfig { engine, threads_max: 64, ..VolumeConfig::new(nodes.policy.clone()) };
-    let volume = Volume::start(storage.clone(), Arc::new(Blocking), config)?;
+    let volume = Volume::start(storage.clone(), Arc::new(()), config)?;
     let processes = scenario.applications[0].processes;
     let together = Barrier::new(processes as usize + 1);
     std::thread::scope(|scope| {
@@ -223,7 +208,7 @@ fn open_files(scenario: &Scenario, storage: &Storage, rank: u32) -> anyhow::Resu
     Ok(files)
 }
 
-fn process(scenario: &Scenario, volume: &Volume<Blocking>, files: &[(u32, FileRef)], rank: u32) -> anyhow::Result<()> {
+fn process(scenario: &Scenario, volume: &Volume<()>, files: &[(u32, FileRef)], rank: u32) -> anyhow::Result<()> {
     let mut memory = vec![0; 1 << 20];
     for Access { op, file, offset, len, think_ns, .. } in Replay::new(scenario, 0, rank).flatten() {
         if think_ns > 0 {

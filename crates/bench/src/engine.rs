@@ -1,14 +1,16 @@
-//! `sluice bench engine`: submit, dispatch and complete on one core, without any I/O.
+//! `sluice-bench engine`: submit, dispatch and complete on one core, without any I/O.
 
-use super::allocations;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_core::{
     AppId, Batch, ConfigError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
     policy::table,
 };
 use std::process::ExitCode;
 use std::time::Instant;
+
+use crate::allocations;
 
 const FILES: [u32; 3] = [1, 1_024, 102_400];
 const DEPTHS: [u32; 4] = [1, 64, 4_096, 65_536];
@@ -78,7 +80,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let policies = chosen(&args.policy)?;
+    let policies = crate::policies(&args.policy, |_| true)?;
     stay_on_one_core();
     let count = policies.len() * args.files.len() * args.depth.len() * PATTERNS.len();
     let progress = ProgressBar::new((count * ROUNDS) as u64);
@@ -94,7 +96,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let misses = misses(&cells, &memory);
     let report = Report { cells, bytes_per_queued_request: largest, memory, misses };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        output::line(serde_json::to_string_pretty(&report)?);
     } else {
         print(&report, &args);
     }
@@ -127,15 +129,8 @@ fn round(policies: &[PolicyConfig], args: &Args, progress: &ProgressBar) -> anyh
     Ok(cells)
 }
 
-fn chosen(names: &[String]) -> Result<Vec<PolicyConfig>, ConfigError> {
-    if names.is_empty() {
-        return table().iter().map(|info| PolicyConfig::parse(info.name)).collect();
-    }
-    names.iter().map(|name| PolicyConfig::parse(name)).collect()
-}
-
 /// Moving between cores in the middle of a cell would show as noise.
-pub(super) fn stay_on_one_core() {
+pub(crate) fn stay_on_one_core() {
     let here = rustix::thread::sched_getcpu();
     let mut set = rustix::thread::CpuSet::new();
     set.set(here);
@@ -301,16 +296,16 @@ fn spread(cells: &[Cell]) -> f64 {
 }
 
 fn print(report: &Report, args: &Args) {
-    println!(
+    output::line(format_args!(
         "Engine alone, one core: ns for submit + dispatch + complete of a request (medians of {PASSES} passes, the fastest of"
-    );
-    println!(
+    ));
+    output::line(format_args!(
         "{ROUNDS} rounds through all cells; the slowest pass took {:.1} times as long, in the median cell)\n",
         spread(&report.cells)
-    );
+    ));
     print!("{:<8} {:>7}  {:<10}", "policy", "files", "pattern");
     args.depth.iter().for_each(|depth| print!(" {:>10}", format!("depth {depth}")));
-    println!();
+    output::line("");
     let mut rows: Vec<_> = report.cells.iter().map(|c| (c.policy, c.files, c.pattern)).collect();
     rows.sort_by_key(|&(policy, files, pattern)| {
         let place = table().iter().position(|info| info.name == policy);
@@ -323,24 +318,24 @@ fn print(report: &Report, args: &Args) {
             let cell = report.cells.iter().find(|c| (c.policy, c.files, c.pattern) == row && c.depth == *depth);
             print!(" {:>10}", cell.map_or("-".to_owned(), |c| format!("{:.0}", c.ns_per_request)));
         }
-        println!();
+        output::line("");
     }
     let allocs = report.cells.iter().map(|c| c.allocs_per_request).fold(0.0, f64::max);
-    println!("\nallocations a request, largest of all cells: {allocs}");
+    output::line(format_args!("\nallocations a request, largest of all cells: {allocs}"));
     let default = EngineConfig::default();
     let each = default.capacity / default.files_max;
-    println!("bytes a queued request (capacity 65,536, a file for every {each} requests):");
+    output::line(format_args!("bytes a queued request (capacity 65,536, a file for every {each} requests):"));
     for m in &report.memory {
-        println!("  {:<8} {:>6.0}", m.policy, m.bytes_per_queued_request);
+        output::line(format_args!("  {:<8} {:>6.0}", m.policy, m.bytes_per_queued_request));
     }
-    println!(
+    output::line(format_args!(
         "\nbars: {BAR_NS} ns up to depth 4,096 and 1,024 files, {BAR_NS_ANYWHERE} ns everywhere, at most {BAR_GROWTH} times the"
-    );
-    println!("one-file time with 102,400 files, 0 allocations, {BAR_BYTES} bytes a queued request");
+    ));
+    output::line(format_args!("one-file time with 102,400 files, 0 allocations, {BAR_BYTES} bytes a queued request"));
     if report.misses.is_empty() {
-        println!("all met");
+        output::line("all met");
     } else {
-        println!("missed:");
-        report.misses.iter().for_each(|miss| println!("  {miss}"));
+        output::line("missed:");
+        report.misses.iter().for_each(|miss| output::line(format_args!("  {miss}")));
     }
 }

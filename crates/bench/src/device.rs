@@ -1,12 +1,11 @@
-//! `sluice bench device`: how many requests a model answers in a second of real time.
+//! `sluice-bench device`: how many requests a model answers in a second of real time.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_device::{Command, Op};
-
-use crate::output;
 
 /// Each model, in requests a second.
 const BAR: f64 = 5e6;

@@ -1,7 +1,7 @@
-//! `sluice bench sim`: how fast the simulator is, on one core.
+//! `sluice-bench sim`: how fast the simulator is, on one core.
 
-use crate::output;
 use serde::Serialize;
+use sluice_cli::output;
 use sluice_sim::scenario::Plan;
 use sluice_sim::{Options, simulate};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `sluice bench prediction`: the same workloads with and without prediction, on emulated disks.
+//! `sluice-bench prediction`: the same workloads with and without prediction, on emulated disks.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -11,14 +11,15 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sluice_core::{AppId, EngineConfig, Op, PolicyConfig, policy::table};
-use sluice_runtime::{Done, Host, Volume, VolumeConfig};
+use sluice_cli::output;
+use sluice_cli::predict::{Options, Predictions, Source};
+use sluice_core::{AppId, EngineConfig, Op, PolicyConfig};
+use sluice_runtime::{Volume, VolumeConfig};
 use sluice_storage::emulated::Emulated;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::{FileRef, Storage};
 
-use crate::output;
-use crate::predict::{Options, Predictions, Source};
+use crate::statistics::median;
 
 /// Applications.
 const APPS: u64 = 4;
@@ -128,19 +129,9 @@ struct Measured {
     mean_aggregation: f64,
 }
 
-struct Nobody;
-
-impl Host for Nobody {
-    type Ticket = ();
-    fn complete(&self, (): (), _: std::io::Result<Done<'_>>) {}
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    let policies = policies(&args.policy)?;
+    let stop = sluice_cli::interrupt::flag()?;
+    let policies = crate::policies(&args.policy, |info| info.aggregates)?;
     let plan = plan(args, &policies);
     if plan.is_empty() {
         bail!("nothing to measure: the sweep of jitter is of the pattern strided alone");
@@ -152,7 +143,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for wanted in &plan {
         progress.set_message(format!("{} {}", wanted.policy.name(), wanted.pattern.name()));
         let Some(cell) = bed.cell(wanted, args, &stop)? else {
-            eprintln!("interrupted; everything the benchmark made is removed");
+            output::tell("interrupted; everything the benchmark made is removed");
             return Ok(ExitCode::from(130));
         };
         cells.push(cell);
@@ -169,14 +160,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(args, bed.model, &cells);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn policies(names: &[String]) -> anyhow::Result<Vec<PolicyConfig>> {
-    if names.is_empty() {
-        let aggregate = table().iter().filter(|info| info.aggregates);
-        return aggregate.map(|info| Ok(PolicyConfig::parse(info.name)?)).collect();
-    }
-    names.iter().map(|name| crate::config::policy(name, &[])).collect()
 }
 
 /// A cell to be measured.
@@ -267,11 +250,11 @@ impl Bed {
         (0..count).map(open).collect()
     }
 
-    fn volume(&self, wanted: &Wanted, args: &Args) -> anyhow::Result<Volume<Nobody>> {
+    fn volume(&self, wanted: &Wanted, args: &Args) -> anyhow::Result<Volume<()>> {
         let mut config = VolumeConfig::new(wanted.policy.clone());
         config.engine = EngineConfig { in_flight_max: args.in_flight, ..config.engine };
         config.request_bytes_max = PIECE;
-        Ok(Volume::start(self.disk.clone(), Arc::new(Nobody), config)?)
+        Ok(Volume::start(self.disk.clone(), Arc::new(()), config)?)
     }
 
     /// All pairs of a cell; `None` if interrupted.
@@ -324,11 +307,13 @@ impl Bed {
             with.push(b);
         }
         let status = status.unwrap_or_default();
+        let middle =
+            |runs: &[Measured], of: fn(&Measured) -> f64| median(&mut runs.iter().map(of).collect::<Vec<_>>()).0;
         let [without, with] = [without, with].map(|runs| Measured {
-            makespan_s: median(runs.iter().map(|run| run.makespan_s).collect()),
-            mean_aggregation: median(runs.iter().map(|run| run.mean_aggregation).collect()),
+            makespan_s: middle(&runs, |run| run.makespan_s),
+            mean_aggregation: middle(&runs, |run| run.mean_aggregation),
         });
-        ratios.sort_by(f64::total_cmp);
+        let (makespan_ratio, makespan_ratio_range) = median(&mut ratios);
         Ok(Some(Cell {
             policy: wanted.policy.name(),
             pattern: wanted.pattern,
@@ -337,19 +322,14 @@ impl Bed {
             predicted_from: wanted.from,
             without,
             with,
-            makespan_ratio: median(ratios.clone()),
-            makespan_ratio_range: [ratios[0], ratios[ratios.len() - 1]],
+            makespan_ratio,
+            makespan_ratio_range,
             aggregation_ratio: with.mean_aggregation / without.mean_aggregation,
             linked_share: status.linked as f64 / status.known.max(1) as f64,
             waits: status.waits,
             complete: status.complete,
         }))
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 impl<'a> Load<'a> {
@@ -365,16 +345,16 @@ impl<'a> Load<'a> {
         }
     }
 
-    fn run(&self, volume: &Volume<Nobody>) -> anyhow::Result<Measured> {
+    fn run(&self, volume: &Volume<()>) -> anyhow::Result<Measured> {
         self.execute(volume, false)
     }
 
     /// Every process does what it does from its end to its beginning, and is another one.
-    fn backwards(&self, volume: &Volume<Nobody>) -> anyhow::Result<()> {
+    fn backwards(&self, volume: &Volume<()>) -> anyhow::Result<()> {
         self.execute(volume, true).map(drop)
     }
 
-    fn execute(&self, volume: &Volume<Nobody>, backwards: bool) -> anyhow::Result<Measured> {
+    fn execute(&self, volume: &Volume<()>, backwards: bool) -> anyhow::Result<Measured> {
         let before = volume.snapshot().runtime.total.total();
         let barrier = Barrier::new((APPS * self.processes) as usize + 1);
         let together: Vec<Barrier> = (0..APPS).map(|_| Barrier::new(self.processes as usize)).collect();
@@ -399,7 +379,7 @@ impl<'a> Load<'a> {
 
     fn process(
         &self,
-        volume: &Volume<Nobody>,
+        volume: &Volume<()>,
         process: u64,
         (barrier, together): (&Barrier, &Barrier),
         backwards: bool,

@@ -5,10 +5,10 @@
 //! mean (Student) is within 10 %.
 
 use serde::Serialize;
+use sluice_device::profiler::{Burst, Modelled, Options, Order, TESTS, Test, profile};
+use sluice_device::{ModelError, Op, model};
 
-use super::{Burst, Modelled, Options, Order, TESTS, profile};
-use crate::profile::standard_sizes;
-use crate::{ModelError, Op, model};
+use crate::random::SplitMix64;
 
 /// Runs of each test at least, and at most.
 const RUNS_MIN: u32 = 6;
@@ -18,80 +18,77 @@ const COMPLETE: f64 = 0.10;
 
 /// One size and operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Case {
+pub(super) struct Case {
     /// Reads, or writes.
-    pub write: bool,
+    pub(super) write: bool,
     /// Bytes of a request.
-    pub size_bytes: u64,
+    pub(super) size_bytes: u64,
     /// The ratio by complete profiling and by the profiler.
-    pub ratio: [f64; 2],
+    pub(super) ratio: [f64; 2],
     /// The time to process, in nanoseconds, the same way.
-    pub ttp_ns: [f64; 2],
+    pub(super) ttp_ns: [f64; 2],
 }
 
 impl Case {
     /// Error of the ratio over its value.
-    #[must_use]
-    pub fn ratio_error(&self) -> f64 {
+    pub(super) fn ratio_error(&self) -> f64 {
         (self.ratio[1] / self.ratio[0] - 1.0).abs()
     }
 
     /// Error of the time to process over its value.
-    #[must_use]
-    pub fn ttp_error(&self) -> f64 {
+    pub(super) fn ttp_error(&self) -> f64 {
         (self.ttp_ns[1] / self.ttp_ns[0] - 1.0).abs()
     }
 }
 
 /// Of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeviceStudy {
+pub(super) struct DeviceStudy {
     /// The model.
-    pub device: String,
+    pub(super) device: String,
     /// It is a model.
-    pub emulated: bool,
+    pub(super) emulated: bool,
     /// Median, 95th percentile and largest error of the ratio over the cases.
-    pub median_error: f64,
+    pub(super) median_error: f64,
     /// See `median_error`.
-    pub p95_error: f64,
+    pub(super) p95_error: f64,
     /// See `median_error`.
-    pub max_error: f64,
+    pub(super) max_error: f64,
     /// Median error of the time to process.
-    pub ttp_median_error: f64,
+    pub(super) ttp_median_error: f64,
     /// Largest.
-    pub ttp_max_error: f64,
+    pub(super) ttp_max_error: f64,
     /// Virtual seconds of the profiler.
-    pub profiler_s: f64,
+    pub(super) profiler_s: f64,
     /// Virtual seconds of complete profiling.
-    pub complete_s: f64,
+    pub(super) complete_s: f64,
     /// One over the other.
-    pub time_fraction: f64,
+    pub(super) time_fraction: f64,
     /// All cases.
     #[serde(skip)]
-    pub cases: Vec<Case>,
+    pub(super) cases: Vec<Case>,
 }
 
 /// Of several devices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Study {
+pub(super) struct Study {
     /// Median error of the ratio over all devices, sizes and operations.
-    pub median_error: f64,
+    pub(super) median_error: f64,
     /// 95 % of the errors are at most this.
-    pub p95_error: f64,
+    pub(super) p95_error: f64,
     /// Largest error.
-    pub max_error: f64,
+    pub(super) max_error: f64,
     /// Median error of the time to process.
-    pub ttp_median_error: f64,
+    pub(super) ttp_median_error: f64,
     /// Largest part of the complete profiling's time that the profiler needed for a device.
-    pub time_fraction: f64,
+    pub(super) time_fraction: f64,
     /// Each device.
-    pub devices: Vec<DeviceStudy>,
+    pub(super) devices: Vec<DeviceStudy>,
 }
 
 impl Study {
     /// Puts devices together.
-    #[must_use]
-    pub fn of(devices: Vec<DeviceStudy>) -> Study {
+    pub(super) fn of(devices: Vec<DeviceStudy>) -> Study {
         let cases: Vec<Case> = devices.iter().flat_map(|device| device.cases.iter().copied()).collect();
         let [median_error, p95_error, max_error] = percentiles(cases.iter().map(Case::ratio_error));
         let [ttp_median_error, ..] = percentiles(cases.iter().map(Case::ttp_error));
@@ -113,24 +110,11 @@ fn percentiles(values: impl Iterator<Item = f64>) -> [f64; 3] {
 ///
 /// # Errors
 /// If there is no such model.
-pub fn study(name: &str, options: &Options, sizes: &[u64]) -> Result<DeviceStudy, ModelError> {
+pub(super) fn study(name: &str, options: &Options, sizes: &[u64]) -> Result<DeviceStudy, ModelError> {
     let mut complete = Modelled::new(model(name, options.seed ^ 0x5eed)?, options.file_bytes);
     let mut times = Vec::new();
     for size in sizes {
-        times.push(TESTS.map(|test| {
-            let mut burst = Burst {
-                test,
-                size_bytes: *size,
-                in_flight: 1,
-                requests_max: options.file_bytes / size,
-                time_max_ns: u64::MAX,
-                requests_min: 0,
-                file_bytes: options.file_bytes,
-                start: 0,
-                seed: options.seed ^ size << 20,
-            };
-            complete_mean(&mut complete, &mut burst)
-        }));
+        times.push(TESTS.map(|test| complete_mean(&mut complete, test, *size, options)));
     }
     let complete_s = complete.now_ns() as f64 * 1e-9;
     let mut target = Modelled::new(model(name, options.seed)?, options.file_bytes);
@@ -166,16 +150,18 @@ pub fn study(name: &str, options: &Options, sizes: &[u64]) -> Result<DeviceStudy
     })
 }
 
-/// Mean nanoseconds of a request, over as many runs of the burst as it takes to be sure.
-fn complete_mean(target: &mut Modelled, burst: &mut Burst) -> f64 {
-    let mut runs: Vec<f64> = Vec::new();
+/// Mean nanoseconds of a request, over as many runs over the whole file as it takes to be sure.
+fn complete_mean(target: &mut Modelled, test: Test, size: u64, options: &Options) -> f64 {
+    let (mut runs, mut seed): (Vec<f64>, u64) = (Vec::new(), options.seed ^ size << 20);
+    let requests = options.file_bytes / size;
     loop {
+        let burst = Burst::for_time(test, size, options.file_bytes, u64::MAX, seed);
         let begin = target.now_ns();
-        for number in 0..burst.requests_max {
-            target.request(burst.test.op, burst.offset(number), burst.size_bytes);
+        for number in 0..requests {
+            target.request(test.op, burst.offset(number), size);
         }
-        runs.push((target.now_ns() - begin) as f64 / burst.requests_max as f64);
-        burst.seed = crate::parameter::mix(burst.seed);
+        runs.push((target.now_ns() - begin) as f64 / requests as f64);
+        seed = SplitMix64(seed).next();
         let count = runs.len() as f64;
         let mean = runs.iter().sum::<f64>() / count;
         let spread = runs.iter().map(|run| (run - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
@@ -185,12 +171,6 @@ fn complete_mean(target: &mut Modelled, burst: &mut Burst) -> f64 {
             return mean;
         }
     }
-}
-
-/// The sizes of complete profiling.
-#[must_use]
-pub fn complete_sizes() -> Vec<u64> {
-    standard_sizes().collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,22 @@
-//! `sluice profile --study` and `--calibration`: how right the profiler and the models are.
+//! `sluice-bench study`, `calibration`, `against-fio`: how right the profiler and the models are.
+
+mod calibration;
+pub(crate) mod fio;
+mod study;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
+use sluice_cli::output;
+use sluice_cli::profile::Measuring;
 use sluice_device::ModelError;
-use sluice_device::profiler::{self, CALIBRATION, DeviceStudy, Options, Study, calibrate, complete_sizes};
+use sluice_device::profile::standard_sizes;
+use sluice_device::profiler::Options;
 
-use crate::output;
+use calibration::{CALIBRATION, calibrate};
+use study::{DeviceStudy, Study};
 
 /// What the study must find.
 const MEDIAN_BAR: f64 = 0.03;
@@ -18,18 +26,41 @@ const TIME_BAR: f64 = 1.0 / 300.0;
 const AT_8K_BAR: f64 = 0.10;
 const MEAN_BAR: f64 = 0.15;
 
-/// Compares the profiler with complete profiling, on all models that take any time, or one.
+/// Compares the profiler with complete profiling of device models, in virtual time.
+#[derive(clap::Args)]
+pub(crate) struct StudyArgs {
+    /// Of one model, a shipped one's name or a file [default: all shipped ones that take any time]
+    #[arg(long, value_name = "MODEL")]
+    device: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares the models of the devices of F. Z. Boito's thesis with what was measured there.
+#[derive(clap::Args)]
+pub(crate) struct CalibrationArgs {
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares and prints.
 ///
 /// # Errors
 /// If there is no such model.
-pub(super) fn study(options: &Options, model: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn study(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let all = sluice_device::models().iter().map(|model| model.name).filter(|name| *name != "null");
-    let names: Vec<&str> = match model {
+    let names: Vec<&str> = match &args.device {
         Some(model) => vec![model],
         None => all.collect(),
     };
-    let study = Study::of(in_parallel(&names, options)?);
-    if json {
+    let study = Study::of(in_parallel(&names, &args.measuring.options()?)?);
+    if args.json {
         output::line(format_args!("{:#}", serde_json::to_value(&study)?));
     } else {
         print_study(&study);
@@ -45,7 +76,7 @@ fn in_parallel(names: &[&str], options: &Options) -> Result<Vec<DeviceStudy>, Mo
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
     bar.tick();
-    let (next, sizes) = (AtomicUsize::new(0), complete_sizes());
+    let (next, sizes) = (AtomicUsize::new(0), standard_sizes().collect::<Vec<_>>());
     let done: Mutex<Vec<(usize, Result<DeviceStudy, ModelError>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -54,7 +85,7 @@ fn in_parallel(names: &[&str], options: &Options) -> Result<Vec<DeviceStudy>, Mo
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     names.get(place).map(|name| (place, *name))
                 } {
-                    let study = profiler::study(name, options, &sizes);
+                    let study = study::study(name, options, &sizes);
                     done.lock().push((place, study));
                     bar.inc(1);
                 }
@@ -110,14 +141,15 @@ fn print_study(study: &Study) {
     ));
 }
 
-/// Compares the models with the thesis.
+/// Compares and prints.
 ///
 /// # Errors
 /// If a shipped model does not load.
-pub(super) fn calibration(options: &Options, json: bool) -> anyhow::Result<ExitCode> {
-    let measured = CALIBRATION.map(|paper| calibrate(paper, options));
+pub(crate) fn calibration(args: &CalibrationArgs) -> anyhow::Result<ExitCode> {
+    let options = args.measuring.options()?;
+    let measured = CALIBRATION.map(|paper| calibrate(paper, &options));
     let measured: Vec<_> = measured.into_iter().collect::<Result<_, _>>()?;
-    if json {
+    if args.json {
         let text = serde_json::json!({"emulated": true, "order": ["write", "read"], "devices": measured});
         output::line(format_args!("{text:#}"));
         return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! `sluice bench fuse`, the second part: what each algorithm costs a mount, next to one that passes everything through and to
+//! `sluice-bench fuse`, the second part: what each algorithm costs a mount, next to one that passes everything through and to
 //! a pass-through without a scheduler.
 //!
 //! On memory (tmpfs) and without the kernel's cache, where nothing hides the cost. One mount has all algorithms in turn; all
@@ -10,15 +10,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
+use sluice_cli::output;
 use sluice_core::{PolicyConfig, policy::table};
 use sluice_fuse::{CacheMode, MountOptions, mount, passthrough};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 
-use super::runtime::median;
-use crate::output;
+use crate::random::SplitMix64;
+use crate::statistics::median;
 
 const LOADS: [&str; 2] = ["randread", "randwrite"];
 const JOBS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -67,7 +69,7 @@ pub(super) struct Report {
 ///
 /// # Errors
 /// If there is no fio, or no mount, or it was told to stop.
-pub(super) fn run(options: &Options<'_>, progress: impl Fn(&str)) -> anyhow::Result<Report> {
+pub(super) fn run(options: &Options<'_>) -> anyhow::Result<Report> {
     let room = Room::new(options.dir)?;
     let source = room.at("source");
     let sides = Sides::all()?;
@@ -76,6 +78,9 @@ pub(super) fn run(options: &Options<'_>, progress: impl Fn(&str)) -> anyhow::Res
     let with_source = MountOptions { sources: vec![source.clone()], ..mounting.clone() };
     let sluice = mount(storage, &room.at("sluice"), with_source, VolumeConfig::default())?;
     let plain = passthrough::mount(&source, &room.at(PLAIN), &mounting)?;
+    let runs = (LOADS.len() * JOBS.len() * sides.names.len()) as u64 * u64::from(options.rounds);
+    let progress = ProgressBar::new(runs);
+    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
     let mut rows = Vec::new();
     for load in LOADS {
         for jobs in JOBS {
@@ -85,7 +90,7 @@ pub(super) fn run(options: &Options<'_>, progress: impl Fn(&str)) -> anyhow::Res
                     if options.stop.load(Ordering::Relaxed) {
                         bail!("interrupted");
                     }
-                    progress(&format!("{load}, {jobs} jobs, round {}: {}", round + 1, sides.names[side]));
+                    progress.set_message(format!("{load}, {jobs} jobs, {}", sides.names[side]));
                     let dir = match side {
                         0 => room.at(PLAIN),
                         side => {
@@ -94,11 +99,13 @@ pub(super) fn run(options: &Options<'_>, progress: impl Fn(&str)) -> anyhow::Res
                         }
                     };
                     rates[side].push(fio(&dir, load, jobs, options.milliseconds)?);
+                    progress.inc(1);
                 }
             }
             rows.push(Row { load, jobs, rates });
         }
     }
+    progress.finish_and_clear();
     plain.unmount()?;
     sluice.unmount()?;
     let _ = sluice.wait();
@@ -115,20 +122,13 @@ impl Sides {
     }
 }
 
-/// The sides in an order drawn for a round (Fisher and Yates; SplitMix64), so that nothing that comes at regular times
+/// The sides in an order drawn for a round (Fisher and Yates), so that nothing that comes at regular times
 /// favours one.
 fn order(count: usize, seed: u64) -> Vec<usize> {
-    let mut state = seed;
-    let mut draw = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    };
+    let mut random = SplitMix64(seed);
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
-        order.swap(last, (draw() % (last as u64 + 1)) as usize);
+        order.swap(last, (random.next() % (last as u64 + 1)) as usize);
     }
     order
 }

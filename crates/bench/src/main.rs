@@ -1,0 +1,78 @@
+//! The `sluice-bench` command: the figures of docs/benchmarks.md, and how right profiler, models, simulator and predictions are.
+//!
+//! Nobody who uses Sluicegate needs it, so it is not installed.
+
+mod allocations;
+mod device;
+mod emulation;
+mod engine;
+mod fidelity;
+mod fuse;
+mod patterns;
+mod predict;
+mod prediction;
+mod profiler;
+mod random;
+mod runtime;
+mod sim;
+mod statistics;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use sluice_cli::output;
+use sluice_core::policy::{PolicyInfo, table};
+use sluice_core::{ConfigError, PolicyConfig};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// Measures Sluicegate itself.
+#[derive(Parser)]
+#[command(name = "sluice-bench", version, max_term_width = 120)]
+enum Command {
+    Engine(engine::Args),
+    Runtime(runtime::Args),
+    Fuse(fuse::Args),
+    Emulation(emulation::Args),
+    Device(device::Args),
+    Sim(sim::Args),
+    Trace(trace::Args),
+    Predict(predict::Args),
+    Fidelity(fidelity::Args),
+    Prediction(prediction::Args),
+    Study(profiler::StudyArgs),
+    Calibration(profiler::CalibrationArgs),
+    AgainstFio(profiler::fio::Args),
+}
+
+fn main() -> ExitCode {
+    output::program("sluice-bench");
+    output::end(match Command::parse() {
+        Command::Engine(args) => engine::run(args),
+        Command::Runtime(args) => runtime::run(args),
+        Command::Fuse(args) => fuse::run(args),
+        Command::Emulation(args) => emulation::run(args),
+        Command::Device(args) => device::run(args),
+        Command::Sim(args) => sim::run(args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Predict(args) => predict::run(&args),
+        Command::Fidelity(args) => fidelity::run(args),
+        Command::Prediction(args) => prediction::run(&args),
+        Command::Study(args) => profiler::study(&args),
+        Command::Calibration(args) => profiler::calibration(&args),
+        Command::AgainstFio(args) => profiler::fio::run(&args),
+    })
+}
+
+/// The algorithms with these names, or all that `wanted` takes.
+fn policies(names: &[String], wanted: impl Fn(&PolicyInfo) -> bool) -> anyhow::Result<Vec<PolicyConfig>> {
+    let all = table().iter().filter(|info| wanted(info)).map(|info| info.name);
+    let names: Vec<&str> = if names.is_empty() { all.collect() } else { names.iter().map(String::as_str).collect() };
+    let policy = |name: &str| {
+        let hint = |error: ConfigError| anyhow::anyhow!("{error}{}", sluice_notation::hint(name, error.known()));
+        PolicyConfig::parse(name).map_err(hint)
+    };
+    names.into_iter().map(policy).collect()
+}
