@@ -341,6 +341,22 @@ impl Engine {
     /// # Errors
     /// If one is out of range; nothing changes then.
     pub fn set_limits(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        let new = self.with_limits(config)?;
+        self.queues.limits = new.batch_limits();
+        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        self.config = new;
+        Ok(())
+    }
+
+    /// What [`Engine::set_limits`] would say, without doing it.
+    ///
+    /// # Errors
+    /// If one of the limits is out of range.
+    pub fn check_limits(&self, config: &EngineConfig) -> Result<(), ConfigError> {
+        self.with_limits(config).map(drop)
+    }
+
+    fn with_limits(&self, config: &EngineConfig) -> Result<EngineConfig, ConfigError> {
         let new = EngineConfig {
             max_wait_ns: config.max_wait_ns,
             batch_bytes_max: config.batch_bytes_max,
@@ -349,10 +365,7 @@ impl Engine {
             ..self.config.clone()
         };
         new.check()?;
-        self.queues.limits = new.batch_limits();
-        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
-        self.config = new;
-        Ok(())
+        Ok(new)
     }
 
     /// The settings in force.
