@@ -55,6 +55,7 @@ mod options;
 pub mod passthrough;
 mod pool;
 mod session;
+mod spare;
 
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
