@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -106,6 +106,53 @@ fn changes_underneath_are_seen_at_the_next_open() {
         drop((reader, writer));
         m.finish();
     }
+}
+
+/// As `rsync -t` and `cp -p` do it.
+#[test]
+fn a_change_underneath_that_sets_its_time_back_is_seen() {
+    let Some(m) = common::Mount::new(CacheMode::Auto) else { return };
+    let writer = File::create_new(m.path("a")).unwrap();
+    let past = fs::metadata(m.source("a")).unwrap().modified().unwrap();
+    let until = Instant::now() + common::LIMIT;
+    let mut i = 0u8;
+    // Changes within the same tick of the clock as the write through the mount cannot be told from it.
+    while {
+        i = i.wrapping_add(1);
+        writer.write_all_at(&[0; BLOCK], 0).unwrap();
+        let change = OpenOptions::new().write(true).open(m.source("a")).unwrap();
+        change.write_all_at(&[i; BLOCK], 0).unwrap();
+        change.set_modified(past).unwrap();
+        fs::read(m.path("a")).unwrap() != [i; BLOCK]
+    } {
+        assert!(Instant::now() < until, "never seen");
+    }
+    drop(writer);
+    m.finish();
+}
+
+#[test]
+fn own_changes_of_attributes_and_names_leave_the_cache_alone() {
+    let Some(m) = common::Mount::new(CacheMode::Auto) else { return };
+    fs::write(m.path("a"), [1; BLOCK]).unwrap();
+    let reads = || m.handle().volume().snapshot().runtime.total.total().ops[0].completed;
+    m.settle(0);
+    assert_eq!(fs::read(m.path("a")).unwrap(), [1; BLOCK]);
+    let before = reads();
+    for round in 0..20u32 {
+        fs::set_permissions(m.path("a"), fs::Permissions::from_mode(0o600 + round % 2)).unwrap();
+        fs::rename(m.path("a"), m.path("b")).unwrap();
+        fs::hard_link(m.path("b"), m.path("c")).unwrap();
+        m.settle(0);
+        assert_eq!(fs::read(m.path("b")).unwrap(), [1; BLOCK]);
+        // Two names of one file: nothing happens.
+        fs::rename(m.path("c"), m.path("b")).unwrap();
+        fs::rename(m.path("b"), m.path("a")).unwrap();
+        fs::rename(m.path("c"), m.path(&format!("c{round}"))).unwrap();
+        m.settle(0);
+    }
+    assert_eq!(reads(), before, "all from the kernel's cache");
+    m.finish();
 }
 
 each_mode! {
