@@ -51,6 +51,7 @@ mod filesystem;
 mod groups;
 mod handles;
 mod inodes;
+mod lookups;
 mod options;
 pub mod passthrough;
 mod pool;
