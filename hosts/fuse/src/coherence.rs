@@ -139,6 +139,7 @@ impl Coherence {
         let begun = self.begun.load(Ordering::SeqCst);
         // A change of our own was under way while the attributes were read: they say nothing about others.
         let overlapped = begun != before;
+        // Not exact where nobody looked in between: the kernel's times then lag by up to a tick of its clock.
         let ours = || begun != pages.begun && version.since_1970_ns() <= self.last_ended_ns.load(Ordering::SeqCst);
         match pages.version {
             None => {}
