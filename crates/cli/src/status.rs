@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sluice_fuse::MountState;
 
-use crate::control::{self, App, Client, Flow, Latency, Status};
+use crate::control::{self, App, Client, Flow, Latency, Status, Window};
 
 /// Shows what a mount does: algorithm, queues, throughput, latency, applications.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ pub(crate) fn open(mountpoint: &Path) -> anyhow::Result<Client> {
         return Ok(client);
     }
     let at = path.display();
-    match sluice_fuse::state(&path) {
+    match sluice_fuse::state(&path)? {
         MountState::Absent => bail!("{at}: no Sluicegate mount; make one with: sluice mount SOURCE {at}"),
         MountState::Dead => bail!(
             "{at}: the process that served this mount has died; mount it again, or clear it away with: sluice unmount {at}"
@@ -91,6 +91,7 @@ fn describe(status: &Status) -> String {
     let mut text = String::new();
     let _ = write_head(&mut text, status);
     let _ = write_flows(&mut text, &status.recent, &status.total);
+    let _ = write_windows(&mut text, &status.windows);
     let _ = write_apps(&mut text, &status.apps);
     let _ = write_traces(&mut text, status);
     for note in &status.notes {
@@ -170,6 +171,32 @@ fn write_flows(text: &mut String, recent: &Flow, total: &Flow) -> std::fmt::Resu
     row("overdue, blocked, errors", &|f| format!("{}, {}, {}", f.expired, f.blocked, f.errors))
 }
 
+/// What the requests were like, engine by engine.
+fn write_windows(text: &mut String, windows: &[Window]) -> std::fmt::Result {
+    if windows.is_empty() {
+        return Ok(());
+    }
+    let headings = ["engine", "window", "R / W", "mean size", "contiguous", "files", "depth", "wait p99"];
+    let [engine, window, count, size, contiguous, files, depth, wait] = headings;
+    writeln!(text, "\n{engine:>6}{window:>12}{count:>16}{size:>18}{contiguous:>14}{files:>7}{depth:>7}{wait:>10}")?;
+    for one in windows {
+        let Window { engine, reads, writes, files, depth_mean, .. } = one;
+        let of_both = |read: String, write: String| format!("{read} / {write}");
+        let bytes = |bytes: f64| sluice_notation::show_bytes(bytes.round() as u64);
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
+        writeln!(
+            text,
+            "{engine:>6}{:>12}{:>16}{:>18}{:>14}{files:>7}{depth_mean:>7.1}{:>10}",
+            format!("{} ago", duration_us(one.age_s * 1e6)),
+            of_both(reads.submitted.to_string(), writes.submitted.to_string()),
+            of_both(bytes(reads.size_mean_bytes), bytes(writes.size_mean_bytes)),
+            of_both(percent(reads.contiguous), percent(writes.contiguous)),
+            duration_us(one.wait.p99_us)
+        )?;
+    }
+    Ok(())
+}
+
 fn percentiles(latency: &Latency) -> String {
     let Latency { p50_us, p95_us, p99_us, .. } = *latency;
     format!("{} / {} / {}", duration_us(p50_us), duration_us(p95_us), duration_us(p99_us))
@@ -229,5 +256,18 @@ mod tests {
         assert!(describe(&status).contains("times below are those of emulated devices"));
         status.apps.push(App { name: "uid=0".into(), number: Some(3), ..App::default() });
         assert!(describe(&status).lines().any(|line| line.trim_start().starts_with("3  uid=0 ")));
+    }
+
+    #[test]
+    fn windows_are_shown_engine_by_engine() {
+        let mut status = Status::default();
+        assert!(!describe(&status).contains("contiguous"));
+        let mut window = Window { engine: 1, age_s: 2.0, files: 12, ..Window::default() };
+        (window.writes.submitted, window.writes.size_mean_bytes, window.writes.contiguous) = (7, 4096.0, 0.5);
+        status.windows.push(window);
+        let text = describe(&status);
+        let line = text.lines().skip_while(|line| !line.contains("contiguous")).nth(1).unwrap();
+        let words: Vec<&str> = line.split_whitespace().filter(|word| !matches!(*word, "/" | "ago")).collect();
+        assert_eq!(words, ["1", "2s", "0", "7", "0", "4K", "0%", "50%", "12", "0.0", "0us"]);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let path = control::canonical(&args.mountpoint)?;
     let Args { lazy, .. } = args;
-    match sluice_fuse::state(&path) {
+    match sluice_fuse::state(&path)? {
         MountState::Absent => bail!("{}: no Sluicegate mount", path.display()),
         MountState::Dead => sluice_fuse::unmount(&path, true)?,
         MountState::Alive => match control::connect(&path)? {

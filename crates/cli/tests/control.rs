@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{LIMIT, Place, fuse_works, run, unmount};
+use common::{LIMIT, Place, eventually, fuse_works, run, unmount};
 
 /// The algorithm of a mount that names none.
 fn default_algorithm(place: &Place) -> String {
@@ -87,6 +87,33 @@ fn the_algorithm_changes_under_load_to_every_other() {
     let total = &place.status()["total"];
     assert!(total["reads"].as_u64().unwrap() > 0 && total["writes"].as_u64().unwrap() > 0, "{total}");
     assert_eq!(total["errors"], 0);
+    daemon.unmount();
+}
+
+#[test]
+fn status_tells_what_the_requests_of_the_last_window_were_like() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&["--cache", "none", "--policy", "to-agg"]);
+    assert_eq!(place.status()["windows"], serde_json::json!([]), "nothing has happened");
+    let file = fs::File::create(place.path("mnt/f")).unwrap();
+    (0..100).for_each(|block| file.write_all_at(&[1; 4096], block * 4096).unwrap());
+    // The window closes by itself, a second after it began.
+    let mut window = serde_json::Value::Null;
+    eventually("a window closes", || {
+        window = place.status()["windows"][0].clone();
+        !window.is_null()
+    });
+    let writes = &window["writes"];
+    assert_eq!((window["engine"].as_u64(), window["files"].as_u64()), (Some(0), Some(1)), "{window}");
+    assert_eq!((writes["size_min_bytes"].as_u64(), writes["size_max_bytes"].as_u64()), (Some(4096), Some(4096)));
+    assert_eq!(writes["bytes"].as_u64(), Some(4096 * writes["submitted"].as_u64().unwrap()));
+    assert_eq!(writes["contiguous"].as_f64(), Some(1.0), "{writes}");
+    assert!(window["seconds"].as_f64().unwrap() > 0.0 && window["service"]["p99_us"].as_f64().unwrap() > 0.0);
+    assert!(place.good(&["status", "@mnt"]).contains("contiguous"));
+    drop(file);
     daemon.unmount();
 }
 

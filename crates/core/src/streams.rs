@@ -1,18 +1,22 @@
 //! Anticipation: the device may idle for a moment for the stream that it has just served, rather than move away and back
 //! (Iyer and Druschel, SOSP 2001; the slices are those of BFQ, Valente and Checconi 2010).
 //!
-//! A *stream* is a place in a file that reads go on from, whoever issues them: one process that reads sequentially, or several
-//! that read one range together. Learned of each, while requests come and go: its *think time* (from the completion of its
+//! A *stream* is a place in a file that reads, or writes, go on from, whoever issues them: one process that reads
+//! sequentially, or several that read one range together. Learned of each, while requests come and go: its *think time* (from the completion of its
 //! last outstanding request to the arrival of the next one), and the share of its requests that came in time. A stream whose
 //! next request saves more positioning than waiting for it costs gets a *slice* when a request of it is dispatched: until it
 //! ends, the stream's requests go first and those of others are kept back, also while the stream has none for a moment.
+//! Writes that a cache absorbs move nothing, so theirs are no streams to wait for.
+//!
+//! What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait, there is one
+//! slice's time without any.
 //!
 //! Everything here is O(1), and nothing is allocated after [`Streams::new`].
 
 use crate::files::QueueId;
 use crate::list::{Links, List, NIL};
 use crate::queues::Slot;
-use crate::request::Time;
+use crate::request::{Op, Time};
 
 /// Sets of the table of streams, and streams of a set: a file's streams share a set with those of some other files.
 const SETS: usize = 1 << 10;
@@ -22,7 +26,7 @@ const FOLLOWED_MIN: u32 = 2;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
 
-/// When and how long a device is kept idle for a stream of reads.
+/// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Anticipation {
     /// What a request in another place costs the device more than one that goes on where the last one ended, in
@@ -79,6 +83,13 @@ struct Stream {
     deviation_ns: f32,
     /// Share of requests that came before waiting for them had cost more than it saves.
     in_time: f32,
+    is_write: bool,
+    /// The request by which the device last came here from another stream.
+    came_by: Slot,
+    /// How long such requests take, from dispatch to completion.
+    coming_ns: f32,
+    /// The round in which it had its last slice.
+    round: u32,
 }
 
 const BLANK: Stream = Stream {
@@ -93,7 +104,21 @@ const BLANK: Stream = Stream {
     think_ns: 0.0,
     deviation_ns: 0.0,
     in_time: 0.0,
+    is_write: false,
+    came_by: NIL,
+    coming_ns: 0.0,
+    round: 0,
 };
+
+/// Requests that belong to no stream worth waiting for.
+#[derive(Clone, Copy, Debug)]
+struct Others {
+    outstanding: u32,
+    /// When the last of them ended.
+    last: Time,
+    /// They have their turn until then.
+    turn_until: Time,
+}
 
 /// The stream that is being served.
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +131,15 @@ struct Slice {
 pub(crate) struct Streams {
     config: Anticipation,
     table: Vec<Stream>,
-    /// The stream of each outstanding request; [`NIL`]: none.
-    stream_of: Vec<u32>,
+    /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
+    stream_of: Vec<(u32, bool)>,
     links: Links,
     arrivals: u64,
     slice: Option<Slice>,
+    /// The stream of the last request that was dispatched.
+    device_at: u32,
+    others: Others,
+    round: u32,
 }
 
 impl Streams {
@@ -118,10 +147,13 @@ impl Streams {
         Streams {
             config,
             table: vec![BLANK; SETS * WAYS],
-            stream_of: vec![NIL; capacity as usize],
+            stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
             arrivals: 0,
             slice: None,
+            device_at: NIL,
+            others: Others { outstanding: 0, last: Time::ZERO, turn_until: Time::ZERO },
+            round: 1,
         }
     }
 
@@ -140,10 +172,21 @@ impl Streams {
         self.table[Self::set(queue)].iter_mut().filter(|s| s.queue == queue.0).for_each(|stream| *stream = BLANK);
     }
 
-    /// A read has become eligible.
+    /// A request has become eligible.
     pub(crate) fn arrived(&mut self, now: Time, slot: Slot, queue: QueueId, offset: u64, end: u64) {
         self.arrivals += 1;
-        let Some(number) = self.find(queue, offset).or_else(|| self.begin(queue)) else { return };
+        self.stream_of[slot as usize] = (NIL, false);
+        if let Some(number) = self.find(queue, offset).or_else(|| self.begin(queue)) {
+            self.follow(now, number, end);
+            let stream = &mut self.table[number];
+            stream.queued.push_back(&mut self.links, slot);
+            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config));
+        }
+        self.others.outstanding += u32::from(!self.stream_of[slot as usize].1);
+    }
+
+    /// A stream goes on, up to `end`.
+    fn follow(&mut self, now: Time, number: usize, end: u64) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
         if stream.used > 0 {
@@ -154,8 +197,6 @@ impl Streams {
         stream.used = self.arrivals;
         stream.end = end;
         stream.outstanding += 1;
-        stream.queued.push_back(&mut self.links, slot);
-        self.stream_of[slot as usize] = number as u32;
     }
 
     /// The stream that a request at `offset` goes on with: the nearest one.
@@ -175,34 +216,65 @@ impl Streams {
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
-        self.table[number] = Stream { queue: queue.0, ..BLANK };
+        self.table[number] = Stream { queue: queue.0, is_write: queue.op() == Op::Write, ..BLANK };
         Some(number)
     }
 
     /// Requests go to the device as a batch.
     pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot]) {
         for &slot in slots {
-            if let Some(stream) = self.table.get_mut(self.stream_of[slot as usize] as usize) {
+            let number = self.stream_of[slot as usize].0;
+            let comes = std::mem::replace(&mut self.device_at, number) != number;
+            if let Some(stream) = self.table.get_mut(number as usize) {
+                if comes {
+                    stream.came_by = slot;
+                }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
             }
         }
         let Some(&last) = slots.last() else { return };
-        let number = self.stream_of[last as usize];
-        if self.slice.is_some_and(|slice| slice.stream == number) {
-            return;
+        let (number, _) = self.stream_of[last as usize];
+        if self.slice.is_none_or(|slice| slice.stream != number) {
+            self.slice =
+                self.may_begin(now, number).then(|| Slice { stream: number, until: now.after(self.config.slice_ns) });
         }
-        let worth = self.table.get(number as usize).is_some_and(|stream| stream.is_worth(&self.config));
-        self.slice = worth.then(|| Slice { stream: number, until: now.after(self.config.slice_ns) });
     }
 
-    /// A request has ended, or was cancelled before it was dispatched.
-    pub(crate) fn ended(&mut self, now: Time, slot: Slot, in_flight: bool) {
-        let number = std::mem::replace(&mut self.stream_of[slot as usize], NIL);
+    /// Whether a stream of which a request was dispatched gets a slice.
+    fn may_begin(&mut self, now: Time, number: u32) -> bool {
+        let Some(stream) = self.table.get_mut(number as usize).filter(|stream| stream.is_worth(&self.config)) else {
+            return false;
+        };
+        let others = &mut self.others;
+        let wait = others.outstanding > 0 || now.since(others.last) < self.config.positioning_ns;
+        if wait && stream.round == self.round {
+            self.round = self.round.wrapping_add(1).max(1);
+            others.turn_until = now.after(self.config.slice_ns);
+        }
+        if wait && now < others.turn_until {
+            return false;
+        }
+        stream.round = self.round;
+        true
+    }
+
+    /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
+    pub(crate) fn ended(&mut self, now: Time, slot: Slot, service_ns: Option<u64>) {
+        let (number, worth) = std::mem::replace(&mut self.stream_of[slot as usize], (NIL, true));
+        if !worth {
+            (self.others.outstanding, self.others.last) = (self.others.outstanding - 1, now);
+        }
         let Some(stream) = self.table.get_mut(number as usize) else { return };
-        match in_flight {
-            true => stream.in_flight -= 1,
-            false => stream.queued.remove(&mut self.links, slot),
+        match service_ns {
+            Some(ns) => {
+                stream.in_flight -= 1;
+                if stream.came_by == slot {
+                    stream.came_by = NIL;
+                    stream.coming_ns += NEW * (ns as f32 - stream.coming_ns);
+                }
+            }
+            None => stream.queued.remove(&mut self.links, slot),
         }
         stream.outstanding -= 1;
         if stream.outstanding == 0 {
@@ -257,6 +329,7 @@ impl Stream {
         let saved = self.in_time * config.positioning_ns as f32;
         let patience = self.patience_ns(config) as f32;
         let cost = self.in_time * self.think_ns.min(patience) + (1.0 - self.in_time) * patience;
-        self.followed >= FOLLOWED_MIN && saved > cost
+        let absorbed = self.is_write && self.coming_ns < config.positioning_ns as f32 / 8.0;
+        self.followed >= FOLLOWED_MIN && saved > cost && !absorbed
     }
 }

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sluice_core::{CancelError, Engine, Outcome, PreparedPolicy, Request, RequestId, Time};
+use sluice_core::{
+    CancelError, ConfigError, Engine, EngineConfig, Outcome, Predictor, PreparedPolicy, Request, RequestId, Time,
+};
 
 use crate::client::{Completer, Port, SubmitError};
 use crate::effects::{Effect, Effects};
@@ -32,7 +34,22 @@ pub(crate) struct Core {
     pub(crate) own: u16,
     /// Completions of requests that were not in flight.
     pub(crate) stale: u64,
-    pub(crate) policy_version: u64,
+    versions: Versions,
+}
+
+/// The changes in force: of two at a time the later one counts, on every engine, in whatever order they come here.
+#[derive(Clone, Copy, Default)]
+struct Versions {
+    policy: u64,
+    limits: u64,
+    predictor: u64,
+}
+
+/// Whether a change comes after the one that is in force, and so is from now on.
+fn is_newer(version: u64, in_force: &mut u64) -> bool {
+    let newer = version > *in_force;
+    *in_force = version.max(*in_force);
+    newer
 }
 
 /// A client, as the holder knows it.
@@ -58,7 +75,7 @@ impl Core {
             failed: 0,
             own: 0,
             stale: 0,
-            policy_version: 0,
+            versions: Versions::default(),
         }
     }
 
@@ -100,11 +117,35 @@ impl Core {
 
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
     pub(crate) fn set_policy(&mut self, version: u64, prepared: PreparedPolicy) -> PreparedPolicy {
-        if version < self.policy_version {
-            return prepared;
+        match is_newer(version, &mut self.versions.policy) {
+            true => self.engine.set_policy(self.now, prepared),
+            false => prepared,
         }
-        self.policy_version = version;
-        self.engine.set_policy(self.now, prepared)
+    }
+
+    /// Changes the limits, unless a later change was faster.
+    ///
+    /// # Errors
+    /// As of [`Engine::set_limits`], also where they came too late.
+    pub(crate) fn set_limits(&mut self, version: u64, limits: &EngineConfig) -> Result<(), ConfigError> {
+        if version < self.versions.limits {
+            return self.engine.check_limits(limits);
+        }
+        self.engine.set_limits(limits)?;
+        self.versions.limits = version;
+        Ok(())
+    }
+
+    /// As [`Core::set_policy`], for the predictor.
+    pub(crate) fn set_predictor(
+        &mut self,
+        version: u64,
+        predictor: Option<Box<dyn Predictor>>,
+    ) -> Option<Box<dyn Predictor>> {
+        match is_newer(version, &mut self.versions.predictor) {
+            true => self.engine.set_predictor(predictor),
+            false => predictor,
+        }
     }
 
     /// The error number with which requests of a client fail.
@@ -278,5 +319,30 @@ impl Core {
             port.dispatched(requests);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_core::PolicyConfig;
+
+    use super::*;
+
+    #[test]
+    fn of_two_changes_the_later_one_counts_even_if_it_comes_first() {
+        let (config, fifo) = (EngineConfig::default(), PolicyConfig::parse("to").unwrap());
+        let mut core = Core::new(Engine::new(config.clone(), &fifo, Time::default()).unwrap(), Time::default());
+        let limits = |in_flight_max| EngineConfig { in_flight_max, ..config.clone() };
+        core.set_limits(2, &limits(7)).unwrap();
+        core.set_limits(1, &limits(5)).unwrap();
+        assert_eq!(core.engine.config().in_flight_max, 7);
+        let nonsense = EngineConfig { batch_requests_max: 0, ..config.clone() };
+        assert!(core.set_limits(1, &nonsense).is_err() && core.set_limits(9, &nonsense).is_err());
+        core.set_limits(3, &limits(6)).unwrap();
+        assert_eq!(core.engine.config().in_flight_max, 6, "what was refused does not count");
+        let policy = |name: &str| PreparedPolicy::new(&PolicyConfig::parse(name).unwrap(), &config);
+        core.set_policy(2, policy("sjf"));
+        core.set_policy(1, policy("noop"));
+        assert_eq!(core.engine.policy().name(), "sjf");
     }
 }

@@ -160,16 +160,24 @@ struct Engines {
     servers: Vec<Server>,
     engine: EngineConfig,
     clock: Clock,
-    policy: Mutex<Current>,
+    current: Mutex<Current>,
     clients: Mutex<Clients>,
     tap: Arc<Tap>,
     watch: Arc<Tap>,
 }
 
-/// The algorithm, and how often it was changed.
+/// The algorithm, and how often what was changed. Of two changes at a time the later one counts, on every engine.
 struct Current {
     policy: PolicyConfig,
-    version: u64,
+    policies: u64,
+    limits: u64,
+    predictors: u64,
+}
+
+/// Counts a change, and returns its number.
+fn count(changes: &mut u64) -> u64 {
+    *changes += 1;
+    *changes
 }
 
 #[derive(Default)]
@@ -220,7 +228,7 @@ impl Scheduler {
             servers,
             engine: config.engine,
             clock,
-            policy: Mutex::new(Current { policy: config.policy, version: 0 }),
+            current: Mutex::new(Current { policy: config.policy, policies: 0, limits: 0, predictors: 0 }),
             clients: Mutex::default(),
             tap: Arc::new(Tap::new()),
             watch: Arc::new(Tap::new()),
@@ -315,22 +323,23 @@ impl Scheduler {
         self.0.shards.iter().map(action).collect()
     }
 
-    /// Gives each engine a predictor, or none ([`Engine::set_predictor`]).
+    /// Gives each engine a predictor, or none ([`Engine::set_predictor`]). Of two calls at a time the later one counts, on
+    /// every engine; what the other one made is dropped.
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
+        let version = count(&mut self.0.current.lock().predictors);
         self.each(|shard| {
             let predictor = make(shard.index());
-            shard.ask(&shard.nobody(), move |core| core.engine.set_predictor(predictor));
+            shard.ask(&shard.nobody(), move |core| core.set_predictor(version, predictor));
         });
     }
 
-    /// Changes the algorithm of all engines, with requests queued and in flight.
+    /// Changes the algorithm of all engines, with requests queued and in flight. Of two calls at a time the later one
+    /// counts, on every engine.
     pub fn set_policy(&self, policy: &PolicyConfig) {
-        // Of two changes at a time the later one counts, on every engine.
         let version = {
-            let mut current = self.0.policy.lock();
-            current.version += 1;
+            let mut current = self.0.current.lock();
             current.policy = policy.clone();
-            current.version
+            count(&mut current.policies)
         };
         let set = |shard: &Arc<Shard>| {
             let prepared = PreparedPolicy::new(policy, &self.0.engine);
@@ -340,14 +349,16 @@ impl Scheduler {
         drop(self.each(set));
     }
 
-    /// Takes over the *live* settings of `limits` ([`Engine::set_limits`]) on all engines.
+    /// Takes over the *live* settings of `limits` ([`Engine::set_limits`]) on all engines. Of two calls at a time the later
+    /// one counts, on every engine.
     ///
     /// # Errors
     /// If one is out of range; nothing changes then.
     pub fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
+        let version = count(&mut self.0.current.lock().limits);
         let set = |shard: &Arc<Shard>| {
             let limits = limits.clone();
-            shard.ask(&shard.nobody(), move |core| core.engine.set_limits(&limits))
+            shard.ask(&shard.nobody(), move |core| core.set_limits(version, &limits))
         };
         self.each(set).into_iter().collect()
     }
@@ -362,7 +373,7 @@ impl Scheduler {
     /// The algorithm.
     #[must_use]
     pub fn policy(&self) -> PolicyConfig {
-        self.0.policy.lock().policy.clone()
+        self.0.current.lock().policy.clone()
     }
 
     /// Copies the state of all engines, as it is when what was submitted and completed before has been seen to.

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use common::{Faulty, Results, create, storage};
 use parking_lot::{Condvar, Mutex};
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
+use sluice_core::{
+    AppId, Batch, Chosen, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, Request, RequestId,
+    TargetId, Time,
+};
 use sluice_runtime::{
     AttachError, Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started,
     SubmitError, Volume, VolumeConfig,
@@ -596,4 +599,47 @@ fn an_asynchronous_storage_needs_no_threads() {
     assert!(host.take(500).iter().all(|(_, result)| result.as_ref().is_ok_and(|data| data.len() == 10_000)));
     let snapshot = volume.snapshot();
     assert!(snapshot.by_ring > 0 && snapshot.by_threads == 0, "{snapshot:?}");
+}
+
+/// Counts how many of its kind there are.
+#[derive(Debug)]
+struct Counted(Arc<AtomicU32>);
+
+impl Counted {
+    fn one(count: &Arc<AtomicU32>) -> Option<Box<dyn Predictor>> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Some(Box::new(Counted(count.clone())))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Predictor for Counted {
+    fn submitted(&mut self, _: Time, _: &Request) {}
+
+    fn expect(&mut self, _: Time, _: &Chosen) -> Option<Expected> {
+        None
+    }
+}
+
+#[test]
+fn the_later_of_two_calls_decides_the_predictor_of_every_engine() {
+    for driving in BOTH {
+        let config = SchedulerConfig { shards: 3, ..config("to-agg", driving, EngineConfig::default()) };
+        let scheduler = Scheduler::start(config).unwrap();
+        let (earlier, later) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        scheduler.set_predictors(|shard| {
+            // The other call begins and ends while this one is at its second engine.
+            if shard == 1 {
+                scheduler.set_predictors(|_| Counted::one(&later));
+            }
+            Counted::one(&earlier)
+        });
+        let left = |count: &AtomicU32| count.load(Ordering::SeqCst);
+        assert_eq!((left(&earlier), left(&later)), (0, 3), "{driving:?}");
+    }
 }

@@ -11,23 +11,21 @@
 //! * each open file remembers the last caller, and a small table the last callers of all files; what they know is
 //!   looked up anew after two seconds, so a process id used again, or a process that starts another program with
 //!   another environment, is mistaken for its predecessor for at most that long;
-//! * a thread of its own reads `/proc`, and nobody waits for it longer than [`PATIENCE`].
+//! * threads of their own read `/proc`, and nobody waits for them for long, nor behind another user ([`lookups`]).
 //!
 //! [`MountOptions::job_variables`]: crate::MountOptions::job_variables
+//! [`lookups`]: crate::lookups
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use sluice_core::AppId;
 
-/// Longest wait for an answer about a process.
-const PATIENCE: Duration = Duration::from_millis(50);
+use crate::lookups::{Answerer, Lookups};
+
 /// Seconds for which an answer is believed.
 const FRESH_S: u64 = 2;
 /// Slots of the table of callers; neighbours in process id do not collide.
@@ -47,9 +45,8 @@ pub(crate) struct LastCaller(Mutex<Caller>);
 pub(crate) struct Apps {
     names: RwLock<Names>,
     callers: Box<[Mutex<Caller>]>,
-    questions: SyncSender<Question>,
-    /// The answering thread is held up; better not to queue behind it.
-    stuck: AtomicBool,
+    /// The job of a process, by its id.
+    jobs: Lookups<u32, Option<String>>,
 }
 
 #[derive(Default)]
@@ -74,22 +71,17 @@ impl Caller {
     }
 }
 
-struct Question {
-    pid: u32,
-    uid: u32,
-    answer: SyncSender<Caller>,
-}
-
 impl Apps {
     pub(crate) fn new(variables: &[String]) -> std::io::Result<Arc<Apps>> {
-        let (questions, incoming) = sync_channel(64);
+        let variables: Vec<_> = variables.iter().map(|name| format!("{name}=").into_bytes()).collect();
+        Apps::reading(Box::new(move |pid| job_name(*pid, &variables)))
+    }
+
+    /// With what tells the job of a process.
+    fn reading(job: Answerer<u32, Option<String>>) -> std::io::Result<Arc<Apps>> {
         let names = Names { list: vec!["others".into()], ..Names::default() };
         let callers = (0..SLOTS).map(|_| Mutex::default()).collect();
-        let apps = Arc::new(Apps { names: RwLock::new(names), callers, questions, stuck: AtomicBool::new(false) });
-        let variables = variables.iter().map(|name| format!("{name}=").into_bytes()).collect();
-        let weak = Arc::downgrade(&apps);
-        std::thread::Builder::new().name("sluice-apps".into()).spawn(move || answer(&weak, &incoming, variables))?;
-        Ok(apps)
+        Ok(Arc::new(Apps { names: RwLock::new(names), callers, jobs: Lookups::new(job)? }))
     }
 
     /// What `status` shows for an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
@@ -122,26 +114,10 @@ impl Apps {
         if known.is(pid, uid) {
             return (known.app, true);
         }
-        match self.ask(pid, uid) {
-            Some(caller) => {
-                *slot.lock() = caller;
-                (caller.app, true)
-            }
-            None => (self.user(uid), false),
-        }
-    }
-
-    fn ask(&self, pid: u32, uid: u32) -> Option<Caller> {
-        if self.stuck.load(Ordering::Relaxed) {
-            return None;
-        }
-        let (answer, wait) = sync_channel(1);
-        self.questions.try_send(Question { pid, uid, answer }).ok()?;
-        let answer = wait.recv_timeout(PATIENCE);
-        if answer.is_err() {
-            self.stuck.store(true, Ordering::Relaxed);
-        }
-        answer.ok()
+        let Some(job) = self.jobs.ask(uid, pid) else { return (self.user(uid), false) };
+        let app = job.map_or_else(|| self.user(uid), |job| self.named(job_of_user(&job, uid)));
+        *slot.lock() = Caller { pid, uid, app, checked_s: now_s() };
+        (app, true)
     }
 
     fn user(&self, uid: u32) -> AppId {
@@ -167,17 +143,6 @@ impl Apps {
         names.list.push(name.clone());
         names.ids.insert(name, app);
         app
-    }
-}
-
-/// Ends with the mount: the questions' sender goes away with `apps`.
-fn answer(apps: &Weak<Apps>, questions: &Receiver<Question>, variables: Vec<Vec<u8>>) {
-    while let Ok(Question { pid, uid, answer }) = questions.recv() {
-        let job = job_name(pid, &variables);
-        let Some(apps) = apps.upgrade() else { return };
-        let app = job.map_or_else(|| apps.user(uid), |job| apps.named(job_of_user(&job, uid)));
-        let _ = answer.send(Caller { pid, uid, app, checked_s: now_s() });
-        apps.stuck.store(false, Ordering::Relaxed);
     }
 }
 
@@ -268,6 +233,30 @@ mod tests {
         child.wait().unwrap();
         let (user, sure) = apps.of(0, 1000);
         assert_eq!((apps.name(user).as_str(), sure), ("uid=1000", false));
+    }
+
+    #[test]
+    fn a_user_whose_processes_cannot_be_looked_at_is_alone_with_that() {
+        let stuck = Arc::new(Mutex::new(()));
+        let held = stuck.lock();
+        let waits = stuck.clone();
+        let job = move |pid: &u32| {
+            if *pid < 100 {
+                drop(waits.lock());
+            }
+            Some(format!("SLURM_JOB_ID={pid}"))
+        };
+        let apps = Apps::reading(Box::new(job)).unwrap();
+        let mut recognised = 0;
+        for pid in 1..50 {
+            let (app, sure) = apps.of(pid, 1000);
+            assert_eq!((apps.name(app).as_str(), sure), ("uid=1000", false));
+            // Each of a user of its own, as a busy machine may be late now and then.
+            let (app, sure) = apps.of(100 + pid, 2000 + pid);
+            recognised += u32::from(sure && apps.name(app) == format!("SLURM_JOB_ID={} uid={}", 100 + pid, 2000 + pid));
+        }
+        assert!(recognised > 40, "{recognised} of 49");
+        drop(held);
     }
 
     #[test]

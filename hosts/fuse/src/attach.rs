@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::{MountError, MountOptions, Remount};
+use crate::{MountError, MountOptions, Remount, spare};
 
 /// As `mount -t fuse.sluice` has it, so that remounting and `/etc/fstab` find the helper.
 const SUBTYPE: &str = "sluice";
@@ -31,7 +31,7 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
         let stale = |source| MountError::Stale { mountpoint: at(), source };
         let place = resolve_parent(path).map_err(stale)?;
         // Other servers die, too, and their mounts may hide something else.
-        match mounts_at(&place).last() {
+        match mounts_at(&place).map_err(stale)?.last() {
             Some(mount) if mount.ours => {}
             Some(mount) => return Err(MountError::Foreign { mountpoint: at(), kind: mount.kind.clone() }),
             None => return Err(MountError::InDeadMount { mountpoint: at() }),
@@ -49,7 +49,8 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
         Ok(_) => {}
     }
     let path = path.canonicalize().map_err(io("resolving the mountpoint"))?;
-    if mounts_at(&path).last().is_some_and(|mount| mount.ours) {
+    let mounts = mounts_at(&path).map_err(io("reading the table of mounts"))?;
+    if mounts.last().is_some_and(|mount| mount.ours) {
         return Err(MountError::AlreadyMounted { mountpoint: path });
     }
     for source in sources {
@@ -193,8 +194,11 @@ pub(crate) struct Mount {
 }
 
 /// The mounts at exactly this path, without touching them. They lie on top of each other: paths lead to the last.
-pub(crate) fn mounts_at(path: &Path) -> Vec<Mount> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+///
+/// # Errors
+/// If the table cannot be read: then nobody knows what is mounted.
+pub(crate) fn mounts_at(path: &Path) -> io::Result<Vec<Mount>> {
+    let table = spare::with_descriptor(|| fs::read("/proc/self/mountinfo"))?;
     let parse = |line: &[u8]| {
         let mut fields = line.split(|&b| b == b' ');
         let text = |field| String::from_utf8_lossy(field).into_owned();
@@ -204,7 +208,7 @@ pub(crate) fn mounts_at(path: &Path) -> Vec<Mount> {
         let kind = text(fields.skip_while(|&field| field != b"-").nth(1)?);
         here.then(|| Mount { device, ours: kind == TYPE, kind, options })
     };
-    table.split(|&b| b == b'\n').filter_map(parse).collect()
+    Ok(table.split(|&b| b == b'\n').filter_map(parse).collect())
 }
 
 /// The kernel writes white space and backslashes as three octal digits.
@@ -228,7 +232,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// Changes flags of our mount at a canonical path; the others stay.
 pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
-    let mount = mounts_at(path).pop().filter(|mount| mount.ours);
+    let failed = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
+    let mount = mounts_at(path).map_err(failed("reading the table of mounts"))?.pop().filter(|mount| mount.ours);
     let mount = mount.ok_or_else(|| MountError::NotMounted { mountpoint: path.to_owned() })?;
     let has = |option: &str| mount.options.split(',').any(|own| own == option);
     let mut flags = MountFlags::empty();
@@ -244,13 +249,14 @@ pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
             detail: "changing the options of a mount needs root".into(),
         },
         Errno::BUSY => MountError::Busy { mountpoint: path.to_owned() },
-        error => MountError::Io { mountpoint: path.to_owned(), what: "remounting", source: error.into() },
+        error => failed("remounting")(error.into()),
     })
 }
 
 /// Whether the mount at a canonical path refuses changes now, whatever it was mounted with.
-pub(crate) fn is_read_only(path: &Path) -> bool {
-    mounts_at(path).pop().is_some_and(|mount| mount.options.split(',').any(|option| option == "ro"))
+pub(crate) fn is_read_only(path: &Path) -> io::Result<bool> {
+    let top = mounts_at(path)?.pop();
+    Ok(top.is_some_and(|mount| mount.options.split(',').any(|option| option == "ro")))
 }
 
 /// Raises the read-ahead above what the kernel offers to FUSE; needs root, and is only about speed.

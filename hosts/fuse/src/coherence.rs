@@ -6,12 +6,14 @@
 //! the request. Pages dropped in between are read anew *before* the write, and keep what the file held before it, so that
 //! a thread does not read what it just wrote. Therefore the kernel is never asked to drop pages by itself, and
 //!
-//! * opening compares time of modification and size with what the pages belong to. After a change by somebody else, and
-//!   if nobody has the file open for cached writes, the pages are dropped by an explicit notification before the open is
-//!   answered;
+//! * opening compares size and times of modification and of change (`ctime`, which nobody can set) with what the pages
+//!   belong to. After a change by somebody else, and if nobody has the file open for cached writes, the pages are dropped
+//!   by an explicit notification before the open is answered;
 //! * if somebody has, and the file is opened for reading only, the open file bypasses the cache (`FOPEN_DIRECT_IO`): what it
 //!   reads is right, and no write is disturbed. Those who open it to write share the pages of the writers there are;
-//! * changes made through this mount are told from others by counting them and by the time of the last.
+//! * changes made through this mount are told from others by counting them and by the time of the last. Attributes and
+//!   names of a file change its `ctime`, too, so these count. (The kernel's change counter, `STATX_CHANGE_COOKIE`, would
+//!   tell more; it is not given to programs.)
 //!
 //! The kernel still drops all pages when it learns of another *size*; the sizes of its own writes it knows itself.
 //!
@@ -57,7 +59,7 @@ pub(crate) struct Coherence {
 
 #[derive(Default)]
 pub(crate) struct Pages {
-    /// Time of modification and size that the pages belong to; `None` if there can be no pages.
+    /// What the pages belong to; `None` if there can be no pages.
     version: Option<Version>,
     /// [`Coherence::begun`] at that time.
     begun: u64,
@@ -72,7 +74,26 @@ impl Pages {
     }
 }
 
-type Version = ((i64, u32), u64);
+/// A file's state, as far as it can be told from the outside: the same after no change but one in the same tick of the
+/// kernel's clock (a few milliseconds; none on file systems with multigrain timestamps, Linux 6.13).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    mtime: (i64, u32),
+    /// Also where file systems do not keep it, or set it to `mtime`, this is no worse than that alone.
+    ctime: (i64, u32),
+    size: u64,
+}
+
+impl Version {
+    fn of(attr: &Attr) -> Version {
+        Version { mtime: attr.mtime, ctime: attr.ctime, size: attr.size }
+    }
+
+    /// When it came to be.
+    fn since_1970_ns(self) -> u64 {
+        since_1970_ns(self.mtime.max(self.ctime))
+    }
+}
 
 /// What an open file is to do with the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +135,12 @@ impl Coherence {
 
     /// Compares the file with its pages, and takes changes of our own over.
     pub(crate) fn judge(&self, pages: &mut Pages, before: u64, attr: &Attr) -> Verdict {
-        let version = (attr.mtime, attr.size);
+        let version = Version::of(attr);
         let begun = self.begun.load(Ordering::SeqCst);
         // A change of our own was under way while the attributes were read: they say nothing about others.
         let overlapped = begun != before;
-        let ours = || begun != pages.begun && since_1970_ns(attr.mtime) <= self.last_ended_ns.load(Ordering::SeqCst);
+        // Not exact where nobody looked in between: the kernel's times then lag by up to a tick of its clock.
+        let ours = || begun != pages.begun && version.since_1970_ns() <= self.last_ended_ns.load(Ordering::SeqCst);
         match pages.version {
             None => {}
             Some(known) if known == version || overlapped || ours() => {}
@@ -151,7 +173,7 @@ impl Coherence {
     }
 }
 
-/// A change of a file's contents or times through this mount, while it is under way.
+/// A change of a file's contents, attributes or names through this mount, while it is under way.
 pub(crate) struct Change(Arc<Inode>);
 
 impl Change {
@@ -258,6 +280,22 @@ mod tests {
         file.changing();
         file.changed();
         assert_eq!(judge(&file, &attr(now_ns() + 1_000_000_000, 7)), Verdict::Drop, "after our last one");
+    }
+
+    #[test]
+    fn a_time_of_modification_that_was_set_back_hides_nothing() {
+        let file = Coherence::default();
+        let old = now_ns() - 1_000_000_000;
+        let later = |from: &Attr, ns: u64| Attr { ctime: attr(old + ns, 0).ctime, ..*from };
+        let first = attr(old, 5);
+        assert_eq!(judge(&file, &first), Verdict::Keep);
+        assert_eq!(judge(&file, &later(&first, 1)), Verdict::Drop, "as it was, but it was touched");
+        // Right after a write of our own that nothing was compared with since.
+        file.changing();
+        file.changed();
+        let set_back = Attr { ctime: attr(now_ns() + 1_000_000_000, 0).ctime, ..first };
+        assert_eq!(judge(&file, &set_back), Verdict::Drop);
+        assert_eq!(judge(&file, &later(&first, 2)), Verdict::Keep, "an attribute that we changed");
     }
 
     #[test]

@@ -379,7 +379,8 @@ impl Core {
     }
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
-    pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Inode) {
+    pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Arc<Inode>) {
+        let _change = Change::begin(inode);
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
             let gone = lost_set_id(requester, &attr);
@@ -409,11 +410,8 @@ impl Core {
         // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
         let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
         let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
-        let changes_contents = set.size.is_some() || set.mtime.is_some();
-        let change = changes_contents.then(|| Change::begin(inode));
-        let result = self.namespace.setattr(&inode.node, file, set);
-        drop(change);
-        let mut attr = result?;
+        let _change = Change::begin(inode);
+        let mut attr = self.namespace.setattr(&inode.node, file, set)?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
             self.drop_set_id(requester, inode);
             attr = self.namespace.getattr(&inode.node)?;
@@ -447,7 +445,27 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
+        let _change = Change::begin(&inode);
         Ok(self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?)
+    }
+
+    pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &OsStr) -> Answer<()> {
+        let inode = self.inodes.get(ino)?;
+        let _change = Change::begin(&inode);
+        Ok(self.namespace.removexattr(&inode.node, name)?)
+    }
+
+    pub(crate) fn rename(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr), flags: u32) -> Answer<()> {
+        let (old, new) = (self.inodes.get(from.0)?, self.inodes.get(to.0)?);
+        let exchanged = (flags & libc::RENAME_EXCHANGE != 0).then(|| self.change_of_name(&new, to.1));
+        let _changes = (self.change_of_name(&old, from.1), exchanged);
+        Ok(self.namespace.rename(&old.node, from.1, &new.node, to.1, flags)?)
+    }
+
+    /// A file is about to get another name, which is a change of it, too. Not looked for where nothing is compared.
+    fn change_of_name(&self, dir: &Inode, name: &OsStr) -> Option<Change> {
+        let node = (self.options.cache == CacheMode::Auto).then(|| self.namespace.lookup(&dir.node, name))?.ok()?;
+        Some(Change::begin(&self.inodes.get(self.inodes.number(node.id())).ok()?))
     }
 
     /// Who changes an object. Members of its group may leave it set-group-ID, so the groups are looked up if it is.

@@ -220,6 +220,7 @@ impl Filesystem for SluiceFs {
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
             let inode = self.inodes.get(ino)?;
+            let _change = Change::begin(&inode);
             self.under(newparent, |dir| self.namespace.link(&inode.node, dir, newname))
         };
         answer!(reply, link(), (inode, attr) => self.entry(reply, &inode, &attr));
@@ -245,11 +246,7 @@ impl Filesystem for SluiceFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let rename = || -> Answer<_> {
-            let (from, to) = (self.inodes.get(parent)?, self.inodes.get(newparent)?);
-            Ok(self.namespace.rename(&from.node, name, &to.node, newname, flags.bits())?)
-        };
-        answer!(reply, rename(), () => reply.ok());
+        answer!(reply, self.0.rename((parent, name), (newparent, newname), flags.bits()), () => reply.ok());
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -465,8 +462,7 @@ impl Filesystem for SluiceFs {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || -> Answer<_> { Ok(self.namespace.removexattr(&self.inodes.get(ino)?.node, name)?) };
-        answer!(reply, remove(), () => reply.ok());
+        answer!(reply, self.remove_xattr(ino, name), () => reply.ok());
     }
 
     fn fallocate(

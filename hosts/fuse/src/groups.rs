@@ -1,12 +1,15 @@
 //! Supplementary groups of a process, which the kernel does not send.
 
+use crate::spare;
+
 /// The groups of a thread; none if it has ended, or is not visible from here. Reading this file of `/proc` takes no lock of
 /// the thread's memory, so unlike others it does not wait for a process that waits for this very mount.
 pub(crate) fn of_thread(pid: u32) -> Vec<u32> {
     if pid == 0 {
         return Vec::new();
     }
-    std::fs::read_to_string(format!("/proc/{pid}/status")).map_or_else(|_| Vec::new(), |status| parse(&status))
+    let status = spare::with_descriptor(|| std::fs::read_to_string(format!("/proc/{pid}/status")));
+    status.map_or_else(|_| Vec::new(), |status| parse(&status))
 }
 
 fn parse(status: &str) -> Vec<u32> {

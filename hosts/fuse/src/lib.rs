@@ -49,10 +49,12 @@ mod filesystem;
 mod groups;
 mod handles;
 mod inodes;
+mod lookups;
 mod options;
 pub mod passthrough;
 mod pool;
 mod session;
+mod spare;
 
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};

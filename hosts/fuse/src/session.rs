@@ -17,7 +17,7 @@ use crate::core::{Core, SluiceFs};
 use crate::handles::{Handle, Handles};
 use crate::inodes::Inodes;
 use crate::pool::Pool;
-use crate::{FuseHost, MountError, MountOptions, Remount};
+use crate::{FuseHost, MountError, MountOptions, Remount, spare};
 
 /// Mounts `storage` at `mountpoint` and serves it with threads of its own.
 ///
@@ -33,6 +33,7 @@ pub fn mount(
 ) -> Result<MountHandle, MountError> {
     let path = attach::prepare(mountpoint, &options.sources)?;
     attach::raise_descriptor_limit();
+    spare::keep();
     let io = |what| {
         let mountpoint = path.clone();
         move |source| MountError::Io { mountpoint, what, source }
@@ -84,13 +85,21 @@ pub enum MountState {
 }
 
 /// Looks at a canonical path; whoever made the mount there.
-#[must_use]
-pub fn state(path: &Path) -> MountState {
-    match attach::mounts_at(path).last() {
+///
+/// # Errors
+/// If the table of mounts cannot be read.
+pub fn state(path: &Path) -> Result<MountState, MountError> {
+    let mounts = attach::mounts_at(path).map_err(unknown(path))?;
+    Ok(match mounts.last() {
         Some(mount) if mount.ours && attach::is_dead(path) => MountState::Dead,
         Some(mount) if mount.ours => MountState::Alive,
         _ => MountState::Absent,
-    }
+    })
+}
+
+/// Nobody knows what is mounted at the path.
+fn unknown(path: &Path) -> impl Fn(io::Error) -> MountError {
+    move |source| MountError::Io { mountpoint: path.to_owned(), what: "reading the table of mounts", source }
 }
 
 /// Unmounts whatever mount of this program is at a canonical path, without its process's help.
@@ -135,9 +144,11 @@ impl MountHandle {
     }
 
     /// Whether it refuses changes now: that can be changed while it is mounted.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        attach::is_read_only(&self.mounted.path)
+    ///
+    /// # Errors
+    /// If the table of mounts cannot be read.
+    pub fn is_read_only(&self) -> Result<bool, MountError> {
+        attach::is_read_only(&self.mounted.path).map_err(unknown(&self.mounted.path))
     }
 
     /// What to call an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
@@ -194,8 +205,11 @@ pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
     /// Tells it from whatever else is mounted at the path later.
     device: String,
-    over: Arc<(Mutex<Option<Ending>>, Condvar)>,
+    over: Over,
 }
+
+/// How serving ended, once it has.
+type Over = Arc<(Mutex<Option<Ending>>, Condvar)>;
 
 /// Why serving stopped, if not because the mount went away.
 type Ending = Result<(), String>;
@@ -222,9 +236,11 @@ pub(crate) fn serve(
         }
     };
     notify(session.notifier());
-    let device = attach::mounts_at(path).pop().map(|mount| mount.device).unwrap_or_default();
+    // Without knowing which it is it could not be told from another one at the end.
+    let mounts = attach::mounts_at(path).inspect_err(|_| _ = attach::detach(path, true)).map_err(unknown(path))?;
+    let device = mounts.into_iter().next_back().map(|mount| mount.device).unwrap_or_default();
     attach::raise_readahead(&device, options.max_readahead);
-    let mounted = Mounted { path: path.to_owned(), device, over: Arc::default() };
+    let mounted = Mounted { path: path.to_owned(), device, over: Over::default() };
     let over = mounted.over.clone();
     let (at, device) = (mounted.path.clone(), mounted.device.clone());
     let run = move || {
@@ -246,7 +262,7 @@ pub(crate) fn serve(
 
 /// Unmounts this very mount; nothing to do if it is gone already.
 fn remove(path: &Path, device: &str, lazy: bool) -> Result<(), MountError> {
-    let mounts = attach::mounts_at(path);
+    let mounts = attach::mounts_at(path).map_err(unknown(path))?;
     let busy = || MountError::Busy { mountpoint: path.to_owned() };
     match mounts.iter().rposition(|mount| mount.device == device) {
         None => Ok(()),
@@ -260,9 +276,37 @@ fn remove(path: &Path, device: &str, lazy: bool) -> Result<(), MountError> {
     }
 }
 
+/// Ends a mount with `remove` and returns when that is done, or when the mount has ended: with all requests answered, the
+/// kernel may still need long to forget what it knew of a large tree.
+fn end(
+    over: &Over,
+    path: &Path,
+    remove: impl FnOnce() -> Result<(), MountError> + Send + 'static,
+) -> Result<(), MountError> {
+    let removed = Arc::new(Mutex::new(None));
+    let (told, ended) = (removed.clone(), over.clone());
+    let work = move || {
+        let result = remove();
+        let _waiting = ended.0.lock();
+        *told.lock() = Some(result);
+        ended.1.notify_all();
+    };
+    let spawned = std::thread::Builder::new().name("sluice-unmount".into()).spawn(work);
+    spawned.map_err(|source| MountError::Io { mountpoint: path.to_owned(), what: "starting a thread", source })?;
+    let mut ending = over.0.lock();
+    over.1.wait_while(&mut ending, |ending| ending.is_none() && removed.lock().is_none());
+    drop(ending);
+    let result = removed.lock().take();
+    result.unwrap_or(Ok(()))
+}
+
 impl Mounted {
     pub(crate) fn unmount(&self, lazy: bool) -> Result<(), MountError> {
-        if self.over.0.lock().is_some() { Ok(()) } else { remove(&self.path, &self.device, lazy) }
+        if self.over.0.lock().is_some() {
+            return Ok(());
+        }
+        let (path, device) = (self.path.clone(), self.device.clone());
+        end(&self.over, &self.path, move || remove(&path, &device, lazy))
     }
 
     pub(crate) fn wait(&self) -> io::Result<()> {
@@ -276,5 +320,31 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = self.unmount(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn unmounting_returns_when_the_mount_has_ended_or_why_it_does_not() {
+        let (over, at) = (Over::default(), Path::new("/x"));
+        let busy = || MountError::Busy { mountpoint: PathBuf::from("/x") };
+        assert!(matches!(end(&over, at, move || Err(busy())), Err(MountError::Busy { .. })));
+        end(&over, at, || Ok(())).unwrap();
+        // The mount ends, but the system call goes on for as long as the kernel has to forget a tree.
+        let (forgotten, forgetting) = channel::<()>();
+        let ended = over.clone();
+        let remove = move || {
+            *ended.0.lock() = Some(Ok(()));
+            ended.1.notify_all();
+            let _ = forgetting.recv();
+            Ok(())
+        };
+        end(&over, at, remove).unwrap();
+        drop(forgotten);
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -106,6 +106,54 @@ fn changes_underneath_are_seen_at_the_next_open() {
         drop((reader, writer));
         m.finish();
     }
+}
+
+/// As `rsync -t` and `cp -p` do it.
+#[test]
+fn a_change_underneath_that_sets_its_time_back_is_seen() {
+    let Some(m) = common::Mount::new(CacheMode::Auto) else { return };
+    let writer = File::create_new(m.path("a")).unwrap();
+    let past = fs::metadata(m.source("a")).unwrap().modified().unwrap();
+    let until = Instant::now() + common::LIMIT;
+    let mut i = 0u8;
+    // Changes within the same tick of the clock as the write through the mount cannot be told from it.
+    while {
+        i = i % 255 + 1;
+        writer.write_all_at(&[0; BLOCK], 0).unwrap();
+        let change = OpenOptions::new().write(true).open(m.source("a")).unwrap();
+        change.write_all_at(&[i; BLOCK], 0).unwrap();
+        change.set_modified(past).unwrap();
+        fs::read(m.path("a")).unwrap() != [i; BLOCK]
+    } {
+        assert!(Instant::now() < until, "never seen");
+    }
+    drop(writer);
+    m.finish();
+}
+
+#[test]
+fn own_changes_of_attributes_and_names_leave_the_cache_alone() {
+    let Some(m) = common::Mount::new(CacheMode::Auto) else { return };
+    fs::write(m.path("a"), [1; BLOCK]).unwrap();
+    let reads = || m.handle().volume().snapshot().runtime.total.total().ops[0].completed;
+    m.settle(0);
+    assert_eq!(fs::read(m.path("a")).unwrap(), [1; BLOCK]);
+    let before = reads();
+    for round in 0..20u32 {
+        let change = |at: u32, name: &str| match at {
+            0 => fs::set_permissions(m.path(name), fs::Permissions::from_mode(0o600 + round % 2)),
+            1 => fs::rename(m.path("a"), m.path("b")),
+            2 => fs::hard_link(m.path("b"), m.path(&format!("link{round}"))),
+            _ => fs::rename(m.path("b"), m.path("a")),
+        };
+        for (at, (before, after)) in (0..).zip([("a", "a"), ("a", "b"), ("b", "b"), ("b", "a")]) {
+            change(at, before).unwrap();
+            assert_eq!(fs::read(m.path(after)).unwrap(), [1; BLOCK]);
+            m.settle(0);
+        }
+    }
+    assert_eq!(reads(), before, "all from the kernel's cache");
+    m.finish();
 }
 
 each_mode! {

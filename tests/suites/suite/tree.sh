@@ -40,6 +40,25 @@ for n, f in enumerate(held):
 END
 }
 
+# More files open at a time than there are descriptors for, striped over three.
+many_open() {
+    python3 - <<'END'
+import os
+held = [os.open(f"open{n}", os.O_CREAT | os.O_RDWR, 0o600) for n in range(600)]
+text = lambda n: b"%6d." % n * 30000
+for n, f in enumerate(held):
+    os.pwrite(f, text(n), 0)
+for n, f in enumerate(held):
+    assert os.pread(f, 300000, 0) == text(n), n
+    os.fsync(f)
+    os.unlink(f"open{n}") if n % 10 == 0 else os.chmod(f"open{n}", 0o400)
+for n, f in enumerate(held):
+    assert os.pread(f, 300000, 0) == text(n), n
+    os.close(f)
+    if n % 10: os.unlink(f"open{n}")
+END
+}
+
 # Names that were looked at long ago still lead to their objects.
 old_names() {
     python3 - <<'END'
@@ -58,6 +77,7 @@ removed() { rm -r tree; [ -z "$(ls)" ]; }
 check made made
 check walked walked
 check open-without-names open_without_names
+check many-open many_open
 check old-names old_names
 check walked-again walked
 check removed removed

@@ -13,8 +13,10 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::protocol::{Command, Question, Recorded, Reply, Status, VERSION};
 use super::{directories, key};
 
-/// Longest wait for an answer: a drained engine answers in microseconds, an unmount after it has written back.
+/// Longest wait for an answer: a drained engine answers in microseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for an end: the kernel writes back before it, and forgets millions of objects in the serving process's name.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(600);
 
 /// A connection to the process that serves a mount.
 pub(crate) struct Client {
@@ -88,7 +90,8 @@ impl Client {
         let stays = "unmounted, but the process that served the mount does not end";
         if let Some(process) = &self.process {
             // Readable once the process has ended. The connection ends a moment earlier.
-            let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PATIENCE.try_into()?)).context(stays)?;
+            let patience = PATIENCE_AT_THE_END.try_into()?;
+            let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).context(stays)?;
             return if ended == 1 { Ok(()) } else { bail!(stays) };
         }
         match self.stream.read(&mut [0; 64]) {
@@ -99,6 +102,9 @@ impl Client {
     }
 
     fn ask(&mut self, command: Command) -> anyhow::Result<Reply> {
+        if matches!(command, Command::Unmount { .. }) {
+            self.stream.get_ref().set_read_timeout(Some(PATIENCE_AT_THE_END))?;
+        }
         let mut line = serde_json::to_string(&Question { version: VERSION, command })?;
         line.push('\n');
         let silent = "the mount does not answer on its control socket";

@@ -21,6 +21,7 @@
 mod client;
 mod protocol;
 mod server;
+mod window;
 
 use std::fs;
 use std::io;
@@ -33,6 +34,7 @@ use anyhow::{Context, bail};
 pub(crate) use client::{Client, connect};
 pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status};
 pub(crate) use server::{Served, Server, start_recording};
+pub(crate) use window::Window;
 
 /// Overrides where sockets are.
 const DIR_VARIABLE: &str = "SLUICE_RUNTIME_DIR";

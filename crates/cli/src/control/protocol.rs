@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use sluice_core::{AppCounts, Counters, Histogram, Op};
 
+use super::window::Window;
 use crate::predict;
 
 /// Version of the protocol; both sides must speak the same.
@@ -152,6 +153,9 @@ pub(crate) struct Status {
     /// Since the mount began.
     pub(crate) total: Flow,
     pub(crate) apps: Vec<App>,
+    /// The last closed window of each engine that had one.
+    #[serde(default)]
+    pub(crate) windows: Vec<Window>,
     /// The recording that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) recording: Option<Recorded>,

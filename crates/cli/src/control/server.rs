@@ -16,6 +16,7 @@ use sluice_fuse::MountHandle;
 use sluice_runtime::{RecordOptions, ShardSnapshot, VolumeSnapshot};
 
 use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
+use super::window::Window;
 use super::{key, make_directory};
 use crate::config;
 use crate::predict::{self, Predictions};
@@ -241,6 +242,11 @@ fn status(served: &Served) -> Status {
     let mut apps: Vec<App> = total.apps.iter().filter(|app| app.completed > 0).map(of_app).collect();
     apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
     let policy = &snapshot.runtime.policy;
+    let mut notes = notes(&snapshot);
+    let read_only = handle.is_read_only().unwrap_or_else(|error| {
+        notes.push(format!("whether it is read-only is not known: {error}"));
+        false
+    });
     Status {
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -250,7 +256,7 @@ fn status(served: &Served) -> Status {
         storage: snapshot.storage.clone(),
         emulated: snapshot.emulated,
         cache: served.cache.clone(),
-        read_only: handle.is_read_only(),
+        read_only,
         targets: served.targets,
         engines: snapshot.runtime.shards.len(),
         in_flight_max: served.in_flight_max,
@@ -263,8 +269,17 @@ fn status(served: &Served) -> Status {
         apps,
         recording: handle.volume().recording().map(Into::into),
         prediction: served.predictions.status(),
-        notes: notes(&snapshot),
+        windows: windows(handle),
+        notes,
     }
+}
+
+/// What the engines have published, without asking them.
+fn windows(handle: &MountHandle) -> Vec<Window> {
+    let scheduler = handle.volume().scheduler();
+    let now = scheduler.clock().now();
+    let window = |engine| Some(Window::of(engine, &*scheduler.window(engine)?, now));
+    (0..scheduler.shards()).filter_map(window).collect()
 }
 
 fn notes(snapshot: &VolumeSnapshot) -> Vec<String> {

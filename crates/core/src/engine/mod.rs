@@ -129,9 +129,9 @@ impl Engine {
         if new_file {
             for op in [Op::Read, Op::Write] {
                 self.policy.algorithm_mut().forget(QueueId::new(file, op));
-            }
-            if let Some(streams) = &mut self.streams {
-                streams.forget(QueueId::new(file, Op::Read));
+                if let Some(streams) = &mut self.streams {
+                    streams.forget(QueueId::new(file, op));
+                }
             }
         }
         let id = self.queues.id(slot);
@@ -232,7 +232,7 @@ impl Engine {
         };
         self.stats.completed(now, &done);
         if let Some(streams) = &mut self.streams {
-            streams.ended(now, slot, true);
+            streams.ended(now, slot, Some(done.service_ns));
         }
         self.event(now, id, entry.cookie, Stage::Completed);
         if self.is_strict() {
@@ -278,7 +278,7 @@ impl Engine {
         let request = self.queues.request(slot);
         self.stats.cancelled();
         if let Some(streams) = &mut self.streams {
-            streams.ended(now, slot, false);
+            streams.ended(now, slot, None);
         }
         self.event(now, id, request.cookie, Stage::Cancelled);
         if self.queues.entries[slot as usize].waiters != NIL {
@@ -360,6 +360,26 @@ impl Engine {
     /// # Errors
     /// If one is out of range; nothing changes then.
     pub fn set_limits(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        let new = self.with_limits(config)?;
+        self.queues.limits = new.batch_limits();
+        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
+        match (&mut self.streams, new.anticipation) {
+            (Some(streams), Some(anticipation)) => streams.configure(anticipation),
+            (streams, anticipation) => *streams = anticipation.map(|a| Box::new(Streams::new(a, new.capacity))),
+        }
+        self.config = new;
+        Ok(())
+    }
+
+    /// What [`Engine::set_limits`] would say, without doing it.
+    ///
+    /// # Errors
+    /// If one of the limits is out of range.
+    pub fn check_limits(&self, config: &EngineConfig) -> Result<(), ConfigError> {
+        self.with_limits(config).map(drop)
+    }
+
+    fn with_limits(&self, config: &EngineConfig) -> Result<EngineConfig, ConfigError> {
         let new = EngineConfig {
             max_wait_ns: config.max_wait_ns,
             batch_bytes_max: config.batch_bytes_max,
@@ -369,14 +389,7 @@ impl Engine {
             ..self.config.clone()
         };
         new.check()?;
-        self.queues.limits = new.batch_limits();
-        self.candidate.reserve(new.batch_requests_max.min(new.capacity) as usize);
-        match (&mut self.streams, new.anticipation) {
-            (Some(streams), Some(anticipation)) => streams.configure(anticipation),
-            (streams, anticipation) => *streams = anticipation.map(|a| Box::new(Streams::new(a, new.capacity))),
-        }
-        self.config = new;
-        Ok(())
+        Ok(new)
     }
 
     /// The settings in force.
@@ -480,9 +493,7 @@ impl Engine {
         self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
         if let Some(streams) = &mut self.streams {
             let queue = self.queues.queue(slot);
-            if queue.op() == Op::Read {
-                streams.arrived(now, slot, queue, self.queues.offset(slot), self.queues.end(slot));
-            }
+            streams.arrived(now, slot, queue, self.queues.offset(slot), self.queues.end(slot));
         }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);

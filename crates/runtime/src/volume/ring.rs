@@ -1,8 +1,14 @@
 //! Execution by io_uring: no thread per request in flight.
+//!
+//! What the kernel has taken uses the memory of its request until its completion was seen, whatever happens to the ring.
+//! So only a completion ends it. What the kernel does not take is given back and executed by a thread; after that nothing
+//! is submitted any more. Completions are read from memory that the kernel shares, and there is room for all of them (the
+//! completion queue is twice as long as what can be under way): no call is needed that could fail and leave requests, and
+//! their memory, behind.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +17,12 @@ use std::thread::JoinHandle;
 use crossbeam_queue::ArrayQueue;
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sluice_core::Op;
 use sluice_storage::Segment;
 
-/// Marks the entry that ends the reaper.
-const STOP: u64 = u64::MAX;
+/// How often is looked whether the last request has ended, at the end. There is none as a rule.
+const LAST_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Most memory segments of one operation (`IOV_MAX`).
 const SEGMENTS_MAX: usize = 1024;
 
@@ -29,13 +36,20 @@ struct Pending<J> {
 /// A ring whose operations belong to jobs of type `J`.
 pub(super) struct Ring<J> {
     ring: IoUring,
-    /// Held to fill an entry of the submission queue.
+    /// Held to submit: at most the own entry is in the submission queue.
     push: Mutex<()>,
     pending: Box<[Mutex<Option<Pending<J>>>]>,
     free: ArrayQueue<u32>,
-    /// Cleared when nobody takes completions any more.
+    /// Cleared, with `push` held, when the kernel took an entry no more. Nothing is submitted after that: the entry stays
+    /// in the queue.
     alive: AtomicBool,
+    /// Wakes the reaper, to end.
+    wake: OwnedFd,
+    stopping: AtomicBool,
     reaper: Mutex<Option<JoinHandle<()>>>,
+    /// Submitting fails as it would on a ring that is broken.
+    #[cfg(test)]
+    broken: AtomicBool,
 }
 
 /// What is to be done with the bytes at an offset of an open file.
@@ -53,18 +67,29 @@ impl<J: Send + 'static> Ring<J> {
     /// What the system says: containers often forbid io_uring.
     pub(super) fn new(depth: u32) -> io::Result<Ring<J>> {
         let depth = depth.clamp(1, 4096).next_power_of_two();
-        let ring = IoUring::new(depth)?;
+        Ring::over(IoUring::new(depth)?, depth)
+    }
+
+    fn over(ring: IoUring, depth: u32) -> io::Result<Ring<J>> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         if !(probe.is_supported(opcode::Readv::CODE) && probe.is_supported(opcode::Writev::CODE)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot READV and WRITEV"));
         }
-        // One place less than the queue has: the last one is for the end.
         let free = ArrayQueue::new(depth as usize);
-        (0..depth - u32::from(depth > 1)).for_each(|at| _ = free.push(at));
-        let pending = (0..depth).map(|_| Mutex::new(None)).collect();
-        let alive = AtomicBool::new(true);
-        Ok(Ring { ring, push: Mutex::new(()), pending, free, alive, reaper: Mutex::new(None) })
+        (0..depth).for_each(|at| _ = free.push(at));
+        Ok(Ring {
+            ring,
+            push: Mutex::new(()),
+            pending: (0..depth).map(|_| Mutex::new(None)).collect(),
+            free,
+            alive: AtomicBool::new(true),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            stopping: AtomicBool::new(false),
+            reaper: Mutex::new(None),
+            #[cfg(test)]
+            broken: AtomicBool::new(false),
+        })
     }
 
     /// Starts an operation, or gives everything back: too many under way, or the ring cannot (any more).
@@ -82,33 +107,50 @@ impl<J: Send + 'static> Ring<J> {
             Op::Write => opcode::Writev::new(number, iovecs, count).offset(offset).build(),
         };
         *self.pending[at as usize].lock() = Some(Pending { job, _fd: fd.clone(), segments });
-        if !self.alive.load(Ordering::SeqCst) {
-            // The reaper has gone meanwhile. Either it has ended this one, or it is still here.
-            return match self.pending[at as usize].lock().take() {
-                Some(Pending { job, segments, .. }) => Err((RingRequest { fd, op, offset, segments }, job)),
-                None => Ok(()),
-            };
+        if self.submit(&entry.user_data(u64::from(at))) {
+            return Ok(());
         }
-        self.submit(&entry.user_data(u64::from(at)));
-        Ok(())
+        // The kernel never saw it, and never will.
+        let taken = self.pending[at as usize].lock().take();
+        let _ = self.free.push(at);
+        let Pending { job, segments, .. } = taken.expect("only its completion takes it");
+        Err((RingRequest { fd, op, offset, segments }, job))
     }
 
-    fn submit(&self, entry: &io_uring::squeue::Entry) {
-        {
-            let _guard = self.push.lock();
-            // SAFETY: the lock makes this the only user of the submission queue. What the entry points to (descriptor,
-            // list of memory, memory) is kept by `pending` until the completion was seen.
-            let pushed = unsafe { self.ring.submission_shared().push(entry) };
-            debug_assert!(pushed.is_ok(), "there are as many places in the queue as in `pending`");
+    /// True once the kernel has taken the entry; false if it never will.
+    fn submit(&self, entry: &io_uring::squeue::Entry) -> bool {
+        let _alone = self.push.lock();
+        if !self.alive.load(Ordering::SeqCst) {
+            return false;
         }
-        // Interrupted or out of resources: the entry stays in the queue, and the reaper submits what is left.
-        while let Err(error) = self.ring.submitter().submit() {
-            if !is_passing(&error) {
-                tracing::error!(%error, "io_uring refused a request");
-                break;
+        // SAFETY: the lock makes this the only user of the submission queue. What the entry points to (descriptor, list of
+        // memory, memory) is kept by `pending` until the completion was seen.
+        let pushed = unsafe { self.ring.submission_shared().push(entry) };
+        debug_assert!(pushed.is_ok(), "the queue is empty while nobody submits");
+        loop {
+            let submitted = self.enter();
+            // SAFETY: as above.
+            if unsafe { self.ring.submission_shared().is_empty() } {
+                return true;
             }
-            std::thread::yield_now();
+            match submitted {
+                Err(error) if !is_passing(&error) => {
+                    tracing::error!(%error, "io_uring takes no requests any more; they go to threads");
+                    self.alive.store(false, Ordering::SeqCst);
+                    return false;
+                }
+                // Interrupted or out of resources.
+                _ => std::thread::yield_now(),
+            }
         }
+    }
+
+    fn enter(&self) -> io::Result<usize> {
+        #[cfg(test)]
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(libc::EBADFD));
+        }
+        self.ring.submitter().submit()
     }
 
     /// Starts the thread that takes completions: `ended` gets the job, the list of memory, and the bytes moved or the
@@ -125,21 +167,22 @@ impl<J: Send + 'static> Ring<J> {
 
     fn reap(&self, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
         loop {
-            if let Err(error) = self.ring.submitter().submit_and_wait(1)
-                && !is_passing(&error)
-            {
-                tracing::error!(%error, "io_uring failed; requests in it fail, later ones go to threads");
-                return self.fail_all(ended);
-            }
-            loop {
-                // SAFETY: only this thread uses the completion queue.
-                let Some(entry) = (unsafe { self.ring.completion_shared().next() }) else { break };
-                if entry.user_data() == STOP {
-                    self.alive.store(false, Ordering::SeqCst);
-                    return;
-                }
+            let stopping = self.stopping.load(Ordering::SeqCst);
+            // SAFETY: only this thread uses the completion queue.
+            while let Some(entry) = unsafe { self.ring.completion_shared().next() } {
                 self.end(entry.user_data() as u32, entry.result(), ended);
             }
+            if stopping && self.free.is_full() {
+                return;
+            }
+            // SAFETY: open for as long as the ring is there.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+            let ring = PollFd::from_borrowed_fd(ring, PollFlags::IN);
+            // An error (interrupted, no memory) passes; completions are looked for in any case.
+            let _ = match stopping {
+                false => poll(&mut [ring, PollFd::new(&self.wake, PollFlags::IN)], None),
+                true => poll(&mut [ring], Some(&LAST_LOOK)),
+            };
         }
     }
 
@@ -153,17 +196,16 @@ impl<J: Send + 'static> Ring<J> {
         }
     }
 
-    /// The ring is lost: what is in it ends with an error, whatever the kernel still makes of it.
-    fn fail_all(&self, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
-        self.alive.store(false, Ordering::SeqCst);
-        (0..self.pending.len() as u32).for_each(|at| self.end(at, -libc::EIO, ended));
-    }
-
+    /// Takes no requests any more and waits for those that the kernel has.
     pub(super) fn stop(&self) {
         let Some(reaper) = self.reaper.lock().take() else { return };
-        if !reaper.is_finished() {
-            self.submit(&opcode::Nop::new().build().user_data(STOP));
+        {
+            let _alone = self.push.lock();
+            self.alive.store(false, Ordering::SeqCst);
         }
+        self.stopping.store(true, Ordering::SeqCst);
+        // It cannot be full: this is the only time.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         if reaper.thread().id() != std::thread::current().id() {
             let _ = reaper.join();
         }
@@ -173,4 +215,95 @@ impl<J: Send + 'static> Ring<J> {
 /// Tried again, it may work.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    type Ended = (u32, io::Result<usize>);
+
+    /// A ring of places for `depth` requests with its reaper, if there can be one here.
+    fn running(ring: io::Result<Ring<u32>>) -> Option<(Arc<Ring<u32>>, Receiver<Ended>)> {
+        let Ok(ring) = ring.inspect_err(|error| eprintln!("skipped: no io_uring here: {error}")) else { return None };
+        let (ring, (tell, ended)) = (Arc::new(ring), channel());
+        ring.start_reaper(move |job, _, result| tell.send((job, result)).unwrap()).unwrap();
+        Some((ring, ended))
+    }
+
+    fn read(fd: &Arc<OwnedFd>, memory: &mut [u8]) -> RingRequest {
+        // SAFETY: the tests wait for the end of what they start.
+        let segments = vec![unsafe { Segment::of_mut(memory) }];
+        RingRequest { fd: fd.clone(), op: Op::Read, offset: 0, segments }
+    }
+
+    fn next(ended: &Receiver<Ended>) -> (u32, usize) {
+        let (job, result) = ended.recv_timeout(Duration::from_secs(10)).expect("it ends");
+        (job, result.unwrap())
+    }
+
+    #[test]
+    fn when_the_ring_breaks_what_the_kernel_has_ends_as_it_does_and_the_rest_comes_back() {
+        let Some((ring, ended)) = running(Ring::new(4)) else { return };
+        let (source, mut sink) = io::pipe().unwrap();
+        let source = Arc::new(OwnedFd::from(source));
+        let (mut first, mut second) = ([0; 4], [0; 4]);
+        ring.start(read(&source, &mut first), 1).map_err(|_| ()).unwrap();
+        ring.broken.store(true, Ordering::SeqCst);
+        for job in 2..20 {
+            let (request, back) = ring.start(read(&source, &mut second), job).err().unwrap();
+            assert_eq!((back, request.segments.len()), (job, 1));
+        }
+        assert!(ended.try_recv().is_err(), "the kernel still has the memory of the first");
+        assert_eq!(Arc::strong_count(&source), 2, "of the others nothing is kept");
+        sink.write_all(b"data").unwrap();
+        assert_eq!(next(&ended), (1, 4));
+        assert_eq!((&first, &second), (b"data", &[0; 4]));
+        ring.stop();
+        assert_eq!((Arc::strong_count(&source), Arc::strong_count(&ring)), (1, 1), "nothing is kept");
+    }
+
+    #[test]
+    fn a_ring_that_never_took_anything_gives_everything_back_and_stops() {
+        let disabled = IoUring::builder().setup_r_disabled().build(4);
+        let Some((ring, _ended)) = running(disabled.and_then(|ring| Ring::over(ring, 4))) else { return };
+        let source = Arc::new(OwnedFd::from(io::pipe().unwrap().0));
+        for job in 0..20 {
+            assert_eq!(ring.start(read(&source, &mut [0; 4]), job).err().unwrap().1, job);
+        }
+        ring.stop();
+        assert_eq!(Arc::strong_count(&source), 1);
+    }
+
+    #[test]
+    fn stopping_waits_for_what_the_kernel_has_and_every_place_is_used_again() {
+        let Some((ring, ended)) = running(Ring::new(4)) else { return };
+        let (source, mut sink) = io::pipe().unwrap();
+        let source = Arc::new(OwnedFd::from(source));
+        for round in 0..100 {
+            let mut memory = [[0; 1]; 4];
+            for (job, byte) in (0..4).zip(&mut memory) {
+                ring.start(read(&source, byte), job).map_err(|_| ()).unwrap();
+            }
+            assert!(ring.start(read(&source, &mut [0]), 9).is_err(), "too many");
+            sink.write_all(&[round; 4]).unwrap();
+            let mut jobs: Vec<_> = (0..4).map(|_| next(&ended)).collect();
+            jobs.sort_unstable();
+            assert_eq!(jobs, [(0, 1), (1, 1), (2, 1), (3, 1)]);
+            assert_eq!(memory, [[round; 1]; 4]);
+        }
+        let mut last = [0; 1];
+        ring.start(read(&source, &mut last), 7).map_err(|_| ()).unwrap();
+        std::thread::scope(|scope| {
+            let stop = scope.spawn(|| ring.stop());
+            assert!(!stop.is_finished() && ended.try_recv().is_err());
+            sink.write_all(b"x").unwrap();
+        });
+        assert_eq!(next(&ended), (7, 1));
+        assert_eq!(last, *b"x");
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
 
-use super::cache::CACHE;
+use super::cache::with_room;
 use super::{Fd, link};
 
 /// Alignment for direct I/O: the page size, so that no page is written both ways. At least what devices ask for; if one
@@ -28,7 +28,6 @@ pub(super) struct Bytes {
     /// Shared with transfers of which the kernel has the descriptor.
     buffered: Arc<OwnedFd>,
     direct: Option<OwnedFd>,
-    writable: bool,
 }
 
 impl Bytes {
@@ -39,7 +38,7 @@ impl Bytes {
     pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Bytes> {
         let keep = Bytes::kept(flags) | flags & OFlags::TRUNC;
         let path = link(node);
-        let open = |flags| CACHE.with_room(|| sys::open(&*path, flags, Mode::empty()));
+        let open = |flags| with_room(|| sys::open(&*path, flags, Mode::empty()));
         let access = flags & OFlags::RWMODE;
         let writable = access != OFlags::RDONLY;
         let (access, buffered) = if writable {
@@ -55,7 +54,7 @@ impl Bytes {
             Some(Err(Errno::INVAL)) => None, // another file system, mounted below the top, without direct I/O
             Some(result) => Some(result?),
         };
-        Ok(Bytes { buffered: Arc::new(buffered), direct, writable })
+        Ok(Bytes { buffered: Arc::new(buffered), direct })
     }
 
     /// What a descriptor keeps of the flags that a file is opened with.
@@ -65,15 +64,14 @@ impl Bytes {
 
     /// For a file that was just made; `fd` can read and write. Cannot fail: the file is there.
     pub(super) fn created(fd: OwnedFd, flags: OFlags, direct: bool) -> Bytes {
-        let writable = flags & OFlags::RWMODE != OFlags::RDONLY;
         let reopen = || {
             let flags = Bytes::kept(flags) | OFlags::RDWR | OFlags::DIRECT;
             // Without the right to (the mode may forbid its owner what its maker may), or without another descriptor, this
             // handle goes through the page cache.
-            CACHE.with_room(|| sys::open(link(&fd), flags, Mode::empty())).ok()
+            with_room(|| sys::open(link(&fd), flags, Mode::empty())).ok()
         };
         let direct = if direct { reopen() } else { None };
-        Bytes { buffered: Arc::new(fd), direct, writable }
+        Bytes { buffered: Arc::new(fd), direct }
     }
 
     /// The descriptor for everything but reading and writing.
@@ -81,13 +79,14 @@ impl Bytes {
         self.buffered.as_fd()
     }
 
-    pub(super) fn writable(&self) -> bool {
-        self.writable
-    }
-
     /// The descriptor for plain calls, if those are always right.
     pub(super) fn plain(&self) -> Option<&Arc<OwnedFd>> {
         self.direct.is_none().then_some(&self.buffered)
+    }
+
+    /// Somebody holds [`Bytes::plain`].
+    pub(super) fn is_lent(&self) -> bool {
+        Arc::strong_count(&self.buffered) > 1
     }
 
     /// Reads what is in the page cache, one call's worth.

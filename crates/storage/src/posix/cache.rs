@@ -1,11 +1,11 @@
-//! Descriptors of remembered objects: a bounded number, for all storages of the process together.
+//! Descriptors that can be done without for a while: a bounded number, for all storages of the process together.
 //!
 //! A host remembers as many objects as its kernel does, a million of them after a walk through a large tree. Each would
 //! like an open `O_PATH` descriptor. So descriptors are kept for those used of late (second chance), and the others are
-//! reopened when needed. What the bound leaves of the process's limit is for open files; when that runs out, descriptors
-//! kept here make room.
+//! reopened when needed. The same holds for open files, where they [can be reopened](super::file): there is one bound for
+//! either, and what these leave of the process's limit is for files that must keep their descriptors, and for others.
+//! When the process runs out of descriptors, those kept here make room: remembered objects' first, then open files'.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -18,6 +18,8 @@ const MOST: u64 = 32_768;
 const LEAST: u64 = 16;
 /// How many are closed at a time when the process has no more.
 const RELEASED: usize = 16;
+/// Most places looked at for one that is free, where many may be in use.
+const LOOKS: usize = 64;
 const NO_PLACE: u32 = u32::MAX;
 
 /// Something that has a descriptor and can do without.
@@ -26,12 +28,17 @@ pub(super) trait Evict: Send + Sync {
     fn place(&self) -> &Place;
     /// Closes the descriptor, or hands it out to be closed.
     fn evict(&self) -> Eviction;
+    /// Does what takes time and stands in the way of eviction. Called with nothing locked, when nothing else helps.
+    fn settle(&self) {}
 }
 
+/// What an entry had, closed when dropped.
+pub(super) type Descriptors = Box<dyn Send>;
+
 pub(super) enum Eviction {
-    /// There is no descriptor any more but this one.
-    Done(Option<Arc<OwnedFd>>),
-    /// In use at this moment.
+    /// There is no descriptor any more but these.
+    Done(Option<Descriptors>),
+    /// In use at this moment, or not settled.
     Busy,
     /// It must keep its descriptor.
     Never,
@@ -63,19 +70,59 @@ struct Entries {
     free: Vec<u32>,
     hand: usize,
     bound: usize,
+    /// Most entries kept, whatever the process may have.
+    most: u64,
+    /// Most places looked at to keep to the bound.
+    looks: usize,
 }
 
 /// What left the cache. Dropped after its lock was let go: closing may take long, and may end what an entry refers to.
-type Left = Vec<(Arc<dyn Evict>, Option<Arc<OwnedFd>>)>;
+type Left = Vec<(Arc<dyn Evict>, Option<Descriptors>)>;
 
-pub(super) static CACHE: Cache =
-    Cache(Mutex::new(Entries { places: Vec::new(), free: Vec::new(), hand: 0, bound: LEAST as usize }));
+/// Those of remembered objects.
+pub(super) static CACHE: Cache = Cache::new(MOST, usize::MAX);
+/// Those of open files. Of changed ones there may be more than the bound; then they are not all looked at each time.
+pub(super) static FILES: Cache = Cache::new(u64::MAX, LOOKS);
+
+/// Does something that needs a new descriptor, making room if the process has none left.
+pub(super) fn with_room<R>(mut open: impl FnMut() -> Result<R>) -> Result<R> {
+    loop {
+        match open() {
+            Err(Errno::MFILE | Errno::NFILE)
+                if CACHE.release(RELEASED) > 0 || FILES.release(RELEASED) > 0 || FILES.settle() > 0 => {}
+            Err(none @ (Errno::MFILE | Errno::NFILE)) => {
+                say_once(none);
+                return Err(none);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Callers see the error; why it came, and what helps, whoever runs the process should know.
+#[cold]
+fn say_once(error: Errno) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        tracing::error!(
+            %error,
+            "no descriptor is left, and none can be closed for another file: those that are open must stay so; raise the \
+             limit (ulimit -n, LimitNOFILE=) above what programs keep open, times the targets of a striped volume"
+        );
+    }
+}
 
 impl Cache {
-    /// Takes the process's limit into account, of which half is left for open files.
+    const fn new(most: u64, looks: usize) -> Cache {
+        let bound = LEAST as usize;
+        Cache(Mutex::new(Entries { places: Vec::new(), free: Vec::new(), hand: 0, bound, most, looks }))
+    }
+
+    /// Takes the process's limit into account, of which half is left for the other cache.
     pub(super) fn fit_to_limit(&self) {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        self.0.lock().bound = (limit / 2).saturating_sub(32).clamp(LEAST, MOST) as usize;
+        let mut entries = self.0.lock();
+        entries.bound = (limit / 2).saturating_sub(32).clamp(LEAST, entries.most) as usize;
     }
 
     /// Notes an entry that got a descriptor; others may lose theirs.
@@ -96,30 +143,37 @@ impl Cache {
         drop(entry);
     }
 
-    /// Does something that needs a new descriptor, making room if the process has none left.
-    pub(super) fn with_room<R>(&self, mut open: impl FnMut() -> Result<R>) -> Result<R> {
-        loop {
-            match open() {
-                Err(Errno::MFILE | Errno::NFILE) if self.release(RELEASED) > 0 => {}
-                result => return result,
-            }
-        }
-    }
-
     /// Closes up to `count` descriptors; tells how many.
     fn release(&self, count: usize) -> usize {
         let mut left = Left::new();
         let mut entries = self.0.lock();
         for _ in 0..2 * entries.places.len() {
-            if left.iter().filter(|(_, fd)| fd.is_some()).count() >= count {
+            if left.iter().filter(|(_, had)| had.is_some()).count() >= count {
                 break;
             }
             entries.step(&mut left);
         }
         drop(entries);
-        let closed = left.iter().filter(|(_, fd)| fd.is_some()).count();
+        let closed = left.iter().filter(|(_, had)| had.is_some()).count();
         drop(left);
         closed
+    }
+
+    /// Settles one entry after the other until one can be closed; tells how many were.
+    fn settle(&self) -> usize {
+        let places = self.0.lock().places.len();
+        for _ in 0..places {
+            let next = self.0.lock().next();
+            let Some((at, entry)) = next else { continue };
+            entry.settle();
+            let mut left = Left::new();
+            // Whoever is there by now.
+            self.0.lock().empty(at, &mut left);
+            if left.iter().any(|(_, had)| had.is_some()) {
+                return 1;
+            }
+        }
+        0
     }
 }
 
@@ -130,7 +184,7 @@ impl Entries {
             return left;
         }
         // Twice round: once to take the second chances, once to use them. If everything is busy there is one more.
-        let mut steps = 2 * self.places.len();
+        let mut steps = self.looks.min(2 * self.places.len());
         while self.free.is_empty() && self.places.len() >= self.bound && steps > 0 {
             self.step(&mut left);
             steps -= 1;
@@ -144,24 +198,32 @@ impl Entries {
         left
     }
 
-    /// Looks at the next place and empties it if it can.
+    /// The entry at the next place.
+    fn next(&mut self) -> Option<(usize, Arc<dyn Evict>)> {
+        self.hand = (self.hand + 1) % self.places.len().max(1);
+        let entry = self.places.get(self.hand)?.clone()?;
+        Some((self.hand, entry))
+    }
+
+    /// Looks at the next place and empties it if it can, and if it was not used of late.
     fn step(&mut self, left: &mut Left) {
-        if self.places.is_empty() {
-            return;
+        if let Some((at, entry)) = self.next()
+            && !entry.place().used.swap(false, Ordering::Relaxed)
+        {
+            self.empty(at, left);
         }
-        self.hand = (self.hand + 1) % self.places.len();
-        let Some(entry) = &self.places[self.hand] else { return };
-        if entry.place().used.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let fd = match entry.evict() {
+    }
+
+    fn empty(&mut self, at: usize, left: &mut Left) {
+        let Some(entry) = &self.places[at] else { return };
+        let had = match entry.evict() {
             Eviction::Busy => return,
-            Eviction::Done(fd) => fd,
+            Eviction::Done(had) => had,
             Eviction::Never => None,
         };
         entry.place().at.store(NO_PLACE, Ordering::Relaxed);
-        let entry = self.take(self.hand as u32);
-        left.extend(entry.map(|entry| (entry, fd)));
+        let entry = self.take(at as u32);
+        left.extend(entry.map(|entry| (entry, had)));
     }
 
     fn take(&mut self, at: u32) -> Option<Arc<dyn Evict>> {

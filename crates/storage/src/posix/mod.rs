@@ -34,12 +34,14 @@ use crate::{
 mod bytes;
 mod cache;
 mod close;
+mod file;
 mod handle;
 mod identity;
 mod node;
 
 use bytes::Bytes;
-use cache::CACHE;
+use cache::{CACHE, FILES, with_room};
+use file::PosixFile;
 use identity::{acting_as, acting_as_user};
 use node::{Location, PosixNode, Shared, identity_at, identity_of};
 
@@ -59,19 +61,10 @@ pub struct PosixStorage {
     shared: Arc<Shared>,
     /// Errors may come when a file is closed.
     reports_at_close: bool,
+    /// Open files may do without descriptors for a while.
+    reopens: bool,
     /// Listing a directory does not change its time of access.
     no_atime: AtomicBool,
-}
-
-struct PosixFile {
-    bytes: Bytes,
-    node: Arc<PosixNode>,
-}
-
-impl OpenFile for PosixFile {
-    fn id(&self) -> u64 {
-        self.node.id()
-    }
 }
 
 impl PosixStorage {
@@ -89,6 +82,7 @@ impl PosixStorage {
         // Best effort: with a low limit fewer files can be open at a time.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
         CACHE.fit_to_limit();
+        FILES.fit_to_limit();
         let fd = sys::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let stat = sys::fstat(&fd)?;
         if options.direct && !bytes::supports_direct(&fd) {
@@ -100,8 +94,9 @@ impl PosixStorage {
         let reports_at_close = close::reports(fd.as_fd());
         let shared = Shared::new(&fd, &stat, by_handle);
         let root = shared.top(fd, &stat);
+        let reopens = shared.by_handle() && !reports_at_close && file::may_open_all();
         let no_atime = AtomicBool::new(false);
-        Ok(PosixStorage { path: path.to_owned(), options, root, shared, reports_at_close, no_atime })
+        Ok(PosixStorage { path: path.to_owned(), options, root, shared, reports_at_close, reopens, no_atime })
     }
 
     /// The path the directory was opened by.
@@ -180,7 +175,7 @@ impl PosixStorage {
         let dir = parent.fd()?;
         let location = Location::new(&parent, name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match CACHE.with_room(|| sys::openat(&dir, name, flags, Mode::empty())) {
+        match with_room(|| sys::openat(&dir, name, flags, Mode::empty())) {
             Ok(fd) => {
                 let stat = sys::fstat(&fd)?;
                 Ok(self.shared.node(Some(fd), None, &stat, Some(location)))
@@ -193,6 +188,10 @@ impl PosixStorage {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn opened(&self, bytes: Bytes, node: Arc<PosixNode>, flags: OFlags) -> FileRef {
+        Arc::new(PosixFile::new(bytes, node, (flags, self.options.direct), self.reopens))
     }
 
     /// The node of a file that was just made. Needs no descriptor if there is none: then the file must not fail any more.
@@ -301,8 +300,9 @@ impl Namespace for PosixStorage {
     fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
         let file = open(file).ok()?;
         // The kernel knows best, except for what was reopened by handle, and for long paths.
-        let told = sys::readlink(link(file.bytes.fd()), Vec::new()).ok().and_then(|path| self.inner_path(&path));
-        let path = told.or_else(|| file.node.path(self.root.id()))?;
+        let told = sys::readlink(link(file.bytes().ok()?.fd()), Vec::new());
+        let told = told.ok().and_then(|path| self.inner_path(&path));
+        let path = told.or_else(|| file.node().path(self.root.id()))?;
         Some(path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec())
     }
 
@@ -320,7 +320,7 @@ impl Namespace for PosixStorage {
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
         let file = open(file)?;
-        Ok(self.attr(file.id(), &sys::fstat(file.bytes.fd())?))
+        Ok(self.attr(file.id(), &file.stat()?))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
@@ -336,12 +336,12 @@ impl Namespace for PosixStorage {
             sys::chmod(link(&fd), Mode::from_raw_mode(mode & 0o7777))?;
         }
         if let Some(size) = set.size {
-            match file.map(open).transpose()?.filter(|file| file.bytes.writable()) {
-                Some(file) => sys::ftruncate(file.bytes.fd(), size)?,
+            match file.map(open).transpose()?.filter(|file| file.writable()) {
+                Some(file) => file.change(|bytes| sys::ftruncate(bytes.fd(), size))??,
                 None => {
                     own.expect_file()?;
                     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                    let fd = CACHE.with_room(|| sys::open(link(&fd), flags, Mode::empty()))?;
+                    let fd = with_room(|| sys::open(link(&fd), flags, Mode::empty()))?;
                     sys::ftruncate(fd, size)?;
                 }
             }
@@ -483,7 +483,7 @@ impl Namespace for PosixStorage {
         node.expect_file()?;
         let flags = OFlags::from_bits_retain(flags as u32);
         let bytes = Bytes::reopen(node.fd()?.as_fd(), flags, self.options.direct)?;
-        Ok(Arc::new(PosixFile { bytes, node }))
+        Ok(self.opened(bytes, node, flags))
     }
 
     fn create(
@@ -500,7 +500,7 @@ impl Namespace for PosixStorage {
             let dir = self.own(parent)?.fd()?;
             let new = Bytes::kept(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR;
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            let made = CACHE.with_room(|| match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
+            let made = with_room(|| match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
                 Ok(fd) => Ok(fd),
                 Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             });
@@ -508,7 +508,7 @@ impl Namespace for PosixStorage {
                 Ok(fd) => {
                     let node = self.created(parent, name, &fd)?;
                     let bytes = Bytes::created(fd, flags, self.options.direct);
-                    return Ok((node.clone(), Arc::new(PosixFile { bytes, node })));
+                    return Ok((node.clone(), self.opened(bytes, node, flags)));
                 }
                 Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => match self.lookup(parent, name) {
                     Ok(node) => {
@@ -528,9 +528,9 @@ impl Namespace for PosixStorage {
     }
 
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
-        let (fd, mode) = (open(file)?.bytes.fd(), FallocateFlags::from_bits_retain(mode as u32));
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
         // Set-ID bits go unless the caller may keep them.
-        acting_as_user(caller, || Ok(sys::fallocate(fd, mode, offset, len)?))
+        open(file)?.change(|bytes| acting_as_user(caller, || Ok(sys::fallocate(bytes.fd(), mode, offset, len)?)))?
     }
 
     fn reports_at_close(&self) -> bool {
@@ -538,7 +538,7 @@ impl Namespace for PosixStorage {
     }
 
     fn flush(&self, file: &FileRef) -> io::Result<()> {
-        close::report(open(file)?.bytes.fd())
+        close::report(open(file)?.bytes()?.fd())
     }
 
     fn keep_access_times(&self) -> io::Result<()> {
@@ -553,7 +553,7 @@ impl Namespace for PosixStorage {
             _ => return Err(Errno::INVAL.into()),
         };
         // The descriptor's file position is nobody's: all I/O gives its own offset.
-        Ok(sys::seek(open(file)?.bytes.fd(), to)?)
+        Ok(sys::seek(open(file)?.bytes()?.fd(), to)?)
     }
 }
 
@@ -568,17 +568,15 @@ impl Data for PosixStorage {
     }
 
     fn read(&self, file: &FileRef, _target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(open(file)?.bytes.read(offset, bufs)?)
+        Ok(open(file)?.bytes()?.read(offset, bufs)?)
     }
 
     fn write(&self, file: &FileRef, _target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        Ok(open(file)?.bytes.write(offset, bufs)?)
+        Ok(open(file)?.change(|bytes| bytes.write(offset, bufs))??)
     }
 
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let fd = open(file)?.bytes.fd();
-        let result = if metadata { sys::fsync(fd) } else { sys::fdatasync(fd) };
-        Ok(result?)
+        open(file)?.sync(metadata)
     }
 
     fn try_read(
@@ -588,16 +586,16 @@ impl Data for PosixStorage {
         offset: u64,
         bufs: &mut [io::IoSliceMut<'_>],
     ) -> io::Result<Option<usize>> {
-        Ok(open(file)?.bytes.try_read(offset, bufs)?)
+        Ok(open(file)?.bytes()?.try_read(offset, bufs)?)
     }
 
     /// `None` with [`PosixOptions::direct`]: plain calls would fail on requests that are not aligned.
     fn descriptor(&self, file: &FileRef, _target: usize) -> Option<Arc<OwnedFd>> {
-        open(file).ok()?.bytes.plain().cloned()
+        open(file).ok()?.lend()
     }
 
     fn size_at_least(&self, file: &FileRef, _end: u64) -> io::Result<u64> {
-        Ok(sys::fstat(open(file)?.bytes.fd())?.st_size as u64)
+        Ok(open(file)?.stat()?.st_size as u64)
     }
 }
 
@@ -628,7 +626,7 @@ fn open_dir(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
 
 fn open_dir_with(fd: impl AsFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-    CACHE.with_room(|| sys::openat(&fd, ".", flags, Mode::empty()))
+    with_room(|| sys::openat(&fd, ".", flags, Mode::empty()))
 }
 
 fn chown(fd: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> rustix::io::Result<()> {

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
-use super::cache::{CACHE, Evict, Eviction, Place};
+use super::cache::{CACHE, Descriptors, Evict, Eviction, Place, with_room};
 use super::handle;
 use crate::Node;
 
@@ -118,7 +118,7 @@ impl Shared {
     /// Opens an object by a handle from [`PosixNode::handle`], also one of an earlier process.
     pub(super) fn open_handle(&self, handle: &[u8]) -> io::Result<OwnedFd> {
         let (mount, _) = self.mount.as_ref().filter(|_| handle.len() > 4).ok_or(Errno::OPNOTSUPP)?;
-        Ok(CACHE.with_room(|| handle::open(mount, handle)).map_err(stale)?)
+        Ok(with_room(|| handle::open(mount, handle)).map_err(stale)?)
     }
 
     /// The top directory's node.
@@ -269,7 +269,7 @@ impl PosixNode {
         };
         for (body, location) in missing.into_iter().rev() {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let found = CACHE.with_room(|| sys::openat(&dir, &*location.name, flags, Mode::empty()));
+            let found = with_room(|| sys::openat(&dir, &*location.name, flags, Mode::empty()));
             let fd = Arc::new(found.map_err(stale)?);
             if key(&sys::fstat(&fd)?) != body.key || !body.is_same(Some(&fd), None) {
                 return Err(Errno::STALE.into());
@@ -403,7 +403,7 @@ impl Body {
             Some(Identity::Handle { handle, mount }) if mount == mount_id => handle.clone(),
             _ => return Ok(None),
         };
-        match CACHE.with_room(|| handle::open(mount_fd, &handle)) {
+        match with_room(|| handle::open(mount_fd, &handle)) {
             // The process gave the right up.
             Err(Errno::PERM) => Ok(None),
             fd => Ok(Some(Arc::new(fd.map_err(stale)?))),
@@ -444,7 +444,7 @@ impl Evict for Body {
             state.pins += 1;
             return Eviction::Never;
         }
-        Eviction::Done(state.fd.take())
+        Eviction::Done(state.fd.take().map(|fd| Box::new(fd) as Descriptors))
     }
 }
 

@@ -437,13 +437,13 @@ impl StripedStorage {
                 tracing::warn!(%path, "the journal holds a truncation from before the last start of the system: not repeated");
             }
             Some(Intent::Truncate { path, inodes, size, handles, .. }) => {
-                let pieces: Vec<Option<NodeRef>> = (self.targets.iter().zip(&inodes).enumerate())
-                    .map(|(at, (target, inode))| {
-                        let right = |piece: &NodeRef| target.inode(piece).is_ok_and(|found| found as i64 == *inode);
-                        let named = target.resolve(&path).ok().filter(right);
-                        named.or_else(|| target.reopen(handles.get(at)?).ok().filter(right))
-                    })
-                    .collect();
+                let pieces = (self.targets.iter().zip(&inodes).enumerate())
+                    .map(|(at, (target, inode))| find_again(target, &path, *inode, handles.get(at)))
+                    .collect::<io::Result<Vec<_>>>()
+                    .inspect_err(|error| {
+                        let path = String::from_utf8_lossy(&path);
+                        tracing::error!(%error, %path, "a truncation was cut short, and the file cannot be looked at to finish it");
+                    })?;
                 let path = String::from_utf8_lossy(&path);
                 if pieces.iter().all(Option::is_some) && pieces.len() == self.targets.len() {
                     let sizes = (self.targets.iter().zip(pieces.iter().flatten()))
@@ -465,6 +465,29 @@ impl StripedStorage {
         self.journal.clear()
     }
 }
+
+/// One target's part of a file that the journal names, by its path or, if it has lost that, its handle; `None` if it is
+/// gone.
+///
+/// # Errors
+/// Everything else that keeps it from being found: what is to be done to it is not done then.
+fn find_again(target: &PosixStorage, path: &[u8], inode: i64, handle: Option<&Vec<u8>>) -> io::Result<Option<NodeRef>> {
+    let right = |piece: &NodeRef| target.inode(piece).is_ok_and(|found| found as i64 == inode);
+    let there = |found: io::Result<NodeRef>| match found {
+        Ok(piece) => Ok(Some(piece).filter(right)),
+        Err(error) if error.raw_os_error().is_some_and(|code| NOT_THERE.contains(&code)) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let named = there(fault::look().and_then(|()| target.resolve(path)))?;
+    match handle {
+        // Where it was written there were no handles.
+        Some(handle) if named.is_none() && !handle.is_empty() => there(target.reopen(handle)),
+        _ => Ok(named),
+    }
+}
+
+/// What a look-up says of what does not exist (any more).
+const NOT_THERE: [i32; 3] = [libc::ENOENT, libc::ENOTDIR, libc::ESTALE];
 
 /// What a rename fails with because of what has the new name.
 const IN_THE_WAY: [i32; 4] = [libc::EISDIR, libc::ENOTDIR, libc::ENOTEMPTY, libc::EEXIST];

@@ -7,7 +7,7 @@ pub(super) fn step() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asked before a name is looked up on a target but the first.
+/// Asked before a name is looked up on a target but the first, and before what the journal names is looked for.
 #[cfg(not(test))]
 #[inline]
 pub(super) fn look() -> std::io::Result<()> {

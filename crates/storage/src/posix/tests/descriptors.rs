@@ -73,7 +73,7 @@ fn what_is_removed_stays_with_who_holds_it() {
         storage.unlink(&root, "linked".as_ref()).unwrap();
         // Others use many descriptors meanwhile.
         let many: Vec<NodeRef> = (0..100).map(|n| make(&n.to_string())).collect();
-        CACHE.with_room(|| Ok(())).unwrap();
+        with_room(|| Ok(())).unwrap();
         for (node, links) in [(&gone, 0), (&dir, 0), (&replaced, 0), (&linked, 1)] {
             let attr = storage.getattr(node).unwrap();
             assert_eq!((attr.ino, if node.id() == dir.id() { 0 } else { attr.nlink }), (node.id(), links));
@@ -163,22 +163,22 @@ fn paths_may_be_longer_than_the_system_allows() {
 }
 
 /// Runs this test program's `name` alone, in a process with so many descriptors and no right to more.
-fn limited(descriptors: u32, name: &str, place: &Path) {
+pub(super) fn limited(descriptors: u32, name: &str, place: &Path) {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("ulimit -n {descriptors} && exec \"$0\" --exact \"$1\" --nocapture"));
-    command.arg(program).arg(format!("posix::tests::descriptors::{name}")).env("SLUICE_TEST_PLACE", place);
+    command.arg(program).arg(format!("posix::tests::{name}")).env("SLUICE_TEST_PLACE", place);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("1 passed"), "{text}");
 }
 
-fn place() -> Option<PathBuf> {
+pub(super) fn place() -> Option<PathBuf> {
     std::env::var_os("SLUICE_TEST_PLACE").map(PathBuf::from)
 }
 
-fn used() -> usize {
+pub(super) fn used() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
@@ -187,7 +187,7 @@ fn many_objects_need_few_descriptors() {
     for (descriptors, files) in [(1024, 1_500), (256, 600)] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("files"), files.to_string()).unwrap();
-        limited(descriptors, "inner_many_objects", dir.path());
+        limited(descriptors, "descriptors::inner_many_objects", dir.path());
     }
 }
 
@@ -232,13 +232,14 @@ fn inner_many_objects() {
 #[test]
 fn without_descriptors_creation_fails_cleanly_and_the_rest_works() {
     let dir = tempfile::tempdir().unwrap();
-    limited(256, "inner_no_descriptors", dir.path());
+    limited(256, "descriptors::inner_no_descriptors", dir.path());
 }
 
 #[test]
 fn inner_no_descriptors() {
     let Some(place) = place() else { return };
-    let storage = PosixStorage::open(&place, PosixOptions::default()).unwrap();
+    // Without handles open files keep their descriptors.
+    let storage = PosixStorage::open_with(&place, PosixOptions::default(), false).unwrap();
     let root = storage.root();
     let known: Vec<NodeRef> =
         (0..50).map(|n| storage.mkdir(&root, format!("d{n}").as_ref(), 0o700, &ME()).unwrap()).collect();
@@ -270,7 +271,7 @@ fn inner_no_descriptors() {
 #[test]
 fn threads_that_fight_for_names_and_descriptors_keep_their_objects() {
     let dir = tempfile::tempdir().unwrap();
-    limited(128, "inner_fight", dir.path());
+    limited(128, "descriptors::inner_fight", dir.path());
 }
 
 /// Files never change what is in them; whoever holds one must always find the same there, whatever happened to its names

@@ -8,6 +8,7 @@ use super::*;
 
 mod creation;
 mod descriptors;
+mod open_files;
 
 const ME: fn() -> Creator = Creator::process;
 

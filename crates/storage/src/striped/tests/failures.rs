@@ -143,3 +143,23 @@ fn a_truncation_from_before_the_system_was_started_is_not_repeated() {
         assert_eq!(storage.journal.pending().unwrap(), None);
     }
 }
+
+#[test]
+fn a_truncation_is_not_forgotten_because_the_file_could_not_be_looked_at() {
+    let (volume, storage, root) = two_files();
+    let node = storage.lookup(&root, "a".as_ref()).unwrap();
+    let inodes = (0..3).map(|target| storage.targets[target].inode(own(&node)?.on(target)?).map(|ino| ino as i64));
+    let inodes = inodes.collect::<io::Result<_>>().unwrap();
+    let boot = boot_id().to_owned();
+    let intent = Intent::Truncate { path: b"a".to_vec(), inodes, size: 10, handles: vec![], boot };
+    storage.journal.begin(&intent).unwrap().keep();
+    drop((storage, root, node));
+    fault::fail_looks(true);
+    let opened = volume.open(16);
+    fault::fail_looks(false);
+    assert!(opened.is_err(), "no descriptor was left to look");
+    let storage = volume.open(16).unwrap();
+    let node = storage.lookup(&storage.root(), "a".as_ref()).unwrap();
+    assert_eq!(storage.getattr(&node).unwrap().size, 10);
+    assert_eq!(storage.journal.pending().unwrap(), None);
+}
