@@ -107,9 +107,14 @@ impl Queue {
         Queue { state: Mutex::new(state), places: Mutex::new(places) }
     }
 
-    /// Address and length on the device of a range of a target's file, in one part unless it lies in extents apart.
-    pub(super) fn place(&self, file: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
+    /// Address and length on the device of a range of a target's file, in one part unless it lies in extents apart. A file
+    /// that is not on the device yet is asked for its size on this target.
+    pub(super) fn place(&self, file: u64, offset: u64, len: u64, size: impl FnOnce() -> u64) -> Vec<(u64, u64)> {
+        let known = self.places.lock().knows(file);
+        // Asked without the lock: it may wait for the real storage.
+        let size = if known { 0 } else { size() };
         let mut places = self.places.lock();
+        places.lay_out(file, size);
         let mut parts: Vec<(u64, u64)> = Vec::with_capacity(1);
         let end = offset.saturating_add(len);
         let mut at = offset;
@@ -201,15 +206,36 @@ impl State {
 /// Which extent of the device holds which extent of which file.
 struct Places {
     of: HashMap<(u64, u64), u64>,
-    /// The reverse.
-    owner: Vec<(u64, u64)>,
+    /// The reverse. Nobody has a place that a file which did not fit before the end has skipped.
+    owner: Vec<Option<(u64, u64)>>,
+    /// How many extents of the device each file has, if any.
+    held: HashMap<u64, u64>,
     next: u64,
     extents: u64,
 }
 
 impl Places {
     fn new(extents: u64) -> Places {
-        Places { of: HashMap::new(), owner: Vec::new(), next: 0, extents: extents.max(1) }
+        Places { of: HashMap::new(), owner: Vec::new(), held: HashMap::new(), next: 0, extents: extents.max(1) }
+    }
+
+    fn knows(&self, file: u64) -> bool {
+        self.held.contains_key(&file)
+    }
+
+    /// Gives a file that is not on the device yet, and was there before it was touched, consecutive extents for all its
+    /// bytes. One that the device cannot hold gets its extents one by one, as they are touched.
+    fn lay_out(&mut self, file: u64, size: u64) {
+        let wanted = size.div_ceil(EXTENT);
+        if wanted > self.extents || self.knows(file) {
+            return;
+        }
+        if self.next + wanted > self.extents {
+            self.next = 0;
+        }
+        for extent in 0..wanted {
+            self.of(file, extent);
+        }
     }
 
     fn of(&mut self, file: u64, extent: u64) -> u64 {
@@ -219,15 +245,25 @@ impl Places {
         }
         let place = self.next;
         self.next = (self.next + 1) % self.extents;
-        match self.owner.get_mut(place as usize) {
-            Some(owner) => {
-                let old = std::mem::replace(owner, key);
-                self.of.remove(&old);
-            }
-            None => self.owner.push(key),
+        self.give_up(place);
+        if self.owner.len() as u64 <= place {
+            self.owner.resize(place as usize + 1, None);
         }
+        self.owner[place as usize] = Some(key);
         self.of.insert(key, place);
+        *self.held.entry(file).or_default() += 1;
         place
+    }
+
+    /// Takes an extent of the device from whoever has it.
+    fn give_up(&mut self, place: u64) {
+        let Some(old) = self.owner.get_mut(place as usize).and_then(Option::take) else { return };
+        self.of.remove(&old);
+        let held = self.held.get_mut(&old.0).expect("who has an extent is counted");
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(&old.0);
+        }
     }
 }
 
@@ -263,16 +299,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_file_that_is_there_lies_in_one_piece() {
+        let mut places = Places::new(10);
+        assert_eq!(places.of(1, 0), 0);
+        places.lay_out(2, 5 * EXTENT - 1);
+        assert_eq!((places.of(2, 3), places.of(2, 0)), (4, 1));
+        places.lay_out(2, 9 * EXTENT);
+        assert_eq!(places.of(2, 7), 6, "it has grown since it was laid out");
+        places.lay_out(3, 4 * EXTENT);
+        assert_eq!(places.of(3, 0), 0, "four do not fit before the end");
+        assert!(!places.knows(1) && places.knows(2));
+        places.lay_out(4, 11 * EXTENT);
+        assert!(!places.knows(4), "more than the device holds");
+    }
+
     proptest! {
         #[test]
-        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..5), 1..100)) {
+        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..5, 0u64..9), 1..100)) {
             let mut places = Places::new(7);
-            for (file, extent) in touches {
+            for (file, extent, size) in touches {
+                places.lay_out(file, size * EXTENT);
                 let place = places.of(file, extent);
                 prop_assert!(place < 7);
                 prop_assert_eq!(places.of(file, extent), place);
                 prop_assert!(places.of.len() <= 7);
                 prop_assert_eq!(places.of.values().filter(|p| **p == place).count(), 1);
+                prop_assert_eq!(places.held.values().sum::<u64>(), places.of.len() as u64);
             }
         }
     }
