@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use rustix::mount::MountFlags;
 use serde::Serialize;
 use sluice_notation::{parse_bytes, show_bytes};
+use sluice_storage::emulated::EXTENT;
 
 use super::interrupt::Interrupt;
 use super::loops::Loop;
@@ -78,13 +79,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     store.make()?;
     let lock = clear(&store, &args.name)?;
     // Only now: a disk that was cleared away may have been there.
-    if disk.dir.exists() {
-        bail!("{} exists and is not this disk's; choose another name or --dir", disk.dir.display());
-    }
-    if let Some(path) = &args.mount {
-        let path = mount_point(path)?;
-        disk.made_mount_point = !path.exists();
-        disk.mount_point = Some(path);
+    if let Err(error) = settle(args, &mut disk) {
+        lock.forget()?;
+        return Err(error);
     }
     let interrupt = Interrupt::catch()?;
     lock.save(&disk)?;
@@ -103,7 +100,7 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
     let model = sluice_device::model(&args.model, args.seed)?;
     let rotates = model.rotates();
     let drives = args.stripe.unwrap_or(1);
-    let most = model.capacity_bytes().saturating_mul(drives.into()) / UNIT * UNIT;
+    let most = (model.capacity_bytes() / EXTENT * EXTENT).saturating_mul(drives.into()).max(SIZE_MIN);
     let size = args.size.as_ref().map_or(Ok(most), |text| size(text, "--size", SIZE_MIN, most))?;
     let stripe = args.stripe_size.as_ref().map_or(Ok(64 << 10), |text| size_of_stripe(text))?;
     let scheduler = args.scheduler.clone().unwrap_or_else(|| queue::default_scheduler(rotates).to_owned());
@@ -127,6 +124,19 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
         filesystem: args.mkfs.clone(),
         ..Disk::new(&args.name, model, size, dir.join(&args.name))
     })
+}
+
+/// Looks at the places where the disk is to be.
+fn settle(args: &Args, disk: &mut Disk) -> anyhow::Result<()> {
+    if disk.dir.exists() {
+        bail!("{} exists and is not this disk's; choose another name or --dir", disk.dir.display());
+    }
+    if let Some(path) = &args.mount {
+        let path = mount_point(path)?;
+        disk.made_mount_point = !path.exists();
+        disk.mount_point = Some(path);
+    }
+    Ok(())
 }
 
 fn size(text: &str, option: &str, least: u64, most: u64) -> anyhow::Result<u64> {

@@ -12,6 +12,7 @@ use crate::output;
 ///
 /// Also clears away what is left of disks whose processes were killed, or that were not finished.
 #[derive(clap::Args)]
+#[command(override_usage = "sluice disk remove [--force] NAME...\n       sluice disk remove [--force] --all")]
 pub(crate) struct Args {
     /// Disks to remove
     #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]

@@ -28,7 +28,7 @@ use crate::{Data, FileRef, Layout};
 mod queue;
 
 use queue::Queue;
-pub use queue::{DeviceStats, TimerError};
+pub use queue::{DeviceStats, EXTENT, TimerError};
 
 /// Data with emulated service times; see the [module documentation](self).
 pub struct Emulated {

@@ -13,8 +13,8 @@ use serde::Serialize;
 use sluice_core::Histogram;
 use sluice_device::{Command, Device, Pending};
 
-/// Unit of placement on the device.
-const EXTENT: u64 = 64 << 20;
+/// Unit of placement on the device, in bytes. What is left of a device beyond a multiple of it is not used.
+pub const EXTENT: u64 = 64 << 20;
 /// The end of each wait that is spent spinning: the kernel's wake-up takes about this long.
 const SPIN_NS: u64 = 15_000;
 
