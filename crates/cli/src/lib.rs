@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod control;
 mod demo;
+mod disk;
 pub mod interrupt;
 mod mount;
 pub mod output;
@@ -39,6 +40,8 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Check(check::Args),
+    #[command(subcommand)]
+    Disk(disk::Command),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Simulate(simulate::Args),
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Policy(args) => policy::run(args),
         Command::Trace(command) => trace::run(command),
         Command::Check(args) => check::run(args),
+        Command::Disk(command) => disk::run(command),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Simulate(args) => simulate::run(args),

@@ -1,6 +1,6 @@
 //! `sluice unmount`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -27,11 +27,20 @@ pub(crate) struct Args {
 /// If nothing of ours is mounted there, or it is in use.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let path = control::canonical(&args.mountpoint)?;
-    let Args { lazy, .. } = args;
-    match sluice_fuse::state(&path)? {
+    end(&path, args.lazy)?;
+    output::line(format_args!("{} is unmounted", path.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the mount at a canonical path; unless `lazy`, its process has ended then, too.
+///
+/// # Errors
+/// If nothing of ours is mounted there, or it is in use.
+pub(crate) fn end(path: &Path, lazy: bool) -> anyhow::Result<()> {
+    match sluice_fuse::state(path)? {
         MountState::Absent => bail!("{}: no Sluicegate mount", path.display()),
-        MountState::Dead => sluice_fuse::unmount(&path, true)?,
-        MountState::Alive => match control::connect(&path)? {
+        MountState::Dead => sluice_fuse::unmount(path, true)?,
+        MountState::Alive => match control::connect(path)? {
             Some(mut client) => {
                 client.request(Command::Unmount { lazy })?;
                 // In sight no more, but perhaps in use for long.
@@ -39,9 +48,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                     client.wait_for_the_end()?;
                 }
             }
-            None => sluice_fuse::unmount(&path, lazy)?,
+            None => sluice_fuse::unmount(path, lazy)?,
         },
     }
-    output::line(format_args!("{} is unmounted", path.display()));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -26,8 +26,10 @@ type Key = (u64, u64);
 /// that is not yet fragmented would have them. On a full device each new extent takes the place of the oldest.
 pub struct Places {
     of: HashMap<Key, u64, BuildHasherDefault<Mixer>>,
-    /// The reverse.
-    owner: Vec<Key>,
+    /// The reverse. Nobody has a place that a file which did not fit before the end has skipped.
+    owner: Vec<Option<Key>>,
+    /// How many extents of the device each file has, if any.
+    held: HashMap<u64, u64, BuildHasherDefault<Mixer>>,
     /// Most requests stay in the extent of the one before.
     last: Option<(Key, u64)>,
     next: u64,
@@ -43,7 +45,15 @@ impl Places {
     #[must_use]
     pub fn new(capacity_bytes: u64, extent_bytes: u64) -> Places {
         let extents = (capacity_bytes / extent_bytes).max(1);
-        Places { of: HashMap::default(), owner: Vec::new(), last: None, next: 0, extent: extent_bytes, extents }
+        Places {
+            of: HashMap::default(),
+            owner: Vec::new(),
+            held: HashMap::default(),
+            last: None,
+            next: 0,
+            extent: extent_bytes,
+            extents,
+        }
     }
 
     /// Where on the device a byte of a file is. O(1), expected; memory grows with the extents used.
@@ -64,18 +74,50 @@ impl Places {
         self.extent - offset % self.extent
     }
 
+    /// Whether something of the file is on the device.
+    #[must_use]
+    pub fn knows(&self, file: u64) -> bool {
+        self.held.contains_key(&file)
+    }
+
+    /// Gives a file that is not on the device yet, but has been there before it was touched, consecutive extents for all its
+    /// bytes. One that the device cannot hold gets its extents one by one, as they are touched. O(extents of the file).
+    pub fn lay_out(&mut self, file: u64, bytes: u64) {
+        let wanted = bytes.div_ceil(self.extent);
+        if wanted > self.extents || self.knows(file) {
+            return;
+        }
+        if self.next + wanted > self.extents {
+            self.next = 0;
+        }
+        for extent in 0..wanted {
+            self.give((file, extent));
+        }
+    }
+
     fn give(&mut self, key: Key) -> u64 {
         let place = self.next;
         self.next = (self.next + 1) % self.extents;
-        match self.owner.get_mut(place as usize) {
-            Some(owner) => {
-                let old = std::mem::replace(owner, key);
-                self.of.remove(&old);
-            }
-            None => self.owner.push(key),
+        self.give_up(place);
+        if self.owner.len() as u64 <= place {
+            self.owner.resize(place as usize + 1, None);
         }
+        self.owner[place as usize] = Some(key);
         self.of.insert(key, place);
+        *self.held.entry(key.0).or_default() += 1;
         place
+    }
+
+    /// Takes an extent of the device from whoever has it.
+    fn give_up(&mut self, place: u64) {
+        let Some(old) = self.owner.get_mut(place as usize).and_then(Option::take) else { return };
+        self.of.remove(&old);
+        self.last = self.last.filter(|(last, _)| *last != old);
+        let held = self.held.entry(old.0).or_default();
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(&old.0);
+        }
     }
 }
 
@@ -86,9 +128,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..50), 1..100)) {
+        fn extents_have_one_owner(touches in proptest::collection::vec((0u64..4, 0u64..50, 0u64..90), 1..100)) {
             let mut places = Places::new(75, 10);
-            for (file, offset) in touches {
+            for (file, offset, size) in touches {
+                places.lay_out(file, size);
                 let address = places.address(file, offset);
                 prop_assert!(address < 70);
                 prop_assert_eq!(address % 10, offset % 10);
@@ -96,6 +139,7 @@ mod tests {
                 prop_assert_eq!(places.contiguous(offset), 10 - offset % 10);
                 prop_assert!(places.of.len() <= 7);
                 prop_assert_eq!(places.of.values().filter(|p| **p == address / 10).count(), 1);
+                prop_assert_eq!(places.held.values().sum::<u64>(), places.of.len() as u64);
             }
         }
     }
@@ -106,5 +150,20 @@ mod tests {
         assert_eq!([(5, 0), (6, 12), (5, 9), (5, 25)].map(|(file, at)| places.address(file, at)), [0, 12, 9, 25]);
         // Full: the oldest goes, and gets the place of the next oldest when it comes again.
         assert_eq!([(7, 3), (5, 0), (7, 0)].map(|(file, at)| places.address(file, at)), [3, 10, 0]);
+    }
+
+    #[test]
+    fn a_file_that_is_there_lies_in_one_piece() {
+        let mut places = Places::new(100, 10);
+        assert_eq!(places.address(1, 0), 0);
+        places.lay_out(2, 49);
+        assert_eq!((places.address(2, 30), places.address(2, 0)), (40, 10));
+        places.lay_out(2, 90);
+        assert_eq!(places.address(2, 70), 60, "it has grown since it was laid out");
+        places.lay_out(3, 40);
+        assert_eq!(places.address(3, 0), 0, "four do not fit before the end");
+        assert!(!places.knows(1) && places.knows(2));
+        places.lay_out(4, 110);
+        assert!(!places.knows(4), "more than the device holds");
     }
 }

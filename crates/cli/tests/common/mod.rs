@@ -27,6 +27,16 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// False, and says so, where block devices cannot be made of files.
+pub fn loop_devices_work() -> bool {
+    let control = fs::OpenOptions::new().read(true).write(true).open("/dev/loop-control");
+    let works = is_root() && control.is_ok();
+    if !works {
+        eprintln!("SKIP: not root, or no /dev/loop-control: this test did NOT run");
+    }
+    works && fuse_works()
+}
+
 /// Directories of one test, and the program with a control directory of its own. What is still mounted in the end is
 /// unmounted.
 pub struct Place(tempfile::TempDir);
@@ -58,7 +68,8 @@ impl Place {
     /// `sluice` with these arguments; those that start with `@` are names in this place.
     pub fn sluice(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-        command.current_dir(self.0.path()).env("SLUICE_RUNTIME_DIR", self.path("run")).stdin(Stdio::null());
+        command.current_dir(self.0.path()).stdin(Stdio::null());
+        command.env("SLUICE_RUNTIME_DIR", self.path("run")).env("SLUICE_DISK_DIR", self.path("disks"));
         for arg in args {
             match arg.strip_prefix('@') {
                 Some(name) => command.arg(self.path(name)),

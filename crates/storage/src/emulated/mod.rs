@@ -11,8 +11,9 @@
 //! errors of the timer do not add up while the device is busy.
 //!
 //! # Where a file's bytes are
-//! Each 64 MiB of each piece of a file gets the next free 64 MiB of the device when first touched, so a file is contiguous
-//! except where several grow at once. Space is not given back when a file is removed; when the device is full, the oldest
+//! A file that is there when it is first touched, like the image of a disk, lies in one piece on the device. Each further
+//! 64 MiB of each piece of a file gets the next free 64 MiB of the device when first touched, so a file that grows is
+//! contiguous, too, except where several grow at once. Space is not given back when a file is removed; when the device is full, the oldest
 //! extents are taken again, and what they held gets a new place when next touched. This bounds the map to one entry for
 //! each 64 MiB of the device.
 
@@ -27,7 +28,7 @@ use crate::{Data, FileRef, Layout};
 mod queue;
 
 use queue::Queue;
-pub use queue::{DeviceStats, TimerError};
+pub use queue::{DeviceStats, EXTENT, TimerError};
 
 /// Data with emulated service times; see the [module documentation](self).
 pub struct Emulated {
@@ -51,7 +52,12 @@ impl Emulated {
 
     fn transfer<R>(&self, op: Op, file: &FileRef, target: usize, range: (u64, usize), io: impl FnOnce() -> R) -> R {
         let queue = &self.queues[target];
-        let commands = queue.place(file.id(), range.0, range.1 as u64);
+        let size = || {
+            // If its size is not known it is laid out as it is touched.
+            let size = self.inner.size_at_least(file, u64::MAX).unwrap_or(0);
+            self.inner.layout().target_size(target as u32, size)
+        };
+        let commands = queue.place(file.id(), range.0, range.1 as u64, size);
         let mut io = Some(io);
         let mut result = None;
         for (address, len) in commands {

@@ -13,8 +13,8 @@ use serde::Serialize;
 use sluice_core::Histogram;
 use sluice_device::{Command, Device, Pending, Places};
 
-/// Unit of placement on the device.
-const EXTENT: u64 = 64 << 20;
+/// Unit of placement on the device, in bytes. What is left of a device beyond a multiple of it is not used.
+pub const EXTENT: u64 = 64 << 20;
 /// The end of each wait that is spent spinning: the kernel's wake-up takes about this long.
 const SPIN_NS: u64 = 15_000;
 
@@ -107,9 +107,14 @@ impl Queue {
         Queue { state: Mutex::new(state), places: Mutex::new(places) }
     }
 
-    /// Address and length on the device of a range of a target's file, in one part unless it lies in extents apart.
-    pub(super) fn place(&self, file: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
+    /// Address and length on the device of a range of a target's file, in one part unless it lies in extents apart. A file
+    /// that is not on the device yet is asked for its size on this target.
+    pub(super) fn place(&self, file: u64, offset: u64, len: u64, size: impl FnOnce() -> u64) -> Vec<(u64, u64)> {
+        let known = self.places.lock().knows(file);
+        // Asked without the lock: it may wait for the real storage.
+        let size = if known { 0 } else { size() };
         let mut places = self.places.lock();
+        places.lay_out(file, size);
         let mut parts: Vec<(u64, u64)> = Vec::with_capacity(1);
         let end = offset.saturating_add(len);
         let mut at = offset;
