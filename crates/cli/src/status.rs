@@ -151,6 +151,13 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         status.workers,
         status.cache
     )?;
+    if let Some(anticipation) = &status.anticipation {
+        let (moving, slice) = (anticipation.positioning_ms, anticipation.slice_ms);
+        writeln!(
+            text,
+            "           streams are waited for: moving costs the device {moving:.1} ms, slices of {slice:.0} ms"
+        )?;
+    }
     writeln!(text, "now        {} queued, {} in flight", status.queued, status.in_flight)
 }
 
@@ -168,6 +175,9 @@ fn write_flows(text: &mut String, recent: &Flow, total: &Flow) -> std::fmt::Resu
     row("queue depth at arrival", &|f| format!("{:.1}, max {}", f.mean_depth, f.depth_max))?;
     row("wait p50 / p95 / p99", &|f| percentiles(&f.wait))?;
     row("service p50 / p95 / p99", &|f| percentiles(&f.service))?;
+    if total.continued > 0 {
+        row("batches, in slices", &|f| format!("{}, {}", f.batches, f.continued))?;
+    }
     row("overdue, blocked, errors", &|f| format!("{}, {}, {}", f.expired, f.blocked, f.errors))
 }
 

@@ -90,6 +90,36 @@ fn the_algorithm_changes_under_load_to_every_other() {
     daemon.unmount();
 }
 
+/// Four programs that read sequentially: their requests go in slices, whatever the algorithm, and the bytes are right.
+#[test]
+fn streams_are_served_in_slices() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    let content: Vec<u8> = (0..2_u32 << 20).map(|at| (at / 4096 * 7) as u8).collect();
+    (0..4).for_each(|i| std::fs::write(place.path(&format!("source/f{i}")), &content).unwrap());
+    let daemon = place.daemon(&["--cache", "none", "--policy", "to", "--in-flight", "1", "--anticipation", "100ms"]);
+    std::thread::scope(|scope| {
+        for i in 0..4 {
+            let (path, content) = (place.path(&format!("mnt/f{i}")), &content);
+            scope.spawn(move || {
+                let file = std::fs::File::open(path).unwrap();
+                let mut block = [0; 4096];
+                for at in (0..content.len()).step_by(block.len()) {
+                    file.read_exact_at(&mut block, at as u64).unwrap();
+                    assert_eq!(block, content[at..at + block.len()]);
+                }
+            });
+        }
+    });
+    let status = place.status();
+    assert_eq!(status["anticipation"]["positioning_ms"], 100.0, "{status}");
+    let (batches, continued) = (status["total"]["batches"].as_u64(), status["total"]["continued"].as_u64());
+    assert!(continued.unwrap() * 2 > batches.unwrap(), "{continued:?} of {batches:?}");
+    daemon.unmount();
+}
+
 #[test]
 fn status_tells_what_the_requests_of_the_last_window_were_like() {
     if !fuse_works() {

@@ -52,6 +52,7 @@ fn wrong_options_are_explained() {
         (&["--policy", "mlf", "--param", "wait_time"], "is not KEY=VALUE"),
         (&["--in-flight", "many"], "--in-flight many: cannot be used; expected auto, or a number"),
         (&["--max-wait", "500"], "expected a duration like 500ms"),
+        (&["--anticipation", "perhaps"], "expected auto, off, or a duration like 500ms"),
         (&["--ordering", "loose"], "expected one of strict, none"),
         (&["--cache", "all"], "expected one of none, auto, writeback"),
         (&["--stripe", "64Q"], "expected bytes from 1 to 1T, like 65536, 64K or 1M"),

@@ -127,6 +127,27 @@ pub(crate) struct Policy {
     pub(crate) params: Vec<(String, String)>,
 }
 
+/// How long devices are kept idle for the streams they serve.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Anticipating {
+    /// What moving costs a device, in milliseconds.
+    pub(crate) positioning_ms: f64,
+    /// How long a stream is served while others wait, in milliseconds.
+    pub(crate) slice_ms: f64,
+    /// How far from its last request, in bytes, a stream may go on.
+    pub(crate) near_bytes: u64,
+}
+
+impl From<sluice_core::Anticipation> for Anticipating {
+    fn from(anticipation: sluice_core::Anticipation) -> Anticipating {
+        Anticipating {
+            positioning_ms: anticipation.positioning_ns as f64 / 1e6,
+            slice_ms: anticipation.slice_ns as f64 / 1e6,
+            near_bytes: anticipation.near_bytes,
+        }
+    }
+}
+
 /// A mount at one moment: what `sluice status --json` prints.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
@@ -144,6 +165,9 @@ pub(crate) struct Status {
     pub(crate) engines: usize,
     /// Batches that may be in flight in each engine; 0: as many as there are workers.
     pub(crate) in_flight_max: u32,
+    /// How devices are kept idle for streams, unless they are not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) anticipation: Option<Anticipating>,
     pub(crate) workers: String,
     pub(crate) queued: u32,
     pub(crate) in_flight: u32,
@@ -185,6 +209,9 @@ pub(crate) struct Flow {
     pub(crate) mean_depth: f64,
     pub(crate) depth_max: u32,
     pub(crate) expired: u64,
+    /// Batches that went first because they go on with the stream that is being served.
+    #[serde(default)]
+    pub(crate) continued: u64,
     pub(crate) blocked: u64,
     pub(crate) wait: Latency,
     pub(crate) service: Latency,
@@ -248,6 +275,7 @@ impl Flow {
             mean_depth: counters.mean_depth(),
             depth_max: counters.depth_max,
             expired: counters.expired,
+            continued: counters.continued,
             blocked: counters.blocked,
             wait: Latency::of(&counters.wait),
             service: Latency::of(&counters.service),

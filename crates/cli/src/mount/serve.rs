@@ -67,6 +67,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         cache: format!("{:?}", options.cache).to_lowercase(),
         targets,
         in_flight_max: config.engine.in_flight_max,
+        anticipation: config.engine.anticipation,
         window_ns: config.engine.window_ns,
     };
     let signals = signals::catch()?;

@@ -566,7 +566,7 @@ impl Engine {
     fn dispatch(&mut self, now: Time, first: Slot, parts: u32, why: Removal, batch: &mut Batch) {
         self.collect(first, parts);
         self.leave_queue(now, why);
-        self.start_batch(now, why == Removal::Overdue, batch);
+        self.start_batch(now, why, batch);
     }
 
     /// The requests of `self.candidate` are not queued any more.
@@ -583,7 +583,7 @@ impl Engine {
     }
 
     /// The requests of `self.candidate`, which have left the queue, are in flight as a batch.
-    fn start_batch(&mut self, now: Time, overdue: bool, batch: &mut Batch) {
+    fn start_batch(&mut self, now: Time, why: Removal, batch: &mut Batch) {
         self.stats.roll(now);
         let number = self.batch_free;
         self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
@@ -606,7 +606,7 @@ impl Engine {
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
-        self.stats.dispatched(self.candidate.len() as u32, overdue);
+        self.stats.dispatched(self.candidate.len() as u32, why);
     }
 
     /// The parts of an extent into `self.candidate`, in offset order.

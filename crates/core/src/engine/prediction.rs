@@ -79,7 +79,7 @@ impl Engine {
         if let Some(prediction) = &mut self.prediction {
             prediction.rest = rest;
         }
-        self.start_batch(now, false, batch);
+        self.start_batch(now, Removal::Picked, batch);
         true
     }
 

@@ -10,6 +10,7 @@ pub(crate) use features::Trail;
 
 use crate::engine::EngineConfig;
 use crate::histogram::Histogram;
+use crate::policy::Removal;
 use crate::request::{AppId, Op, Outcome, Request, Time};
 
 /// Requests of one operation.
@@ -64,6 +65,9 @@ pub struct Counters {
     pub blocked: u64,
     /// Batches that went first because a request in them had waited longer than `max_wait`.
     pub expired: u64,
+    /// Batches that went first because they go on with the stream that is being served
+    /// ([`Anticipation`](crate::Anticipation)).
+    pub continued: u64,
     /// Batches dispatched.
     pub batches: u64,
     /// Requests in them.
@@ -136,6 +140,7 @@ impl Counters {
         self.refused += other.refused;
         self.blocked += other.blocked;
         self.expired += other.expired;
+        self.continued += other.continued;
         self.batches += other.batches;
         self.batched_requests += other.batched_requests;
         self.batch_requests_max = self.batch_requests_max.max(other.batch_requests_max);
@@ -278,7 +283,7 @@ impl Stats {
         self.roll(end);
         self.submitted(request, 0, None);
         self.waited(0);
-        self.dispatched(1, false);
+        self.dispatched(1, Removal::Picked);
         let took_ns = end.since(start);
         let done = Completion {
             op: request.op,
@@ -347,12 +352,13 @@ impl Stats {
         self.window.wait.record(ns);
     }
 
-    pub(crate) fn dispatched(&mut self, parts: u32, expired: bool) {
+    pub(crate) fn dispatched(&mut self, parts: u32, why: Removal) {
         let c = &mut self.window;
         c.batches += 1;
         c.batched_requests += u64::from(parts);
         c.batch_requests_max = c.batch_requests_max.max(parts);
-        c.expired += u64::from(expired);
+        c.expired += u64::from(why == Removal::Overdue);
+        c.continued += u64::from(why == Removal::Continued);
     }
 
     pub(crate) fn completed(&mut self, now: Time, done: &Completion) {
