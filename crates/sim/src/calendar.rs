@@ -19,6 +19,10 @@ pub(crate) enum Event {
     Device(u32),
     /// Something was not answered in time: what was sent, and which attempt.
     Retry(u32, u32),
+    /// The answer to a batch of an I/O node has been received: the job.
+    Received(u32),
+    /// The next flow has its turn on a link: twice the machine's number, and one more for the receiving direction.
+    Link(u32),
     /// A planned fault begins (even numbers) or ends (odd ones).
     Fault(u32),
 }

@@ -151,7 +151,7 @@ pub fn chaos(seed: u64, forgetful: bool, stop: &AtomicBool) -> Result<ChaosRepor
         Ok(plan) => plan,
         Err(error) => return Err(failed(Failure::Setup(error.to_string()), scenario)),
     };
-    let options = Options { record: false, check: true, forgetful };
+    let options = Options { check: true, forgetful, ..Options::default() };
     match simulate(&plan.runs[0].scenario, options, stop) {
         Ok(outcome) => Ok(ChaosReport {
             experiments: 1,

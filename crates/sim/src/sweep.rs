@@ -78,7 +78,11 @@ pub fn sweep(
     }
     if let Some((task, failure)) = first {
         let run = task / seeds;
-        return Err(SweepError { run, seed: plan.runs[run].scenario.seed + (task % seeds) as u64, failure });
+        return Err(SweepError {
+            run,
+            seed: plan.runs[run].scenario.seed.wrapping_add((task % seeds) as u64),
+            failure,
+        });
     }
     let mut outcomes = by_run.into_iter();
     Ok((0..plan.runs.len()).map(|_| outcomes.by_ref().take(seeds).collect()).collect())

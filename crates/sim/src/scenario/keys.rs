@@ -34,9 +34,29 @@ static KEYS: &[Key] = &[
     key("network.latency", "duration; \"50us\"", "from the end of sending to the beginning of receiving"),
     key("network.message_cost", "duration; \"2us\"", "a message occupies a link for this long beside its bytes"),
     key("network.header", "bytes; 160", "bytes of a message beside its data"),
+    key(
+        "network.sharing",
+        "fair or arrival; fair",
+        "flows (pairs of machines and an application) share a link by 64 KB in turn; arrival: messages pass in order of arrival",
+    ),
+    key(
+        "network.port_buffer",
+        "bytes; 0",
+        "what the switch can hold for each machine; a message that finds no room is lost and sent again (incast); 0: no limit",
+    ),
+    key(
+        "network.retransmit",
+        "duration; \"200ms\"",
+        "after this time a lost message is sent again, after twice the time if it is lost again",
+    ),
     key("servers", "table", "the data servers"),
     key("servers.count", "number; 1", "how many; files are striped over all of them"),
     key("servers.stripe", "bytes; 64K", "stripe size"),
+    key(
+        "servers.first",
+        "hash or zero; hash",
+        "which server has a file's first stripe: its number decides, or always server 0",
+    ),
     key("servers.device", "text; \"hdd-7200\"", "device model of each server: a shipped one's name, or a file"),
     key("servers.policy", "text; \"noop\"", "the algorithm, with parameters after it: \"aioli wait_time=500us\""),
     key(
@@ -62,6 +82,16 @@ static KEYS: &[Key] = &[
         "duration; 0",
         "the same, more for each file with requests (for slower schedulers than this one)",
     ),
+    key(
+        "servers.contention",
+        "number; 0",
+        "`request_cost` and `engine_cost` grow by this share for each other thread at work",
+    ),
+    key(
+        "servers.coherence",
+        "number; 0",
+        "and by this share for each ordered pair of threads at work (universal scalability law, Gunther 2007)",
+    ),
     key("servers.cores", "number; 4", "cores that share this work"),
     key(
         "servers.predict",
@@ -81,6 +111,8 @@ static KEYS: &[Key] = &[
     key("io_nodes.request_cost", "duration; \"10us\"", "as for servers"),
     key("io_nodes.engine_cost", "duration; \"300ns\"", "as for servers"),
     key("io_nodes.engine_cost_per_file", "duration; 0", "as for servers"),
+    key("io_nodes.contention", "number; 0", "as for servers; at most `in_flight` threads are at work"),
+    key("io_nodes.coherence", "number; 0", "as for servers"),
     key("io_nodes.cores", "number; 4", "as for servers"),
     key("application", "list of tables", "the programs"),
     key("application.name", "text; \"app\"", "for the results"),

@@ -23,11 +23,11 @@ use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
-use crate::link::Link;
+use crate::link::{Link, Message};
 use crate::random::Random;
 use crate::scenario::{Application, Scenario};
 use crate::slab::Slab;
-use crate::workload::{Pattern, Phase};
+use crate::workload::Phase;
 
 pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
@@ -67,6 +67,8 @@ pub struct Options {
     /// For tests of the checker: repeated requests are not recognised.
     #[doc(hidden)]
     pub forgetful: bool,
+    /// Give up after so many events, as if interrupted; 0: never.
+    pub events_max: u64,
 }
 
 /// A running hash over words.
@@ -94,6 +96,10 @@ pub(crate) struct Simulation<'a> {
     latency_ns: u64,
     /// Of each machine: for sending and for receiving.
     ports: Vec<(Link, Link)>,
+    /// Messages that went through in a turn of a link.
+    through: Vec<(Message, u64)>,
+    /// Added to a file's number before it is hashed to its first server; none: all begin on server 0.
+    first_server: Option<u64>,
     /// I/O nodes, then data servers.
     nodes: Vec<Node>,
     apps: Vec<App>,
@@ -109,6 +115,8 @@ pub(crate) struct Simulation<'a> {
     /// Requests sent so far.
     numbers: u64,
     server_requests: u64,
+    /// Messages lost at full ports, and sent again.
+    retransmitted: u64,
     /// Processes that have not finished.
     unfinished: u32,
     dispatched: sluice_core::Batch,
@@ -119,10 +127,13 @@ pub(crate) struct Simulation<'a> {
     /// What data servers receive, for predictions of later simulations.
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
+    events_max: u64,
 }
 
 /// How many events happen between two looks at the flag to stop.
 const LOOK_EVERY: u32 = 4096;
+/// No time goes beyond this, so that sums of a time and a duration of a scenario cannot overflow.
+const TIME_MAX: u64 = 1 << 61;
 
 /// Simulates a scenario. The same scenario gives the same outcome, bit for bit.
 ///
@@ -147,7 +158,7 @@ impl<'a> Simulation<'a> {
         let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
         let machines = clients + io_nodes + servers;
         let network = &scenario.network;
-        let link = || Link::new(network.bandwidth, network.message_ns);
+        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival);
         let mut simulation = Simulation {
             scenario,
             calendar: Calendar::default(),
@@ -158,6 +169,8 @@ impl<'a> Simulation<'a> {
             header: network.header,
             latency_ns: network.latency_ns,
             ports: (0..machines).map(|_| (link(), link())).collect(),
+            through: Vec::new(),
+            first_server: scenario.storage.first_hashed.then(|| Random::new(scenario.seed, 0xf11e).next()),
             nodes: Vec::new(),
             apps: Vec::new(),
             processes: Vec::new(),
@@ -169,6 +182,7 @@ impl<'a> Simulation<'a> {
             running: Slab::default(),
             numbers: 0,
             server_requests: 0,
+            retransmitted: 0,
             unfinished: 0,
             dispatched: sluice_core::Batch::new(),
             digest: Digest(0xcbf2_9ce4_8422_2325),
@@ -177,6 +191,7 @@ impl<'a> Simulation<'a> {
             record: options.record.then(|| Record::new(servers)),
             recorder: None,
             predictions: Vec::new(),
+            events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
         };
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
@@ -220,18 +235,20 @@ impl<'a> Simulation<'a> {
 
     fn add_nodes(&mut self, files: u64) -> Result<(), Failure> {
         let total: u64 = self.scenario.applications.iter().map(|app| u64::from(app.processes)).sum();
-        let pieces = |app: &Application| app.phases.iter().map(|phase| self.pieces_max(phase)).max().unwrap_or(1);
+        let pieces =
+            |app: &Application| app.phases.iter().map(|phase| self.scenario.pieces_max(phase)).max().unwrap_or(1);
         // Requests under way, by client machine.
         let mut by_client = vec![0; self.clients as usize];
         let mut number: u64 = 0;
         for application in &self.scenario.applications {
             let pieces = pieces(application);
             for _ in 0..application.processes {
-                by_client[(number * u64::from(self.clients) / total) as usize] += pieces;
+                let client = &mut by_client[(number * u64::from(self.clients) / total) as usize];
+                *client = pieces.saturating_add(*client);
                 number += 1;
             }
         }
-        let all: u64 = by_client.iter().sum();
+        let all = by_client.iter().fold(0, |all: u64, one| all.saturating_add(*one));
         for node in 0..self.io_nodes {
             let machine = self.clients + node;
             let mine = (0..self.clients).filter(|&client| self.entrance(client, 0) == machine);
@@ -255,18 +272,6 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Most requests on the network that one process has under way in a phase.
-    fn pieces_max(&self, phase: &Phase) -> u64 {
-        let (request, region) = match &phase.pattern {
-            Pattern::Vector { region, .. } => (phase.request.1, *region),
-            Pattern::Trace { trace, .. } => (trace.largest(), u64::MAX),
-            _ => (phase.request.1, u64::MAX),
-        };
-        let unit = u64::from(self.scenario.clients.transfer).min(self.scenario.storage.stripe);
-        let region = region.min(request).max(1);
-        request.div_ceil(region).max(1) * (region.div_ceil(unit) + 1) * u64::from(phase.depth)
-    }
-
     fn plan_faults(&mut self) {
         let Some(faults) = &self.scenario.faults else { return };
         for (number, event) in (0..).zip(&faults.events) {
@@ -277,11 +282,16 @@ impl<'a> Simulation<'a> {
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
         while self.unfinished > 0 {
-            if stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) || self.calendar.planned() > self.events_max {
                 return Err(Failure::Interrupted);
             }
             for _ in 0..LOOK_EVERY {
                 let Some(event) = self.calendar.next() else { break };
+                if self.calendar.now() > TIME_MAX {
+                    return Err(Failure::Setup(
+                        "more than 73 years of virtual time: something takes far too long".to_owned(),
+                    ));
+                }
                 self.step(event)?;
                 if self.unfinished == 0 {
                     break;
@@ -298,11 +308,13 @@ impl<'a> Simulation<'a> {
         match event {
             Event::Process(process) => self.wake(process),
             Event::Done(call) => self.done(call)?,
-            Event::Arrive(job) => self.arrive(job),
+            Event::Arrive(job) => self.arrive(job)?,
             Event::Ready(job) => self.ready(job)?,
             Event::Answer(job) => self.answered(job)?,
             Event::Timer(node) => self.timer(node)?,
             Event::Device(running) => self.served(running)?,
+            Event::Received(job) => self.batch_answered(job)?,
+            Event::Link(port) => self.link_turn(port)?,
             Event::Retry(sent, attempt) => self.retry(sent, attempt),
             Event::Fault(number) => self.fault(number)?,
         }
@@ -360,6 +372,7 @@ impl<'a> Simulation<'a> {
             io_nodes: (self.io_nodes > 0).then(|| NodesOutcome::new(io_nodes.iter().map(Node::counters))),
             device,
             devices: lanes,
+            retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),
             record: self.record,

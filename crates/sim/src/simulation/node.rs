@@ -12,7 +12,7 @@ use super::faults::Seen;
 use super::records::{Batch, Content, Job, Parent, Reply, Stage};
 use super::{Failure, Simulation};
 use crate::calendar::Event;
-use crate::link::Processor;
+use crate::link::{Message, Processor};
 use crate::scenario::Nodes;
 use crate::slab::NONE;
 
@@ -30,6 +30,11 @@ pub(super) struct Node {
     /// Processor time of a request, in nanoseconds.
     cost_ns: u64,
     cost_per_file_ns: u64,
+    /// Requests received and not answered, how many of them threads work on at most, and what each of these costs the others.
+    active: u32,
+    active_max: u32,
+    contention: f64,
+    coherence: f64,
     /// Outstanding requests of each file, if they cost something.
     files: HashMap<u64, u32>,
     /// When the engine will be asked again.
@@ -81,6 +86,10 @@ impl Node {
             processor: Processor::new(nodes.cores),
             cost_ns: nodes.request_ns + nodes.engine_ns,
             cost_per_file_ns: nodes.engine_per_file_ns,
+            active: 0,
+            active_max: nodes.in_flight,
+            contention: nodes.contention,
+            coherence: nodes.coherence,
             files: HashMap::new(),
             timer_ns: u64::MAX,
             backlog: VecDeque::new(),
@@ -99,6 +108,9 @@ impl Node {
 
     pub(super) fn executes(mut self, vectored: bool, threads: u32) -> Node {
         (self.vectored, self.threads) = (vectored, threads);
+        if threads > 0 {
+            self.active_max = threads;
+        }
         self
     }
 
@@ -110,11 +122,22 @@ impl Node {
 
     /// Processor time for a request that arrives.
     pub(super) fn cost(&mut self, file: u64) -> u64 {
-        if self.cost_per_file_ns == 0 {
-            return self.cost_ns;
+        self.active += 1;
+        let mut cost = self.cost_ns;
+        if self.cost_per_file_ns > 0 {
+            *self.files.entry(file).or_default() += 1;
+            cost += self.cost_per_file_ns * self.files.len() as u64;
         }
-        *self.files.entry(file).or_default() += 1;
-        self.cost_ns + self.cost_per_file_ns * self.files.len() as u64
+        if self.contention == 0.0 && self.coherence == 0.0 {
+            return cost;
+        }
+        let n = f64::from(self.active.min(self.active_max.max(1)));
+        (cost as f64 * (1.0 + self.contention * (n - 1.0) + self.coherence * n * (n - 1.0))) as u64
+    }
+
+    /// A request is answered. What was received before a restart may leave after it.
+    pub(super) fn leaves(&mut self) {
+        self.active = self.active.saturating_sub(1);
     }
 
     fn left(&mut self, file: u64) {
@@ -139,6 +162,7 @@ impl Node {
         self.timer_ns = u64::MAX;
         self.backlog.clear();
         self.files.clear();
+        self.active = 0;
         self.seen = Seen::default();
         if let Some(disk) = &mut self.disk {
             disk.forget();
@@ -395,15 +419,16 @@ impl Simulation<'_> {
     /// Sends an answer back.
     pub(super) fn answer(&mut self, job: u32, reply: Reply) {
         let record = &mut self.jobs[job];
-        (record.stage, record.reply) = (Stage::Returning, reply);
+        (record.stage, record.reply, record.losses) = (Stage::Returning, reply, 0);
+        let node = record.to - self.clients;
+        self.nodes[node as usize].leaves();
+        let record = &self.jobs[job];
         self.digest.add(&[self.calendar.now(), record.number, record.content.offset]);
         if self.faults.is_some() {
             return self.answer_unreliably(job);
         }
-        let (from, to) = (record.to, record.from);
-        let bytes = self.header + record.content.inbound();
-        let at = self.wire(from, to, bytes);
-        self.calendar.plan(at, Event::Answer(job));
+        let (from, to, content) = (record.to, record.from, record.content);
+        self.transmit(&content, (from, to), Message { job, is_answer: true, late_ns: 0 });
     }
 
     /// Data servers' numbers among the nodes follow those of I/O nodes.

@@ -107,6 +107,8 @@ pub struct Outcome {
     pub server_requests: u64,
     /// Most requests that were under way at a time.
     pub under_way_max: u64,
+    /// Messages that found the buffer of a port full and were sent again.
+    pub retransmitted: u64,
     /// Applications.
     pub apps: Vec<AppOutcome>,
     /// Data servers.

@@ -108,6 +108,8 @@ pub(super) struct Job {
     pub(super) epoch: u32,
     pub(super) stage: Stage,
     pub(super) reply: Reply,
+    /// Times that it was lost at a full port.
+    pub(super) losses: u8,
     /// In the receiver's engine.
     pub(super) id: RequestId,
     /// The next part of its batch.
@@ -128,6 +130,7 @@ impl Job {
             epoch: 0,
             stage: Stage::Travelling,
             reply: Reply::Ok,
+            losses: 0,
             id: RequestId::from_bits(0),
             next: NONE,
             versions: Vec::new(),

@@ -214,7 +214,7 @@ impl Phase {
     #[must_use]
     pub fn bytes(&self, processes: u32) -> u64 {
         match &self.pattern {
-            Pattern::Trace { trace, .. } => trace.bytes(),
+            Pattern::Trace { trace, .. } => trace.bytes() as u64,
             _ => self.data * u64::from(processes),
         }
     }
