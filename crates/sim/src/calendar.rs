@@ -23,6 +23,12 @@ pub(crate) enum Event {
     Received(u32),
     /// The next flow has its turn on a link: twice the machine's number, and one more for the receiving direction.
     Link(u32),
+    /// The kernel's scheduler of a server wants to be asked again.
+    Kernel(u32),
+    /// A batch's bytes have been copied from or to the page cache.
+    Copied(u32),
+    /// A server's page cache looks for old dirty pages.
+    Flush(u32),
     /// A planned fault begins (even numbers) or ends (odd ones).
     Fault(u32),
 }

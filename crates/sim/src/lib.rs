@@ -18,7 +18,7 @@ pub mod workload;
 
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use simulation::{
-    AppOutcome, Bin, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome, Point,
-    PredictionCounts, Record, jain, simulate,
+    AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
+    Point, PredictionCounts, Record, jain, simulate,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

@@ -265,6 +265,51 @@ fn threads_get_into_each_others_way() {
     assert!((3.6..3.8).contains(&(crowded / alone)), "{}", crowded / alone);
 }
 
+/// Sixteen threads on one machine read their parts of a file.
+const BED: &str = "[clients]\njitter = '5us'\n[network]\nbandwidth = 0\nlatency = 0\nmessage_cost = 0\n[servers]\ndevice_queue = 1\n\
+                   [[application]]\nprocesses = 16\nstart_spread = 0\n[[application.phase]]\nrequest = '32K'\ndata = '4M'";
+
+/// As measured on Linux: order is worth much to who goes past the cache, and to who does not, little is left to gain.
+#[test]
+fn caches_and_kernel_schedulers_keep_their_order() {
+    let seconds = |settings: &[(&str, &str)]| outcome(BED, settings).makespan_ns as f64 * 1e-9;
+    let none = seconds(&[]);
+    let deadline = seconds(&[("servers.kernel", "deadline")]);
+    let cfq = seconds(&[("servers.kernel", "cfq")]);
+    let buffered = seconds(&[("servers.page_cache", "on"), ("servers.kernel", "cfq")]);
+    assert!(
+        none > 1.3 * deadline && deadline > 1.5 * cfq && cfq > 1.5 * buffered,
+        "{none} {deadline} {cfq} {buffered}"
+    );
+}
+
+/// What fits under the threshold is written at the speed of memory, what does not, at that of the disk.
+#[test]
+fn writers_feel_the_disk_only_above_the_threshold() {
+    let write = |data: &str| {
+        let settings = [
+            ("application.phase.op", "write"),
+            ("application.phase.data", data),
+            ("servers.page_cache", "on"),
+            ("servers.memory", "64M"),
+        ];
+        let outcome = outcome(BED, &settings);
+        (outcome.throughput() * 1e-6, outcome.cache.unwrap())
+    };
+    let ((fast, little), (slow, much)) = (write("256K"), write("16M"));
+    assert!(fast > 500.0 && little.throttled == 0 && little.dirty == 1024, "{fast} {little:?}");
+    assert!(slow < 150.0 && slow > 20.0 && much.throttled > 0, "{slow} {much:?}");
+    assert_eq!(much.written_back + much.dirty, 65_536, "{much:?}");
+}
+
+#[test]
+fn faults_are_for_servers_without_a_page_cache() {
+    let text = format!("{BED}\n[faults]\nloss = 0.1");
+    let settings = [("servers.page_cache".to_owned(), "on".to_owned())];
+    let error = Plan::parse(&text, "test", Path::new(""), &settings, &[]).unwrap_err();
+    assert!(error.to_string().contains("page cache"), "{error}");
+}
+
 #[test]
 fn predictions_come_from_recorded_runs() {
     let settings = [("servers.policy", "to-agg"), ("servers.predict", "2"), ("servers.max_wait", "0")];

@@ -26,6 +26,7 @@ const SERVER: u128 = 16 << 10;
 const PLACE: u128 = 320;
 const FILE: u128 = 320;
 const PIECE: u128 = 320;
+const CACHE_BLOCK: u128 = 160;
 const REGION: u128 = 16;
 
 /// What a simulation will need.
@@ -71,7 +72,13 @@ impl Scenario {
             PLACE * outstanding.clamp(1, capacity.into()) + FILE * files.clamp(1, 65_536)
         };
         let forwarded = under_way / io_nodes.max(1);
+        let cached = self.storage.cache.as_ref().map_or(0, |cache| {
+            // What is never touched takes no room.
+            let block = u128::from(cache.memory).min(needs.bytes.saturating_mul(2) / servers) / (64 << 10);
+            block * CACHE_BLOCK
+        });
         needs.memory = needs.processes * PROCESS
+            + servers * cached
             + machines * MACHINE
             + servers * (SERVER + engine(self.servers.capacity, files, under_way))
             + io_nodes * engine(self.io_nodes.capacity, files.saturating_mul(servers), forwarded);

@@ -71,6 +71,20 @@ static KEYS: &[Key] = &[
     key("servers.capacity", "number; 32768", "most requests in the engine; more wait in front of it"),
     key("servers.ordering", "strict or none; strict", "whether overlapping requests keep their order"),
     key("servers.vectored", "true or false; true", "a batch is one command to the device; false: one for each request"),
+    key(
+        "servers.kernel",
+        "none, deadline or cfq; none",
+        "the operating system's scheduler between server and device; see the guide",
+    ),
+    key(
+        "servers.device_queue",
+        "number; 0",
+        "commands that the device may choose from; 0: 1024 with `kernel` none, 31 with others",
+    ),
+    key("servers.page_cache", "off or on; off", "requests are served from the server's memory; off: they go past it"),
+    key("servers.memory", "bytes; 4G", "of the page cache; multiplied by `scale` like the data"),
+    key("servers.dirty_background", "0 to 0.5; 0.1", "share of the memory that is dirty when write-back begins"),
+    key("servers.dirty_limit", "0 to 0.5; 0.2", "share of the memory that is dirty when writers have to wait"),
     key("servers.request_cost", "duration; \"10us\"", "processor time to receive a request and answer it"),
     key(
         "servers.engine_cost",

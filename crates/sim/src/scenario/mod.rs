@@ -14,7 +14,10 @@ use std::path::Path;
 pub use bounds::Needs;
 pub use keys::{Key, keys};
 pub use read::parse_policy;
-pub use spec::{Application, Clients, FaultEvent, FaultKind, Faults, Network, Nodes, Place, Scale, Scenario, Storage};
+pub use spec::{
+    Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale, Scenario,
+    Storage,
+};
 pub use value::ScenarioError;
 
 use axes::{Combinations, apply, check_settings, find_compared, read_axes, read_excluded, set, setting_value, wanted};

@@ -7,7 +7,8 @@ use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
-    Application, Clients, FaultEvent, FaultKind, Faults, Network, Nodes, Place, Scale, Scenario, Storage,
+    Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale, Scenario,
+    Storage,
 };
 use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
@@ -30,7 +31,7 @@ impl Scenario {
         let network = root.table("network")?.map(read_network).transpose()?;
         let empty = toml::Table::new();
         let default = Reader::absent("servers", &empty);
-        let (servers, storage) = read_servers(root.table("servers")?, &default)?;
+        let (servers, storage) = read_servers(root.table("servers")?, &default, scale)?;
         let io_nodes = match root.table("io_nodes")? {
             Some(reader) => read_io_nodes(reader)?,
             None => Nodes { count: 0, ..servers.clone() },
@@ -59,6 +60,11 @@ impl Scenario {
             faults,
             compare: root.table("report")?.map(read_report).transpose()?.flatten(),
         };
+        if scenario.faults.is_some() && scenario.storage.cache.is_some() {
+            let reason =
+                "with a page cache a crash would lose what was answered already; faults are for servers without one";
+            return Err(root.error("faults", reason));
+        }
         root.finish()?;
         scenario.check_bounds()?;
         Ok(scenario)
@@ -171,7 +177,23 @@ fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
     Ok(nodes)
 }
 
-fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>) -> Result<(Nodes, Storage)> {
+/// Size of a server's page cache: with little data it is small, too.
+fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
+    let (background, hard) = (reader.factor("dirty_background", 0.1, 0.5)?, reader.factor("dirty_limit", 0.2, 0.5)?);
+    let memory = reader.bytes("memory", 1 << 20, 1 << 50)?.unwrap_or(4 << 30);
+    if !reader.choice("page_cache", false, &[("off", false), ("on", true)])? {
+        return Ok(None);
+    }
+    if background >= hard {
+        return Err(
+            reader.error("dirty_background", format!("is {background}, must be less than `dirty_limit` ({hard})"))
+        );
+    }
+    let memory = scaled(memory, scale).map_err(|reason| reader.error("memory", reason))?.max(1 << 20);
+    Ok(Some(PageCache { memory, background, hard }))
+}
+
+fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) -> Result<(Nodes, Storage)> {
     let reader = match &reader {
         Some(reader) => reader,
         None => default,
@@ -182,6 +204,13 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>) -> Result<(Nod
         device: reader.text("device")?.unwrap_or_else(|| "hdd-7200".to_owned()),
         threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
         vectored: reader.flag("vectored", true)?,
+        device_queue: reader.count("device_queue", 0, 0, 65_536)? as u32,
+        kernel: reader.choice(
+            "kernel",
+            Kernel::None,
+            &[("none", Kernel::None), ("deadline", Kernel::Deadline), ("cfq", Kernel::Cfq)],
+        )?,
+        cache: read_cache(reader, scale)?,
         predict: reader.count("predict", 0, 0, 64)? as u32,
         first_hashed: reader.choice("first", true, &[("hash", true), ("zero", false)])?,
         extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),

@@ -86,7 +86,7 @@ pub struct Nodes {
 }
 
 /// What only data servers have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     /// Stripe size in bytes.
     pub stripe: u64,
@@ -96,12 +96,40 @@ pub struct Storage {
     pub threads: u32,
     /// A batch is one command.
     pub vectored: bool,
+    /// Commands that the device may choose from; 0: as many as the kernel lets it.
+    pub device_queue: u32,
+    /// The kernel's scheduler.
+    pub kernel: Kernel,
+    /// The page cache; none: requests go past it.
+    pub cache: Option<PageCache>,
     /// Runs recorded before, from which requests are predicted; 0: no predictions.
     pub predict: u32,
     /// The first stripe of a file is on a server that its number is hashed to; else on server 0.
     pub first_hashed: bool,
     /// Unit of space on the device in bytes.
     pub extent: u64,
+}
+
+/// The operating system's scheduler between a server and its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// In order of arrival.
+    None,
+    /// By address, with deadlines.
+    Deadline,
+    /// Slices of time for each context, and idling.
+    Cfq,
+}
+
+/// The page cache of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageCache {
+    /// Bytes.
+    pub memory: u64,
+    /// Share of it that may be dirty before write-back begins.
+    pub background: f64,
+    /// Share that may be dirty before writers wait.
+    pub hard: f64,
 }
 
 /// A program.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use super::elevator::Owner;
 use super::records::{Job, Parent, Reply, Sent, Stage};
 use super::{Failure, Simulation};
 use crate::calendar::Event;
@@ -312,7 +313,12 @@ impl Simulation<'_> {
         }
         // Those at a device are given back when it has served them.
         let at_device: Vec<u32> = self.running.places().filter(|&at| self.running[at].0 == node).collect();
-        let at_device: BTreeSet<u32> = at_device.into_iter().map(|at| self.running[at].1.batch).collect();
+        let owners = at_device.into_iter().flat_map(|at| self.running[at].1.owners().collect::<Vec<_>>());
+        let batches = owners.filter_map(|(owner, _)| match owner {
+            Owner::Batch(batch) => Some(batch),
+            Owner::Pages(_) => None,
+        });
+        let at_device: BTreeSet<u32> = batches.collect();
         for batch in self.batches.places() {
             let record = &mut self.batches[batch];
             if record.node == node && record.live {

@@ -5,9 +5,12 @@
 //! *batches*. A data server executes a batch on its device; an I/O node sends it on as one request. Answers go back the same
 //! way. Records are kept only as long as they are under way.
 
+mod cache;
 mod check;
 mod disk;
+mod elevator;
 mod faults;
+mod memory;
 mod network;
 mod node;
 mod outcome;
@@ -29,12 +32,14 @@ use crate::scenario::{Application, Scenario};
 use crate::slab::Slab;
 use crate::workload::Phase;
 
+pub use cache::CacheOutcome;
 pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use prediction::PredictionCounts;
 
+use cache::Transfer;
 use check::Check;
 use disk::{Disk, Started};
 use faults::Trouble;
@@ -112,6 +117,11 @@ pub(crate) struct Simulation<'a> {
     batches: Slab<Batch>,
     /// Commands that devices serve, with the node.
     running: Slab<(u32, Started)>,
+    /// Pages to be moved, and batches whose pages are there: for use again.
+    transfers: Vec<Transfer>,
+    batches_ready: Vec<u32>,
+    /// Where files end, by number, as far as phases say.
+    file_ends: Vec<u64>,
     /// Requests sent so far.
     numbers: u64,
     server_requests: u64,
@@ -180,6 +190,9 @@ impl<'a> Simulation<'a> {
             jobs: Slab::default(),
             batches: Slab::default(),
             running: Slab::default(),
+            transfers: Vec::new(),
+            batches_ready: Vec::new(),
+            file_ends: Vec::new(),
             numbers: 0,
             server_requests: 0,
             retransmitted: 0,
@@ -216,6 +229,9 @@ impl<'a> Simulation<'a> {
         let mut number: u64 = 0;
         for (place, application) in self.scenario.applications.iter().enumerate() {
             let (first, ends) = files.of(place, application, &mut self.ends);
+            if self.scenario.storage.cache.is_some() {
+                self.note_file_ends(application, &first, files.next);
+            }
             self.apps.push(App::new(first, ends, application.start_ns));
             for rank in 0..application.processes {
                 let client = (number * u64::from(self.clients) / total) as u32;
@@ -231,6 +247,18 @@ impl<'a> Simulation<'a> {
             self.unfinished += application.processes;
         }
         files.next
+    }
+
+    fn note_file_ends(&mut self, application: &Application, first: &[u64], files: u64) {
+        self.file_ends.resize(files as usize, 0);
+        for (phase, first) in application.phases.iter().zip(first) {
+            let end = phase.file_end(application.processes);
+            let count = phase.files(application.processes).max(1);
+            for file in *first..first + u64::from(count) {
+                let known = &mut self.file_ends[file as usize];
+                *known = end.max(*known);
+            }
+        }
     }
 
     fn add_nodes(&mut self, files: u64) -> Result<(), Failure> {
@@ -262,7 +290,7 @@ impl<'a> Simulation<'a> {
         for server in 0..self.servers {
             let device = sluice_device::model(&storage.device, self.scenario.seed.wrapping_add(server.into()))
                 .map_err(|error| Failure::Setup(error.to_string()))?;
-            let disk = Disk::new(device, storage.extent);
+            let disk = Disk::new(device, storage);
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
@@ -314,6 +342,9 @@ impl<'a> Simulation<'a> {
             Event::Timer(node) => self.timer(node)?,
             Event::Device(running) => self.served(running)?,
             Event::Received(job) => self.batch_answered(job)?,
+            Event::Kernel(node) => self.start_device(node),
+            Event::Copied(batch) => self.copied(batch)?,
+            Event::Flush(node) => self.flush(node),
             Event::Link(port) => self.link_turn(port)?,
             Event::Retry(sent, attempt) => self.retry(sent, attempt),
             Event::Fault(number) => self.fault(number)?,
@@ -343,10 +374,15 @@ impl<'a> Simulation<'a> {
         }
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
         let mut device = DeviceOutcome::default();
+        let mut cache: Option<CacheOutcome> = None;
         let mut lanes = 0;
         for disk in servers.iter().filter_map(|node| node.disk.as_ref()) {
             device.merge(&disk.outcome);
             lanes += disk.lanes();
+            if let Some(own) = &disk.cache {
+                let own = CacheOutcome { dirty: own.unwritten(), ..own.outcome };
+                cache.get_or_insert_default().merge(&own);
+            }
         }
         let start = self.apps.iter().map(|app| app.start_ns).min().unwrap_or(0);
         let end = self.apps.iter().map(|app| app.finish_ns).max().unwrap_or(0);
@@ -372,6 +408,7 @@ impl<'a> Simulation<'a> {
             io_nodes: (self.io_nodes > 0).then(|| NodesOutcome::new(io_nodes.iter().map(Node::counters))),
             device,
             devices: lanes,
+            cache,
             retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),

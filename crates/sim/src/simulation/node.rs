@@ -7,7 +7,8 @@ use sluice_core::{
     SubmitError, TargetId, Time,
 };
 
-use super::disk::Disk;
+use super::disk::{Disk, Wanted};
+use super::elevator::Owner;
 use super::faults::Seen;
 use super::records::{Batch, Content, Job, Parent, Reply, Stage};
 use super::{Failure, Simulation};
@@ -165,7 +166,7 @@ impl Node {
         self.active = 0;
         self.seen = Seen::default();
         if let Some(disk) = &mut self.disk {
-            disk.forget();
+            disk.forget(self.threads);
         }
     }
 
@@ -268,6 +269,9 @@ impl Simulation<'_> {
             at: offset,
             part: next,
             failed: false,
+            thread: 0,
+            waits: 0,
+            moving: 0,
             versions,
         })
     }
@@ -283,6 +287,7 @@ impl Simulation<'_> {
                 return;
             }
             disk.executing += 1;
+            self.batches[batch].thread = disk.idle.pop().unwrap_or(0);
         }
         self.next_command(node, batch);
     }
@@ -302,48 +307,91 @@ impl Simulation<'_> {
         let here = &mut self.nodes[node as usize];
         let Some(disk) = &mut here.disk else { return };
         let record = &self.batches[batch];
-        let part = &self.jobs[record.part].content;
-        let end = if here.vectored { record.end } else { part.end() };
+        let part = &self.jobs[record.part];
+        let end = if here.vectored { record.end } else { part.content.end() };
+        if disk.cache.is_some() {
+            return self.use_cache(node, batch, end - record.at);
+        }
         let len = (end - record.at).min(disk.contiguous(record.at));
-        disk.push(now, batch, part.op, part.file, record.at, len);
+        let Content { op, file, .. } = part.content;
+        let context = self.context(node, batch);
+        let owner = Owner::Batch(batch);
+        let offset = self.batches[batch].at;
+        let Some(disk) = &mut self.nodes[node as usize].disk else { return };
+        disk.push(now, &Wanted { owner, context, op, file, offset, len });
         self.start_device(node);
+    }
+
+    /// Who issues a batch's commands, as the kernel's scheduler sees it: the server's thread, or without a bound on threads
+    /// the process that asked.
+    pub(super) fn context(&self, node: u32, batch: u32) -> u32 {
+        if self.nodes[node as usize].threads > 0 {
+            return self.batches[batch].thread;
+        }
+        match self.sent[self.jobs[self.batches[batch].part].sent].parent {
+            Parent::Call(call) => self.calls[call].process,
+            Parent::Batch(batch) => self.batches[batch].node,
+        }
     }
 
     pub(super) fn start_device(&mut self, node: u32) {
         let now = self.calendar.now();
         let Some(disk) = &mut self.nodes[node as usize].disk else { return };
         while let Some(started) = disk.start(now) {
-            let running = self.running.insert((node, started));
             if let Some(record) = &mut self.record {
-                let app = self.jobs[self.batches[started.batch].first].content.app;
+                let app = match started.owner {
+                    Owner::Batch(batch) => self.jobs[self.batches[batch].first].content.app,
+                    Owner::Pages(_) => NONE,
+                };
                 record.command(node - self.io_nodes, now, &started, app);
             }
-            self.calendar.plan(now + started.service.total_ns, Event::Device(running));
+            let end = now + started.service.total_ns;
+            let running = self.running.insert((node, started));
+            self.calendar.plan(end, Event::Device(running));
+        }
+        if disk.wake_ns != u64::MAX {
+            self.calendar.plan(disk.wake_ns, Event::Kernel(node));
         }
     }
 
     /// A device has served a command.
     pub(super) fn served(&mut self, running: u32) -> Result<(), Failure> {
-        let (node, started) = self.running[running];
+        let (node, started) = self.running[running].clone();
         self.running[running].0 = NONE;
         self.running.free(running);
-        let here = &mut self.nodes[node as usize];
-        if let Some(disk) = &mut here.disk {
-            disk.served();
+        if let Some(disk) = &mut self.nodes[node as usize].disk {
+            disk.served(started.context);
         }
-        let batch = started.batch;
+        self.start_device(node);
+        for (owner, len) in started.owners() {
+            match owner {
+                Owner::Batch(batch) => self.batch_served(node, batch, len)?,
+                Owner::Pages(transfer) => self.pages_served(node, transfer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A command of a batch is served.
+    fn batch_served(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
+        let here = &mut self.nodes[node as usize];
         let record = &mut self.batches[batch];
         // The node may have lost its memory meanwhile; the batch is kept until then for the device's sake.
         if record.epoch != here.epoch {
             self.batches.free(batch);
-            self.start_device(node);
             return Ok(());
         }
         if here.failing > 0 && self.random.chance(here.failing) {
             record.failed = true;
         }
+        self.moved(node, batch, len)
+    }
+
+    /// A batch has got so many more of its bytes.
+    pub(super) fn moved(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
+        let record = &mut self.batches[batch];
         let from = record.at;
-        record.at += started.command.len;
+        record.at += len;
         if let (Some(check), false) = (&mut self.check, record.failed) {
             let first = &self.jobs[record.first].content;
             check.executed(first, from..record.at, record)?;
@@ -352,9 +400,7 @@ impl Simulation<'_> {
         while record.part != NONE && self.jobs[record.part].content.end() <= record.at {
             record.part = self.jobs[record.part].next;
         }
-        let finished = record.at >= record.end;
-        self.start_device(node);
-        if finished {
+        if record.at >= record.end {
             return self.finish(node, batch);
         }
         self.next_command(node, batch);
@@ -363,15 +409,20 @@ impl Simulation<'_> {
 
     /// A data server's batch is executed.
     fn finish(&mut self, node: u32, batch: u32) -> Result<(), Failure> {
+        let thread = self.batches[batch].thread;
         self.complete(node, batch)?;
         let threads = self.nodes[node as usize].threads;
         if let Some(disk) = &mut self.nodes[node as usize].disk {
             disk.executing -= 1;
-            if threads != 0
-                && let Some(next) = disk.waiting.pop_front()
-            {
-                disk.executing += 1;
-                self.next_command(node, next);
+            if threads != 0 {
+                match disk.waiting.pop_front() {
+                    Some(next) => {
+                        disk.executing += 1;
+                        self.batches[next].thread = thread;
+                        self.next_command(node, next);
+                    }
+                    None => disk.idle.push(thread),
+                }
             }
         }
         self.pump(node)

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use sluice_core::{Counters, Histogram};
 
+use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
 use super::prediction::PredictionCounts;
@@ -119,6 +120,8 @@ pub struct Outcome {
     pub device: DeviceOutcome,
     /// Number of devices.
     pub devices: u32,
+    /// What the servers' page caches did; absent without them.
+    pub cache: Option<CacheOutcome>,
     /// What predictions did; absent without them.
     pub predictions: Option<PredictionCounts>,
     /// What went wrong; absent if nothing could.
@@ -190,7 +193,7 @@ pub struct Point {
     pub address: u64,
     /// Bytes.
     pub len: u64,
-    /// Application of its first part.
+    /// Application of its first part; [`u32::MAX`] for what the page cache moves.
     pub app: u32,
 }
 
@@ -259,6 +262,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use super::super::elevator::Owner;
     use super::*;
     use sluice_device::{Command, Op, Service};
 
@@ -272,7 +276,8 @@ mod tests {
     fn a_record_stays_small_and_loses_no_bytes() {
         let mut record = Record::new(2);
         let command = Command { op: Op::Read, address: 7, len: 10 };
-        let started = Started { batch: 0, command, service: Service { total_ns: 3, ..Service::default() } };
+        let service = Service { total_ns: 3, ..Service::default() };
+        let started = Started { owner: Owner::Batch(0), more: Vec::new(), context: 0, command, service };
         for number in 0..20_000 {
             record.command(number % 2, u64::from(number) * 1_000_000, &started, 0);
         }

@@ -155,6 +155,12 @@ pub(super) struct Batch {
     /// The part that is executed.
     pub(super) part: u32,
     pub(super) failed: bool,
+    /// The server's thread that executes it.
+    pub(super) thread: u32,
+    /// Transfers of the page cache that it waits for.
+    pub(super) waits: u32,
+    /// Bytes that it moves to or from the page cache at present.
+    pub(super) moving: u64,
     /// For the checker: what is written or was read, by block.
     pub(super) versions: Vec<u64>,
 }
