@@ -25,7 +25,7 @@ pub mod profiler;
 mod raid0;
 mod ssd;
 
-pub use models::{Model, ModelError, model, models, parse};
+pub use models::{Model, ModelError, model, model_with, models, parse};
 
 /// What a device is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
