@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Copied(u32),
     /// A server's page cache looks for old dirty pages.
     Flush(u32),
+    /// A window of a node's statistics is over.
+    Window(u32),
     /// A planned fault begins (even numbers) or ends (odd ones).
     Fault(u32),
 }
@@ -51,12 +53,21 @@ pub(crate) struct Calendar {
     current: Vec<Event>,
     taken: usize,
     planned: u64,
+    happened: u64,
     now: u64,
 }
 
 impl Default for Calendar {
     fn default() -> Calendar {
-        Calendar { buckets: [const { Vec::new() }; 64], filled: 0, current: Vec::new(), taken: 0, planned: 0, now: 0 }
+        Calendar {
+            buckets: [const { Vec::new() }; 64],
+            filled: 0,
+            current: Vec::new(),
+            taken: 0,
+            planned: 0,
+            happened: 0,
+            now: 0,
+        }
     }
 }
 
@@ -73,6 +84,11 @@ impl Calendar {
     /// Events planned so far.
     pub(crate) fn planned(&self) -> u64 {
         self.planned
+    }
+
+    /// Events that are planned and have not happened.
+    pub(crate) fn left(&self) -> u64 {
+        self.planned - self.happened
     }
 
     /// Plans an event; for a time past, it happens after those of now.
@@ -98,6 +114,7 @@ impl Calendar {
             self.advance()?;
         }
         self.taken += 1;
+        self.happened += 1;
         Some(self.current[self.taken - 1])
     }
 

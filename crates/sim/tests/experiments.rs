@@ -87,7 +87,7 @@ fn a_sweep_does_not_depend_on_the_number_of_jobs() {
     let axis = "[[axis]]\nname = 'p'\nkey = 'servers.policy'\nvalues = ['noop', 'sjf', 'aioli']\n[report]\ncompare = 'p'\nbaseline = 'noop'";
     let plan = plan(&format!("{TEXT}\n{axis}"), &[]);
     let run = |jobs| {
-        let how = Sweep { seeds: 2, jobs: NonZeroUsize::new(jobs), record: false, alone: true };
+        let how = Sweep { seeds: 2, jobs: NonZeroUsize::new(jobs), record: false, alone: true, windows: false };
         sweep(&plan, how, &RUN, |_| ()).unwrap()
     };
     let (one, three) = (run(1), run(3));
@@ -183,7 +183,7 @@ fn results_are_stable_when_the_scale_doubles() {
         let names = |values: &str| values.split(',').map(|value| value.replace('_', " ")).collect::<Vec<_>>();
         let only: Vec<_> = pairs.map(|(axis, values)| (axis.to_owned(), names(values))).collect();
         let plan = Plan::load(&directory.join(file), &settings, &only).unwrap_or_else(|error| panic!("{error}"));
-        let how = Sweep { seeds: 1, jobs: None, record: false, alone: false };
+        let how = Sweep { seeds: 1, jobs: None, record: false, alone: false, windows: false };
         let outcomes = sweep(&plan, how, &RUN, |_| ()).unwrap();
         improvements(&plan, &outcomes).iter().map(|e| e.unwrap().mean).collect::<Vec<f64>>()
     };
@@ -277,10 +277,8 @@ fn caches_and_kernel_schedulers_keep_their_order() {
     let deadline = seconds(&[("servers.kernel", "deadline")]);
     let cfq = seconds(&[("servers.kernel", "cfq")]);
     let buffered = seconds(&[("servers.page_cache", "on"), ("servers.kernel", "cfq")]);
-    assert!(
-        none > 1.3 * deadline && deadline > 1.5 * cfq && cfq > 1.5 * buffered,
-        "{none} {deadline} {cfq} {buffered}"
-    );
+    let all = [none, deadline, cfq, buffered];
+    assert!(none > 1.15 * deadline && deadline > 1.5 * cfq && none > 10.0 * buffered, "{all:?}");
 }
 
 /// What fits under the threshold is written at the speed of memory, what does not, at that of the disk.
@@ -308,6 +306,97 @@ fn faults_are_for_servers_without_a_page_cache() {
     let settings = [("servers.page_cache".to_owned(), "on".to_owned())];
     let error = Plan::parse(&text, "test", Path::new(""), &settings, &[]).unwrap_err();
     assert!(error.to_string().contains("page cache"), "{error}");
+}
+
+/// Aggregates from the second window on, and counts the windows.
+struct Later(usize);
+
+impl sluice_sim::Selector for Later {
+    fn window_closed(
+        &mut self,
+        place: sluice_sim::scenario::Place,
+        features: &sluice_core::WindowFeatures,
+        current: &sluice_core::PolicyConfig,
+    ) -> Option<sluice_core::PolicyConfig> {
+        assert!(matches!(place, sluice_sim::scenario::Place::Server(_)) && features.ops[0].requests > 0);
+        self.0 += 1;
+        (current.name() == "noop").then(|| sluice_sim::scenario::parse_policy("to-agg").unwrap())
+    }
+}
+
+#[test]
+fn a_selector_sees_every_window_and_changes_the_algorithm() {
+    let text = "[servers]\ncount = 2\nwindow = '50ms'\nin_flight = 4\n[[application]]\nprocesses = 16\n[[application.phase]]\n\
+                pattern = 'strided'\nrequest = '32K'\ndata = '2M'";
+    let scenario = &plan(text, &[]).runs[0].scenario;
+    let options = Options { windows: true, ..Options::default() };
+    let mut later = Later(0);
+    let outcome = sluice_sim::simulate_with(scenario, options, &mut later, &RUN).unwrap();
+    assert_eq!((outcome.policy_changes, outcome.windows.len()), (2, later.0));
+    assert!(outcome.servers.aggregation > 1.05 && later.0 > 4, "{} {}", outcome.servers.aggregation, later.0);
+    assert_eq!(outcome.windows[0].policy, "noop");
+    assert!(outcome.windows.iter().skip(2).all(|window| window.policy == "to-agg"));
+    let csv = sluice_sim::windows_csv(&outcome.windows);
+    let columns = |line: &str| line.split(',').count();
+    assert!(csv.lines().all(|line| columns(line) == columns(csv.lines().next().unwrap())), "{csv}");
+    assert_eq!(csv.lines().count(), later.0 + 1);
+    let again = sluice_sim::simulate_with(scenario, options, &mut Later(0), &RUN).unwrap();
+    assert_eq!(again.digest, outcome.digest);
+}
+
+/// Random reads over a file of 400 GB find the arm where a file of that size lies: seeks are those of the whole disk.
+#[test]
+fn random_reads_of_a_large_file_go_over_the_whole_disk() {
+    let text = "[clients]\njitter = 0\n[network]\nbandwidth = 0\nlatency = 0\nmessage_cost = 0\n[[application]]\nrepeat = 1\n\
+                [[application.phase]]\npattern = 'trace'\ntrace = 'TRACE'";
+    let reads: String = (0..400u64)
+        .map(|i| {
+            format!(
+                "0,0,read,file,{},8192\n",
+                i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) % (50 << 20) * 8192
+            )
+        })
+        .chain(["0,0,read,file,429496721408,8192\n".to_owned()])
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace.csv");
+    std::fs::write(&trace, format!("process,seconds,op,file,offset,bytes\n{reads}")).unwrap();
+    let text = text.replace("TRACE", trace.to_str().unwrap());
+    let seek_ms = |allocation: &str| {
+        let outcome = outcome(&text, &[("servers.allocation", allocation)]);
+        outcome.device.seek_ns as f64 * 1e-6 / outcome.device.commands as f64
+    };
+    let (groups, extents) = (seek_ms("groups"), seek_ms("extents"));
+    // The model's average seek is 8.5 ms over a third of all cylinders; the file takes the outer 70 % of them.
+    assert!((5.8..7.5).contains(&groups) && extents < 0.75 * groups, "{groups} {extents}");
+}
+
+/// Times vary with the seed, around what they are without noise.
+#[test]
+fn noise_spreads_the_outcome_around_its_mean() {
+    let quiet = "[servers]\ndevice = 'nvme'\n[[application]]\n[[application.phase]]\npattern = 'random'\nrequest = '8K'\ndata = '8M'";
+    let text = format!("{quiet}\n[noise]\nrequest = 0.2\nrun = 0.1");
+    let quiet = outcome(quiet, &[]).makespan_ns as f64;
+    let seeds = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let noisy: Vec<f64> =
+        seeds.iter().map(|seed| outcome(&text, &[("seed", seed)]).makespan_ns as f64 / quiet).collect();
+    let mean = noisy.iter().sum::<f64>() / 8.0;
+    assert!((0.9..1.1).contains(&mean) && noisy.iter().any(|one| (one - mean).abs() > 0.02), "{noisy:?}");
+}
+
+/// What firmware does is drawn from the seed, the same for all drives of a run.
+#[test]
+fn a_scenario_may_draw_parameters_of_its_devices() {
+    let range = |seed: &str| {
+        let settings =
+            [("servers.device", "nvme"), ("servers.parameters.overhead_read_us", "[10, 3000]"), ("seed", seed)];
+        outcome(TEXT, &settings).apps[0].makespan_ns
+    };
+    assert_eq!(range("1"), range("1"));
+    assert!(range("1").abs_diff(range("2")) > 1_000_000);
+    let settings = [("servers.parameters.colour".to_owned(), "3".to_owned())];
+    let error = Plan::parse(TEXT, "test", Path::new(""), &settings, &[]).unwrap_err().to_string();
+    assert!(error.contains("colour") && error.contains("overhead_read_us"), "{error}");
 }
 
 #[test]
@@ -338,7 +427,7 @@ fn the_example_in_the_guide_works() {
     let example = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let plan = plan(example, &[("application.phase.data", "1M")]);
     assert_eq!(plan.runs.len(), 4);
-    let how = Sweep { seeds: 1, jobs: None, record: true, alone: true };
+    let how = Sweep { seeds: 1, jobs: None, record: true, alone: true, windows: true };
     let outcomes = sweep(&plan, how, &RUN, |_| ()).unwrap();
     let record = outcomes[0][0].record.as_ref().unwrap();
     let bytes: u64 = record.servers.iter().flatten().map(|bin| bin.bytes).sum();
@@ -350,5 +439,5 @@ fn the_example_in_the_guide_works() {
 #[test]
 fn the_digest_is_that_of_any_machine() {
     let settings = [("servers.policy", "hbrr"), ("io_nodes.count", "2"), ("io_nodes.policy", "twins alone_after=0")];
-    assert_eq!(format!("{:016x}", outcome(TEXT, &settings).digest), "e261ad11a48661fb");
+    assert_eq!(format!("{:016x}", outcome(TEXT, &settings).digest), "ecffcbf95ebca4a0");
 }

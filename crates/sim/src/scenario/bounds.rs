@@ -69,7 +69,7 @@ impl Scenario {
         let io_nodes = u128::from(self.io_nodes.count);
         let machines = u128::from(self.clients.nodes) + servers + io_nodes;
         let engine = |capacity: u32, files: u128, outstanding: u128| {
-            PLACE * outstanding.clamp(1, capacity.into()) + FILE * files.clamp(1, 65_536)
+            PLACE * outstanding.clamp(1, capacity.into()) + FILE * files.min(outstanding * 4).clamp(1, 65_536)
         };
         let forwarded = under_way / io_nodes.max(1);
         let cached = self.storage.cache.as_ref().map_or(0, |cache| {

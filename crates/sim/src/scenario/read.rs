@@ -56,6 +56,7 @@ impl Scenario {
             servers,
             storage,
             io_nodes,
+            noise: root.table("noise")?.map(read_noise).transpose()?.unwrap_or((0.0, 0.0)),
             applications,
             faults,
             compare: root.table("report")?.map(read_report).transpose()?.flatten(),
@@ -163,11 +164,13 @@ fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
         request_ns: reader.duration("request_cost", 10_000)?,
         engine_ns: reader.duration("engine_cost", 300)?,
         engine_per_file_ns: reader.duration("engine_cost_per_file", 0)?,
+        count_peers: reader.choice("active", false, &[("threads", false), ("peers", true)])?,
         contention: reader.factor("contention", 0.0, 1e6)?,
         coherence: reader.factor("coherence", 0.0, 1e6)?,
         cores: reader.count("cores", 4, 1, 1024)? as u32,
+        window_ns: reader.duration("window", 1_000_000_000)?.max(1000),
     };
-    let bounded = nodes.in_flight > 0 || reader.table.contains_key("threads");
+    let bounded = nodes.count_peers || nodes.in_flight > 0 || reader.table.contains_key("threads");
     if (nodes.contention > 0.0 || nodes.coherence > 0.0) && !bounded {
         return Err(reader.error(
             "contention",
@@ -175,6 +178,34 @@ fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
         ));
     }
     Ok(nodes)
+}
+
+/// `{ queue_age_max_ms = [20, 2000] }`: a parameter's value, or least and largest.
+fn read_parameters(reader: &Reader<'_>) -> Result<Vec<(String, f64, f64)>> {
+    let Some(value) = reader.raw("parameters") else { return Ok(Vec::new()) };
+    let wrong = || {
+        reader.error("parameters", "must be a table of the device model's parameters: a number, or least and largest")
+    };
+    let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let table = value.as_table().ok_or_else(wrong)?;
+    let read = |(key, value): (&String, &toml::Value)| {
+        let (least, most) = match value.as_array().map(Vec::as_slice) {
+            Some([least, most]) => (number(least), number(most)),
+            Some(_) => (None, None),
+            None => (number(value), number(value)),
+        };
+        match (least, most) {
+            (Some(least), Some(most)) if least <= most => Ok((key.clone(), least, most)),
+            _ => Err(wrong()),
+        }
+    };
+    table.iter().map(read).collect()
+}
+
+fn read_noise(reader: Reader<'_>) -> Result<(f64, f64)> {
+    let noise = (reader.factor("request", 0.0, 2.0)?, reader.factor("run", 0.0, 1.0)?);
+    reader.finish()?;
+    Ok(noise)
 }
 
 /// Size of a server's page cache: with little data it is small, too.
@@ -204,6 +235,8 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         device: reader.text("device")?.unwrap_or_else(|| "hdd-7200".to_owned()),
         threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
         vectored: reader.flag("vectored", true)?,
+        parameters: read_parameters(reader)?,
+        groups: reader.choice("allocation", true, &[("groups", true), ("extents", false)])?,
         device_queue: reader.count("device_queue", 0, 0, 65_536)? as u32,
         kernel: reader.choice(
             "kernel",
@@ -215,8 +248,12 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         first_hashed: reader.choice("first", true, &[("hash", true), ("zero", false)])?,
         extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),
     };
-    if let Err(error) = sluice_device::model(&storage.device, 0) {
-        return Err(reader.error("device", error.to_string()));
+    for most in [false, true] {
+        let chosen = |(key, low, high): &(String, f64, f64)| (key.clone(), if most { *high } else { *low });
+        let parameters: Vec<(String, f64)> = storage.parameters.iter().map(chosen).collect();
+        if let Err(error) = sluice_device::model_with(&storage.device, &parameters, 0) {
+            return Err(reader.error("device", error.to_string()));
+        }
     }
     reader.check_all()?;
     Ok((nodes, storage))

@@ -77,12 +77,16 @@ pub struct Nodes {
     pub engine_ns: u64,
     /// The same for each file with requests.
     pub engine_per_file_ns: u64,
+    /// What `contention` and `coherence` count: machines with requests inside; else threads at work.
+    pub count_peers: bool,
     /// How much longer that takes for each other thread at work.
     pub contention: f64,
     /// How much longer for each pair of threads at work.
     pub coherence: f64,
     /// Cores.
     pub cores: u32,
+    /// Length of the windows of the engine's statistics, in nanoseconds.
+    pub window_ns: u64,
 }
 
 /// What only data servers have.
@@ -96,6 +100,10 @@ pub struct Storage {
     pub threads: u32,
     /// A batch is one command.
     pub vectored: bool,
+    /// Parameters of the device that differ from the model's: name, least and largest; drawn from the seed.
+    pub parameters: Vec<(String, f64, f64)>,
+    /// Files lie in block groups; else they get extents when they are first touched.
+    pub groups: bool,
     /// Commands that the device may choose from; 0: as many as the kernel lets it.
     pub device_queue: u32,
     /// The kernel's scheduler.
@@ -230,6 +238,8 @@ pub struct Scenario {
     pub storage: Storage,
     /// Machines between; none if the count is 0.
     pub io_nodes: Nodes,
+    /// Standard deviations of the logarithms of the factors by which times vary: for each request, and for each run.
+    pub noise: (f64, f64),
     /// Programs.
     pub applications: Vec<Application>,
     /// What goes wrong.

@@ -1,7 +1,7 @@
 //! A data server's device: its queue, and where files lie on it.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
+use std::hash::Hasher;
 
 use serde::Serialize;
 use sluice_core::Op;
@@ -9,6 +9,8 @@ use sluice_device::{Command, Device, Pending, Service};
 
 use super::cache::Cache;
 use super::elevator::{Elevator, Next, Owner, Queued};
+use super::places::Places;
+use crate::random::Noise;
 use crate::scenario::{Kernel, PageCache, Storage};
 
 /// Commands that the device may choose from, if nothing else is said; more wait in the operating system's queue.
@@ -67,32 +69,6 @@ impl Hasher for Mixer {
     }
 }
 
-/// Which extent of the device holds which extent of which file, as `sluice_storage::emulated` places them.
-struct Places {
-    of: HashMap<(u64, u64), u64, BuildHasherDefault<Mixer>>,
-    /// Most requests stay in the extent of the one before.
-    last: ((u64, u64), u64),
-    next: u64,
-    extent: u64,
-    extents: u64,
-}
-
-impl Places {
-    fn address(&mut self, file: u64, offset: u64) -> u64 {
-        let key = (file, offset / self.extent);
-        if self.last.0 != key {
-            let (next, extents) = (&mut self.next, self.extents);
-            let place = *self.of.entry(key).or_insert_with(|| {
-                let place = *next % extents;
-                *next += 1;
-                place
-            });
-            self.last = (key, place);
-        }
-        self.last.1 * self.extent + offset % self.extent
-    }
-}
-
 /// A command that the device serves.
 #[derive(Clone, Debug)]
 pub(super) struct Started {
@@ -139,6 +115,7 @@ pub(super) struct Disk {
     places: Places,
     /// Service times are multiplied by this.
     pub(super) slowness: u64,
+    noise: Option<Noise>,
     pub(super) outcome: DeviceOutcome,
     /// Batches being executed, and those that wait for a thread.
     pub(super) executing: u32,
@@ -149,10 +126,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(device: Box<dyn Device>, storage: &Storage) -> Disk {
-        let extent = storage.extent;
-        let extents = (device.capacity_bytes() / extent).max(1);
-        let places = Places { of: HashMap::default(), last: ((u64::MAX, 0), 0), next: 0, extent, extents };
+    pub(super) fn new(device: Box<dyn Device>, storage: &Storage, noise: Option<Noise>) -> Disk {
+        let places = Places::new(device.capacity_bytes(), storage.extent, storage.groups);
         let cache = |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard));
         let depth = match storage.device_queue {
             0 if storage.kernel == Kernel::None => QUEUE_MAX,
@@ -170,6 +145,7 @@ impl Disk {
             wake_ns: u64::MAX,
             places,
             slowness: 1,
+            noise,
             outcome: DeviceOutcome::default(),
             executing: 0,
             waiting: VecDeque::new(),
@@ -178,9 +154,9 @@ impl Disk {
         }
     }
 
-    /// Bytes from an offset of a file to the end of its extent.
-    pub(super) fn contiguous(&self, offset: u64) -> u64 {
-        self.places.extent - offset % self.places.extent
+    /// Bytes of a file that ends at `end` from an offset on that lie in one piece.
+    pub(super) fn contiguous(&mut self, file: u64, offset: u64, op: Op, end: u64) -> u64 {
+        self.places.locate(file, offset, op, end).1
     }
 
     /// Queues a command.
@@ -189,7 +165,8 @@ impl Disk {
             Op::Read => sluice_device::Op::Read,
             Op::Write => sluice_device::Op::Write,
         };
-        let address = self.places.address(wanted.file, wanted.offset);
+        // It was asked for just before, so that it is there already.
+        let address = self.places.locate(wanted.file, wanted.offset, wanted.op, u64::MAX).0;
         let pending = Pending { command: Command { op, address, len: wanted.len }, arrived_ns: now };
         let Wanted { owner, context, .. } = *wanted;
         // What nobody waits for is what the cache writes back.
@@ -232,6 +209,9 @@ impl Disk {
         let Queued { owner, more, context, .. } = self.queued.remove(picked);
         let mut service = self.device.service(now, command);
         service.total_ns *= self.slowness;
+        if let Some(noise) = &mut self.noise {
+            service.total_ns = noise.of(service.total_ns);
+        }
         self.busy += 1;
         let outcome = &mut self.outcome;
         outcome.commands += 1;

@@ -178,7 +178,7 @@ impl Simulation<'_> {
         let here = &mut self.nodes[node as usize];
         let record = &mut self.jobs[job];
         if here.down {
-            here.leaves();
+            here.leaves(record.from);
             self.jobs.free(job);
             return false;
         }
@@ -198,7 +198,7 @@ impl Simulation<'_> {
         }
         if record.number < known.low {
             trouble.counts.recognised += 1;
-            here.leaves();
+            here.leaves(record.from);
             self.jobs.free(job);
             return false;
         }
@@ -209,7 +209,7 @@ impl Simulation<'_> {
             }
             Some(None) => {
                 trouble.counts.recognised += 1;
-                here.leaves();
+                here.leaves(record.from);
                 self.jobs.free(job);
                 false
             }

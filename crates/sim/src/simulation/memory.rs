@@ -69,15 +69,19 @@ impl Simulation<'_> {
         if wanted.is_empty() {
             return;
         }
+        let shape = (self.scenario.storage.stripe, u64::from(self.servers));
+        let ends = &self.file_ends;
+        let file_end = |file: u64| part_end(ends, file, shape);
         if let Some(disk) = &mut self.nodes[node as usize].disk {
             for what in wanted.drain(..) {
                 let (mut offset, end) = (what.page * PAGE, (what.page + what.pages) * PAGE);
                 while offset < end {
-                    let len = (end - offset).min(disk.contiguous(offset));
+                    let op = if what.writes { Op::Write } else { Op::Read };
+                    let len = (end - offset).min(disk.contiguous(what.file, offset, op, file_end(what.file)));
                     if let Some(cache) = &mut disk.cache {
                         cache.command(what.number);
                     }
-                    let (op, context) = if what.writes { (Op::Write, FLUSHER) } else { (Op::Read, context) };
+                    let context = if what.writes { FLUSHER } else { context };
                     let owner = Owner::Pages(what.number);
                     disk.push(now, &Wanted { owner, context, op, file: what.file, offset, len });
                     offset += len;
@@ -144,9 +148,12 @@ impl Simulation<'_> {
     }
 
     /// Where the part of a file on each server ends, rounded up to a stripe.
-    fn server_file_end(&self, file: u64) -> u64 {
-        let end = self.file_ends.get(file as usize).copied().unwrap_or(u64::MAX / 2);
-        let (stripe, servers) = (self.scenario.storage.stripe, u64::from(self.servers));
-        if servers == 1 { end } else { end.div_ceil(stripe).div_ceil(servers).saturating_mul(stripe) }
+    pub(super) fn server_file_end(&self, file: u64) -> u64 {
+        part_end(&self.file_ends, file, (self.scenario.storage.stripe, u64::from(self.servers)))
     }
+}
+
+fn part_end(ends: &[u64], file: u64, (stripe, servers): (u64, u64)) -> u64 {
+    let end = ends.get(file as usize).copied().unwrap_or(u64::MAX / 2);
+    if servers == 1 { end } else { end.div_ceil(stripe).div_ceil(servers).saturating_mul(stripe) }
 }

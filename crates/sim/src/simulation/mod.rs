@@ -14,9 +14,11 @@ mod memory;
 mod network;
 mod node;
 mod outcome;
+mod places;
 mod prediction;
 mod processes;
 mod records;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
 use crate::link::{Link, Message};
-use crate::random::Random;
+use crate::random::{Noise, Random};
 use crate::scenario::{Application, Scenario};
 use crate::slab::Slab;
 use crate::workload::Phase;
@@ -38,6 +40,7 @@ pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use prediction::PredictionCounts;
+pub use windows::{Selector, Window, windows_csv};
 
 use cache::Transfer;
 use check::Check;
@@ -69,6 +72,8 @@ pub struct Options {
     pub record: bool,
     /// Check every step; needs requests that are multiples of 4 KiB, and memory for all of them.
     pub check: bool,
+    /// Keep the features of every window of every engine.
+    pub windows: bool,
     /// For tests of the checker: repeated requests are not recognised.
     #[doc(hidden)]
     pub forgetful: bool,
@@ -138,10 +143,16 @@ pub(crate) struct Simulation<'a> {
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
     events_max: u64,
+    selector: Option<&'a mut dyn Selector>,
+    export_windows: bool,
+    windows: Vec<Window>,
+    policy_changes: u64,
 }
 
 /// How many events happen between two looks at the flag to stop.
 const LOOK_EVERY: u32 = 4096;
+/// First stream of random numbers for noise.
+const NOISE: u64 = 0x0153 << 40;
 /// No time goes beyond this, so that sums of a time and a duration of a scenario cannot overflow.
 const TIME_MAX: u64 = 1 << 61;
 
@@ -152,6 +163,23 @@ const TIME_MAX: u64 = 1 << 61;
 pub fn simulate(scenario: &Scenario, options: Options, stop: &AtomicBool) -> Result<Outcome, Failure> {
     let forecast = prediction::forecast(scenario, stop)?;
     run_to_end(Simulation::new(scenario, options, forecast.as_ref())?, stop)?.outcome()
+}
+
+/// The same with somebody who is told of every window of every engine and may change the algorithm. What it does must follow
+/// from what it is told alone; then the outcome is the same bit for bit, too.
+///
+/// # Errors
+/// As [`simulate`]'s.
+pub fn simulate_with(
+    scenario: &Scenario,
+    options: Options,
+    selector: &mut dyn Selector,
+    stop: &AtomicBool,
+) -> Result<Outcome, Failure> {
+    let forecast = prediction::forecast(scenario, stop)?;
+    let mut simulation = Simulation::new(scenario, options, forecast.as_ref())?;
+    simulation.selector = Some(selector);
+    run_to_end(simulation, stop)?.outcome()
 }
 
 fn run_to_end<'a>(mut simulation: Simulation<'a>, stop: &AtomicBool) -> Result<Simulation<'a>, Failure> {
@@ -204,6 +232,10 @@ impl<'a> Simulation<'a> {
             record: options.record.then(|| Record::new(servers)),
             recorder: None,
             predictions: Vec::new(),
+            selector: None,
+            export_windows: options.windows,
+            windows: Vec::new(),
+            policy_changes: 0,
             events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
         };
         if let Some(trouble) = &mut simulation.faults {
@@ -229,9 +261,7 @@ impl<'a> Simulation<'a> {
         let mut number: u64 = 0;
         for (place, application) in self.scenario.applications.iter().enumerate() {
             let (first, ends) = files.of(place, application, &mut self.ends);
-            if self.scenario.storage.cache.is_some() {
-                self.note_file_ends(application, &first, files.next);
-            }
+            self.note_file_ends(application, &first, files.next);
             self.apps.push(App::new(first, ends, application.start_ns));
             for rank in 0..application.processes {
                 let client = (number * u64::from(self.clients) / total) as u32;
@@ -277,24 +307,41 @@ impl<'a> Simulation<'a> {
             }
         }
         let all = by_client.iter().fold(0, |all: u64, one| all.saturating_add(*one));
-        for node in 0..self.io_nodes {
+        let mut by_node = vec![0u64; self.io_nodes as usize];
+        if self.io_nodes > 0 {
+            for (client, outstanding) in (0..).zip(&by_client) {
+                let sum = &mut by_node[(self.entrance(client, 0) - self.clients) as usize];
+                *sum = sum.saturating_add(*outstanding);
+            }
+        }
+        for (node, outstanding) in (0..).zip(by_node) {
             let machine = self.clients + node;
-            let mine = (0..self.clients).filter(|&client| self.entrance(client, 0) == machine);
-            let outstanding = mine.map(|client| by_client[client as usize]).sum();
             let policy = node_policy(&self.scenario.io_nodes.policy, node, self.servers);
             let files = files * u64::from(self.servers);
             let nodes = &self.scenario.io_nodes;
-            self.nodes.push(Node::new(nodes, policy, machine, outstanding, files, None)?);
+            let pace = Noise::new(self.scenario.seed, NOISE + (2 << 32) + u64::from(node), self.scenario.noise);
+            let node = Node::new(nodes, policy, machine, outstanding, files, None)?;
+            self.nodes.push(node.paced(pace.map_or(1.0, |noise| noise.run())));
         }
         let storage = &self.scenario.storage;
+        // Drives of one kind have one firmware.
+        let mut random = Random::new(self.scenario.seed, 0xf1e3);
+        let drawn = storage.parameters.iter().map(|(key, least, most)| {
+            (key.clone(), least + (most - least) * (random.next() >> 11) as f64 / (1u64 << 53) as f64)
+        });
+        let parameters: Vec<(String, f64)> = drawn.collect();
         for server in 0..self.servers {
-            let device = sluice_device::model(&storage.device, self.scenario.seed.wrapping_add(server.into()))
+            let seed = self.scenario.seed.wrapping_add(server.into());
+            let device = sluice_device::model_with(&storage.device, &parameters, seed)
                 .map_err(|error| Failure::Setup(error.to_string()))?;
-            let disk = Disk::new(device, storage);
+            let noise = Noise::new(self.scenario.seed, NOISE + u64::from(server), self.scenario.noise);
+            let disk = Disk::new(device, storage, noise);
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
             let node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
+            let node = node.paced(pace.map_or(1.0, |noise| noise.run()));
             self.nodes.push(node.executes(storage.vectored, storage.threads));
         }
         Ok(())
@@ -309,6 +356,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
+        self.plan_windows();
         while self.unfinished > 0 {
             if stop.load(Ordering::Relaxed) || self.calendar.planned() > self.events_max {
                 return Err(Failure::Interrupted);
@@ -342,6 +390,7 @@ impl<'a> Simulation<'a> {
             Event::Timer(node) => self.timer(node)?,
             Event::Device(running) => self.served(running)?,
             Event::Received(job) => self.batch_answered(job)?,
+            Event::Window(node) => self.window(node)?,
             Event::Kernel(node) => self.start_device(node),
             Event::Copied(batch) => self.copied(batch)?,
             Event::Flush(node) => self.flush(node),
@@ -409,6 +458,8 @@ impl<'a> Simulation<'a> {
             device,
             devices: lanes,
             cache,
+            policy_changes: self.policy_changes,
+            windows: self.windows,
             retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),

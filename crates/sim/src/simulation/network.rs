@@ -129,10 +129,10 @@ impl Simulation<'_> {
 
     /// A request is there at that time; the processor deals with it.
     fn received(&mut self, job: u32, at: u64) {
-        let Job { to, content, .. } = self.jobs[job];
+        let Job { from, to, content, .. } = self.jobs[job];
         let node = self.node(to);
         let here = &mut self.nodes[node as usize];
-        let cost = here.cost(content.file);
+        let cost = here.cost(content.file, from);
         let ready = here.processor.work(at, cost);
         self.calendar.plan(ready, Event::Ready(job));
     }

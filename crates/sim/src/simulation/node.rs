@@ -25,8 +25,8 @@ pub(super) struct Node {
     /// Its number among the machines.
     pub(super) machine: u32,
     pub(super) engine: Engine,
-    config: EngineConfig,
-    policy: PolicyConfig,
+    pub(super) config: EngineConfig,
+    pub(super) policy: PolicyConfig,
     pub(super) processor: Processor,
     /// Processor time of a request, in nanoseconds.
     cost_ns: u64,
@@ -35,6 +35,9 @@ pub(super) struct Node {
     active: u32,
     active_max: u32,
     contention: f64,
+    /// Requests inside by the machine that sent them, if machines rather than threads get in each other's way.
+    count_peers: bool,
+    peers: HashMap<u32, u32>,
     coherence: f64,
     /// Outstanding requests of each file, if they cost something.
     files: HashMap<u64, u32>,
@@ -70,12 +73,14 @@ impl Node {
         let config = EngineConfig {
             // What cannot be outstanding needs no room.
             capacity: u64::from(nodes.capacity).min(outstanding_max.max(1)) as u32,
-            files_max: files.clamp(1, 65_536) as u32,
+            // Nor do files that cannot have requests, but for some that are remembered for a while.
+            files_max: files.min(outstanding_max.saturating_mul(4)).clamp(1, 65_536) as u32,
             ordering: nodes.ordering,
             max_wait_ns: nodes.max_wait_ns,
             batch_bytes_max: nodes.batch_bytes.min(1 << 30),
             batch_requests_max: nodes.batch_requests,
             in_flight_max: nodes.in_flight,
+            window_ns: nodes.window_ns,
             ..EngineConfig::default()
         };
         let engine = Engine::new(config.clone(), &policy, Time::ZERO).map_err(|e| Failure::Setup(e.to_string()))?;
@@ -90,6 +95,8 @@ impl Node {
             active: 0,
             active_max: nodes.in_flight,
             contention: nodes.contention,
+            count_peers: nodes.count_peers,
+            peers: HashMap::new(),
             coherence: nodes.coherence,
             files: HashMap::new(),
             timer_ns: u64::MAX,
@@ -107,6 +114,17 @@ impl Node {
         })
     }
 
+    /// Length of the windows of its engine's statistics.
+    pub(super) fn window_ns(&self) -> u64 {
+        self.config.window_ns
+    }
+
+    /// Makes everything that its processor does longer or shorter.
+    pub(super) fn paced(mut self, pace: f64) -> Node {
+        self.cost_ns = (self.cost_ns as f64 * pace) as u64;
+        self
+    }
+
     pub(super) fn executes(mut self, vectored: bool, threads: u32) -> Node {
         (self.vectored, self.threads) = (vectored, threads);
         if threads > 0 {
@@ -122,8 +140,11 @@ impl Node {
     }
 
     /// Processor time for a request that arrives.
-    pub(super) fn cost(&mut self, file: u64) -> u64 {
+    pub(super) fn cost(&mut self, file: u64, from: u32) -> u64 {
         self.active += 1;
+        if self.count_peers {
+            *self.peers.entry(from).or_default() += 1;
+        }
         let mut cost = self.cost_ns;
         if self.cost_per_file_ns > 0 {
             *self.files.entry(file).or_default() += 1;
@@ -132,13 +153,22 @@ impl Node {
         if self.contention == 0.0 && self.coherence == 0.0 {
             return cost;
         }
-        let n = f64::from(self.active.min(self.active_max.max(1)));
+        let n = match self.count_peers {
+            true => self.peers.len() as f64,
+            false => f64::from(self.active.min(self.active_max.max(1))),
+        };
         (cost as f64 * (1.0 + self.contention * (n - 1.0) + self.coherence * n * (n - 1.0))) as u64
     }
 
     /// A request is answered. What was received before a restart may leave after it.
-    pub(super) fn leaves(&mut self) {
+    pub(super) fn leaves(&mut self, from: u32) {
         self.active = self.active.saturating_sub(1);
+        if let Some(count) = self.peers.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&from);
+            }
+        }
     }
 
     fn left(&mut self, file: u64) {
@@ -164,6 +194,7 @@ impl Node {
         self.backlog.clear();
         self.files.clear();
         self.active = 0;
+        self.peers.clear();
         self.seen = Seen::default();
         if let Some(disk) = &mut self.disk {
             disk.forget(self.threads);
@@ -312,12 +343,13 @@ impl Simulation<'_> {
         if disk.cache.is_some() {
             return self.use_cache(node, batch, end - record.at);
         }
-        let len = (end - record.at).min(disk.contiguous(record.at));
         let Content { op, file, .. } = part.content;
+        let offset = record.at;
+        let file_end = self.server_file_end(file);
         let context = self.context(node, batch);
         let owner = Owner::Batch(batch);
-        let offset = self.batches[batch].at;
         let Some(disk) = &mut self.nodes[node as usize].disk else { return };
+        let len = (end - offset).min(disk.contiguous(file, offset, op, file_end));
         disk.push(now, &Wanted { owner, context, op, file, offset, len });
         self.start_device(node);
     }
@@ -471,8 +503,8 @@ impl Simulation<'_> {
     pub(super) fn answer(&mut self, job: u32, reply: Reply) {
         let record = &mut self.jobs[job];
         (record.stage, record.reply, record.losses) = (Stage::Returning, reply, 0);
-        let node = record.to - self.clients;
-        self.nodes[node as usize].leaves();
+        let (node, from) = (record.to - self.clients, record.from);
+        self.nodes[node as usize].leaves(from);
         let record = &self.jobs[job];
         self.digest.add(&[self.calendar.now(), record.number, record.content.offset]);
         if self.faults.is_some() {

@@ -7,6 +7,7 @@ use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
 use super::prediction::PredictionCounts;
+use super::windows::Window;
 
 /// A distribution of durations in nanoseconds; percentiles are at most 12.5 % too high.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -122,6 +123,11 @@ pub struct Outcome {
     pub devices: u32,
     /// What the servers' page caches did; absent without them.
     pub cache: Option<CacheOutcome>,
+    /// Times that a [`Selector`](super::Selector) changed an algorithm.
+    pub policy_changes: u64,
+    /// Features of all windows, if wanted.
+    #[serde(skip)]
+    pub windows: Vec<Window>,
     /// What predictions did; absent without them.
     pub predictions: Option<PredictionCounts>,
     /// What went wrong; absent if nothing could.

@@ -219,14 +219,14 @@ impl Phase {
         }
     }
 
-    /// Where the files of the phase end at most, as far as is known before; half of all numbers if it is not.
+    /// Where the files of the phase end at most.
     pub(crate) fn file_end(&self, processes: u32) -> u64 {
         let sharers = if self.per_process { 1 } else { u64::from(processes) };
         match self.pattern {
             Pattern::Contiguous | Pattern::Random | Pattern::Append => self.data * sharers,
             Pattern::Strided => self.data.div_ceil(self.request.0.max(1)) * self.request.1 * sharers,
             Pattern::Vector { region, spacing } => self.data.div_ceil(region) * sharers * (region + spacing),
-            Pattern::Trace { .. } => u64::MAX / 2,
+            Pattern::Trace { ref trace, .. } => trace.end(),
         }
     }
 

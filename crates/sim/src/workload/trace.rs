@@ -179,6 +179,11 @@ impl Trace {
         self.processes.iter().flatten().map(|op| u128::from(op.bytes)).sum()
     }
 
+    /// Where its files end at most.
+    pub(crate) fn end(&self) -> u64 {
+        self.processes.iter().flatten().map(|op| op.offset + op.bytes).max().unwrap_or(0)
+    }
+
     /// Number of requests.
     #[must_use]
     pub fn requests(&self) -> u128 {
