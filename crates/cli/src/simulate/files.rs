@@ -158,7 +158,9 @@ fn windows(results: &Results) -> Option<String> {
             if text.is_empty() {
                 let _ = writeln!(text, "{},{names}", head(results));
             }
-            lines.for_each(|line| drop(writeln!(text, "{lead},{line}")));
+            for line in lines {
+                let _ = writeln!(text, "{lead},{line}");
+            }
         }
     }
     (!text.is_empty()).then_some(text)

@@ -108,7 +108,7 @@ impl App {
 /// spreads numbers that follow each other evenly.
 fn first_server(file: u64, seed: u64, servers: u64) -> u64 {
     let hash = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-    (u128::from(hash) * u128::from(servers) >> 64) as u64
+    ((u128::from(hash) * u128::from(servers)) >> 64) as u64
 }
 
 impl Simulation<'_> {
