@@ -22,8 +22,11 @@ pub struct Label {
     pub place: Vec<usize>,
     /// Values of the compared axis, by number, that are not significantly slower than the fastest; the fastest first.
     pub best: Vec<usize>,
-    /// With at least [`SEEDS_MIN`] seeds and fewer values among the best than were compared: the situation tells them apart.
+    /// With at least [`SEEDS_MIN`] seeds, and nothing ties with the fastest: the situation has one right answer. Else every choice
+    /// among the best is right.
     pub is_label: bool,
+    /// Values that were compared.
+    pub compared: usize,
     /// How much less time than the baseline the winner takes on seeds that had no part in choosing it; absent without a
     /// baseline or with a single seed.
     pub gain: Option<f64>,
@@ -55,8 +58,8 @@ pub fn labels(plan: &Plan, outcomes: &[Vec<Outcome>]) -> Vec<Label> {
         place[axis] = values[ties[0]];
         let seeds = times.iter().map(Vec::len).min().unwrap_or(0);
         let gain = base.and_then(|base| gain(&times, base));
-        let is_label = seeds >= SEEDS_MIN && ties.len() < times.len();
-        Label { place, best: ties.iter().map(|&at| values[at]).collect(), is_label, gain }
+        let is_label = seeds >= SEEDS_MIN && ties.len() == 1;
+        Label { place, best: ties.iter().map(|&at| values[at]).collect(), is_label, compared: times.len(), gain }
     };
     situations.into_iter().map(of).collect()
 }

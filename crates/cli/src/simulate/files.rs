@@ -118,7 +118,7 @@ fn apps(results: &Results) -> String {
     text
 }
 
-/// For each situation the fastest value and its ties. `no difference` if they cannot be told apart.
+/// For each situation its label, and the fastest value with its ties, of which every one is right. `no difference` if they cannot be told apart.
 fn labels(results: &Results) -> String {
     let Some((compared, _)) = &results.compare else { return String::new() };
     let axis = results.axes.iter().position(|(name, _)| name == compared).unwrap_or(0);

@@ -208,7 +208,7 @@ fn best(results: &Results, label: &Label, axis: usize) -> String {
     let gain = label.gain.map_or_else(String::new, |gain| format!(" ({:+.1} %)", gain * 100.0));
     match names.len() {
         _ if (results.seeds as usize) < SEEDS_MIN => "?".to_owned(),
-        _ if !label.is_label => "no difference".to_owned(),
+        count if count == label.compared => "no difference".to_owned(),
         0..=3 => names.join(" = ") + &gain,
         count => format!("{} = {} others{gain}", names[0], count - 1),
     }
@@ -245,12 +245,12 @@ fn summary(results: &Results, axis: usize, baseline: &str, values: &[&String]) -
 
 /// How often each value is the best, alone and with others.
 fn winners(text: &mut String, results: &Results, axis: usize) {
-    let labels: Vec<&Label> = results.labels.iter().filter(|label| label.is_label).collect();
+    let labels: Vec<&Label> = results.labels.iter().filter(|label| label.best.len() < label.compared).collect();
     let none = results.labels.len() - labels.len();
     let mut table = vec![vec![results.axes[axis].0.clone(), "best alone".to_owned(), "among the best".to_owned()]];
     for (number, name) in results.axes[axis].1.iter().enumerate() {
         let among = labels.iter().filter(|label| label.best.contains(&number)).count();
-        let alone = labels.iter().filter(|label| label.best == [number]).count();
+        let alone = labels.iter().filter(|label| label.is_label && label.best == [number]).count();
         table.push(vec![name.clone(), alone.to_string(), among.to_string()]);
     }
     let _ = writeln!(text, "\n{none} of {} situations without a difference; in the others:", results.labels.len());

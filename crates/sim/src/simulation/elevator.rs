@@ -6,8 +6,8 @@
 //!   500 ms (reads) or 5 s (writes). Reads go before writes, but not more than twice while writes wait.
 //! * **cfq**, after `cfq-iosched.c`: each context (a thread or process) has a queue of its own, in order of address, and the
 //!   device for a slice of time: 100 ms if it waits for its requests, 40 ms for what is written back. When the queue of a
-//!   context that reads in order is empty, the device idles for up to 8 ms until its next request comes. BFQ is of the same
-//!   kind, with slices counted in bytes.
+//!   context that reads in order is empty, the device idles for up to 8 ms until its next request comes, unless another
+//!   context wants what lies within 4 MB (cooperating queues). BFQ is of the same kind, with slices counted in bytes.
 //!
 //! Contiguous commands of one direction (and context) are merged up to 512 KB.
 //!
@@ -84,6 +84,8 @@ const SLICE_ASYNC_NS: u64 = 40_000_000;
 const SLICE_IDLE_NS: u64 = 8_000_000;
 /// A context whose requests are farther apart does not read in order.
 const SEEKY_BYTES: u64 = 1 << 20;
+/// Contexts closer than this are served together.
+const NEAR_BYTES: u64 = 4 << 20;
 
 /// Commands in order of address; those of one address in order of arrival.
 #[derive(Debug, Default)]
@@ -226,6 +228,7 @@ impl Cfq {
 
     fn next(&mut self, now: u64) -> Next {
         loop {
+            let near = self.active.and_then(|number| self.cooperator(number));
             if let Some(number) = self.active
                 && let Some(context) = self.contexts.get_mut(&number)
             {
@@ -234,6 +237,12 @@ impl Cfq {
                     return give(context);
                 }
                 let idles = is_empty && context.sync && context.in_order && now < self.slice_end_ns;
+                if idles && let Some(near) = near {
+                    self.turns.retain(|other| *other != near);
+                    self.idle_until_ns = None;
+                    self.active = Some(near);
+                    continue;
+                }
                 if idles {
                     // It computes or waits for its answer; until then nobody else moves the arm away.
                     if context.under_way > 0 {
@@ -254,6 +263,20 @@ impl Cfq {
             let slice = if self.contexts[&number].sync { SLICE_SYNC_NS } else { SLICE_ASYNC_NS };
             (self.active, self.slice_end_ns) = (Some(number), now + slice);
         }
+    }
+
+    /// Another context whose next command is near where the active one has read, if that has none: they read the same file in
+    /// turns.
+    fn cooperator(&self, active: u32) -> Option<u32> {
+        let context = self.contexts.get(&active).filter(|context| context.sorted.by_address.is_empty())?;
+        let at = context.at;
+        let near = |number: &&u32| {
+            let next = self.contexts.get(number).filter(|context| context.sync);
+            let sorted = next.map(|context| &context.sorted);
+            let from = at.saturating_sub(NEAR_BYTES);
+            sorted.and_then(|sorted| sorted.from(from)).is_some_and(|key| key.0 <= at.saturating_add(NEAR_BYTES))
+        };
+        self.turns.iter().find(near).copied()
     }
 
     fn completed(&mut self, number: u32) {
