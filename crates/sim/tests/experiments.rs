@@ -264,6 +264,10 @@ fn threads_get_into_each_others_way() {
     let alone = outcome(text, &[]).makespan_ns as f64;
     let crowded = outcome(text, &[("servers.contention", "0.5"), ("servers.coherence", "0.1")]).makespan_ns as f64;
     assert!((3.6..3.8).contains(&(crowded / alone)), "{}", crowded / alone);
+    // Sixteen processes on four machines: with requests of four machines inside, each takes 2.5 times as long.
+    let peers = [("clients.nodes", "4"), ("servers.active", "peers"), ("servers.contention", "0.5")];
+    let factor = outcome(text, &peers).makespan_ns as f64 / outcome(text, &peers[..1]).makespan_ns as f64;
+    assert!((2.4..2.55).contains(&factor), "{factor}");
 }
 
 /// Sixteen threads on one machine read their parts of a file.

@@ -133,6 +133,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             files::write(&dir, results).with_context(|| format!("cannot write results to {}", dir.display()))?;
         }
     }
+    let has_windows =
+        |results: &Results| results.rows.iter().flat_map(|row| &row.outcomes).any(|o| !o.windows.is_empty());
+    if args.windows && !all.iter().any(has_windows) {
+        output::tell(
+            "no windows.csv: no window of an engine ended; `servers.window` and `io_nodes.window` are their lengths",
+        );
+    }
     if args.json {
         output::line(serde_json::to_string_pretty(&all)?);
     } else {
