@@ -159,7 +159,7 @@ fn scenario(args: &Args, seed: u64, application: &str, policy: &str) -> anyhow::
         settings.push((key, value.to_owned()));
     }
     let text = "[clients]\ntransfer = '1M'\n[network]\nbandwidth = 0\nlatency = 0\nmessage_cost = 0\n[servers]\ncount = 4\n\
-                stripe = '64K'\n[[application]]\nstart_spread = 0\n[[application.phase]]\n";
+                stripe = '64K'\nfirst = 'zero'\nallocation = 'extents'\n[[application]]\nstart_spread = 0\n[[application.phase]]\n";
     let mut plan = Plan::parse(text, "fidelity", Path::new(""), &settings, &[])?;
     Ok(plan.runs.remove(0).scenario)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-const BAR_PER_S: f64 = 1e6;
+const BAR_PER_S: f64 = 0.7e6;
 /// Repetitions; the median counts.
 const REPETITIONS: usize = 5;
 

@@ -28,7 +28,7 @@ pub mod profiler;
 mod raid0;
 mod ssd;
 
-pub use models::{Model, ModelError, model, models, parse};
+pub use models::{Model, ModelError, model, model_with, models, parse};
 pub use places::Places;
 
 /// What a device is asked to do.

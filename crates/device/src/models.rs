@@ -1,5 +1,6 @@
 //! Finding and building models.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use crate::{Device, hdd, null, raid0, ssd};
@@ -71,6 +72,7 @@ pub const fn models() -> &'static [Model] {
         "taurus": "Taurus: RAID-0 of 2 SAS disks, Seagate ST3300657SS";
         "edel": "Edel: solid-state drive, Micron C400, 64 GB";
         "graphite": "Graphite: solid-state drive, Intel DC S3500, 300 GB";
+        "grimoire": "Grimoire: hard disk, SAS, 10,000 rpm, 600 GB";
         "bali-ssd": "Bali: solid-state drive, Samsung 840, 500 GB";
     }
 }
@@ -87,11 +89,16 @@ const KINDS: &[(&str, Build)] =
 /// # Errors
 /// If there is none, or it does not make sense; says what and where.
 pub fn model(name_or_path: &str, seed: u64) -> Result<Box<dyn Device>, ModelError> {
+    parse(name_or_path, &text(name_or_path)?, seed)
+}
+
+/// The parameters of a shipped model or of the one in a file.
+fn text(name_or_path: &str) -> Result<Cow<'static, str>, ModelError> {
     if let Some(model) = models().iter().find(|model| model.name == name_or_path) {
-        return parse(name_or_path, model.text, seed);
+        return Ok(Cow::Borrowed(model.text));
     }
     match std::fs::read_to_string(Path::new(name_or_path)) {
-        Ok(text) => parse(name_or_path, &text, seed),
+        Ok(text) => Ok(Cow::Owned(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let known: Vec<&str> = models().iter().map(|model| model.name).collect();
             Err(ModelError::Unknown { name: name_or_path.to_owned(), known: known.join(", ") })
@@ -99,6 +106,44 @@ pub fn model(name_or_path: &str, seed: u64) -> Result<Box<dyn Device>, ModelErro
         Err(error) => Err(ModelError::Io { path: name_or_path.to_owned(), error }),
     }
 }
+
+/// As [`model`], with some parameters replaced: those of the members, if the model is an array of others.
+///
+/// # Errors
+/// As [`model`]'s, and if the model has no such parameter.
+pub fn model_with(name_or_path: &str, parameters: &[(String, f64)], seed: u64) -> Result<Box<dyn Device>, ModelError> {
+    if parameters.is_empty() {
+        return model(name_or_path, seed);
+    }
+    let invalid = |reason: String| ModelError::Invalid { name: name_or_path.to_owned(), reason };
+    let text = text(name_or_path)?;
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| invalid(error.to_string()))?;
+    for (key, value) in parameters {
+        let table = match table.get_mut("member") {
+            Some(toml::Value::Table(member)) => member,
+            _ => &mut table,
+        };
+        let old = table.get(key).or_else(|| OPTIONAL.iter().find(|(name, _)| name == key).map(|(_, value)| value));
+        let new = match old {
+            Some(toml::Value::Integer(_)) => toml::Value::Integer(value.round() as i64),
+            Some(toml::Value::Float(_)) => toml::Value::Float(*value),
+            _ => {
+                let is_number = |value: &toml::Value| matches!(value, toml::Value::Integer(_) | toml::Value::Float(_));
+                let known: Vec<&str> =
+                    table.iter().filter(|(_, value)| is_number(value)).map(|(key, _)| key.as_str()).collect();
+                let optional = OPTIONAL.iter().map(|(name, _)| *name);
+                let known: Vec<&str> = known.into_iter().chain(optional).collect();
+                return Err(invalid(format!("it has no number called `{key}`; there are {}", known.join(", "))));
+            }
+        };
+        table.insert(key.clone(), new);
+    }
+    build(&table.to_string(), seed).map_err(invalid)
+}
+
+/// Parameters that a model's file may leave out.
+static OPTIONAL: [(&str, toml::Value); 2] =
+    [("read_on_arrival", toml::Value::Float(0.0)), ("fill", toml::Value::Float(1.0))];
 
 /// Builds the model with these parameters; `name` is for errors.
 ///
@@ -130,6 +175,22 @@ mod tests {
         for shipped in models() {
             assert!(model(shipped.name, 1).unwrap().capacity_bytes() > 0);
         }
+    }
+
+    #[test]
+    fn parameters_are_replaced_by_name() {
+        let with = |name: &str, key: &str, value: f64| model_with(name, &[(key.to_owned(), value)], 1);
+        let random = |mut device: Box<dyn Device>| {
+            device.service(1 << 40, Command { op: Op::Read, address: 200_000_000_000, len: 4096 }).total_ns
+        };
+        let (slow, usual) = (with("hdd-7200", "overhead_read_us", 50_000.0), with("hdd-7200", "queue_depth", 4.0));
+        assert!(random(slow.unwrap()) > random(usual.unwrap()) + 30_000_000);
+        assert!(with("suno", "overhead_read_us", 500.0).is_ok() && with("hdd-7200", "read_on_arrival", 1.0).is_ok());
+        let error = |result: Result<Box<dyn Device>, ModelError>| result.err().unwrap().to_string();
+        assert!(error(with("hdd-7200", "overhead_red_us", 5.0)).contains("overhead_read_us"));
+        assert!(error(with("hdd-7200", "kind", 5.0)).contains("no number"));
+        assert!(error(with("nvme", "channels", 0.0)).contains("channels"));
+        assert!(error(with("nvme", "read_on_arrival", 1.0)).contains("read_on_arrival"));
     }
 
     #[test]

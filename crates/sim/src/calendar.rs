@@ -19,6 +19,18 @@ pub(crate) enum Event {
     Device(u32),
     /// Something was not answered in time: what was sent, and which attempt.
     Retry(u32, u32),
+    /// The answer to a batch of an I/O node has been received: the job.
+    Received(u32),
+    /// The next flow has its turn on a link: twice the machine's number, and one more for the receiving direction.
+    Link(u32),
+    /// The kernel's scheduler of a server wants to be asked again.
+    Kernel(u32),
+    /// A batch's bytes have been copied from or to the page cache.
+    Copied(u32),
+    /// A server's page cache looks for old dirty pages.
+    Flush(u32),
+    /// A window of a node's statistics is over.
+    Window(u32),
     /// A planned fault begins (even numbers) or ends (odd ones).
     Fault(u32),
 }
@@ -41,12 +53,21 @@ pub(crate) struct Calendar {
     current: Vec<Event>,
     taken: usize,
     planned: u64,
+    happened: u64,
     now: u64,
 }
 
 impl Default for Calendar {
     fn default() -> Calendar {
-        Calendar { buckets: [const { Vec::new() }; 64], filled: 0, current: Vec::new(), taken: 0, planned: 0, now: 0 }
+        Calendar {
+            buckets: [const { Vec::new() }; 64],
+            filled: 0,
+            current: Vec::new(),
+            taken: 0,
+            planned: 0,
+            happened: 0,
+            now: 0,
+        }
     }
 }
 
@@ -63,6 +84,11 @@ impl Calendar {
     /// Events planned so far.
     pub(crate) fn planned(&self) -> u64 {
         self.planned
+    }
+
+    /// Events that are planned and have not happened.
+    pub(crate) fn left(&self) -> u64 {
+        self.planned - self.happened
     }
 
     /// Plans an event; for a time past, it happens after those of now.
@@ -88,6 +114,7 @@ impl Calendar {
             self.advance()?;
         }
         self.taken += 1;
+        self.happened += 1;
         Some(self.current[self.taken - 1])
     }
 

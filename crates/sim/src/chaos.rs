@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use sluice_core::policy::table;
+use sluice_core::{PolicyConfig, WindowFeatures};
 
 use crate::random::Random;
-use crate::scenario::Plan;
-use crate::simulation::{BLOCK, Failure, FaultCounts, Options, simulate};
+use crate::scenario::{Place, Plan, parse_policy};
+use crate::simulation::{BLOCK, Failure, FaultCounts, Options, Selector, simulate, simulate_with};
 use crate::sweep::parallel;
 
 /// An experiment that went wrong.
@@ -36,6 +37,8 @@ pub struct ChaosReport {
     pub calls: u64,
     /// Bytes that they moved.
     pub bytes: u64,
+    /// Times that an algorithm was changed meanwhile.
+    pub policy_changes: u64,
     /// What went wrong in them.
     pub faults: FaultCounts,
     /// Of all outcomes.
@@ -60,10 +63,11 @@ fn nodes(random: &mut Random, text: &mut String) {
     let (policy, in_flight) = (policy(random), random.below(5));
     let (requests, capacity) = (1 + random.below(32), 4 + random.below(60));
     let ordering = one_of(random, &["strict", "strict", "strict", "none"]);
+    let window = 10 + random.below(200);
     let _ = writeln!(
         text,
         "policy = \"{policy}\"\nmax_wait = \"{max_wait}\"\nin_flight = {in_flight}\nbatch_requests = {requests}\ncapacity = \
-         {capacity}\nordering = \"{ordering}\""
+         {capacity}\nordering = \"{ordering}\"\nwindow = \"{window}ms\""
     );
 }
 
@@ -112,10 +116,13 @@ pub fn chaos_scenario(seed: u64) -> String {
     let mut text = format!("name = \"chaos-{seed}\"\nseed = {}\n", seed >> 1);
     let (stripe, transfer) = (BLOCK * (1 + random.below(16)), BLOCK * (1 + random.below(16)));
     let _ = writeln!(text, "[clients]\nnodes = {clients}\ntransfer = {transfer}\n[network]\nlatency = \"100us\"");
+    let (buffer, noise) = (one_of(random, &["0", "64K", "256K"]), random.below(30));
+    let _ = writeln!(text, "port_buffer = \"{buffer}\"\n[noise]\nrequest = 0.{noise:02}");
     let threads = random.below(4);
     let vectored = random.below(2) == 0;
     let _ = writeln!(text, "[servers]\ncount = {servers}\nstripe = {stripe}\nextent = \"1M\"\nthreads = {threads}");
-    let _ = writeln!(text, "vectored = {vectored}");
+    let kernel = one_of(random, &["none", "deadline", "cfq"]);
+    let _ = writeln!(text, "vectored = {vectored}\nkernel = \"{kernel}\"");
     nodes(random, &mut text);
     if io_nodes > 0 {
         let _ = writeln!(text, "[io_nodes]\ncount = {io_nodes}");
@@ -140,6 +147,15 @@ pub fn chaos_scenario(seed: u64) -> String {
     text
 }
 
+/// Changes algorithms at random: in every other experiment somebody does.
+struct Whim(Random);
+
+impl Selector for Whim {
+    fn window_closed(&mut self, _: Place, _: &WindowFeatures, _: &PolicyConfig) -> Option<PolicyConfig> {
+        if self.0.below(3) > 0 { parse_policy(&policy(&mut self.0)).ok() } else { None }
+    }
+}
+
 /// Does the experiment of one seed. `forgetful`: see [`Options`].
 ///
 /// # Errors
@@ -151,12 +167,18 @@ pub fn chaos(seed: u64, forgetful: bool, stop: &AtomicBool) -> Result<ChaosRepor
         Ok(plan) => plan,
         Err(error) => return Err(failed(Failure::Setup(error.to_string()), scenario)),
     };
-    let options = Options { record: false, check: true, forgetful };
-    match simulate(&plan.runs[0].scenario, options, stop) {
+    let options = Options { check: true, forgetful, ..Options::default() };
+    let mut whim = Whim(Random::new(seed, 0x3a1d));
+    let outcome = match seed % 2 {
+        0 => simulate(&plan.runs[0].scenario, options, stop),
+        _ => simulate_with(&plan.runs[0].scenario, options, &mut whim, stop),
+    };
+    match outcome {
         Ok(outcome) => Ok(ChaosReport {
             experiments: 1,
             calls: outcome.apps.iter().map(|app| app.calls).sum(),
             bytes: outcome.bytes,
+            policy_changes: outcome.policy_changes,
             faults: outcome.faults.unwrap_or_default(),
             digest: outcome.digest,
         }),
@@ -187,10 +209,11 @@ pub fn chaos_many(
     });
     let mut sum = ChaosReport::default();
     for report in reports.into_iter().flatten() {
-        let ChaosReport { experiments, calls, bytes, faults, digest } = report?;
+        let ChaosReport { experiments, calls, bytes, policy_changes, faults, digest } = report?;
         sum.experiments += experiments;
         sum.calls += calls;
         sum.bytes += bytes;
+        sum.policy_changes += policy_changes;
         sum.faults.add(&faults);
         sum.digest = sum.digest.rotate_left(7) ^ digest;
     }

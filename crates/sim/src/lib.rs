@@ -8,6 +8,7 @@
 
 mod calendar;
 mod chaos;
+mod labels;
 mod link;
 mod random;
 pub mod scenario;
@@ -17,8 +18,9 @@ mod sweep;
 pub mod workload;
 
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
+pub use labels::{Label, SEEDS_MIN, labels};
 pub use simulation::{
-    AppOutcome, Bin, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome, Point,
-    PredictionCounts, Record, jain, simulate,
+    AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
+    Point, PredictionCounts, Record, Selector, Window, jain, simulate, simulate_with, windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

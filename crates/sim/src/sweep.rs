@@ -20,6 +20,8 @@ pub struct Sweep {
     pub record: bool,
     /// Simulate each application alone, too, for slow-downs.
     pub alone: bool,
+    /// Keep the features of every window.
+    pub windows: bool,
 }
 
 /// The simulation that failed.
@@ -55,7 +57,8 @@ pub fn sweep(
         }
         let mut scenario = plan.runs[task / seeds].scenario.clone();
         scenario.seed = scenario.seed.wrapping_add((task % seeds) as u64);
-        let options = Options { record: how.record && task.is_multiple_of(seeds), ..Options::default() };
+        let record = how.record && task.is_multiple_of(seeds);
+        let options = Options { record, windows: how.windows, ..Options::default() };
         let outcome = one(&scenario, options, how.alone, stop);
         failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
@@ -78,7 +81,11 @@ pub fn sweep(
     }
     if let Some((task, failure)) = first {
         let run = task / seeds;
-        return Err(SweepError { run, seed: plan.runs[run].scenario.seed + (task % seeds) as u64, failure });
+        return Err(SweepError {
+            run,
+            seed: plan.runs[run].scenario.seed.wrapping_add((task % seeds) as u64),
+            failure,
+        });
     }
     let mut outcomes = by_run.into_iter();
     Ok((0..plan.runs.len()).map(|_| outcomes.by_ref().take(seeds).collect()).collect())
@@ -139,6 +146,8 @@ pub struct Estimate {
     pub mean: f64,
     /// The interval reaches so far to both sides; 0 for a single value.
     pub half_width: f64,
+    /// Values that it comes from.
+    pub count: usize,
 }
 
 /// Quantiles 0.975 of Student's distribution for 1 to 30 degrees of freedom.
@@ -148,17 +157,23 @@ static STUDENT: [f64; 30] = [
 ];
 
 impl Estimate {
+    /// Whether the interval leaves out 0: the difference is significant (5 %). Never for a single value.
+    #[must_use]
+    pub fn is_significant(&self) -> bool {
+        self.count > 1 && self.mean.abs() > self.half_width
+    }
+
     /// From values of independent simulations.
     #[must_use]
     pub fn of(values: &[f64]) -> Estimate {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n.max(1.0);
         if values.len() < 2 {
-            return Estimate { mean, half_width: 0.0 };
+            return Estimate { mean, half_width: 0.0, count: values.len() };
         }
         let variance = values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1.0);
         let quantile = STUDENT.get(values.len() - 2).copied().unwrap_or(1.96);
-        Estimate { mean, half_width: quantile * (variance / n).sqrt() }
+        Estimate { mean, half_width: quantile * (variance / n).sqrt(), count: values.len() }
     }
 }
 
@@ -191,7 +206,7 @@ mod tests {
         let estimate = Estimate::of(&[1.0, 2.0, 3.0]);
         assert!((estimate.mean - 2.0).abs() < 1e-12);
         assert!((estimate.half_width - 4.303 / 3f64.sqrt()).abs() < 1e-9);
-        assert_eq!(Estimate::of(&[7.0]), Estimate { mean: 7.0, half_width: 0.0 });
+        assert_eq!(Estimate::of(&[7.0]), Estimate { mean: 7.0, half_width: 0.0, count: 1 });
     }
 
     #[test]

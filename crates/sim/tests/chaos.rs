@@ -16,7 +16,7 @@ fn hundreds_of_seeds_hold_every_invariant() {
     for count in [faults.lost, faults.doubled, faults.repeated, faults.recognised, faults.refused, faults.failed] {
         assert!(count > 100, "{faults:?}");
     }
-    assert!(faults.crashes > 50, "{faults:?}");
+    assert!(faults.crashes > 50 && report.policy_changes > 500, "{report:?}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn results_in(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn compact(results: &Value) -> Option<Value> {
     let rows: Option<Vec<Value>> = results.get("rows")?.as_array()?.iter().map(compact_row).collect();
     let mut experiment = Map::new();
-    for key in ["name", "title", "source", "axes", "compare", "seeds"] {
+    for key in ["name", "title", "source", "axes", "compare", "seeds", "labels"] {
         experiment.insert(key.to_owned(), results.get(key)?.clone());
     }
     experiment.insert("rows".to_owned(), Value::Array(rows?));

@@ -1,16 +1,22 @@
 //! Results in files: CSV for other programs, JSON for `sluice report`.
 
 use super::Results;
-use sluice_sim::{NodesOutcome, Outcome};
+use sluice_sim::{NodesOutcome, Outcome, SEEDS_MIN};
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// Writes `runs.csv`, `apps.csv` and `results.json`.
+/// Writes `runs.csv`, `apps.csv`, `labels.csv` if something is compared, `windows.csv` if windows were kept, and `results.json`.
 pub(super) fn write(dir: &Path, results: &Results) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     std::fs::write(dir.join("runs.csv"), runs(results))?;
     std::fs::write(dir.join("apps.csv"), apps(results))?;
+    if results.compare.is_some() {
+        std::fs::write(dir.join("labels.csv"), labels(results))?;
+    }
+    if let Some(text) = windows(results) {
+        std::fs::write(dir.join("windows.csv"), text)?;
+    }
     let json = serde_json::to_vec(results).map_err(io::Error::other)?;
     std::fs::write(dir.join("results.json"), json)
 }
@@ -110,6 +116,54 @@ fn apps(results: &Results) -> String {
         }
     }
     text
+}
+
+/// For each situation its label, and the fastest value with its ties, of which every one is right. `no difference` if they cannot be told apart.
+fn labels(results: &Results) -> String {
+    let Some((compared, _)) = &results.compare else { return String::new() };
+    let axis = results.axes.iter().position(|(name, _)| name == compared).unwrap_or(0);
+    let others: Vec<&String> = results.axes.iter().map(|(name, _)| name).filter(|name| *name != compared).collect();
+    let names: String = others.iter().map(|name| field(name) + ",").collect();
+    let mut text = format!("scenario,{names}seeds,label,best,gain_over_baseline\n");
+    for label in &results.labels {
+        let value = |(at, &value): (usize, &usize)| (at != axis).then(|| field(&results.axes[at].1[value]) + ",");
+        let place: String = label.place.iter().enumerate().filter_map(value).collect();
+        let best: Vec<&str> = label.best.iter().map(|value| results.axes[axis].1[*value].as_str()).collect();
+        let winner = match (results.seeds as usize) < SEEDS_MIN {
+            true => "too few seeds",
+            false if label.is_label => best[0],
+            false => "no difference",
+        };
+        let gain = label.gain.map_or_else(String::new, |gain| format!("{gain:.4}"));
+        let _ = writeln!(
+            text,
+            "{},{place}{},{},{},{gain}",
+            field(&results.name),
+            results.seeds,
+            field(winner),
+            field(&best.join(" = "))
+        );
+    }
+    text
+}
+
+fn windows(results: &Results) -> Option<String> {
+    let mut text = String::new();
+    for row in &results.rows {
+        for (seed, outcome) in row.outcomes.iter().enumerate().filter(|(_, outcome)| !outcome.windows.is_empty()) {
+            let lead = lead(results, &row.values, seed, &row.scale);
+            let all = sluice_sim::windows_csv(&outcome.windows);
+            let mut lines = all.lines();
+            let names = lines.next().unwrap_or_default();
+            if text.is_empty() {
+                let _ = writeln!(text, "{},{names}", head(results));
+            }
+            for line in lines {
+                let _ = writeln!(text, "{lead},{line}");
+            }
+        }
+    }
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]

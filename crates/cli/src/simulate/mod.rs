@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_sim::scenario::{Only, Plan, Setting, keys};
-use sluice_sim::{Estimate, Failure, Outcome, Sweep, improvements, sweep};
+use sluice_sim::{Estimate, Failure, Label, Outcome, Sweep, improvements, labels, sweep};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +48,9 @@ pub(crate) struct Args {
     /// Record time lines and request paths for the report, however many runs there are.
     #[arg(long)]
     record: bool,
+    /// Write the features of every window of every engine, too: windows.csv.
+    #[arg(long, requires = "out")]
+    windows: bool,
     /// Do not simulate each application alone, too (for slow-downs).
     #[arg(long)]
     no_alone: bool,
@@ -96,6 +99,8 @@ pub(crate) struct Results {
     pub(crate) compare: Option<(String, String)>,
     pub(crate) seeds: u32,
     pub(crate) rows: Vec<Row>,
+    /// What can be said of each situation, in the order of the baseline's rows.
+    pub(crate) labels: Vec<Label>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -123,6 +128,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let dir = if all.len() == 1 { dir.clone() } else { dir.join(&results.name) };
             files::write(&dir, results).with_context(|| format!("cannot write results to {}", dir.display()))?;
         }
+    }
+    let has_windows =
+        |results: &Results| results.rows.iter().flat_map(|row| &row.outcomes).any(|o| !o.windows.is_empty());
+    if args.windows && !all.iter().any(has_windows) {
+        output::tell(
+            "no windows.csv: no window of an engine ended; `servers.window` and `io_nodes.window` are their lengths",
+        );
     }
     if args.json {
         output::line(serde_json::to_string_pretty(&all)?);
@@ -183,7 +195,7 @@ fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Optio
     progress.set_style(ProgressStyle::with_template(style)?);
     progress.set_message(plan.name.clone());
     let record = args.record || total <= RECORDED_MAX;
-    let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone };
+    let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone, windows: args.windows };
     let outcomes = sweep(plan, how, stop, |done| progress.set_position(done as u64));
     progress.finish_and_clear();
     match outcomes {
@@ -201,6 +213,7 @@ fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Optio
 
 fn results(plan: &Plan, outcomes: Vec<Vec<Outcome>>, seeds: u32) -> Results {
     let improvements = improvements(plan, &outcomes);
+    let labels = labels(plan, &outcomes);
     let rows = plan.runs.iter().zip(outcomes).zip(improvements).map(|((run, outcomes), improvement)| {
         let of = |value: fn(&Outcome) -> f64| Estimate::of(&outcomes.iter().map(value).collect::<Vec<_>>());
         let slow: Option<Vec<f64>> = outcomes.iter().map(Outcome::slow_down_max).collect();
@@ -228,6 +241,7 @@ fn results(plan: &Plan, outcomes: Vec<Vec<Outcome>>, seeds: u32) -> Results {
             (axis.name.clone(), axis.values[base].clone())
         }),
         seeds,
+        labels,
         rows: rows.collect(),
     }
 }

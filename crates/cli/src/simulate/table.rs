@@ -1,7 +1,7 @@
 //! Results for people.
 
 use super::{Results, Row};
-use sluice_sim::{Durations, Estimate, Outcome};
+use sluice_sim::{Durations, Estimate, Label, Outcome, SEEDS_MIN};
 use std::fmt::Write as _;
 
 /// More rows than this are summed up.
@@ -149,7 +149,12 @@ fn compared(text: &mut String, results: &Results) {
         let others = row.values.iter().enumerate().filter(|(at, _)| *at != axis);
         others.map(|(_, value)| value.clone()).collect::<Vec<_>>()
     };
-    let _ = writeln!(text, "less time than {name} {baseline}, in % (negative: more time):\n");
+    let note = if results.seeds > 1 {
+        "; ?: not significant, paired by seed at 5 %"
+    } else {
+        "; one seed: nothing is said of chance"
+    };
+    let _ = writeln!(text, "less time than {name} {baseline}, in % (negative: more time{note}):\n");
     let mut head: Vec<String> = axis_names(results, Some(axis)).iter().map(|name| (*name).to_owned()).collect();
     let leading = head.len();
     head.push(format!("{baseline} s"));
@@ -160,17 +165,52 @@ fn compared(text: &mut String, results: &Results) {
         line.push(with_interval(&base.makespan_s, 3));
         for value in &values {
             let found = results.rows.iter().find(|row| row.values[axis] == **value && others(row) == others(base));
-            let percent = |e: Estimate| Estimate { mean: e.mean * 100.0, half_width: e.half_width * 100.0 };
+            let percent = |e: Estimate| Estimate { mean: e.mean * 100.0, half_width: e.half_width * 100.0, ..e };
             let improvement = found.and_then(|row| row.improvement).map(percent);
-            line.push(improvement.map_or_else(|| "-".to_owned(), |e| with_interval(&e, 1)));
+            line.push(improvement.map_or_else(|| "-".to_owned(), |e| with_interval(&e, 1) + mark(&e)));
         }
         table.push(line);
+    }
+    if results.seeds > 1 {
+        head_of_best(&mut table[0], results);
+        for (line, label) in table[1..].iter_mut().zip(&results.labels) {
+            line.push(best(results, label, axis));
+        }
     }
     if table.len() > ROWS_MAX + 1 {
         text.push_str(&summary(results, axis, baseline, &values));
         let _ = writeln!(text, "{} combinations; --out DIR writes them all", table.len() - 1);
+        if results.seeds > 1 {
+            winners(text, results, axis);
+        }
     } else {
         text.push_str(&aligned(&table, leading));
+    }
+}
+
+/// Where the interval contains 0.
+fn mark(estimate: &Estimate) -> &'static str {
+    match estimate {
+        Estimate { count: 0..=1, .. } => "",
+        estimate if estimate.is_significant() => " ",
+        _ => "?",
+    }
+}
+
+fn head_of_best(head: &mut Vec<String>, results: &Results) {
+    let few = (results.seeds as usize) < SEEDS_MIN;
+    head.push(if few { "best (too few seeds)".to_owned() } else { "best".to_owned() });
+}
+
+/// The fastest with those that tie with it, and what it gains on seeds that had no part in choosing it.
+fn best(results: &Results, label: &Label, axis: usize) -> String {
+    let names: Vec<&str> = label.best.iter().map(|value| results.axes[axis].1[*value].as_str()).collect();
+    let gain = label.gain.map_or_else(String::new, |gain| format!(" ({:+.1} %)", gain * 100.0));
+    match names.len() {
+        _ if (results.seeds as usize) < SEEDS_MIN => "?".to_owned(),
+        count if count == label.compared => "no difference".to_owned(),
+        0..=3 => names.join(" = ") + &gain,
+        count => format!("{} = {} others{gain}", names[0], count - 1),
     }
 }
 
@@ -201,6 +241,20 @@ fn summary(results: &Results, axis: usize, baseline: &str, values: &[&String]) -
         }
     }
     format!("median [smallest, largest]:\n{}", aligned(&table, 1))
+}
+
+/// How often each value is the best, alone and with others.
+fn winners(text: &mut String, results: &Results, axis: usize) {
+    let labels: Vec<&Label> = results.labels.iter().filter(|label| label.best.len() < label.compared).collect();
+    let none = results.labels.len() - labels.len();
+    let mut table = vec![vec![results.axes[axis].0.clone(), "best alone".to_owned(), "among the best".to_owned()]];
+    for (number, name) in results.axes[axis].1.iter().enumerate() {
+        let among = labels.iter().filter(|label| label.best.contains(&number)).count();
+        let alone = labels.iter().filter(|label| label.is_label && label.best == [number]).count();
+        table.push(vec![name.clone(), alone.to_string(), among.to_string()]);
+    }
+    let _ = writeln!(text, "\n{none} of {} situations without a difference; in the others:", results.labels.len());
+    text.push_str(&aligned(&table, 1));
 }
 
 /// Columns of equal width: the first ones to the left, the others to the right.

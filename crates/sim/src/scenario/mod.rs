@@ -2,19 +2,26 @@
 //!
 //! A file describes one simulation, and axes along which it varies; every combination of their values is a run.
 
+mod axes;
+mod bounds;
 mod keys;
+mod read;
 mod spec;
 mod value;
 
 use std::path::Path;
 
+pub use bounds::Needs;
 pub use keys::{Key, keys};
+pub use read::parse_policy;
 pub use spec::{
-    Application, Clients, FaultEvent, FaultKind, Faults, Network, Nodes, Place, Scale, Scenario, Storage, parse_policy,
+    Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale, Scenario,
+    Storage,
 };
 pub use value::ScenarioError;
 
-use value::{Reader, Result};
+use axes::{Combinations, apply, check_settings, find_compared, read_axes, read_excluded, set, setting_value, wanted};
+use value::Result;
 
 /// Something that varies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,17 +93,15 @@ impl Plan {
         let axes = read_axes(&table)?;
         let excluded = read_excluded(&table, &axes)?;
         let wanted = wanted(&axes, only)?;
+        check_settings(&table, settings, &axes, &wanted)?;
         let mut runs = Vec::new();
-        for place in combinations(&axes) {
-            let left_out = excluded.iter().any(|rule| rule.iter().all(|(axis, values)| values.contains(&place[*axis])));
-            if left_out || !place.iter().zip(&wanted).all(|(value, wanted)| wanted.contains(value)) {
+        for place in Combinations::of(&axes, &wanted)? {
+            if excluded.iter().any(|rule| rule.iter().all(|(axis, values)| values.contains(&place[*axis]))) {
                 continue;
             }
             let mut varied = table.clone();
             for (axis, value) in axes.iter().zip(&place) {
-                for (key, value) in &axis.settings[*value] {
-                    set(&mut varied, key, value)?;
-                }
+                apply(&mut varied, &axis.settings[*value])?;
             }
             let scenario = Scenario::read(&varied, base, name)?;
             runs.push(Run { place, scenario });
@@ -108,144 +113,6 @@ impl Plan {
         let compare = first.compare.as_ref().map(|compare| find_compared(&axes, compare)).transpose()?;
         Ok(Plan { name: first.name, title: first.title, source: first.source, scale: first.scale, axes, compare, runs })
     }
-}
-
-/// An axis with what its values change.
-struct Varied {
-    name: String,
-    names: Vec<String>,
-    settings: Vec<Vec<(String, toml::Value)>>,
-}
-
-fn read_axes(table: &toml::Table) -> Result<Vec<Varied>> {
-    let mut axes = Vec::new();
-    let root = Reader::new(table);
-    for axis in root.tables("axis")? {
-        let key = axis.text("key")?;
-        let name = axis.text("name")?.or_else(|| key.clone());
-        let name = name.ok_or_else(|| axis.error("name", "an axis needs it"))?;
-        let mut varied = Varied { name, names: Vec::new(), settings: Vec::new() };
-        let values = axis.raw("values").and_then(toml::Value::as_array);
-        for value in values.into_iter().flatten() {
-            let key = key.clone().ok_or_else(|| axis.error("key", "`values` need the key they are for"))?;
-            varied.names.push(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-            varied.settings.push(vec![(key, value.clone())]);
-        }
-        for value in axis.tables("value")? {
-            let name = value.text("name")?.ok_or_else(|| value.error("name", "a value needs it"))?;
-            let set = value.raw("set").and_then(toml::Value::as_table);
-            let set = set.ok_or_else(|| value.error("set", "must be a table of keys and values"))?;
-            value.finish()?;
-            varied.names.push(name);
-            varied.settings.push(set.iter().map(|(key, value)| (key.clone(), value.clone())).collect());
-        }
-        if varied.names.is_empty() {
-            return Err(axis.error("values", "an axis needs `key` and `values`, or [[axis.value]]"));
-        }
-        axis.finish()?;
-        axes.push(varied);
-    }
-    Ok(axes)
-}
-
-/// For each rule, the axes' numbers and the values' numbers that must all fit.
-type Rules = Vec<Vec<(usize, Vec<usize>)>>;
-
-fn read_excluded(table: &toml::Table, axes: &[Varied]) -> Result<Rules> {
-    let Some(list) = table.get("exclude") else { return Ok(Vec::new()) };
-    let wrong = || ScenarioError::new("exclude", "must be a list of tables, written [[exclude]], of axis = value");
-    let mut rules = Vec::new();
-    for rule in list.as_array().ok_or_else(wrong)? {
-        let mut conditions = Vec::new();
-        for (name, value) in rule.as_table().ok_or_else(wrong)? {
-            let axis = find(name, axes.iter().map(|axis| axis.name.as_str()), "exclude", "axis")?;
-            let one = std::slice::from_ref(value);
-            let values = value.as_array().map_or(one, Vec::as_slice).iter().map(|value| {
-                let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                find(&shown, axes[axis].names.iter().map(String::as_str), &format!("exclude.{name}"), "value")
-            });
-            conditions.push((axis, values.collect::<Result<Vec<_>>>()?));
-        }
-        rules.push(conditions);
-    }
-    Ok(rules)
-}
-
-fn find<'a>(given: &str, known: impl Iterator<Item = &'a str> + Clone, key: &str, what: &str) -> Result<usize> {
-    known.clone().position(|name| name == given).ok_or_else(|| {
-        let hint = sluice_notation::hint(given, known.clone());
-        let names: Vec<&str> = known.collect();
-        ScenarioError::new(key, format!("no {what} is called {given:?}; there are {}{hint}", names.join(", ")))
-    })
-}
-
-fn wanted(axes: &[Varied], only: &[Only]) -> Result<Vec<Vec<usize>>> {
-    let mut wanted: Vec<Vec<usize>> = axes.iter().map(|axis| (0..axis.names.len()).collect()).collect();
-    for (name, values) in only {
-        let axis = find(name, axes.iter().map(|axis| axis.name.as_str()), "--only", "axis")?;
-        let names = || axes[axis].names.iter().map(String::as_str);
-        let numbers = values.iter().map(|value| find(value, names(), &format!("--only {name}"), "value"));
-        wanted[axis] = numbers.collect::<Result<_>>()?;
-    }
-    Ok(wanted)
-}
-
-fn find_compared(axes: &[Axis], (axis, value): &(String, String)) -> Result<(usize, usize)> {
-    let at = find(axis, axes.iter().map(|axis| axis.name.as_str()), "report.compare", "axis")?;
-    Ok((at, find(value, axes[at].values.iter().map(String::as_str), "report.baseline", "value")?))
-}
-
-/// The last axis varies fastest.
-fn combinations(axes: &[Varied]) -> Vec<Vec<usize>> {
-    axes.iter().fold(vec![Vec::new()], |places, axis| {
-        let longer = |place: &Vec<usize>| {
-            let place = place.clone();
-            (0..axis.names.len()).map(move |value| place.iter().copied().chain([value]).collect())
-        };
-        places.iter().flat_map(longer).collect()
-    })
-}
-
-/// As on the command line: a TOML value if it is one, else a text.
-fn setting_value(text: &str) -> toml::Value {
-    let parsed: Option<toml::Table> = format!("value = {text}").parse().ok();
-    parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(text.to_owned()))
-}
-
-/// Sets `servers.count`, or `application.NAME.processes`, or (all of a list) `application.processes`.
-fn set(table: &mut toml::Table, path: &str, value: &toml::Value) -> Result<()> {
-    let Some((first, rest)) = path.split_once('.') else {
-        table.insert(path.to_owned(), value.clone());
-        return Ok(());
-    };
-    let lists = ["application", "phase", "event"];
-    match table.get_mut(first) {
-        Some(toml::Value::Table(below)) => set(below, rest, value),
-        Some(toml::Value::Array(list)) => set_in_list(list, path, rest, value),
-        Some(_) => Err(ScenarioError::new(path, format!("`{first}` is no table"))),
-        None if lists.contains(&first) => Err(ScenarioError::new(path, format!("there is no [[{first}]] to change"))),
-        None => {
-            let mut below = toml::Table::new();
-            set(&mut below, rest, value)?;
-            table.insert(first.to_owned(), toml::Value::Table(below));
-            Ok(())
-        }
-    }
-}
-
-fn set_in_list(list: &mut [toml::Value], path: &str, rest: &str, value: &toml::Value) -> Result<()> {
-    let (selector, below) = rest.split_once('.').unwrap_or((rest, ""));
-    let fits = |(number, entry): (usize, &toml::Value)| {
-        selector == number.to_string() || entry.get("name").and_then(toml::Value::as_str) == Some(selector)
-    };
-    let selected: Vec<bool> = list.iter().enumerate().map(fits).collect();
-    let (rest, all) = if selected.contains(&true) && !below.is_empty() { (below, false) } else { (rest, true) };
-    for (entry, selected) in list.iter_mut().zip(selected) {
-        if let (true, Some(table)) = (all || selected, entry.as_table_mut()) {
-            set(table, rest, value).map_err(|error| ScenarioError::new(path, error.reason))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -270,6 +137,10 @@ mod tests {
         [[application.phase]]
         pattern = "strided"
     "#;
+
+    fn keys_of() -> &'static [Key] {
+        keys()
+    }
 
     fn plan(more: &str, settings: &[(&str, &str)]) -> Result<Plan> {
         let settings: Vec<Setting> =
@@ -360,7 +231,89 @@ mod tests {
         assert!(reason(&crash.replace("server 1", "server 2"), &[]).contains("below 2"));
     }
 
+    #[test]
+    fn what_cannot_be_simulated_is_refused_with_numbers() {
+        let axes: String = (0..10)
+            .map(|axis| format!("[[axis]]\nname = \"a{axis}\"\nkey = \"k{axis}\"\nvalues = [0,1,2,3,4,5,6,7,8,9]\n"))
+            .collect();
+        let error = reason(&axes, &[]);
+        assert!(error.contains("10000000000 combinations") && error.contains("--only"), "{error}");
+        for (settings, words) in [
+            (&[("application.processes", "10000000"), ("application.copies", "10000")][..], "100000000000 in all"),
+            (
+                &[
+                    ("application.phase.pattern", "vector"),
+                    ("application.phase.region", "1"),
+                    ("application.phase.request", "\"64G\""),
+                ],
+                "GiB of memory",
+            ),
+            (&[("application.a.processes", "10000000"), ("application.phase.data", "\"1024T\"")], "bytes"),
+            (&[("application.phase.data", "\"1024T\""), ("application.repeat", "1000000")], "bytes"),
+            (&[("application.phase.data", "\"1T\""), ("application.phase.request", "1")], "requests, some"),
+            (&[("application.phase.data", "\"1024T\""), ("scale", "\"1073741824\"")], "scaled"),
+        ] {
+            let error = reason("", settings);
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_that_an_axis_would_replace_are_refused() {
+        let axis = "[[axis]]\nname = \"p\"\nkey = \"servers.policy\"\nvalues = [\"noop\", \"sjf\"]\n";
+        let error = reason(axis, &[("servers.policy", "aioli")]);
+        assert!(error.contains("no effect") && error.contains("--only p="), "{error}");
+        assert!(plan(axis, &[("servers.count", "3")]).is_ok());
+        assert!(reason(&format!("{axis}{axis}"), &[]).contains("two axes"));
+        let other = axis.replace("\"p\"", "\"q\"");
+        assert!(reason(&format!("{axis}{other}"), &[]).contains("two axes"));
+        assert!(reason(&axis.replace("\"sjf\"", "\"noop\""), &[]).contains("twice"));
+        let all = vec!["noop".to_owned()];
+        let only = [("p".to_owned(), all.clone()), ("p".to_owned(), all)];
+        let error = Plan::parse(&format!("{SMALL}\n{axis}"), "x", Path::new(""), &[], &only).unwrap_err();
+        assert!(error.to_string().contains("twice"), "{error}");
+    }
+
+    #[test]
+    fn every_seed_of_64_bits_can_be_given() {
+        for seed in [0, 7, i64::MAX as u64, u64::MAX] {
+            let plan = plan("", &[("seed", &seed.to_string())]).unwrap();
+            assert_eq!(plan.runs[0].scenario.seed, seed);
+        }
+        assert!(reason("", &[("seed", "18446744073709551616")]).contains("18446744073709551615"));
+        assert!(reason("", &[("seed", "-1")]).contains("18446744073709551615"));
+    }
+
     proptest! {
+        /// Whatever numbers a scenario has, it is refused, or it can be simulated for a while without a panic.
+        #[test]
+        fn any_numbers_are_refused_or_simulated(
+            keys in proptest::collection::vec((0..keys().len(), 0..40u32, 0..3u64), 1..6),
+        ) {
+            let texts: Vec<(&str, String)> = keys
+                .iter()
+                .map(|&(key, shift, less)| {
+                    let (key, number) = (keys_of()[key].path, (1u64 << shift.min(62)).saturating_sub(less));
+                    let kind = keys_of()[keys_of().iter().position(|k| k.path == key).unwrap()].value;
+                    let text = match kind {
+                        _ if kind.starts_with("duration") => format!("\"{number}ns\""),
+                        _ if kind.starts_with("rate") => format!("\"{number}KB/s\""),
+                        _ => number.to_string(),
+                    };
+                    (key, text)
+                })
+                .collect();
+            let settings: Vec<(&str, &str)> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            if let Ok(plan) = plan("", &settings) {
+                let scenario = &plan.runs[0].scenario;
+                let needs = scenario.needs();
+                if needs.memory < 64 << 20 && needs.requests < 20_000 && scenario.storage.predict == 0 {
+                    let options = crate::Options { events_max: 50_000, ..crate::Options::default() };
+                    let _ = crate::simulate(scenario, options, &std::sync::atomic::AtomicBool::new(false));
+                }
+            }
+        }
+
         #[test]
         fn any_setting_is_taken_or_refused(key in 0..keys().len(), value in "[a-z0-9.\"{}\\[\\]/ ]{0,12}") {
             let _ = plan("", &[(keys()[key].path, &value)]);

@@ -1,12 +1,8 @@
 //! A scenario: everything that one simulation is about.
 
-use std::path::Path;
-use std::sync::Arc;
+use sluice_core::{Ordering, PolicyConfig};
 
-use sluice_core::{Op, Ordering, PolicyConfig};
-
-use super::value::{Reader, Result, ScenarioError};
-use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
+use crate::workload::Phase;
 
 /// Data multiplied by a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +11,6 @@ pub struct Scale {
     pub numerator: u64,
     /// Below it.
     pub denominator: u64,
-}
-
-impl Scale {
-    fn of(self, data: u64) -> u64 {
-        (u128::from(data) * u128::from(self.numerator) / u128::from(self.denominator)) as u64
-    }
 }
 
 impl std::fmt::Display for Scale {
@@ -54,6 +44,12 @@ pub struct Network {
     pub message_ns: u64,
     /// Bytes of a message beside its data.
     pub header: u64,
+    /// Messages pass a link in order of arrival; else flows share it.
+    pub by_arrival: bool,
+    /// Bytes that the switch can hold for each machine; 0: no limit.
+    pub port_buffer: u64,
+    /// After this time a message that found no room is sent again, in nanoseconds.
+    pub retransmit_ns: u64,
 }
 
 /// A kind of machine with an engine: data servers, or I/O nodes.
@@ -81,12 +77,20 @@ pub struct Nodes {
     pub engine_ns: u64,
     /// The same for each file with requests.
     pub engine_per_file_ns: u64,
+    /// What `contention` and `coherence` count: machines with requests inside; else threads at work.
+    pub count_peers: bool,
+    /// How much longer that takes for each other thread at work.
+    pub contention: f64,
+    /// How much longer for each pair of threads at work.
+    pub coherence: f64,
     /// Cores.
     pub cores: u32,
+    /// Length of the windows of the engine's statistics, in nanoseconds.
+    pub window_ns: u64,
 }
 
 /// What only data servers have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Storage {
     /// Stripe size in bytes.
     pub stripe: u64,
@@ -96,10 +100,44 @@ pub struct Storage {
     pub threads: u32,
     /// A batch is one command.
     pub vectored: bool,
+    /// Parameters of the device that differ from the model's: name, least and largest; drawn from the seed.
+    pub parameters: Vec<(String, f64, f64)>,
+    /// Files lie in block groups; else they get extents when they are first touched.
+    pub groups: bool,
+    /// Commands that the device may choose from; 0: as many as the kernel lets it.
+    pub device_queue: u32,
+    /// The kernel's scheduler.
+    pub kernel: Kernel,
+    /// The page cache; none: requests go past it.
+    pub cache: Option<PageCache>,
     /// Runs recorded before, from which requests are predicted; 0: no predictions.
     pub predict: u32,
+    /// The first stripe of a file is on a server that its number is hashed to; else on server 0.
+    pub first_hashed: bool,
     /// Unit of space on the device in bytes.
     pub extent: u64,
+}
+
+/// The operating system's scheduler between a server and its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// In order of arrival.
+    None,
+    /// By address, with deadlines.
+    Deadline,
+    /// Slices of time for each context, and idling.
+    Cfq,
+}
+
+/// The page cache of a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageCache {
+    /// Bytes.
+    pub memory: u64,
+    /// Share of it that may be dirty before write-back begins.
+    pub background: f64,
+    /// Share that may be dirty before writers wait.
+    pub hard: f64,
 }
 
 /// A program.
@@ -200,6 +238,8 @@ pub struct Scenario {
     pub storage: Storage,
     /// Machines between; none if the count is 0.
     pub io_nodes: Nodes,
+    /// Standard deviations of the logarithms of the factors by which times vary: for each request, and for each run.
+    pub noise: (f64, f64),
     /// Programs.
     pub applications: Vec<Application>,
     /// What goes wrong.
@@ -208,360 +248,10 @@ pub struct Scenario {
     pub compare: Option<(String, String)>,
 }
 
-/// About what waking up a process on a busy machine costs.
-const JITTER_NS: u64 = 20_000;
-
-/// Most machines of a kind.
-const NODES_MAX: u64 = 65_536;
-
 impl Scenario {
     /// Bytes that all applications move.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.applications.iter().map(Application::bytes).sum()
-    }
-
-    /// Reads a scenario from a table; files count from `base`.
-    pub(super) fn read(table: &toml::Table, base: &Path, file_name: &str) -> Result<Scenario> {
-        let root = Reader::new(table);
-        for key in ["axis", "exclude"] {
-            root.raw(key);
-        }
-        let scale = read_scale(&root)?;
-        let clients = root.table("clients")?.map(read_clients).transpose()?;
-        let network = root.table("network")?.map(read_network).transpose()?;
-        let empty = toml::Table::new();
-        let default = Reader::absent("servers", &empty);
-        let (servers, storage) = read_servers(root.table("servers")?, &default)?;
-        let io_nodes = match root.table("io_nodes")? {
-            Some(reader) => read_io_nodes(reader)?,
-            None => Nodes { count: 0, ..servers.clone() },
-        };
-        let mut applications = Vec::new();
-        for reader in root.tables("application")? {
-            applications.extend(read_application(reader, scale, base)?);
-        }
-        if applications.is_empty() {
-            return Err(root.error("application", "there must be one at least: [[application]]"));
-        }
-        let faults =
-            root.table("faults")?.map(|reader| read_faults(reader, servers.count, io_nodes.count)).transpose()?;
-        let scenario = Scenario {
-            name: root.text("name")?.unwrap_or_else(|| file_name.to_owned()),
-            title: root.text("title")?.unwrap_or_default(),
-            source: root.text("source")?.unwrap_or_default(),
-            scale,
-            seed: root.count("seed", 1, 0, u64::MAX)?,
-            clients: clients.unwrap_or(Clients { nodes: 1, transfer: 1 << 20, jitter_ns: JITTER_NS }),
-            network: network.unwrap_or_else(default_network),
-            servers,
-            storage,
-            io_nodes,
-            applications,
-            faults,
-            compare: root.table("report")?.map(read_report).transpose()?.flatten(),
-        };
-        root.finish()?;
-        Ok(scenario)
-    }
-}
-
-fn read_scale(root: &Reader<'_>) -> Result<Scale> {
-    let Some(text) = root.text("scale")? else { return Ok(Scale { numerator: 1, denominator: 1 }) };
-    let (above, below) = text.split_once('/').unwrap_or((&text, "1"));
-    match (above.trim().parse(), below.trim().parse()) {
-        (Ok(numerator), Ok(denominator))
-            if (1..=1 << 30).contains(&numerator) && (1..=1 << 30).contains(&denominator) =>
-        {
-            Ok(Scale { numerator, denominator })
-        }
-        _ => Err(root.error("scale", format!("is {text:?}, must be a fraction like \"1/16\" or a number like \"2\""))),
-    }
-}
-
-fn read_clients(reader: Reader<'_>) -> Result<Clients> {
-    let clients = Clients {
-        nodes: reader.count("nodes", 1, 1, NODES_MAX)? as u32,
-        transfer: reader.bytes("transfer", 512, 1 << 30)?.unwrap_or(1 << 20) as u32,
-        jitter_ns: reader.duration("jitter", JITTER_NS)?,
-    };
-    reader.finish()?;
-    Ok(clients)
-}
-
-fn default_network() -> Network {
-    Network { bandwidth: 125_000_000, latency_ns: 50_000, message_ns: 2_000, header: 160 }
-}
-
-fn read_network(reader: Reader<'_>) -> Result<Network> {
-    let default = default_network();
-    let network = Network {
-        bandwidth: reader.rate("bandwidth", default.bandwidth)?,
-        latency_ns: reader.duration("latency", default.latency_ns)?,
-        message_ns: reader.duration("message_cost", default.message_ns)?,
-        header: reader.bytes("header", 0, 1 << 20)?.unwrap_or(default.header),
-    };
-    reader.finish()?;
-    Ok(network)
-}
-
-/// `"aioli wait_time=500us"`.
-fn read_policy(reader: &Reader<'_>) -> Result<PolicyConfig> {
-    let text = reader.text("policy")?.unwrap_or_else(|| "noop".to_owned());
-    parse_policy(&text).map_err(|reason| reader.error("policy", reason))
-}
-
-/// An algorithm with its parameters as scenarios write it: `aioli wait_time=500us`.
-///
-/// # Errors
-/// What is wrong, with the nearest name.
-pub fn parse_policy(text: &str) -> std::result::Result<PolicyConfig, String> {
-    let mut words = text.split_whitespace();
-    let say = |error: &sluice_core::ConfigError, given: &str| {
-        format!("{error}{}", sluice_notation::hint(given, error.known()))
-    };
-    let name = words.next().unwrap_or_default();
-    let mut policy = PolicyConfig::parse(name).map_err(|error| say(&error, name))?;
-    for word in words {
-        let (key, value) =
-            word.split_once('=').ok_or_else(|| format!("{word:?} is not of the form parameter=value"))?;
-        policy = policy.with(key, value).map_err(|error| say(&error, key))?;
-    }
-    Ok(policy)
-}
-
-fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
-    Ok(Nodes {
-        count: reader.count("count", count, count, NODES_MAX)? as u32,
-        policy: read_policy(reader)?,
-        in_flight: reader.count("in_flight", 0, 0, 1 << 20)? as u32,
-        max_wait_ns: reader.duration("max_wait", 500_000_000)?,
-        batch_bytes: reader.bytes("batch_bytes", 1, 1 << 40)?.unwrap_or(1 << 20),
-        batch_requests: reader.count("batch_requests", 256, 1, 1 << 20)? as u32,
-        capacity: reader.count("capacity", 32_768, 1, 1 << 24)? as u32,
-        ordering: reader.choice(
-            "ordering",
-            Ordering::Strict,
-            &[("strict", Ordering::Strict), ("none", Ordering::None)],
-        )?,
-        request_ns: reader.duration("request_cost", 10_000)?,
-        engine_ns: reader.duration("engine_cost", 300)?,
-        engine_per_file_ns: reader.duration("engine_cost_per_file", 0)?,
-        cores: reader.count("cores", 4, 1, 1024)? as u32,
-    })
-}
-
-fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>) -> Result<(Nodes, Storage)> {
-    let reader = match &reader {
-        Some(reader) => reader,
-        None => default,
-    };
-    let nodes = read_nodes(reader, 1)?;
-    let storage = Storage {
-        stripe: reader.bytes("stripe", 512, 1 << 40)?.unwrap_or(64 << 10),
-        device: reader.text("device")?.unwrap_or_else(|| "hdd-7200".to_owned()),
-        threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
-        vectored: reader.flag("vectored", true)?,
-        predict: reader.count("predict", 0, 0, 64)? as u32,
-        extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),
-    };
-    if let Err(error) = sluice_device::model(&storage.device, 0) {
-        return Err(reader.error("device", error.to_string()));
-    }
-    reader.check_all()?;
-    Ok((nodes, storage))
-}
-
-fn read_io_nodes(reader: Reader<'_>) -> Result<Nodes> {
-    let nodes = read_nodes(&reader, 0)?;
-    reader.finish()?;
-    Ok(nodes)
-}
-
-fn read_application(reader: Reader<'_>, scale: Scale, base: &Path) -> Result<Vec<Application>> {
-    let name = reader.text("name")?.unwrap_or_else(|| "app".to_owned());
-    let copies = reader.count("copies", 1, 1, 10_000)?;
-    let processes = reader.count("processes", 1, 1, 10_000_000)? as u32;
-    let mut phases = read_benchmark(&reader, processes)?;
-    for phase in reader.tables("phase")? {
-        phases.push(read_phase(phase, base)?);
-    }
-    if phases.is_empty() {
-        return Err(reader.error("phase", "there must be one at least (or a `benchmark`)"));
-    }
-    for phase in &mut phases {
-        phase.data = round_to(scale.of(phase.data), phase.request.1);
-    }
-    let application = Application {
-        name,
-        processes,
-        start_ns: reader.duration("start", 0)?,
-        start_spread_ns: reader.duration("start_spread", 1_000_000)?,
-        repeat: reader.count("repeat", 1, 1, 1 << 30)? as u32,
-        phases,
-    };
-    reader.finish()?;
-    let named = |copy| Application { name: format!("{}-{copy}", application.name), ..application.clone() };
-    Ok(if copies == 1 { vec![application] } else { (1..=copies).map(named).collect() })
-}
-
-/// Whole requests, at least one.
-fn round_to(data: u64, request: u64) -> u64 {
-    if data.is_multiple_of(request) && data > 0 { data } else { (data / request).max(1) * request }
-}
-
-fn read_benchmark(reader: &Reader<'_>, processes: u32) -> Result<Vec<Phase>> {
-    let name = reader.text("benchmark")?;
-    let volume = reader.bytes("volume", 1, 1 << 60)?;
-    let request = reader.bytes("request", 1, 1 << 40)?;
-    let op = reader.choice("op", Op::Read, &[("read", Op::Read), ("write", Op::Write)])?;
-    let Some(name) = name else {
-        return match volume.or(request) {
-            Some(_) => Err(reader
-                .error("volume", "and `request` are for a `benchmark`; phases have their own `data` and `request`")),
-            None => Ok(Vec::new()),
-        };
-    };
-    let volume =
-        volume.ok_or_else(|| reader.error("volume", "a benchmark needs it: bytes of all processes together"))?;
-    benchmark(&name, Wanted { processes, volume, request, op }).ok_or_else(|| {
-        let names: Vec<&str> = BENCHMARKS.iter().map(|row| row.name).collect();
-        let hint = sluice_notation::hint(&name, names.iter().copied());
-        reader.error("benchmark", format!("is {name:?}, must be one of {}{hint}", names.join(", ")))
-    })
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Contiguous,
-    Strided,
-    Random,
-    Vector,
-    Append,
-    Trace,
-}
-
-fn read_phase(reader: Reader<'_>, base: &Path) -> Result<Phase> {
-    let read_share = reader.share("read_share", 500_000)?;
-    let ops = [("read", OpMix::Only(Op::Read)), ("write", OpMix::Only(Op::Write)), ("mixed", OpMix::Mixed(read_share))];
-    let kinds = [
-        ("contiguous", Kind::Contiguous),
-        ("strided", Kind::Strided),
-        ("random", Kind::Random),
-        ("vector", Kind::Vector),
-        ("append", Kind::Append),
-        ("trace", Kind::Trace),
-    ];
-    let barriers = [("none", Barrier::None), ("phase", Barrier::Phase), ("request", Barrier::Request)];
-    let size = 1 << 40;
-    let request = reader.size("request", size)?.unwrap_or((64 << 10, 64 << 10));
-    let region = reader.bytes("region", 1, size)?.unwrap_or(request.1);
-    let spacing = reader.bytes("spacing", 0, size)?.unwrap_or(0);
-    let recorded_times = reader.choice("timing", false, &[("think", false), ("recorded", true)])?;
-    let trace = reader.text("trace")?;
-    let pattern = match reader.choice("pattern", Kind::Contiguous, &kinds)? {
-        Kind::Contiguous => Pattern::Contiguous,
-        Kind::Strided => Pattern::Strided,
-        Kind::Random => Pattern::Random,
-        Kind::Vector if request.0 != request.1 || !request.0.is_multiple_of(region) => {
-            return Err(reader.error("region", "requests must be a whole number of regions"));
-        }
-        Kind::Vector => Pattern::Vector { region, spacing },
-        Kind::Append => Pattern::Append,
-        Kind::Trace => {
-            let name = trace.ok_or_else(|| reader.error("trace", "this pattern needs it: the name of a CSV file"))?;
-            let path = base.join(name);
-            let load =
-                Trace::load(&path).map_err(|error| reader.error("trace", format!("{}: {error}", path.display())));
-            Pattern::Trace { trace: Arc::new(load?), recorded_times }
-        }
-    };
-    let phase = Phase {
-        op: reader.choice("op", OpMix::Only(Op::Read), &ops)?,
-        pattern,
-        per_process: reader.choice("files", false, &[("shared", false), ("per-process", true)])?,
-        file: reader.text("file")?.unwrap_or_else(|| "data".to_owned()),
-        data: reader.bytes("data", 1, 1 << 50)?.unwrap_or(1 << 20),
-        request,
-        depth: reader.count("depth", 1, 1, 65_536)? as u32,
-        think_ns: reader.duration("think", 0)?,
-        think_spread: reader.share("think_spread", 0)?,
-        compute_ns: reader.duration("compute", 0)?,
-        compute_spread: reader.share("compute_spread", 0)?,
-        barrier: reader.choice("barrier", Barrier::None, &barriers)?,
-    };
-    reader.finish()?;
-    Ok(phase)
-}
-
-fn read_faults(reader: Reader<'_>, servers: u32, io_nodes: u32) -> Result<Faults> {
-    let mut events = Vec::new();
-    for event in reader.tables("event")? {
-        events.push(read_fault(event, servers, io_nodes)?);
-    }
-    let faults = Faults {
-        timeout_ns: reader.duration("timeout", 2_000_000_000)?.max(1000),
-        loss: reader.share("loss", 0)?,
-        duplicate: reader.share("duplicate", 0)?,
-        delay_ns: reader.duration("delay", 0)?,
-        events,
-    };
-    reader.finish()?;
-    Ok(faults)
-}
-
-#[derive(Clone, Copy)]
-enum FaultName {
-    Crash,
-    Slow,
-    DeviceErrors,
-    Skew,
-}
-
-fn read_fault(reader: Reader<'_>, servers: u32, io_nodes: u32) -> Result<FaultEvent> {
-    let (factor, share, by) =
-        (reader.count("factor", 10, 1, 1000)?, reader.share("share", 100_000)?, reader.duration("by", 1_000_000)?);
-    let names = [
-        ("crash", FaultName::Crash),
-        ("slow", FaultName::Slow),
-        ("device-errors", FaultName::DeviceErrors),
-        ("skew", FaultName::Skew),
-    ];
-    let kind = match reader.choice("kind", FaultName::Crash, &names)? {
-        FaultName::Crash => FaultKind::Crash,
-        FaultName::Slow => FaultKind::Slow(factor),
-        FaultName::DeviceErrors => FaultKind::DeviceErrors(share),
-        FaultName::Skew => FaultKind::Skew(by),
-    };
-    let text = reader.text("node")?.unwrap_or_default();
-    let place = match text.split_once(' ').and_then(|(what, number)| Some((what, number.trim().parse::<u32>().ok()?))) {
-        Some(("server", number)) if number < servers => Place::Server(number),
-        Some(("io_node", number)) if number < io_nodes => Place::IoNode(number),
-        _ => {
-            let reason =
-                format!("is {text:?}, must be \"server N\" (N below {servers}) or \"io_node N\" (N below {io_nodes})");
-            return Err(reader.error("node", reason));
-        }
-    };
-    if matches!((kind, place), (FaultKind::Slow(_) | FaultKind::DeviceErrors(_), Place::IoNode(_))) {
-        return Err(reader.error("node", "I/O nodes have no device"));
-    }
-    let event = FaultEvent {
-        kind,
-        place,
-        at_ns: reader.duration("at", 0)?,
-        lasts_ns: reader.duration("lasts", 1_000_000_000)?,
-    };
-    reader.finish()?;
-    Ok(event)
-}
-
-fn read_report(reader: Reader<'_>) -> Result<Option<(String, String)>> {
-    let (compare, baseline) = (reader.text("compare")?, reader.text("baseline")?);
-    reader.finish()?;
-    match (compare, baseline) {
-        (Some(compare), Some(baseline)) => Ok(Some((compare, baseline))),
-        (None, None) => Ok(None),
-        _ => Err(ScenarioError::new("report", "needs both `compare` and `baseline`")),
     }
 }

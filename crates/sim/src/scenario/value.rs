@@ -46,7 +46,7 @@ pub(crate) type Result<T> = std::result::Result<T, ScenarioError>;
 
 /// A table of a scenario that is being read. Every key that is asked for is a known one; [`Reader::finish`] refuses others.
 pub(crate) struct Reader<'a> {
-    table: &'a toml::Table,
+    pub(super) table: &'a toml::Table,
     /// As users see it, with names or numbers of list entries.
     path: String,
     /// As in the list of keys.
@@ -108,6 +108,16 @@ impl<'a> Reader<'a> {
         Ok(self.read(key, &format!("a number from {min} to {max}"), read)?.unwrap_or(default))
     }
 
+    /// Any number of 64 bits. TOML's own go only half as far; larger ones are texts.
+    pub(crate) fn number(&self, key: &'static str, default: u64) -> Result<u64> {
+        let read = |value: &toml::Value| match value {
+            toml::Value::String(text) => text.parse().ok(),
+            value => value.as_integer().and_then(|n| u64::try_from(n).ok()),
+        };
+        let expected = "a number from 0 to 18446744073709551615 (in quotes if it is above 9223372036854775807)";
+        Ok(self.read(key, expected, read)?.unwrap_or(default))
+    }
+
     pub(crate) fn bytes(&self, key: &'static str, min: u64, max: u64) -> Result<Option<u64>> {
         let expected = format!("bytes from {} to {}, like 8192, \"8K\" or \"1G\"", show_bytes(min), show_bytes(max));
         self.read(key, &expected, |value| as_bytes(value).filter(|n| (min..=max).contains(n)))
@@ -155,6 +165,15 @@ impl<'a> Reader<'a> {
             (0.0..=1.0).contains(&number).then(|| (number * 1e6).round() as u64)
         };
         Ok(self.read(key, "a number from 0 to 1", read)?.unwrap_or(default))
+    }
+
+    /// A number from 0 to `most`.
+    pub(crate) fn factor(&self, key: &'static str, default: f64, most: f64) -> Result<f64> {
+        let read = |value: &toml::Value| {
+            let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
+            (0.0..=most).contains(&number).then_some(number)
+        };
+        Ok(self.read(key, &format!("a number from 0 to {most}"), read)?.unwrap_or(default))
     }
 
     pub(crate) fn choice<T: Copy>(&self, key: &'static str, default: T, choices: &[(&'static str, T)]) -> Result<T> {

@@ -1,13 +1,22 @@
 //! A data server's device: its queue, and where files lie on it.
 
 use std::collections::VecDeque;
+use std::hash::Hasher;
 
 use serde::Serialize;
 use sluice_core::Op;
-use sluice_device::{Command, Device, Pending, Places, Service};
+use sluice_device::{Command, Device, Pending, Service};
 
-/// Commands that the device may choose from; more wait in the operating system's queue in order of arrival.
+use super::cache::Cache;
+use super::elevator::{Elevator, Next, Owner, Queued};
+use super::places::Places;
+use crate::random::Noise;
+use crate::scenario::{Kernel, PageCache, Storage};
+
+/// Commands that the device may choose from, if nothing else is said; more wait in the operating system's queue.
 const QUEUE_MAX: usize = 1024;
+/// The same behind a scheduler of the kernel: native command queueing.
+const KERNEL_QUEUE_MAX: usize = 31;
 
 /// What a device has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,84 +53,165 @@ impl DeviceOutcome {
     }
 }
 
+/// Keys are mixed by one multiplication: they are small numbers that no stranger chooses.
+#[derive(Default)]
+pub(super) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// A command that the device serves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Started {
-    pub(super) batch: u32,
+    pub(super) owner: Owner,
+    /// Others whose commands were merged into it, with their bytes.
+    pub(super) more: Vec<(Owner, u64)>,
+    pub(super) context: u32,
     pub(super) command: Command,
     pub(super) service: Service,
+}
+
+impl Started {
+    /// Whom it belongs to, with the bytes of each.
+    pub(super) fn owners(&self) -> impl Iterator<Item = (Owner, u64)> + '_ {
+        let others: u64 = self.more.iter().map(|(_, len)| len).sum();
+        std::iter::once((self.owner, self.command.len - others)).chain(self.more.iter().copied())
+    }
+}
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) owner: Owner,
+    pub(super) context: u32,
+    pub(super) op: Op,
+    pub(super) file: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
 }
 
 pub(super) struct Disk {
     device: Box<dyn Device>,
     lanes: u32,
     busy: u32,
+    /// What the device may choose from.
     pending: Vec<Pending>,
-    /// `batches[i]` is whose command `pending[i]` is.
-    batches: Vec<u32>,
-    behind: VecDeque<(Pending, u32)>,
+    /// `queued[i]` is whose command `pending[i]` is.
+    queued: Vec<Queued>,
+    /// How many commands the device may choose from.
+    depth: usize,
+    elevator: Elevator,
+    /// When the elevator wants to be asked again.
+    pub(super) wake_ns: u64,
     places: Places,
     /// Service times are multiplied by this.
     pub(super) slowness: u64,
+    noise: Option<Noise>,
     pub(super) outcome: DeviceOutcome,
     /// Batches being executed, and those that wait for a thread.
     pub(super) executing: u32,
     pub(super) waiting: VecDeque<u32>,
+    /// Numbers of threads that are free, the lowest last.
+    pub(super) idle: Vec<u32>,
+    pub(super) cache: Option<Box<Cache>>,
 }
 
 impl Disk {
-    pub(super) fn new(device: Box<dyn Device>, extent: u64) -> Disk {
-        let places = Places::new(device.capacity_bytes(), extent);
+    pub(super) fn new(device: Box<dyn Device>, storage: &Storage, noise: Option<Noise>) -> Disk {
+        let places = Places::new(device.capacity_bytes(), storage.extent, storage.groups);
+        let cache = |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard));
+        let depth = match storage.device_queue {
+            0 if storage.kernel == Kernel::None => QUEUE_MAX,
+            0 => KERNEL_QUEUE_MAX,
+            depth => depth as usize,
+        };
         Disk {
             lanes: device.lanes(),
             device,
             busy: 0,
             pending: Vec::new(),
-            batches: Vec::new(),
-            behind: VecDeque::new(),
+            queued: Vec::new(),
+            depth,
+            elevator: Elevator::new(storage.kernel),
+            wake_ns: u64::MAX,
             places,
             slowness: 1,
+            noise,
             outcome: DeviceOutcome::default(),
             executing: 0,
             waiting: VecDeque::new(),
+            idle: (0..storage.threads).rev().collect(),
+            cache: storage.cache.as_ref().map(cache),
         }
     }
 
-    /// Bytes from an offset of a file to the end of its extent.
-    pub(super) fn contiguous(&self, offset: u64) -> u64 {
-        self.places.contiguous(offset)
+    /// Bytes of a file that ends at `end` from an offset on that lie in one piece.
+    pub(super) fn contiguous(&mut self, file: u64, offset: u64, op: Op, end: u64) -> u64 {
+        self.places.locate(file, offset, op, end).1
     }
 
     /// Queues a command.
-    pub(super) fn push(&mut self, now: u64, batch: u32, op: Op, file: u64, offset: u64, len: u64) {
-        let op = match op {
+    pub(super) fn push(&mut self, now: u64, wanted: &Wanted) {
+        let op = match wanted.op {
             Op::Read => sluice_device::Op::Read,
             Op::Write => sluice_device::Op::Write,
         };
-        let address = self.places.address(file, offset);
-        let pending = Pending { command: Command { op, address, len }, arrived_ns: now };
-        if self.pending.len() < QUEUE_MAX && self.behind.is_empty() {
+        // It was asked for just before, so that it is there already.
+        let address = self.places.locate(wanted.file, wanted.offset, wanted.op, u64::MAX).0;
+        let pending = Pending { command: Command { op, address, len: wanted.len }, arrived_ns: now };
+        let Wanted { owner, context, .. } = *wanted;
+        // What nobody waits for is what the cache writes back.
+        let sync = wanted.op == Op::Read || matches!(owner, Owner::Batch(_));
+        let queued = Queued { pending, owner, more: Vec::new(), context, sync };
+        if matches!(self.elevator, Elevator::None(_)) && self.pending.len() < self.depth && self.elevator.is_empty() {
             self.pending.push(pending);
-            self.batches.push(batch);
+            self.queued.push(queued);
         } else {
-            self.behind.push_back((pending, batch));
+            self.elevator.add(queued);
+        }
+    }
+
+    /// Gives the device what the elevator has for it.
+    fn fill(&mut self, now: u64) {
+        self.wake_ns = u64::MAX;
+        while self.pending.len() + self.busy as usize <= self.depth.saturating_sub(1) {
+            match self.elevator.next(now) {
+                Next::Give(queued) => {
+                    self.pending.push(queued.pending);
+                    self.queued.push(queued);
+                }
+                Next::Wait(until) => {
+                    self.wake_ns = until;
+                    return;
+                }
+                Next::Nothing => return,
+            }
         }
     }
 
     /// Starts the next command, if one waits and the device can take it.
     pub(super) fn start(&mut self, now: u64) -> Option<Started> {
+        self.fill(now);
         if self.busy == self.lanes || self.pending.is_empty() {
             return None;
         }
         let picked = if self.pending.len() == 1 { 0 } else { self.device.pick(now, &self.pending) };
         let command = self.pending.remove(picked).command;
-        let batch = self.batches.remove(picked);
-        if let Some((pending, batch)) = self.behind.pop_front() {
-            self.pending.push(pending);
-            self.batches.push(batch);
-        }
+        let Queued { owner, more, context, .. } = self.queued.remove(picked);
         let mut service = self.device.service(now, command);
         service.total_ns *= self.slowness;
+        if let Some(noise) = &mut self.noise {
+            service.total_ns = noise.of(service.total_ns);
+        }
         self.busy += 1;
         let outcome = &mut self.outcome;
         outcome.commands += 1;
@@ -130,21 +220,23 @@ impl Disk {
         outcome.seek_ns += service.seek_ns;
         outcome.rotation_ns += service.rotation_ns;
         outcome.distance_bytes += service.distance_bytes;
-        Some(Started { batch, command, service })
+        Some(Started { owner, more, context, command, service })
     }
 
     /// A command that was started is served.
-    pub(super) fn served(&mut self) {
+    pub(super) fn served(&mut self, context: u32) {
         self.busy -= 1;
+        self.elevator.completed(context);
     }
 
     /// Forgets all commands that wait; what the device serves, it serves.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget(&mut self, threads: u32) {
         self.pending.clear();
-        self.batches.clear();
-        self.behind.clear();
+        self.queued.clear();
+        self.elevator.forget();
         self.waiting.clear();
         self.executing = 0;
+        self.idle = (0..threads).rev().collect();
     }
 
     pub(super) fn lanes(&self) -> u32 {

@@ -11,10 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use super::elevator::Owner;
 use super::records::{Job, Parent, Reply, Sent, Stage};
 use super::{Failure, Simulation};
 use crate::calendar::Event;
+use crate::link::Message;
 use crate::scenario::{FaultEvent, FaultKind, Faults, Place};
+use crate::slab::NONE;
 
 /// Numbers of an epoch.
 const EPOCH_SHIFT: u32 = 40;
@@ -122,13 +125,12 @@ impl Simulation<'_> {
         let wait = trouble.faults.timeout_ns << record.attempts.min(6);
         record.attempts += 1;
         self.calendar.plan(now + wait, Event::Retry(sent, record.attempt));
-        let (from, to) = (record.from, record.to);
         let mut job = Job::new(sent, record);
+        let (from, to) = (record.from, record.to);
         job.versions.clone_from(&record.versions);
         job.low = trouble.awaited.get(&from).and_then(|numbers| numbers.first().copied()).unwrap_or(0);
         job.epoch = trouble.epochs.get(&(from, to)).copied().unwrap_or(0);
-        let bytes = self.header + job.content.outbound();
-        self.carry(job, from, to, bytes, Event::Arrive);
+        self.carry(job, from, to, false);
     }
 
     /// Sends an answer, and keeps what a repetition will be answered.
@@ -148,27 +150,25 @@ impl Simulation<'_> {
                 Reply::Restarted(_) => {}
             }
         }
-        let bytes = self.header + record.content.inbound();
         let copy = record.clone();
         self.jobs.free(job);
-        self.carry(copy, from, to, bytes, Event::Answer);
+        self.carry(copy, from, to, true);
     }
 
     /// Carries a message, if it is not lost; perhaps late, perhaps twice.
-    fn carry(&mut self, job: Job, from: u32, to: u32, bytes: u64, event: fn(u32) -> Event) {
-        let at = self.wire(from, to, bytes);
+    fn carry(&mut self, job: Job, from: u32, to: u32, is_answer: bool) {
         let Some(trouble) = &mut self.faults else { return };
-        let faults = &trouble.faults;
-        if self.random.chance(faults.loss) {
+        let (content, delay_ns) = (job.content, trouble.faults.delay_ns);
+        if self.random.chance(trouble.faults.loss) {
             trouble.counts.lost += 1;
-            return;
+            return self.transmit(&content, (from, to), Message { job: NONE, is_answer, late_ns: 0 });
         }
-        let copies = 1 + u32::from(self.random.chance(faults.duplicate));
+        let copies = 1 + u32::from(self.random.chance(trouble.faults.duplicate));
         trouble.counts.doubled += u64::from(copies - 1);
         for _ in 0..copies {
-            let late = self.random.below(faults.delay_ns + 1);
-            let place = self.jobs.insert(job.clone());
-            self.calendar.plan(at + late, event(place));
+            let late_ns = self.random.below(delay_ns + 1);
+            let job = self.jobs.insert(job.clone());
+            self.transmit(&content, (from, to), Message { job, is_answer, late_ns });
         }
     }
 
@@ -178,6 +178,7 @@ impl Simulation<'_> {
         let here = &mut self.nodes[node as usize];
         let record = &mut self.jobs[job];
         if here.down {
+            here.leaves(record.from);
             self.jobs.free(job);
             return false;
         }
@@ -197,6 +198,7 @@ impl Simulation<'_> {
         }
         if record.number < known.low {
             trouble.counts.recognised += 1;
+            here.leaves(record.from);
             self.jobs.free(job);
             return false;
         }
@@ -207,6 +209,7 @@ impl Simulation<'_> {
             }
             Some(None) => {
                 trouble.counts.recognised += 1;
+                here.leaves(record.from);
                 self.jobs.free(job);
                 false
             }
@@ -310,7 +313,12 @@ impl Simulation<'_> {
         }
         // Those at a device are given back when it has served them.
         let at_device: Vec<u32> = self.running.places().filter(|&at| self.running[at].0 == node).collect();
-        let at_device: BTreeSet<u32> = at_device.into_iter().map(|at| self.running[at].1.batch).collect();
+        let owners = at_device.into_iter().flat_map(|at| self.running[at].1.owners().collect::<Vec<_>>());
+        let batches = owners.filter_map(|(owner, _)| match owner {
+            Owner::Batch(batch) => Some(batch),
+            Owner::Pages(_) => None,
+        });
+        let at_device: BTreeSet<u32> = batches.collect();
         for batch in self.batches.places() {
             let record = &mut self.batches[batch];
             if record.node == node && record.live {

@@ -5,15 +5,20 @@
 //! *batches*. A data server executes a batch on its device; an I/O node sends it on as one request. Answers go back the same
 //! way. Records are kept only as long as they are under way.
 
+mod cache;
 mod check;
 mod disk;
+mod elevator;
 mod faults;
+mod memory;
 mod network;
 mod node;
 mod outcome;
+mod places;
 mod prediction;
 mod processes;
 mod records;
+mod windows;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,18 +28,21 @@ use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
-use crate::link::Link;
-use crate::random::Random;
+use crate::link::{Link, Message};
+use crate::random::{Noise, Random};
 use crate::scenario::{Application, Scenario};
 use crate::slab::Slab;
-use crate::workload::{Pattern, Phase};
+use crate::workload::Phase;
 
+pub use cache::CacheOutcome;
 pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use prediction::PredictionCounts;
+pub use windows::{Selector, Window, windows_csv};
 
+use cache::Transfer;
 use check::Check;
 use disk::{Disk, Started};
 use faults::Trouble;
@@ -64,9 +72,13 @@ pub struct Options {
     pub record: bool,
     /// Check every step; needs requests that are multiples of 4 KiB, and memory for all of them.
     pub check: bool,
+    /// Keep the features of every window of every engine.
+    pub windows: bool,
     /// For tests of the checker: repeated requests are not recognised.
     #[doc(hidden)]
     pub forgetful: bool,
+    /// Give up after so many events, as if interrupted; 0: never.
+    pub events_max: u64,
 }
 
 /// A running hash over words.
@@ -94,6 +106,10 @@ pub(crate) struct Simulation<'a> {
     latency_ns: u64,
     /// Of each machine: for sending and for receiving.
     ports: Vec<(Link, Link)>,
+    /// Messages that went through in a turn of a link.
+    through: Vec<(Message, u64)>,
+    /// Added to a file's number before it is hashed to its first server; none: all begin on server 0.
+    first_server: Option<u64>,
     /// I/O nodes, then data servers.
     nodes: Vec<Node>,
     apps: Vec<App>,
@@ -106,9 +122,16 @@ pub(crate) struct Simulation<'a> {
     batches: Slab<Batch>,
     /// Commands that devices serve, with the node.
     running: Slab<(u32, Started)>,
+    /// Pages to be moved, and batches whose pages are there: for use again.
+    transfers: Vec<Transfer>,
+    batches_ready: Vec<u32>,
+    /// Where files end, by number, as far as phases say.
+    file_ends: Vec<u64>,
     /// Requests sent so far.
     numbers: u64,
     server_requests: u64,
+    /// Messages lost at full ports, and sent again.
+    retransmitted: u64,
     /// Processes that have not finished.
     unfinished: u32,
     dispatched: sluice_core::Batch,
@@ -119,10 +142,19 @@ pub(crate) struct Simulation<'a> {
     /// What data servers receive, for predictions of later simulations.
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
+    events_max: u64,
+    selector: Option<&'a mut dyn Selector>,
+    export_windows: bool,
+    windows: Vec<Window>,
+    policy_changes: u64,
 }
 
 /// How many events happen between two looks at the flag to stop.
 const LOOK_EVERY: u32 = 4096;
+/// First stream of random numbers for noise.
+const NOISE: u64 = 0x0153 << 40;
+/// No time goes beyond this, so that sums of a time and a duration of a scenario cannot overflow.
+const TIME_MAX: u64 = 1 << 61;
 
 /// Simulates a scenario. The same scenario gives the same outcome, bit for bit.
 ///
@@ -131,6 +163,23 @@ const LOOK_EVERY: u32 = 4096;
 pub fn simulate(scenario: &Scenario, options: Options, stop: &AtomicBool) -> Result<Outcome, Failure> {
     let forecast = prediction::forecast(scenario, stop)?;
     run_to_end(Simulation::new(scenario, options, forecast.as_ref())?, stop)?.outcome()
+}
+
+/// The same with somebody who is told of every window of every engine and may change the algorithm. What it does must follow
+/// from what it is told alone; then the outcome is the same bit for bit, too.
+///
+/// # Errors
+/// As [`simulate`]'s.
+pub fn simulate_with(
+    scenario: &Scenario,
+    options: Options,
+    selector: &mut dyn Selector,
+    stop: &AtomicBool,
+) -> Result<Outcome, Failure> {
+    let forecast = prediction::forecast(scenario, stop)?;
+    let mut simulation = Simulation::new(scenario, options, forecast.as_ref())?;
+    simulation.selector = Some(selector);
+    run_to_end(simulation, stop)?.outcome()
 }
 
 fn run_to_end<'a>(mut simulation: Simulation<'a>, stop: &AtomicBool) -> Result<Simulation<'a>, Failure> {
@@ -147,7 +196,7 @@ impl<'a> Simulation<'a> {
         let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
         let machines = clients + io_nodes + servers;
         let network = &scenario.network;
-        let link = || Link::new(network.bandwidth, network.message_ns);
+        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival);
         let mut simulation = Simulation {
             scenario,
             calendar: Calendar::default(),
@@ -158,6 +207,8 @@ impl<'a> Simulation<'a> {
             header: network.header,
             latency_ns: network.latency_ns,
             ports: (0..machines).map(|_| (link(), link())).collect(),
+            through: Vec::new(),
+            first_server: scenario.storage.first_hashed.then(|| Random::new(scenario.seed, 0xf11e).next()),
             nodes: Vec::new(),
             apps: Vec::new(),
             processes: Vec::new(),
@@ -167,8 +218,12 @@ impl<'a> Simulation<'a> {
             jobs: Slab::default(),
             batches: Slab::default(),
             running: Slab::default(),
+            transfers: Vec::new(),
+            batches_ready: Vec::new(),
+            file_ends: Vec::new(),
             numbers: 0,
             server_requests: 0,
+            retransmitted: 0,
             unfinished: 0,
             dispatched: sluice_core::Batch::new(),
             digest: Digest(0xcbf2_9ce4_8422_2325),
@@ -177,6 +232,11 @@ impl<'a> Simulation<'a> {
             record: options.record.then(|| Record::new(servers)),
             recorder: None,
             predictions: Vec::new(),
+            selector: None,
+            export_windows: options.windows,
+            windows: Vec::new(),
+            policy_changes: 0,
+            events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
         };
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
@@ -201,6 +261,7 @@ impl<'a> Simulation<'a> {
         let mut number: u64 = 0;
         for (place, application) in self.scenario.applications.iter().enumerate() {
             let (first, ends) = files.of(place, application, &mut self.ends);
+            self.note_file_ends(application, &first, files.next);
             self.apps.push(App::new(first, ends, application.start_ns));
             for rank in 0..application.processes {
                 let client = (number * u64::from(self.clients) / total) as u32;
@@ -218,53 +279,72 @@ impl<'a> Simulation<'a> {
         files.next
     }
 
+    fn note_file_ends(&mut self, application: &Application, first: &[u64], files: u64) {
+        self.file_ends.resize(files as usize, 0);
+        for (phase, first) in application.phases.iter().zip(first) {
+            let end = phase.file_end(application.processes);
+            let count = phase.files(application.processes).max(1);
+            for file in *first..first + u64::from(count) {
+                let known = &mut self.file_ends[file as usize];
+                *known = end.max(*known);
+            }
+        }
+    }
+
     fn add_nodes(&mut self, files: u64) -> Result<(), Failure> {
         let total: u64 = self.scenario.applications.iter().map(|app| u64::from(app.processes)).sum();
-        let pieces = |app: &Application| app.phases.iter().map(|phase| self.pieces_max(phase)).max().unwrap_or(1);
+        let pieces =
+            |app: &Application| app.phases.iter().map(|phase| self.scenario.pieces_max(phase)).max().unwrap_or(1);
         // Requests under way, by client machine.
         let mut by_client = vec![0; self.clients as usize];
         let mut number: u64 = 0;
         for application in &self.scenario.applications {
             let pieces = pieces(application);
             for _ in 0..application.processes {
-                by_client[(number * u64::from(self.clients) / total) as usize] += pieces;
+                let client = &mut by_client[(number * u64::from(self.clients) / total) as usize];
+                *client = pieces.saturating_add(*client);
                 number += 1;
             }
         }
-        let all: u64 = by_client.iter().sum();
-        for node in 0..self.io_nodes {
+        let all = by_client.iter().fold(0, |all: u64, one| all.saturating_add(*one));
+        let mut by_node = vec![0u64; self.io_nodes as usize];
+        if self.io_nodes > 0 {
+            for (client, outstanding) in (0..).zip(&by_client) {
+                let sum = &mut by_node[(self.entrance(client, 0) - self.clients) as usize];
+                *sum = sum.saturating_add(*outstanding);
+            }
+        }
+        for (node, outstanding) in (0..).zip(by_node) {
             let machine = self.clients + node;
-            let mine = (0..self.clients).filter(|&client| self.entrance(client, 0) == machine);
-            let outstanding = mine.map(|client| by_client[client as usize]).sum();
             let policy = node_policy(&self.scenario.io_nodes.policy, node, self.servers);
             let files = files * u64::from(self.servers);
             let nodes = &self.scenario.io_nodes;
-            self.nodes.push(Node::new(nodes, policy, machine, outstanding, files, None)?);
+            let pace = Noise::new(self.scenario.seed, NOISE + (2 << 32) + u64::from(node), self.scenario.noise);
+            let node = Node::new(nodes, policy, machine, outstanding, files, None)?;
+            self.nodes.push(node.paced(pace.map_or(1.0, |noise| noise.run())));
         }
         let storage = &self.scenario.storage;
+        // Drives of one kind have one firmware.
+        let mut random = Random::new(self.scenario.seed, 0xf1e3);
+        let drawn = storage.parameters.iter().map(|(key, least, most)| {
+            (key.clone(), least + (most - least) * (random.next() >> 11) as f64 / (1u64 << 53) as f64)
+        });
+        let parameters: Vec<(String, f64)> = drawn.collect();
         for server in 0..self.servers {
-            let device = sluice_device::model(&storage.device, self.scenario.seed.wrapping_add(server.into()))
+            let seed = self.scenario.seed.wrapping_add(server.into());
+            let device = sluice_device::model_with(&storage.device, &parameters, seed)
                 .map_err(|error| Failure::Setup(error.to_string()))?;
-            let disk = Disk::new(device, storage.extent);
+            let noise = Noise::new(self.scenario.seed, NOISE + u64::from(server), self.scenario.noise);
+            let disk = Disk::new(device, storage, noise);
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
             let node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
+            let node = node.paced(pace.map_or(1.0, |noise| noise.run()));
             self.nodes.push(node.executes(storage.vectored, storage.threads));
         }
         Ok(())
-    }
-
-    /// Most requests on the network that one process has under way in a phase.
-    fn pieces_max(&self, phase: &Phase) -> u64 {
-        let (request, region) = match &phase.pattern {
-            Pattern::Vector { region, .. } => (phase.request.1, *region),
-            Pattern::Trace { trace, .. } => (trace.largest(), u64::MAX),
-            _ => (phase.request.1, u64::MAX),
-        };
-        let unit = u64::from(self.scenario.clients.transfer).min(self.scenario.storage.stripe);
-        let region = region.min(request).max(1);
-        request.div_ceil(region).max(1) * (region.div_ceil(unit) + 1) * u64::from(phase.depth)
     }
 
     fn plan_faults(&mut self) {
@@ -276,12 +356,18 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
+        self.plan_windows();
         while self.unfinished > 0 {
-            if stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) || self.calendar.planned() > self.events_max {
                 return Err(Failure::Interrupted);
             }
             for _ in 0..LOOK_EVERY {
                 let Some(event) = self.calendar.next() else { break };
+                if self.calendar.now() > TIME_MAX {
+                    return Err(Failure::Setup(
+                        "more than 73 years of virtual time: something takes far too long".to_owned(),
+                    ));
+                }
                 self.step(event)?;
                 if self.unfinished == 0 {
                     break;
@@ -298,11 +384,17 @@ impl<'a> Simulation<'a> {
         match event {
             Event::Process(process) => self.wake(process),
             Event::Done(call) => self.done(call)?,
-            Event::Arrive(job) => self.arrive(job),
+            Event::Arrive(job) => self.arrive(job)?,
             Event::Ready(job) => self.ready(job)?,
             Event::Answer(job) => self.answered(job)?,
             Event::Timer(node) => self.timer(node)?,
             Event::Device(running) => self.served(running)?,
+            Event::Received(job) => self.batch_answered(job)?,
+            Event::Window(node) => self.window(node)?,
+            Event::Kernel(node) => self.start_device(node),
+            Event::Copied(batch) => self.copied(batch)?,
+            Event::Flush(node) => self.flush(node),
+            Event::Link(port) => self.link_turn(port)?,
             Event::Retry(sent, attempt) => self.retry(sent, attempt),
             Event::Fault(number) => self.fault(number)?,
         }
@@ -331,10 +423,15 @@ impl<'a> Simulation<'a> {
         }
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
         let mut device = DeviceOutcome::default();
+        let mut cache: Option<CacheOutcome> = None;
         let mut lanes = 0;
         for disk in servers.iter().filter_map(|node| node.disk.as_ref()) {
             device.merge(&disk.outcome);
             lanes += disk.lanes();
+            if let Some(own) = &disk.cache {
+                let own = CacheOutcome { dirty: own.unwritten(), ..own.outcome };
+                cache.get_or_insert_default().merge(&own);
+            }
         }
         let start = self.apps.iter().map(|app| app.start_ns).min().unwrap_or(0);
         let end = self.apps.iter().map(|app| app.finish_ns).max().unwrap_or(0);
@@ -360,6 +457,10 @@ impl<'a> Simulation<'a> {
             io_nodes: (self.io_nodes > 0).then(|| NodesOutcome::new(io_nodes.iter().map(Node::counters))),
             device,
             devices: lanes,
+            cache,
+            policy_changes: self.policy_changes,
+            windows: self.windows,
+            retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),
             record: self.record,

@@ -7,12 +7,13 @@ use sluice_core::{
     SubmitError, TargetId, Time,
 };
 
-use super::disk::Disk;
+use super::disk::{Disk, Wanted};
+use super::elevator::Owner;
 use super::faults::Seen;
 use super::records::{Batch, Content, Job, Parent, Reply, Stage};
 use super::{Failure, Simulation};
 use crate::calendar::Event;
-use crate::link::Processor;
+use crate::link::{Message, Processor};
 use crate::scenario::Nodes;
 use crate::slab::NONE;
 
@@ -24,12 +25,20 @@ pub(super) struct Node {
     /// Its number among the machines.
     pub(super) machine: u32,
     pub(super) engine: Engine,
-    config: EngineConfig,
-    policy: PolicyConfig,
+    pub(super) config: EngineConfig,
+    pub(super) policy: PolicyConfig,
     pub(super) processor: Processor,
     /// Processor time of a request, in nanoseconds.
     cost_ns: u64,
     cost_per_file_ns: u64,
+    /// Requests received and not answered, how many of them threads work on at most, and what each of these costs the others.
+    active: u32,
+    active_max: u32,
+    contention: f64,
+    /// Requests inside by the machine that sent them, if machines rather than threads get in each other's way.
+    count_peers: bool,
+    peers: HashMap<u32, u32>,
+    coherence: f64,
     /// Outstanding requests of each file, if they cost something.
     files: HashMap<u64, u32>,
     /// When the engine will be asked again.
@@ -64,12 +73,14 @@ impl Node {
         let config = EngineConfig {
             // What cannot be outstanding needs no room.
             capacity: u64::from(nodes.capacity).min(outstanding_max.max(1)) as u32,
-            files_max: files.clamp(1, 65_536) as u32,
+            // Nor do files that cannot have requests, but for some that are remembered for a while.
+            files_max: files.min(outstanding_max.saturating_mul(4)).clamp(1, 65_536) as u32,
             ordering: nodes.ordering,
             max_wait_ns: nodes.max_wait_ns,
             batch_bytes_max: nodes.batch_bytes.min(1 << 30),
             batch_requests_max: nodes.batch_requests,
             in_flight_max: nodes.in_flight,
+            window_ns: nodes.window_ns,
             ..EngineConfig::default()
         };
         let engine = Engine::new(config.clone(), &policy, Time::ZERO).map_err(|e| Failure::Setup(e.to_string()))?;
@@ -81,6 +92,12 @@ impl Node {
             processor: Processor::new(nodes.cores),
             cost_ns: nodes.request_ns + nodes.engine_ns,
             cost_per_file_ns: nodes.engine_per_file_ns,
+            active: 0,
+            active_max: nodes.in_flight,
+            contention: nodes.contention,
+            count_peers: nodes.count_peers,
+            peers: HashMap::new(),
+            coherence: nodes.coherence,
             files: HashMap::new(),
             timer_ns: u64::MAX,
             backlog: VecDeque::new(),
@@ -97,8 +114,22 @@ impl Node {
         })
     }
 
+    /// Length of the windows of its engine's statistics.
+    pub(super) fn window_ns(&self) -> u64 {
+        self.config.window_ns
+    }
+
+    /// Makes everything that its processor does longer or shorter.
+    pub(super) fn paced(mut self, pace: f64) -> Node {
+        self.cost_ns = (self.cost_ns as f64 * pace) as u64;
+        self
+    }
+
     pub(super) fn executes(mut self, vectored: bool, threads: u32) -> Node {
         (self.vectored, self.threads) = (vectored, threads);
+        if threads > 0 {
+            self.active_max = threads;
+        }
         self
     }
 
@@ -109,12 +140,35 @@ impl Node {
     }
 
     /// Processor time for a request that arrives.
-    pub(super) fn cost(&mut self, file: u64) -> u64 {
-        if self.cost_per_file_ns == 0 {
-            return self.cost_ns;
+    pub(super) fn cost(&mut self, file: u64, from: u32) -> u64 {
+        self.active += 1;
+        if self.count_peers {
+            *self.peers.entry(from).or_default() += 1;
         }
-        *self.files.entry(file).or_default() += 1;
-        self.cost_ns + self.cost_per_file_ns * self.files.len() as u64
+        let mut cost = self.cost_ns;
+        if self.cost_per_file_ns > 0 {
+            *self.files.entry(file).or_default() += 1;
+            cost += self.cost_per_file_ns * self.files.len() as u64;
+        }
+        if self.contention == 0.0 && self.coherence == 0.0 {
+            return cost;
+        }
+        let n = match self.count_peers {
+            true => self.peers.len() as f64,
+            false => f64::from(self.active.min(self.active_max.max(1))),
+        };
+        (cost as f64 * (1.0 + self.contention * (n - 1.0) + self.coherence * n * (n - 1.0))) as u64
+    }
+
+    /// A request is answered. What was received before a restart may leave after it.
+    pub(super) fn leaves(&mut self, from: u32) {
+        self.active = self.active.saturating_sub(1);
+        if let Some(count) = self.peers.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&from);
+            }
+        }
     }
 
     fn left(&mut self, file: u64) {
@@ -139,9 +193,11 @@ impl Node {
         self.timer_ns = u64::MAX;
         self.backlog.clear();
         self.files.clear();
+        self.active = 0;
+        self.peers.clear();
         self.seen = Seen::default();
         if let Some(disk) = &mut self.disk {
-            disk.forget();
+            disk.forget(self.threads);
         }
     }
 
@@ -244,6 +300,9 @@ impl Simulation<'_> {
             at: offset,
             part: next,
             failed: false,
+            thread: 0,
+            waits: 0,
+            moving: 0,
             versions,
         })
     }
@@ -259,6 +318,7 @@ impl Simulation<'_> {
                 return;
             }
             disk.executing += 1;
+            self.batches[batch].thread = disk.idle.pop().unwrap_or(0);
         }
         self.next_command(node, batch);
     }
@@ -278,48 +338,92 @@ impl Simulation<'_> {
         let here = &mut self.nodes[node as usize];
         let Some(disk) = &mut here.disk else { return };
         let record = &self.batches[batch];
-        let part = &self.jobs[record.part].content;
-        let end = if here.vectored { record.end } else { part.end() };
-        let len = (end - record.at).min(disk.contiguous(record.at));
-        disk.push(now, batch, part.op, part.file, record.at, len);
+        let part = &self.jobs[record.part];
+        let end = if here.vectored { record.end } else { part.content.end() };
+        if disk.cache.is_some() {
+            return self.use_cache(node, batch, end - record.at);
+        }
+        let Content { op, file, .. } = part.content;
+        let offset = record.at;
+        let file_end = self.server_file_end(file);
+        let context = self.context(node, batch);
+        let owner = Owner::Batch(batch);
+        let Some(disk) = &mut self.nodes[node as usize].disk else { return };
+        let len = (end - offset).min(disk.contiguous(file, offset, op, file_end));
+        disk.push(now, &Wanted { owner, context, op, file, offset, len });
         self.start_device(node);
+    }
+
+    /// Who issues a batch's commands, as the kernel's scheduler sees it: the server's thread, or without a bound on threads
+    /// the process that asked.
+    pub(super) fn context(&self, node: u32, batch: u32) -> u32 {
+        if self.nodes[node as usize].threads > 0 {
+            return self.batches[batch].thread;
+        }
+        match self.sent[self.jobs[self.batches[batch].part].sent].parent {
+            Parent::Call(call) => self.calls[call].process,
+            Parent::Batch(batch) => self.batches[batch].node,
+        }
     }
 
     pub(super) fn start_device(&mut self, node: u32) {
         let now = self.calendar.now();
         let Some(disk) = &mut self.nodes[node as usize].disk else { return };
         while let Some(started) = disk.start(now) {
-            let running = self.running.insert((node, started));
             if let Some(record) = &mut self.record {
-                let app = self.jobs[self.batches[started.batch].first].content.app;
+                let app = match started.owner {
+                    Owner::Batch(batch) => self.jobs[self.batches[batch].first].content.app,
+                    Owner::Pages(_) => NONE,
+                };
                 record.command(node - self.io_nodes, now, &started, app);
             }
-            self.calendar.plan(now + started.service.total_ns, Event::Device(running));
+            let end = now + started.service.total_ns;
+            let running = self.running.insert((node, started));
+            self.calendar.plan(end, Event::Device(running));
+        }
+        if disk.wake_ns != u64::MAX {
+            self.calendar.plan(disk.wake_ns, Event::Kernel(node));
         }
     }
 
     /// A device has served a command.
     pub(super) fn served(&mut self, running: u32) -> Result<(), Failure> {
-        let (node, started) = self.running[running];
+        let (node, started) = self.running[running].clone();
         self.running[running].0 = NONE;
         self.running.free(running);
-        let here = &mut self.nodes[node as usize];
-        if let Some(disk) = &mut here.disk {
-            disk.served();
+        if let Some(disk) = &mut self.nodes[node as usize].disk {
+            disk.served(started.context);
         }
-        let batch = started.batch;
+        self.start_device(node);
+        for (owner, len) in started.owners() {
+            match owner {
+                Owner::Batch(batch) => self.batch_served(node, batch, len)?,
+                Owner::Pages(transfer) => self.pages_served(node, transfer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A command of a batch is served.
+    fn batch_served(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
+        let here = &mut self.nodes[node as usize];
         let record = &mut self.batches[batch];
         // The node may have lost its memory meanwhile; the batch is kept until then for the device's sake.
         if record.epoch != here.epoch {
             self.batches.free(batch);
-            self.start_device(node);
             return Ok(());
         }
         if here.failing > 0 && self.random.chance(here.failing) {
             record.failed = true;
         }
+        self.moved(node, batch, len)
+    }
+
+    /// A batch has got so many more of its bytes.
+    pub(super) fn moved(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
+        let record = &mut self.batches[batch];
         let from = record.at;
-        record.at += started.command.len;
+        record.at += len;
         if let (Some(check), false) = (&mut self.check, record.failed) {
             let first = &self.jobs[record.first].content;
             check.executed(first, from..record.at, record)?;
@@ -328,9 +432,7 @@ impl Simulation<'_> {
         while record.part != NONE && self.jobs[record.part].content.end() <= record.at {
             record.part = self.jobs[record.part].next;
         }
-        let finished = record.at >= record.end;
-        self.start_device(node);
-        if finished {
+        if record.at >= record.end {
             return self.finish(node, batch);
         }
         self.next_command(node, batch);
@@ -339,15 +441,20 @@ impl Simulation<'_> {
 
     /// A data server's batch is executed.
     fn finish(&mut self, node: u32, batch: u32) -> Result<(), Failure> {
+        let thread = self.batches[batch].thread;
         self.complete(node, batch)?;
         let threads = self.nodes[node as usize].threads;
         if let Some(disk) = &mut self.nodes[node as usize].disk {
             disk.executing -= 1;
-            if threads != 0
-                && let Some(next) = disk.waiting.pop_front()
-            {
-                disk.executing += 1;
-                self.next_command(node, next);
+            if threads != 0 {
+                match disk.waiting.pop_front() {
+                    Some(next) => {
+                        disk.executing += 1;
+                        self.batches[next].thread = thread;
+                        self.next_command(node, next);
+                    }
+                    None => disk.idle.push(thread),
+                }
             }
         }
         self.pump(node)
@@ -395,15 +502,16 @@ impl Simulation<'_> {
     /// Sends an answer back.
     pub(super) fn answer(&mut self, job: u32, reply: Reply) {
         let record = &mut self.jobs[job];
-        (record.stage, record.reply) = (Stage::Returning, reply);
+        (record.stage, record.reply, record.losses) = (Stage::Returning, reply, 0);
+        let (node, from) = (record.to - self.clients, record.from);
+        self.nodes[node as usize].leaves(from);
+        let record = &self.jobs[job];
         self.digest.add(&[self.calendar.now(), record.number, record.content.offset]);
         if self.faults.is_some() {
             return self.answer_unreliably(job);
         }
-        let (from, to) = (record.to, record.from);
-        let bytes = self.header + record.content.inbound();
-        let at = self.wire(from, to, bytes);
-        self.calendar.plan(at, Event::Answer(job));
+        let (from, to, content) = (record.to, record.from, record.content);
+        self.transmit(&content, (from, to), Message { job, is_answer: true, late_ns: 0 });
     }
 
     /// Data servers' numbers among the nodes follow those of I/O nodes.

@@ -3,9 +3,11 @@
 use serde::Serialize;
 use sluice_core::{Counters, Histogram};
 
+use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
 use super::prediction::PredictionCounts;
+use super::windows::Window;
 
 /// A distribution of durations in nanoseconds; percentiles are at most 12.5 % too high.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -107,6 +109,8 @@ pub struct Outcome {
     pub server_requests: u64,
     /// Most requests that were under way at a time.
     pub under_way_max: u64,
+    /// Messages that found the buffer of a port full and were sent again.
+    pub retransmitted: u64,
     /// Applications.
     pub apps: Vec<AppOutcome>,
     /// Data servers.
@@ -117,6 +121,13 @@ pub struct Outcome {
     pub device: DeviceOutcome,
     /// Number of devices.
     pub devices: u32,
+    /// What the servers' page caches did; absent without them.
+    pub cache: Option<CacheOutcome>,
+    /// Times that a [`Selector`](super::Selector) changed an algorithm.
+    pub policy_changes: u64,
+    /// Features of all windows, if wanted.
+    #[serde(skip)]
+    pub windows: Vec<Window>,
     /// What predictions did; absent without them.
     pub predictions: Option<PredictionCounts>,
     /// What went wrong; absent if nothing could.
@@ -188,7 +199,7 @@ pub struct Point {
     pub address: u64,
     /// Bytes.
     pub len: u64,
-    /// Application of its first part.
+    /// Application of its first part; [`u32::MAX`] for what the page cache moves.
     pub app: u32,
 }
 
@@ -257,6 +268,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use super::super::elevator::Owner;
     use super::*;
     use sluice_device::{Command, Op, Service};
 
@@ -270,7 +282,8 @@ mod tests {
     fn a_record_stays_small_and_loses_no_bytes() {
         let mut record = Record::new(2);
         let command = Command { op: Op::Read, address: 7, len: 10 };
-        let started = Started { batch: 0, command, service: Service { total_ns: 3, ..Service::default() } };
+        let service = Service { total_ns: 3, ..Service::default() };
+        let started = Started { owner: Owner::Batch(0), more: Vec::new(), context: 0, command, service };
         for number in 0..20_000 {
             record.command(number % 2, u64::from(number) * 1_000_000, &started, 0);
         }

@@ -104,6 +104,13 @@ impl App {
     }
 }
 
+/// The server of a file's first stripe: multiplicative hashing (D. E. Knuth, *The Art of Computer Programming* 3, 6.4), which
+/// spreads numbers that follow each other evenly.
+fn first_server(file: u64, seed: u64, servers: u64) -> u64 {
+    let hash = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+    ((u128::from(hash) * u128::from(servers)) >> 64) as u64
+}
+
 impl Simulation<'_> {
     /// A process's event.
     pub(super) fn wake(&mut self, number: u32) {
@@ -303,7 +310,8 @@ impl Simulation<'_> {
         } else {
             let stripe = self.scenario.storage.stripe;
             let number = at / stripe;
-            (number % servers, number / servers * stripe + at % stripe, stripe - at % stripe)
+            let first = self.first_server.map_or(0, |seed| first_server(file, seed, servers));
+            ((first + number) % servers, number / servers * stripe + at % stripe, stripe - at % stripe)
         };
         let len = left.min(transfer).min(end - at) as u32;
         Content { file, offset, len, app, server: server as u32, op }

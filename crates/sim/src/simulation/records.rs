@@ -108,6 +108,8 @@ pub(super) struct Job {
     pub(super) epoch: u32,
     pub(super) stage: Stage,
     pub(super) reply: Reply,
+    /// Times that it was lost at a full port.
+    pub(super) losses: u8,
     /// In the receiver's engine.
     pub(super) id: RequestId,
     /// The next part of its batch.
@@ -128,6 +130,7 @@ impl Job {
             epoch: 0,
             stage: Stage::Travelling,
             reply: Reply::Ok,
+            losses: 0,
             id: RequestId::from_bits(0),
             next: NONE,
             versions: Vec::new(),
@@ -152,6 +155,12 @@ pub(super) struct Batch {
     /// The part that is executed.
     pub(super) part: u32,
     pub(super) failed: bool,
+    /// The server's thread that executes it.
+    pub(super) thread: u32,
+    /// Transfers of the page cache that it waits for.
+    pub(super) waits: u32,
+    /// Bytes that it moves to or from the page cache at present.
+    pub(super) moving: u64,
     /// For the checker: what is written or was read, by block.
     pub(super) versions: Vec<u64>,
 }

@@ -214,8 +214,19 @@ impl Phase {
     #[must_use]
     pub fn bytes(&self, processes: u32) -> u64 {
         match &self.pattern {
-            Pattern::Trace { trace, .. } => trace.bytes(),
+            Pattern::Trace { trace, .. } => trace.bytes() as u64,
             _ => self.data * u64::from(processes),
+        }
+    }
+
+    /// Where the files of the phase end at most.
+    pub(crate) fn file_end(&self, processes: u32) -> u64 {
+        let sharers = if self.per_process { 1 } else { u64::from(processes) };
+        match self.pattern {
+            Pattern::Contiguous | Pattern::Random | Pattern::Append => self.data * sharers,
+            Pattern::Strided => self.data.div_ceil(self.request.0.max(1)) * self.request.1 * sharers,
+            Pattern::Vector { region, spacing } => self.data.div_ceil(region) * sharers * (region + spacing),
+            Pattern::Trace { ref trace, .. } => trace.end(),
         }
     }
 

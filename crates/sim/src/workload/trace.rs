@@ -57,6 +57,8 @@ impl std::error::Error for TraceError {}
 const HEADER: &str = "process,seconds,op,file,offset,bytes";
 /// Far more than any simulation could hold; a slip in a column is found so.
 const PROCESSES_MAX: usize = 10_000_000;
+/// Where ranges end at the latest.
+const RANGE_MAX: u64 = 1 << 61;
 
 impl Trace {
     /// Reads a trace.
@@ -86,7 +88,11 @@ impl Trace {
                 });
                 let at_ns = entry.time.saturating_sub(*first.get_or_insert(entry.time));
                 let offset = reader.meta().logical_offset(entry.target, entry.offset);
-                let (op, file, bytes) = (entry.op, entry.file, entry.len.into());
+                let (op, file, bytes) = (entry.op, entry.file, u64::from(entry.len));
+                if offset.checked_add(bytes).is_none_or(|end| end > RANGE_MAX) {
+                    let reason = format!("a request of {bytes} bytes at {offset} ends too far out");
+                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason).into());
+                }
                 trace.processes[process].push(TraceOp { at_ns, op, file, offset, bytes });
             }
         }
@@ -129,7 +135,7 @@ impl Trace {
             };
             let offset: u64 = offset.parse().map_err(|_| wrong("offset must be a number"))?;
             let bytes: u64 = bytes.parse().map_err(|_| wrong("bytes must be a number"))?;
-            if offset.checked_add(bytes).is_none_or(|end| end > 1 << 62) {
+            if offset.checked_add(bytes).is_none_or(|end| end > RANGE_MAX) {
                 return Err(wrong("the range is too large"));
             }
             let file = *numbers.entry(file).or_insert_with(|| {
@@ -169,8 +175,19 @@ impl Trace {
 
     /// Bytes of all requests.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.processes.iter().flatten().map(|op| op.bytes).sum()
+    pub fn bytes(&self) -> u128 {
+        self.processes.iter().flatten().map(|op| u128::from(op.bytes)).sum()
+    }
+
+    /// Where its files end at most.
+    pub(crate) fn end(&self) -> u64 {
+        self.processes.iter().flatten().map(|op| op.offset + op.bytes).max().unwrap_or(0)
+    }
+
+    /// Number of requests.
+    #[must_use]
+    pub fn requests(&self) -> u128 {
+        self.processes.iter().map(|ops| ops.len() as u128).sum()
     }
 
     /// True if the process has issued all its requests.
