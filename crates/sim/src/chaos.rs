@@ -60,13 +60,14 @@ fn policy(random: &mut Random) -> String {
 
 fn nodes(random: &mut Random, text: &mut String) {
     let max_wait = one_of(random, &["0", "5ms", "50ms", "500ms"]);
+    let anticipation = one_of(random, &["0s", "0s", "1ms", "8ms"]);
     let (policy, in_flight) = (policy(random), random.below(5));
     let (requests, capacity) = (1 + random.below(32), 4 + random.below(60));
     let ordering = one_of(random, &["strict", "strict", "strict", "none"]);
     let window = 10 + random.below(200);
     let _ = writeln!(
         text,
-        "policy = \"{policy}\"\nmax_wait = \"{max_wait}\"\nin_flight = {in_flight}\nbatch_requests = {requests}\ncapacity = \
+        "policy = \"{policy}\"\nmax_wait = \"{max_wait}\"\nanticipation = \"{anticipation}\"\nin_flight = {in_flight}\nbatch_requests = {requests}\ncapacity = \
          {capacity}\nordering = \"{ordering}\"\nwindow = \"{window}ms\""
     );
 }

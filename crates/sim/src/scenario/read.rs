@@ -153,6 +153,7 @@ fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
         policy: read_policy(reader)?,
         in_flight: reader.count("in_flight", 0, 0, 1 << 20)? as u32,
         max_wait_ns: reader.duration("max_wait", 500_000_000)?,
+        anticipation_ns: reader.duration("anticipation", 0)?,
         batch_bytes: reader.bytes("batch_bytes", 1, 1 << 40)?.unwrap_or(1 << 20),
         batch_requests: reader.count("batch_requests", 256, 1, 1 << 20)? as u32,
         capacity: reader.count("capacity", 32_768, 1, 1 << 24)? as u32,

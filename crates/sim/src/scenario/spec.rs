@@ -63,6 +63,8 @@ pub struct Nodes {
     pub in_flight: u32,
     /// Bound on waiting, in nanoseconds; 0: none.
     pub max_wait_ns: u64,
+    /// What moving costs a device that may be kept idle for the stream that it serves, in nanoseconds; 0: it is not.
+    pub anticipation_ns: u64,
     /// Most bytes in a batch.
     pub batch_bytes: u64,
     /// Most requests in a batch.

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use sluice_core::{
-    AppId, Batch as Dispatched, Counters, Engine, EngineConfig, FileId, Outcome as Ended, PolicyConfig, Request,
-    SubmitError, TargetId, Time,
+    Anticipation, AppId, Batch as Dispatched, Counters, Engine, EngineConfig, FileId, Outcome as Ended, PolicyConfig,
+    Request, SubmitError, TargetId, Time,
 };
 
 use super::disk::{Disk, Wanted};
@@ -61,6 +61,14 @@ pub(super) struct Node {
     pub(super) seen: Seen,
 }
 
+/// What a hard disk transfers in a second.
+const DISK_BYTES_PER_S: u64 = 100_000_000;
+
+/// As nodes are told to keep devices idle for streams.
+pub(super) fn anticipation(nodes: &Nodes) -> Option<Anticipation> {
+    (nodes.anticipation_ns > 0).then(|| Anticipation::for_device(nodes.anticipation_ns, DISK_BYTES_PER_S))
+}
+
 impl Node {
     pub(super) fn new(
         nodes: &Nodes,
@@ -77,6 +85,7 @@ impl Node {
             files_max: files.min(outstanding_max.saturating_mul(4)).clamp(1, 65_536) as u32,
             ordering: nodes.ordering,
             max_wait_ns: nodes.max_wait_ns,
+            anticipation: anticipation(nodes),
             batch_bytes_max: nodes.batch_bytes.min(1 << 30),
             batch_requests_max: nodes.batch_requests,
             in_flight_max: nodes.in_flight,
