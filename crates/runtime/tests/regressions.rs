@@ -653,3 +653,33 @@ fn pause(time: Duration) {
     let (lock, never) = (parking_lot::Mutex::new(()), parking_lot::Condvar::new());
     never.wait_for(&mut lock.lock(), time);
 }
+
+/// One operation of several pieces, submitted inside a completion, needs the place of a request that was dispatched before
+/// that completion was told, and that only this thread can start.
+#[test]
+fn pieces_submitted_inside_complete_before_what_was_dispatched_is_started() {
+    in_time("pieces before what was dispatched", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
+        let again = file.clone();
+        let mut config = VolumeConfig { request_bytes_max: 4096, ..vconfig("sjf") };
+        (config.engine.capacity, config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1, 1);
+        let (volume, told) = acts(
+            storage,
+            config,
+            Box::new(move |volume, n| {
+                if n == 1 {
+                    volume.write(&again, AppId(0), 1 << 20, &[3; 5 * 4096], 3);
+                }
+            }),
+        );
+        faulty.set_open(false);
+        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
+        volume.write(&file, AppId(0), 8192, &[2; 4096], 2);
+        faulty.set_open(true);
+        (0..3).for_each(|_| _ = told.recv().unwrap());
+        std::mem::forget(volume);
+    });
+}
