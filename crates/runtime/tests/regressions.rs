@@ -683,3 +683,37 @@ fn pieces_submitted_inside_complete_before_what_was_dispatched_is_started() {
         std::mem::forget(volume);
     });
 }
+
+/// A completion may submit on a full volume, also where the thread that tells of it is the one that hears of all others.
+#[test]
+fn submit_on_a_full_volume_inside_complete_of_a_ring() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        in_time("submit in complete, ring", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let storage = storage(dir.path(), 1);
+            let file = create(&storage, "f");
+            let again = file.clone();
+            let workers = sluice_runtime::Workers::Ring;
+            let mut config = VolumeConfig { workers, driving, inline: false, ..vconfig("sjf") };
+            config.engine.capacity = 2;
+            let (volume, told) = acts(
+                storage,
+                config,
+                Box::new(move |volume, n| {
+                    if n == 1 {
+                        (2..6).for_each(|n| volume.write(&again, AppId(0), n << 20, &[1; 4096], n));
+                    }
+                }),
+            );
+            // The first one finds out that the storage ends nothing by itself.
+            for n in 0..2 {
+                volume.write(&file, AppId(0), 0, &[1; 4096], n);
+                if n == 0 {
+                    told.recv().unwrap();
+                }
+            }
+            (1..6).for_each(|_| _ = told.recv().unwrap());
+            std::mem::forget(volume);
+        });
+    }
+}

@@ -15,7 +15,7 @@ use super::flights::Flights;
 use super::host::Host;
 use super::memory::{self, Buffers};
 use super::ops::{Memory, Operation, Ops, of_cookie};
-use super::ring::{Ring, RingRequest};
+use super::ring::{self, Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
@@ -351,12 +351,12 @@ impl<H: Host> Service<H> {
     /// Runs `wait`, in which this thread waits for what others do; one more of them may be there meanwhile.
     pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
         before_waiting();
-        self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait)
+        ring::blocking(|| self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait))
     }
 
     /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
     pub(super) fn blocking_with_lock<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait)
+        ring::blocking(|| self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait))
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------
