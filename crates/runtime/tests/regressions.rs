@@ -717,3 +717,68 @@ fn submit_on_a_full_volume_inside_complete_of_a_ring() {
         });
     }
 }
+
+/// Keeps the first transfer until it is told to go on; the others end inside `start`.
+struct KeepsFirst {
+    below: AtOnce,
+    first: Mutex<Option<sluice_storage::Transfer>>,
+    seen: AtomicU64,
+}
+impl sluice_storage::Data for KeepsFirst {
+    fn layout(&self) -> sluice_storage::Layout {
+        self.below.layout()
+    }
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        self.below.read(file, target, offset, bufs)
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.below.write(file, target, offset, bufs)
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.below.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.below.size_at_least(file, end)
+    }
+    fn start(&self, transfer: sluice_storage::Transfer) -> sluice_storage::Started {
+        if self.seen.fetch_add(1, Ordering::SeqCst) > 0 {
+            return self.below.start(transfer);
+        }
+        *self.first.lock() = Some(transfer);
+        sluice_storage::Started::Accepted
+    }
+}
+
+/// A storage ends a transfer inside `start`, and the completion waits for what was dispatched together with it.
+#[test]
+fn a_completion_inside_start_waits_for_what_is_started_next() {
+    in_time("waits inside start", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let below = AtOnce { below: plain.data.clone(), elsewhere: None };
+        let data = Arc::new(KeepsFirst { below, first: Mutex::new(None), seen: AtomicU64::new(0) });
+        let storage = sluice_storage::Storage { data: data.clone(), ..plain };
+        let again = file.clone();
+        let (volume, told) = acts(
+            storage,
+            VolumeConfig { inline: false, ..vconfig("to") },
+            Box::new(move |volume, n| {
+                if n == 1 {
+                    volume.write_at(&again, AppId(0), 4096, &[4; 4096]).unwrap();
+                }
+            }),
+        );
+        // Two that wait for the first, and go together when that ends.
+        volume.write(&file, AppId(0), 0, &[1; 8192], 0);
+        volume.write(&file, AppId(0), 0, &[2; 4096], 1);
+        volume.write(&file, AppId(0), 4096, &[3; 4096], 2);
+        let first = data.first.lock().take().unwrap();
+        first.end(Ok(8192));
+        (0..3).for_each(|_| _ = told.recv().unwrap());
+        std::mem::forget(volume);
+    });
+}
