@@ -360,7 +360,8 @@ impl DelayedBatches {
         WaitReport {
             chosen: delayed.chosen,
             waited_ns: now.since(delayed.since),
-            overlapped_ns: self.busy_until(now) - self.busy_at_start[number as usize],
+            // Less than 0 where the time went backwards.
+            overlapped_ns: self.busy_until(now).saturating_sub(self.busy_at_start[number as usize]),
             gained: delayed.bytes - (delayed.chosen.end - delayed.chosen.offset),
             gained_by_ns: delayed.joined.since(delayed.since),
             complete: delayed.is_complete(),

@@ -380,3 +380,38 @@ fn what_is_cancelled_out_of_a_delayed_batch_is_not_charged() {
     driver.submit_for(1, 20);
     assert_eq!(driver.served(), [2, 1, 2, 1]);
 }
+
+/// All that was expected came, and a part of it has gone before: there is nothing to wait for, now or later.
+#[test]
+fn a_batch_of_which_nothing_is_missing_goes_at_once() {
+    for info in table().iter().filter(|info| info.aggregates && !info.waits) {
+        let mut driver = Driver::new(info.name, vec![None]);
+        let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
+        driver.apply(&block(2, 0));
+        assert!(driver.dispatch(), "{}: the device is busy with this", info.name);
+        driver.engine.set_predictor(Some(Box::new(Once { missing: Some(0) })));
+        driver.apply(&block(1, 0));
+        assert!(driver.dispatch(), "{}: nothing is missing", info.name);
+        assert_eq!(driver.engine.queued(), 0, "{}", info.name);
+    }
+}
+
+#[test]
+fn times_may_go_backwards_while_a_batch_is_delayed() {
+    for info in table().iter().filter(|info| info.aggregates && !info.waits) {
+        let mut driver = Driver::new(info.name, vec![None]);
+        let block = |file, block| Step::Submit { file, write: false, block, blocks: 1 };
+        let start = driver.now;
+        driver.apply(&block(2, 0));
+        assert!(driver.dispatch(), "{}: the device is busy with this", info.name);
+        driver.engine.set_predictor(Some(Box::new(Once { missing: Some(100) })));
+        driver.now = driver.now.after(20_000_000);
+        driver.apply(&block(1, 0));
+        assert!(!driver.dispatch(), "{}: it waits, beside a busy device", info.name);
+        driver.now = start;
+        driver.apply(&block(1, 1));
+        assert!(driver.dispatch(), "{}: what was missing is there", info.name);
+        (0..3).for_each(|_| driver.complete(0));
+        assert_eq!(driver.engine.queued() + driver.engine.in_flight(), 0, "{}", info.name);
+    }
+}

@@ -114,6 +114,22 @@ pub(crate) fn carry_out_deferred() {
     });
 }
 
+/// As [`carry_out_deferred`], of starts only. Hosts are told of nothing for this, so nothing more is left here by it that
+/// would have to be started inside it, and so on.
+pub(crate) fn start_deferred() {
+    let next = |deferred: &mut VecDeque<Deferred>| {
+        let at = deferred.iter().position(|one| matches!(one, Deferred::Effect(_, Effect::Start(_))))?;
+        deferred.remove(at)
+    };
+    CARRYING.with(|carrying| {
+        while let Some(start) = { next(&mut carrying.deferred.borrow_mut()) } {
+            let depth = carrying.depth.replace(carrying.depth.get() + 1);
+            start.carry_out();
+            carrying.depth.set(depth);
+        }
+    });
+}
+
 impl Deferred {
     pub(crate) fn carry_out(self) {
         match self {

@@ -27,7 +27,7 @@ use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, Window
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback};
+use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback, start_deferred};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
@@ -111,6 +111,17 @@ impl Parked {
 /// To be called before this thread waits for anything: others get what it has dispatched.
 pub(crate) fn before_waiting() {
     carry_out_deferred();
+    carry_out_parked();
+}
+
+/// To be called before this thread takes a lock with which it may wait, and with which it calls no host: what it has
+/// dispatched has places, and nobody else starts it.
+pub(crate) fn before_locking() {
+    start_deferred();
+    carry_out_parked();
+}
+
+fn carry_out_parked() {
     let take = || {
         PARKED.with(|parked| {
             let mut parked = parked.borrow_mut();

@@ -653,3 +653,132 @@ fn pause(time: Duration) {
     let (lock, never) = (parking_lot::Mutex::new(()), parking_lot::Condvar::new());
     never.wait_for(&mut lock.lock(), time);
 }
+
+/// One operation of several pieces, submitted inside a completion, needs the place of a request that was dispatched before
+/// that completion was told, and that only this thread can start.
+#[test]
+fn pieces_submitted_inside_complete_before_what_was_dispatched_is_started() {
+    in_time("pieces before what was dispatched", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
+        let again = file.clone();
+        let mut config = VolumeConfig { request_bytes_max: 4096, ..vconfig("sjf") };
+        (config.engine.capacity, config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1, 1);
+        let (volume, told) = acts(
+            storage,
+            config,
+            Box::new(move |volume, n| {
+                if n == 1 {
+                    volume.write(&again, AppId(0), 1 << 20, &[3; 5 * 4096], 3);
+                }
+            }),
+        );
+        faulty.set_open(false);
+        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
+        volume.write(&file, AppId(0), 8192, &[2; 4096], 2);
+        faulty.set_open(true);
+        (0..3).for_each(|_| _ = told.recv().unwrap());
+        std::mem::forget(volume);
+    });
+}
+
+/// A completion may submit on a full volume, also where the thread that tells of it is the one that hears of all others.
+#[test]
+fn submit_on_a_full_volume_inside_complete_of_a_ring() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        in_time("submit in complete, ring", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let storage = storage(dir.path(), 1);
+            let file = create(&storage, "f");
+            let again = file.clone();
+            let workers = sluice_runtime::Workers::Ring;
+            let mut config = VolumeConfig { workers, driving, inline: false, ..vconfig("sjf") };
+            config.engine.capacity = 2;
+            let (volume, told) = acts(
+                storage,
+                config,
+                Box::new(move |volume, n| {
+                    if n == 1 {
+                        (2..6).for_each(|n| volume.write(&again, AppId(0), n << 20, &[1; 4096], n));
+                    }
+                }),
+            );
+            // The first one finds out that the storage ends nothing by itself.
+            for n in 0..2 {
+                volume.write(&file, AppId(0), 0, &[1; 4096], n);
+                if n == 0 {
+                    told.recv().unwrap();
+                }
+            }
+            (1..6).for_each(|_| _ = told.recv().unwrap());
+            std::mem::forget(volume);
+        });
+    }
+}
+
+/// Keeps the first transfer until it is told to go on; the others end inside `start`.
+struct KeepsFirst {
+    below: AtOnce,
+    first: Mutex<Option<sluice_storage::Transfer>>,
+    seen: AtomicU64,
+}
+impl sluice_storage::Data for KeepsFirst {
+    fn layout(&self) -> sluice_storage::Layout {
+        self.below.layout()
+    }
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        self.below.read(file, target, offset, bufs)
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.below.write(file, target, offset, bufs)
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.below.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.below.size_at_least(file, end)
+    }
+    fn start(&self, transfer: sluice_storage::Transfer) -> sluice_storage::Started {
+        if self.seen.fetch_add(1, Ordering::SeqCst) > 0 {
+            return self.below.start(transfer);
+        }
+        *self.first.lock() = Some(transfer);
+        sluice_storage::Started::Accepted
+    }
+}
+
+/// A storage ends a transfer inside `start`, and the completion waits for what was dispatched together with it.
+#[test]
+fn a_completion_inside_start_waits_for_what_is_started_next() {
+    in_time("waits inside start", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let below = AtOnce { below: plain.data.clone(), elsewhere: None };
+        let data = Arc::new(KeepsFirst { below, first: Mutex::new(None), seen: AtomicU64::new(0) });
+        let storage = sluice_storage::Storage { data: data.clone(), ..plain };
+        let again = file.clone();
+        let (volume, told) = acts(
+            storage,
+            VolumeConfig { inline: false, ..vconfig("to") },
+            Box::new(move |volume, n| {
+                if n == 1 {
+                    volume.write_at(&again, AppId(0), 4096, &[4; 4096]).unwrap();
+                }
+            }),
+        );
+        // Two that wait for the first, and go together when that ends.
+        volume.write(&file, AppId(0), 0, &[1; 8192], 0);
+        volume.write(&file, AppId(0), 0, &[2; 4096], 1);
+        volume.write(&file, AppId(0), 4096, &[3; 4096], 2);
+        let first = data.first.lock().take().unwrap();
+        first.end(Ok(8192));
+        (0..3).for_each(|_| _ = told.recv().unwrap());
+        std::mem::forget(volume);
+    });
+}

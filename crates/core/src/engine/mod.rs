@@ -199,7 +199,8 @@ impl Engine {
                 }
             }
         }
-        if self.prediction.is_some() && self.dispatch_idle(now, batch) {
+        // One that was delayed just now may be complete with what was queued.
+        if self.prediction.is_some() && (self.dispatch_delayed(now, batch) || self.dispatch_idle(now, batch)) {
             return true;
         }
         self.wake_for_delayed();

@@ -58,10 +58,12 @@ impl Engine {
     pub(super) fn report_work(&mut self, now: Time) {
         let Some(Prediction { predictor, delayed, work, .. }) = &mut self.prediction else { return };
         let busy_ns = delayed.busy_until(now);
-        if busy_ns - work.busy_ns < WORK_NS {
+        // It may be less than at the last report where the time went backwards.
+        let since = busy_ns.saturating_sub(work.busy_ns);
+        if since < WORK_NS {
             return;
         }
-        predictor.served(&Work { busy_ns: busy_ns - work.busy_ns, ..*work });
+        predictor.served(&Work { busy_ns: since, ..*work });
         *work = Work { busy_ns, ..Work::default() };
     }
 

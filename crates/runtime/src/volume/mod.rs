@@ -52,7 +52,7 @@ use crate::effects::Effects;
 use crate::names::FileNames;
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
 use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
-use crate::shard::{Driving, reuse_effects, take_effects};
+use crate::shard::{Driving, before_locking, reuse_effects, take_effects};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
 
@@ -525,6 +525,7 @@ impl<H: Host> Volume<H> {
 
     /// Keeps other operations of several pieces on this file from being submitted.
     fn lock_order(&self, file: &FileRef) -> MutexGuard<'_, ()> {
+        before_locking();
         let lock = &self.order[file.id() as usize % ORDER_LOCKS];
         lock.try_lock().unwrap_or_else(|| self.service.blocking(|| lock.lock()))
     }

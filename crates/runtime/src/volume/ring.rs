@@ -5,13 +5,17 @@
 //! is submitted any more. Completions are read from memory that the kernel shares, and there is room for all of them (the
 //! completion queue is twice as long as what can be under way): no call is needed that could fail and leave requests, and
 //! their memory, behind.
+//!
+//! The thread that takes completions tells hosts of them, and a host may wait in there, for other requests of this ring too.
+//! So another thread takes completions meanwhile ([`blocking`]).
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
@@ -25,6 +29,33 @@ use sluice_storage::Segment;
 const LAST_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Most memory segments of one operation (`IOV_MAX`).
 const SEGMENTS_MAX: usize = 1024;
+
+/// What gets the jobs that have ended.
+type Ended<J> = Box<dyn Fn(J, Vec<Segment>, io::Result<usize>) + Send + Sync>;
+
+/// A ring, for a thread that takes its completions.
+trait Reaped: Send + Sync {
+    /// One more thread takes completions; false if there can be none.
+    fn help(self: Arc<Self>) -> bool;
+    /// One of them is enough again.
+    fn helped(&self);
+}
+
+thread_local! {
+    /// The ring of which this thread takes the completions.
+    static REAPED: RefCell<Option<Arc<dyn Reaped>>> = const { RefCell::new(None) };
+}
+
+/// Runs `wait`, in which this thread waits for what others do. If it is one that takes completions, another one does that
+/// meanwhile.
+pub(super) fn blocking<R>(wait: impl FnOnce() -> R) -> R {
+    let ring = REAPED.with(|ring| ring.borrow().clone()).filter(|ring| ring.clone().help());
+    let result = wait();
+    if let Some(ring) = ring {
+        ring.helped();
+    }
+    result
+}
 
 /// One operation in the kernel. Keeps everything alive that the kernel uses.
 struct Pending<J> {
@@ -46,7 +77,12 @@ pub(super) struct Ring<J> {
     /// Wakes the reaper, to end.
     wake: OwnedFd,
     stopping: AtomicBool,
-    reaper: Mutex<Option<JoinHandle<()>>>,
+    /// Held to take a completion.
+    taking: Mutex<()>,
+    reapers: Mutex<Vec<JoinHandle<()>>>,
+    /// Reapers that are not needed any more.
+    surplus: AtomicUsize,
+    ended: OnceLock<Ended<J>>,
     /// Submitting fails as it would on a ring that is broken.
     #[cfg(test)]
     broken: AtomicBool,
@@ -86,7 +122,10 @@ impl<J: Send + 'static> Ring<J> {
             alive: AtomicBool::new(true),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             stopping: AtomicBool::new(false),
-            reaper: Mutex::new(None),
+            taking: Mutex::new(()),
+            reapers: Mutex::new(Vec::new()),
+            surplus: AtomicUsize::new(0),
+            ended: OnceLock::new(),
             #[cfg(test)]
             broken: AtomicBool::new(false),
         })
@@ -157,20 +196,37 @@ impl<J: Send + 'static> Ring<J> {
     /// error.
     pub(super) fn start_reaper(
         self: &Arc<Self>,
-        ended: impl Fn(J, Vec<Segment>, io::Result<usize>) + Send + 'static,
+        ended: impl Fn(J, Vec<Segment>, io::Result<usize>) + Send + Sync + 'static,
     ) -> io::Result<()> {
+        let first = self.ended.set(Box::new(ended)).is_ok();
+        debug_assert!(first, "a ring is started once");
+        self.spawn_reaper()
+    }
+
+    fn spawn_reaper(self: &Arc<Self>) -> io::Result<()> {
         let ring = self.clone();
-        let reap = move || ring.reap(&ended);
-        *self.reaper.lock() = Some(std::thread::Builder::new().name("sluice-ring".to_owned()).spawn(reap)?);
+        let reap = move || {
+            REAPED.with(|reaped| *reaped.borrow_mut() = Some(ring.clone()));
+            ring.reap();
+            REAPED.with(|reaped| reaped.borrow_mut().take());
+        };
+        let mut reapers = self.reapers.lock();
+        reapers.retain(|reaper| !reaper.is_finished());
+        reapers.push(std::thread::Builder::new().name("sluice-ring".to_owned()).spawn(reap)?);
         Ok(())
     }
 
-    fn reap(&self, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
+    fn reap(&self) {
         loop {
             let stopping = self.stopping.load(Ordering::SeqCst);
-            // SAFETY: only this thread uses the completion queue.
-            while let Some(entry) = unsafe { self.ring.completion_shared().next() } {
-                self.end(entry.user_data() as u32, entry.result(), ended);
+            loop {
+                // As many have been added as are there too much, so one stays.
+                let fewer = |surplus: usize| surplus.checked_sub(1);
+                if self.surplus.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+                    return;
+                }
+                let Some(entry) = self.next() else { break };
+                self.end(entry.user_data() as u32, entry.result());
             }
             if stopping && self.free.is_full() {
                 return;
@@ -186,7 +242,14 @@ impl<J: Send + 'static> Ring<J> {
         }
     }
 
-    fn end(&self, at: u32, result: i32, ended: &dyn Fn(J, Vec<Segment>, io::Result<usize>)) {
+    fn next(&self) -> Option<io_uring::cqueue::Entry> {
+        let _alone = self.taking.lock();
+        // SAFETY: the lock makes this the only user of the completion queue.
+        unsafe { self.ring.completion_shared().next() }
+    }
+
+    fn end(&self, at: u32, result: i32) {
+        let Some(ended) = self.ended.get() else { return };
         let Some(pending) = self.pending[at as usize].lock().take() else { return };
         let _ = self.free.push(at);
         let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
@@ -198,7 +261,9 @@ impl<J: Send + 'static> Ring<J> {
 
     /// Takes no requests any more and waits for those that the kernel has.
     pub(super) fn stop(&self) {
-        let Some(reaper) = self.reaper.lock().take() else { return };
+        if self.reapers.lock().is_empty() {
+            return;
+        }
         {
             let _alone = self.push.lock();
             self.alive.store(false, Ordering::SeqCst);
@@ -206,9 +271,26 @@ impl<J: Send + 'static> Ring<J> {
         self.stopping.store(true, Ordering::SeqCst);
         // It cannot be full: this is the only time.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        if reaper.thread().id() != std::thread::current().id() {
-            let _ = reaper.join();
+        let me = std::thread::current().id();
+        while let Some(reaper) = { self.reapers.lock().pop() } {
+            if reaper.thread().id() != me {
+                let _ = reaper.join();
+            }
         }
+    }
+}
+
+impl<J: Send + 'static> Reaped for Ring<J> {
+    fn help(self: Arc<Self>) -> bool {
+        let started = self.spawn_reaper();
+        if let Err(error) = &started {
+            tracing::error!(%error, "cannot start another thread for io_uring while one waits");
+        }
+        started.is_ok()
+    }
+
+    fn helped(&self) {
+        self.surplus.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -225,10 +307,10 @@ mod tests {
 
     use super::*;
 
-    type Ended = (u32, io::Result<usize>);
+    type Told = (u32, io::Result<usize>);
 
     /// A ring of places for `depth` requests with its reaper, if there can be one here.
-    fn running(ring: io::Result<Ring<u32>>) -> Option<(Arc<Ring<u32>>, Receiver<Ended>)> {
+    fn running(ring: io::Result<Ring<u32>>) -> Option<(Arc<Ring<u32>>, Receiver<Told>)> {
         let Ok(ring) = ring.inspect_err(|error| eprintln!("skipped: no io_uring here: {error}")) else { return None };
         let (ring, (tell, ended)) = (Arc::new(ring), channel());
         ring.start_reaper(move |job, _, result| tell.send((job, result)).unwrap()).unwrap();
@@ -241,7 +323,7 @@ mod tests {
         RingRequest { fd: fd.clone(), op: Op::Read, offset: 0, segments }
     }
 
-    fn next(ended: &Receiver<Ended>) -> (u32, usize) {
+    fn next(ended: &Receiver<Told>) -> (u32, usize) {
         let (job, result) = ended.recv_timeout(Duration::from_secs(10)).expect("it ends");
         (job, result.unwrap())
     }

@@ -1,6 +1,6 @@
 //! Executing what the engines dispatch, and what follows from it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use super::flights::Flights;
 use super::host::Host;
 use super::memory::{self, Buffers};
 use super::ops::{Memory, Operation, Ops, of_cookie};
-use super::ring::{Ring, RingRequest};
+use super::ring::{self, Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
@@ -98,6 +98,11 @@ pub(super) struct Scratch {
     pub(super) ended: Vec<Ended>,
     pub(super) outcomes: Vec<(RequestId, Outcome)>,
     pub(super) finished: Vec<u32>,
+}
+
+crate::sync::thread_cell! {
+    /// This thread is giving a transfer to the storage, and may have others to start yet.
+    static STARTING: Cell<bool> = Cell::new(false);
 }
 
 crate::sync::thread_cell! {
@@ -351,12 +356,12 @@ impl<H: Host> Service<H> {
     /// Runs `wait`, in which this thread waits for what others do; one more of them may be there meanwhile.
     pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
         before_waiting();
-        self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait)
+        ring::blocking(|| self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait))
     }
 
     /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
     pub(super) fn blocking_with_lock<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait)
+        ring::blocking(|| self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait))
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------
@@ -399,7 +404,10 @@ impl<H: Host> Service<H> {
         let place = (extent.file, request.target.0 as usize);
         let transfer = Transfer::new(place, direction, request.offset, segments, (done, token));
         // A transfer that is dropped in a panic has ended, with an error.
-        match guarded(Started::Accepted, || self.storage.data.start(transfer)) {
+        let before = STARTING.with(|starting| starting.replace(true));
+        let started = guarded(Started::Accepted, || self.storage.data.start(transfer));
+        STARTING.with(|starting| starting.set(before));
+        match started {
             Started::Accepted => {
                 self.counts.asynchronous.fetch_add(1, Ordering::Relaxed);
                 None
@@ -419,8 +427,11 @@ impl<H: Host> Service<H> {
     pub(super) fn landed(&self, mut job: Job, result: io::Result<usize>) {
         let want: usize = job.parts.iter().map(|part| part.request.len as usize).sum();
         match result {
-            // It may come inside the call that gave the transfer to the storage, and so inside a host's.
-            Ok(moved) if moved >= want && !InCallback::is_deep() => return self.end_whole(job),
+            // It may come inside the call that gave the transfer to the storage, and so inside a host's. No host is told in
+            // there: it might wait for what this thread is to start next.
+            Ok(moved) if moved >= want && !InCallback::is_deep() && !STARTING.with(Cell::get) => {
+                return self.end_whole(job);
+            }
             // A thread finds out what the rest is about.
             Ok(moved) => job.first = Some(Ok(moved)),
             Err(error) => {
