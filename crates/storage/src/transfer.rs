@@ -21,6 +21,9 @@ pub trait TransferDone: Send + Sync {
     /// The transfer with this token has ended; `result` as of [`Data::read`](crate::Data::read) and
     /// [`Data::write`](crate::Data::write). Comes exactly once for each transfer, from any thread, also from inside
     /// [`Data::start`](crate::Data::start). `segments` come back for reuse; nobody uses their memory any more.
+    ///
+    /// The call may last: hosts are told in it, and one that submits more than there is room for waits in there until other
+    /// transfers have ended. So a storage must be able to end those meanwhile, on another thread than the one that is in here.
     fn done(&self, token: u64, segments: Vec<Segment>, result: io::Result<usize>);
 }
 
