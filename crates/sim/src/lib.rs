@@ -19,6 +19,6 @@ pub mod workload;
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use simulation::{
     AppOutcome, Bin, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome, Point,
-    PredictionCounts, Record, jain, simulate,
+    PredictionCounts, Record, forecast, jain, simulate, simulate_predicted,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};
