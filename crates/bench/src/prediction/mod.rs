@@ -300,7 +300,7 @@ impl Bed {
                 load.run(&volume)
             };
             let predicted = |predictions: &Predictions| -> anyhow::Result<Measured> {
-                let options = Options { model: Some(bed.model.to_owned()), ..Options::default() };
+                let options = Options { model: Some(self.model.to_owned()), ..Options::default() };
                 predictions.set(&volume, &Source::Files(traces.clone()), &options)?;
                 load.run(&volume)
             };
