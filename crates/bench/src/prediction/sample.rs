@@ -55,7 +55,7 @@ pub(super) fn run(sample: u64, seed: u64, json: bool, stop: &AtomicBool) -> anyh
     };
     std::thread::scope(|scope| {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        (0..threads).for_each(|_| _ = scope.spawn(&work));
+        (0..threads).for_each(|_| _ = scope.spawn(work));
     });
     let mut all = done.into_inner().into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
     all.sort_by(|a, b| a.saved.total_cmp(&b.saved).then(a.case.cmp(&b.case)));
