@@ -111,7 +111,7 @@ fn print(report: &Report) {
         report.seed, report.cases, report.mean_saved
     ));
     output::line(format_args!(
-        "{:.1} % of the cases save more than 2 %; {:.1} % lose more than 2 %, {:.1} % of them certainly",
+        "{:.1} % of the cases save more than 2 %; {:.1} % lose more than 2 %, {:.1} % certainly",
         report.share_saving_2_percent, report.share_over_2_percent, report.share_over_2_percent_certain
     ));
     let met = if report.met { "met" } else { "missed" };
