@@ -119,3 +119,20 @@ think_spread = 0.1
     );
     Case { what, text }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_sim::scenario::Plan;
+
+    #[test]
+    fn every_case_is_a_scenario_and_comes_again() {
+        for number in 0..300 {
+            let case = case(7, number);
+            let plan = Plan::parse(&case.text, &case.what, std::path::Path::new(""), &[], &[]);
+            assert_eq!(plan.map(|plan| plan.runs.len()).unwrap_or_else(|error| panic!("{}: {error}", case.text)), 1);
+            assert_eq!(super::case(7, number).text, case.text);
+        }
+        assert_ne!(case(7, 1).text, case(8, 1).text);
+    }
+}
