@@ -385,6 +385,7 @@ fn appended_steps_are_predicted_at_their_new_place() {
                 offset,
                 end: offset + u64::from(BLOCK),
                 earliest: now,
+                continues: false,
             };
             let expected =
                 predictor.expect(now, &chosen).unwrap_or_else(|| panic!("step {step}: {:?}", handle.counters()));

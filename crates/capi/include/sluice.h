@@ -335,6 +335,26 @@ int sluice_get_policy(struct sluice *s,
                       char *text,
                       size_t size);
 
+// Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
+// sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited
+// for. SLUICE_ERR_INVALID if it cannot be read.
+int sluice_predict_profile(struct sluice *s,
+                           const char *profile);
+
+// Predicts requests from the traces of `n` earlier runs, in which file N has the path "file N"; with `n` = 0 nothing is
+// predicted any more. Algorithms that aggregate hold batches for what is about to come, as long as that pays. Reads the
+// traces before it returns; requests go on meanwhile. SLUICE_ERR_INVALID if one cannot be read: nothing changes then. Not
+// inside callbacks.
+int sluice_predict_load(struct sluice *s,
+                        const char *const *paths,
+                        size_t n);
+
+// Learns what repeats, and predicts it. `state_path`: where what was learned is kept from run to run, which is read first if
+// it exists; NULL: nowhere. Files whose numbers differ are taken as one series of files that are used in the same way. Not
+// inside callbacks.
+int sluice_predict_learn(struct sluice *s,
+                         const char *state_path);
+
 // Fills counters: SLUICE_TOTAL or SLUICE_LAST_WINDOW. `out->struct_size` must be set.
 int sluice_stats(struct sluice *s, int which, struct sluice_counters *out);
 

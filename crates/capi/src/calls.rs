@@ -1,9 +1,12 @@
 //! The functions.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_core::{Counters, Histogram, Op, policy};
+use sluice_predict::Source;
 
 use crate::handle::sluice;
 use crate::instance::Instance;
@@ -245,6 +248,75 @@ pub unsafe extern "C" fn sluice_get_policy(s: *mut sluice, text: *mut c_char, si
             text.add(line.len()).write(0);
         }
         Ok(())
+    })
+}
+
+/// A path, or none.
+///
+/// # Safety
+/// `text` is null or a string.
+unsafe fn path(text: *const c_char) -> Option<PathBuf> {
+    // SAFETY: by the contract.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
+    Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
+}
+
+/// Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
+/// sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited
+/// for. SLUICE_ERR_INVALID if it cannot be read.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `profile` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_predict_profile(s: *mut sluice, profile: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        call.instance().set_profile(unsafe { path(profile) })
+    })
+}
+
+/// Predicts requests from the traces of `n` earlier runs, in which file N has the path "file N"; with `n` = 0 nothing is
+/// predicted any more. Algorithms that aggregate hold batches for what is about to come, as long as that pays. Reads the
+/// traces before it returns; requests go on meanwhile. SLUICE_ERR_INVALID if one cannot be read: nothing changes then. Not
+/// inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `paths` points to `n` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_predict_load(s: *mut sluice, paths: *const *const c_char, n: usize) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        if n == 0 {
+            return call.instance().predict(&Source::Off, None);
+        }
+        let null = Failure::new(SLUICE_ERR_INVALID, c"paths, or one of them, is NULL");
+        if paths.is_null() {
+            return Err(null);
+        }
+        // SAFETY: by the contract.
+        let each = unsafe { std::slice::from_raw_parts(paths, n) };
+        // SAFETY: by the contract.
+        let files: Option<Vec<PathBuf>> = each.iter().map(|&text| unsafe { path(text) }).collect();
+        call.instance().predict(&Source::Files(files.ok_or(null)?), None)
+    })
+}
+
+/// Learns what repeats, and predicts it. `state_path`: where what was learned is kept from run to run, which is read first if
+/// it exists; NULL: nowhere. Files whose numbers differ are taken as one series of files that are used in the same way. Not
+/// inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `state_path` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_predict_learn(s: *mut sluice, state_path: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        call.instance().predict(&Source::Learn, unsafe { path(state_path) })
     })
 }
 

@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluice_core::{Batch, CancelError, Outcome, PolicyConfig, Request};
+use sluice_predict::{Options, Predictions, Source};
 use sluice_runtime::{
     AttachError, Client, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError, Started,
     SubmitError,
@@ -29,6 +32,9 @@ struct Shared {
     clients: AtomicU16,
     /// Completions refused.
     stale: AtomicU64,
+    predictions: Predictions,
+    /// The profile of the device that predictions reckon with.
+    profile: Mutex<Option<PathBuf>>,
     /// It was shut down: nobody will be told of anything any more.
     is_over: AtomicBool,
 }
@@ -156,6 +162,8 @@ impl Instance {
             in_flight,
             clients: AtomicU16::new(0),
             stale: AtomicU64::new(0),
+            predictions: Predictions::default(),
+            profile: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
         let client = options.map(|options| shared.attach(options, handle)).transpose()?;
@@ -241,6 +249,24 @@ impl Instance {
 
     pub(crate) fn policy(&self) -> PolicyConfig {
         self.shared.scheduler.policy()
+    }
+
+    /// Predicts from traces, or what repeats, or not any more.
+    pub(crate) fn predict(&self, source: &Source, state: Option<PathBuf>) -> Result<(), Failure> {
+        not_in_callback()?;
+        let options = Options { profile: self.shared.profile.lock().clone(), state, ..Options::default() };
+        let set = self.shared.predictions.set(&self.shared.scheduler, source, &options);
+        set.map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))
+    }
+
+    /// The profile that predictions reckon with from the next time on that they are set.
+    pub(crate) fn set_profile(&self, path: Option<PathBuf>) -> Result<(), Failure> {
+        if let Some(path) = &path {
+            sluice_predict::check_profile(path)
+                .map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
+        }
+        *self.shared.profile.lock() = path;
+        Ok(())
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

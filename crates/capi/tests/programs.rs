@@ -126,6 +126,34 @@ fn clients_hear_of_their_own_and_come_and_go() {
     run(within(100, &build(dir.path(), "gcc", &room().join("tests/c/clients.c"), &[])));
 }
 
+/// A trace of a run in which four processes take turns in file 7, and the profile of a hard disk's model.
+fn trace_and_profile(dir: &Path) -> [PathBuf; 3] {
+    use sluice_trace::{Entry, Meta, Writer};
+    let (trace, profile) = (dir.join("run.slt"), dir.join("device.toml"));
+    let mut writer = Writer::create(&trace, &Meta::default()).unwrap();
+    let file = writer.file(b"file 7").unwrap();
+    for n in 0..96_u64 {
+        let time = n / 4 * 10_000_000 + n % 4 * 1_000_000;
+        let op = sluice_core::Op::Write;
+        writer.push(Entry { time, file, app: 0, target: 0, op, offset: n << 16, len: 1 << 16 }).unwrap();
+    }
+    writer.finish(0).unwrap();
+    let measured = sluice_device::profiler::profile_of_model("hdd-7200").unwrap();
+    std::fs::write(&profile, measured.to_text()).unwrap();
+    [dir.to_owned(), trace, profile]
+}
+
+#[test]
+fn requests_are_predicted_from_traces_and_from_what_repeats() {
+    let dir = tempfile::tempdir().unwrap();
+    for flags in [&[][..], &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]] {
+        let mut command = within(60, &build(dir.path(), "gcc", &room().join("tests/c/predict.c"), flags));
+        command.args(trace_and_profile(dir.path())).env("ASAN_OPTIONS", "detect_leaks=1");
+        run(command);
+        assert!(dir.path().join("learned.slt").exists(), "what was learned is kept");
+    }
+}
+
 #[test]
 fn no_error_under_address_sanitizer() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ pub mod interrupt;
 mod mount;
 pub mod output;
 mod policy;
-pub mod predict;
+pub use sluice_predict as predict;
 pub mod profile;
 mod report;
 mod simulate;

@@ -108,14 +108,32 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     if let Some(prediction) = &status.prediction {
         let crate::predict::Status {
-            from, predicted, known, linked, waits, complete, waited_ms, refused, alpha, ..
+            from,
+            predicted,
+            known,
+            linked,
+            waits,
+            complete,
+            waited_ms,
+            verdict,
+            gain_percent,
+            alpha,
+            ..
         } = prediction;
         writeln!(text, "\nprediction from {from}: {predicted} requests")?;
         writeln!(
             text,
             "           {linked} of {known} requests linked; {waits} waits, {complete} complete, {waited_ms:.1} ms in all"
         )?;
-        writeln!(text, "           {refused} of them only while the disk was busy; alpha {alpha:.2}")?;
+        let measured = if *gain_percent == 0.0 { String::new() } else { format!(" ({gain_percent:+.0} % throughput)") };
+        let what = match verdict.as_str() {
+            "no profile" => "nothing is waited for without a profile of the device: sluice profile, prediction.profile",
+            "unknown" => "not known yet whether waiting pays",
+            "pays" => "waiting pays",
+            "does not pay" => "waiting does not pay: off until the next trial",
+            other => other,
+        };
+        writeln!(text, "           {what}{measured}; alpha {alpha:.2}")?;
         if let Some(learned) = &prediction.learned {
             let crate::predict::Learned { series, repeating, runs, requests, open_requests, bytes, .. } = learned;
             writeln!(

@@ -59,6 +59,8 @@ pub struct Chosen {
     pub end: u64,
     /// When the first of its parts was submitted.
     pub earliest: Time,
+    /// It begins where the batch dispatched last has ended, in the same file: the device is there already.
+    pub continues: bool,
 }
 
 /// What a batch should be dispatched together with.
@@ -103,6 +105,8 @@ pub struct Work {
     pub batches: [u64; 2],
     /// Bytes read and written.
     pub bytes: [u64; 2],
+    /// Requests accepted and not complete, at its end.
+    pub outstanding: u32,
 }
 
 #[derive(Debug)]
@@ -201,6 +205,7 @@ impl DelayedBatches {
                 offset: 0,
                 end: 0,
                 earliest: Time::ZERO,
+                continues: false,
             },
             expected: Expected { offset: 0, end: 0, until: Time::ZERO, idle_until: Time::ZERO, missing: 0 },
             target: 0,
@@ -388,8 +393,15 @@ mod tests {
     fn a_neighbour_that_does_not_fit_leaves_room_for_the_one_on_the_other_side() {
         let mut batches = DelayedBatches::new(1);
         let queue = QueueId(0);
-        let chosen =
-            Chosen { file: FileId(0), target: TargetId(0), op: Op::Read, offset: 100, end: 110, earliest: Time::ZERO };
+        let chosen = Chosen {
+            file: FileId(0),
+            target: TargetId(0),
+            op: Op::Read,
+            offset: 100,
+            end: 110,
+            earliest: Time::ZERO,
+            continues: false,
+        };
         let expected = Expected { offset: 0, end: 200, until: Time(5), idle_until: Time::ZERO, missing: u64::MAX };
         batches.delay(Time::ZERO, queue, chosen, expected);
         for (slot, range) in [(1, (100, 110)), (2, (110, 190)), (3, (90, 100))] {

@@ -14,7 +14,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
-use crate::record::{RecordError, Recording, Tap};
+use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
 
@@ -311,6 +311,22 @@ impl Scheduler {
     #[must_use]
     pub fn recording(&self) -> Option<Recording> {
         self.0.tap.recording()
+    }
+
+    /// Tells an observer of every request from now on.
+    ///
+    /// # Errors
+    /// If there is one already, or the system refuses a thread.
+    pub fn observe(&self, observer: Box<dyn Observer>) -> Result<(), RecordError> {
+        self.0.watch.observe(observer, self.0.clock, None)
+    }
+
+    /// Ends the observation. The observer has heard of everything before.
+    ///
+    /// # Errors
+    /// If there was none.
+    pub fn end_observation(&self) -> Result<(), RecordError> {
+        self.0.watch.stop().map(drop)
     }
 
     /// Where submitters leave what is recorded, and what an observer hears of.

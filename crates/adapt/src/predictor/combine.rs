@@ -12,6 +12,7 @@ use sluice_trace::{Columns, Entry, Paths, Reader};
 
 use super::Settings;
 use super::forecast::{FileForecast, Forecast, Predicted, Totals};
+use super::pace::Pace;
 use super::stride::{Distances, Groups, RUNS, Seen};
 
 /// Most runs that are combined.
@@ -117,6 +118,7 @@ impl Combiner {
         let entries = self.records.len() as u64;
         let mut totals = Totals { runs: self.runs, entries, ..Totals::default() };
         let groups = groups(&self.records, self.runs);
+        let paces = paces(&self.records, self.runs, order.len());
         pair(&mut self.records, &self.settings, &mut totals);
         self.records.sort_unstable_by_key(|r| (r.file, r.op, r.offset, r.time, r.len));
         let requests: Vec<Predicted> = self
@@ -148,7 +150,7 @@ impl Combiner {
             });
             at = end;
         }
-        Forecast { paths: self.paths, files, requests, totals }
+        Forecast { paths: self.paths, files, requests, paces, totals }
     }
 }
 
@@ -179,6 +181,18 @@ fn groups(records: &[Record], runs: u32) -> HashMap<u32, [Option<Groups>; 2]> {
         requests.iter_mut().for_each(Vec::clear);
     }
     all
+}
+
+/// How fast each of so many files was used. `records` are sorted by file.
+fn paces(records: &[Record], runs: u32, files: usize) -> Vec<Pace> {
+    let mut times: Vec<Vec<u64>> = vec![Vec::new(); runs as usize];
+    let mut paces = vec![Pace::new([].iter_mut()); files];
+    for same in records.chunk_by(|a, b| a.file == b.file) {
+        same.iter().for_each(|record| times[usize::from(record.run)].push(record.time));
+        paces[same[0].file as usize] = Pace::new(times.iter_mut());
+        times.iter_mut().for_each(Vec::clear);
+    }
+    paces
 }
 
 /// A run that is being added. Without [`NewRun::end`] it leaves nothing behind.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use sluice_core::Op;
 use sluice_trace::Paths;
 
+use super::pace::Pace;
 use super::stride::Groups;
 
 /// A predicted request.
@@ -86,6 +87,8 @@ pub struct Forecast {
     /// By path and target.
     pub(super) files: Vec<FileForecast>,
     pub(super) requests: Vec<Predicted>,
+    /// Of each file, how fast it was used.
+    pub(super) paces: Vec<Pace>,
     pub(super) totals: Totals,
 }
 

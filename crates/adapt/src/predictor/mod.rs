@@ -33,7 +33,13 @@
 //! * No wait is longer than what it gains: the cost of a batch beside its bytes, which begins with the device's profile and
 //!   then is what the device is seen to take. For groups, which gain again later, it is four times that, and the device may
 //!   idle for one. For an aggregation it never idles: what a server gains by that, programs have lost that would have gone on
-//!   to another one. A budget bounds idling: waits that gained nothing may take 1 % of the time.
+//!   to another one. Until waiting has shown that it pays, idling in vain may take 1 % of the
+//!   time and 5 ms.
+//! * Whether waiting pays is not asked of the waits, but of the programs: their throughput with it is compared with that of the
+//!   recorded runs, and that without it. See `online/trial.rs`.
+//! * A batch that goes on where the last one ended is never held: the device is there already.
+//! * On a device that is not known, and on one where a batch costs less than half a millisecond beside its bytes (flash),
+//!   nothing is waited for.
 //! * Where the device is busy for less than 70 % of the time an aggregation is not waited for: it has no use for one batch less.
 //! * Waits that were in vain are tried more and more rarely.
 //! * Runs that are learned are paired by the order of a request's occurrences, not by their times: one may have stalled.
@@ -48,6 +54,7 @@ mod cost;
 mod forecast;
 mod learn;
 mod online;
+mod pace;
 mod stride;
 mod wait;
 
@@ -59,7 +66,7 @@ pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
 pub use combine::{CombineError, Combiner, NewRun, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
 pub use learn::{LearnLimits, Learner, series_of};
-pub use online::{Counters, Handle, Names, TracePredictor};
+pub use online::{Counters, Handle, Names, TracePredictor, Verdict};
 pub use stride::Groups;
 
 /// Time to process so many bytes, in nanoseconds.
@@ -89,6 +96,8 @@ pub struct Settings {
     pub span_max_ns: u64,
     /// So many batches in flight keep the device busy.
     pub parallelism: u32,
+    /// What the device takes is known: without that nothing is waited for.
+    pub device_known: bool,
 }
 
 impl Default for Settings {
@@ -101,6 +110,7 @@ impl Default for Settings {
             requests_max: 256,
             span_max_ns: 25_000_000,
             parallelism: 1,
+            device_known: true,
         }
     }
 }

@@ -202,7 +202,7 @@ fn answer(served: &Served, command: Command) -> Reply {
                 Predict::Learn => predict::Source::Learn,
                 Predict::Files(files) => predict::Source::Files(files),
             };
-            let set = served.predictions.set(served.handle.volume(), &source, &served.prediction);
+            let set = served.predictions.set(&**served.handle.volume(), &source, &served.prediction);
             set.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::Unmount { lazy } => {

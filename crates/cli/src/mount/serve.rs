@@ -58,7 +58,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
     let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint));
-    let prediction = predict::Options { state, ..settings.prediction.clone() };
+    let prediction = predict::Options { state, model: settings.emulate.clone(), ..settings.prediction.clone() };
     let served = |handle| control::Served {
         predictions: predictions.clone(),
         prediction: prediction.clone(),
@@ -113,7 +113,7 @@ fn begin(
     if let Some(path) = &settings.record {
         control::start_recording(handle, &std::path::absolute(path)?, settings.recording).context("trace.record")?;
     }
-    predictions.set(volume, &settings.predict, prediction).context("the predictions cannot start")
+    predictions.set(&**volume, &settings.predict, prediction).context("the predictions cannot start")
 }
 
 /// Waits for the end, whoever brings it: a signal, `sluice unmount`, `umount`, or a failure.

@@ -28,6 +28,8 @@ struct Prediction {
     rest: Vec<Slot>,
     /// Dispatched since the last report; `busy_ns`: up to that.
     work: Work,
+    /// The queue of the batch dispatched last, and where that ended.
+    last: Option<(QueueId, u64)>,
 }
 
 /// A scheduler of file I/O requests. A state machine without I/O, clock, threads or global state.

@@ -22,6 +22,7 @@ impl Engine {
                 delayed: delayed(),
                 rest: Vec::with_capacity(PARTS_MAX),
                 work: Work::default(),
+                last: None,
             });
             return None;
         };
@@ -49,13 +50,16 @@ impl Engine {
     /// A batch goes to the device.
     pub(super) fn note_work(&mut self) {
         let Some(prediction) = &mut self.prediction else { return };
-        let op = self.queues.queue(self.candidate[0]).op().index();
+        let queue = self.queues.queue(self.candidate[0]);
+        prediction.last = self.candidate.last().map(|&slot| (queue, self.queues.end(slot)));
+        let op = queue.op().index();
         prediction.work.batches[op] += 1;
         prediction.work.bytes[op] += self.candidate.iter().map(|&slot| u64::from(self.queues.len(slot))).sum::<u64>();
     }
 
     /// A batch is complete: now and then the predictor hears what the device has done in how much time.
     pub(super) fn report_work(&mut self, now: Time) {
+        let outstanding = self.queued() + self.queues.in_flight;
         let Some(Prediction { predictor, delayed, work, .. }) = &mut self.prediction else { return };
         let busy_ns = delayed.busy_until(now);
         // It may be less than at the last report where the time went backwards.
@@ -63,7 +67,7 @@ impl Engine {
         if since < WORK_NS {
             return;
         }
-        predictor.served(&Work { busy_ns: since, ..*work });
+        predictor.served(&Work { busy_ns: since, outstanding, ..*work });
         *work = Work { busy_ns, ..Work::default() };
     }
 
@@ -150,6 +154,7 @@ impl Engine {
             offset: self.queues.offset(first),
             end: self.queues.end(first),
             earliest: self.queues.arrived(first),
+            continues: self.prediction.as_ref().and_then(|p| p.last) == Some((queue, self.queues.offset(first))),
         };
         let (mut at, mut empty) = (first, self.queues.len(first) == 0);
         for _ in 1..parts {

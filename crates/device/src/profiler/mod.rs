@@ -21,7 +21,7 @@ mod modelled;
 mod planner;
 mod sample;
 
-pub use modelled::Modelled;
+pub use modelled::{Modelled, profile_of_model};
 pub use planner::{Planner, Progress};
 
 use crate::profile::Profile;

@@ -4,11 +4,25 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
 
-use super::{Burst, Outcome, Target};
-use crate::{Command, Device, Op, Pending};
+use super::{Burst, Options, Outcome, Target, profile};
+use crate::profile::Profile;
+use crate::{Command, Device, ModelError, Op, Pending};
 
 /// Requests of the preparation.
 const PREPARE_BYTES: u64 = 1 << 20;
+
+/// The profile of the model that [`crate::model`] finds by this name or path, measured in virtual time at sizes from 4 KiB to
+/// 1 MiB, one request at a time.
+///
+/// # Errors
+/// If there is no such model.
+pub fn profile_of_model(name_or_path: &str) -> Result<Profile, ModelError> {
+    let device = crate::model(name_or_path, 0)?;
+    let sizes = (12..=20).step_by(2).map(|bits| 1 << bits).collect();
+    let options = Options { sizes: Some(sizes), in_flight_max: 1, ..Options::default() };
+    let Ok(report) = profile(&mut Modelled::new(device, options.file_bytes), &options);
+    Ok(report.profile)
+}
 
 /// A model with a file at its beginning.
 pub struct Modelled {

@@ -161,8 +161,29 @@ const TIME_MAX: u64 = 1 << 61;
 /// # Errors
 /// If it cannot be simulated, `stop` was set, or something happened that must not.
 pub fn simulate(scenario: &Scenario, options: Options, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    let forecast = prediction::forecast(scenario, stop)?;
-    run_to_end(Simulation::new(scenario, options, forecast.as_ref())?, stop)?.outcome()
+    let forecast = forecast(scenario, stop)?;
+    simulate_predicted(scenario, options, forecast.as_ref(), stop)
+}
+
+/// What [`simulate`] predicts from: recordings of the scenario with other seeds; none if it wants no predictions.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn forecast(scenario: &Scenario, stop: &AtomicBool) -> Result<Option<Arc<Forecast>>, Failure> {
+    prediction::forecast(scenario, stop)
+}
+
+/// As [`simulate`], with this forecast, or none: for several simulations with the same recordings.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_predicted(
+    scenario: &Scenario,
+    options: Options,
+    forecast: Option<&Arc<Forecast>>,
+    stop: &AtomicBool,
+) -> Result<Outcome, Failure> {
+    run_to_end(Simulation::new(scenario, options, forecast)?, stop)?.outcome()
 }
 
 /// The same with somebody who is told of every window of every engine and may change the algorithm. What it does must follow

@@ -1,14 +1,15 @@
 //! Predictions: the scenario is simulated a few times to record what data servers receive; then their engines have the
 //! production predictor, which knows these recordings.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Forecast, Handle, Settings, TracePredictor, default_time_to_process, estimate_alpha,
+    Aggregations, Combiner, Forecast, Handle, Settings, TimeToProcess, TracePredictor, estimate_alpha,
 };
-use sluice_core::FileId;
+use sluice_core::{FileId, Op};
+use sluice_device::profiler::profile_of_model;
 use sluice_trace::{Entry, Meta, Reader, Writer};
 
 use super::records::Content;
@@ -96,9 +97,27 @@ fn settings(scenario: &Scenario) -> Settings {
     Settings { bytes_max: servers.batch_bytes, requests_max: servers.batch_requests, ..Settings::default() }
 }
 
+/// What the data servers' device takes, measured as `sluice profile` measures devices.
+fn time_to_process(scenario: &Scenario) -> TimeToProcess {
+    static KNOWN: Mutex<Vec<(String, TimeToProcess)>> = Mutex::new(Vec::new());
+    let name = &scenario.storage.device;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, ttp)) = known.iter().find(|(known, _)| known == name) {
+        return ttp.clone();
+    }
+    // Scenarios name devices that there are.
+    let Ok(profile) = profile_of_model(name) else { return Arc::new(|_, _| 0) };
+    let ttp: TimeToProcess = Arc::new(move |op, bytes| {
+        let op = if op == Op::Read { sluice_device::Op::Read } else { sluice_device::Op::Write };
+        profile.random_ns(op, bytes)
+    });
+    known.push((name.clone(), ttp.clone()));
+    ttp
+}
+
 /// A predictor for each data server.
 pub(super) fn predictors(scenario: &Scenario, forecast: &Arc<Forecast>) -> Vec<(TracePredictor, Handle)> {
-    let (settings, ttp) = (settings(scenario), default_time_to_process());
+    let (settings, ttp) = (settings(scenario), time_to_process(scenario));
     let alpha = estimate_alpha(forecast, &ttp);
     let predictor = |_| {
         let names = Arc::new(|file: FileId| Some(Arc::from(path(file.0))));

@@ -192,10 +192,10 @@ impl Store {
             let found = known.and_then(|last| Some((last, last.find(&key.path, key.target)?)));
             let entries = self.series[&key].requests();
             let any = match found {
-                Some((last, at)) => append(&mut new, &key, last, last.files[at], entries),
+                Some((last, at)) => append(&mut new, &key, last, at, entries),
                 None => {
                     let one = combine(&key, &self.series[&key], &self.limits, settings);
-                    one.files.first().is_some_and(|file| append(&mut new, &key, &one, *file, entries))
+                    !one.files.is_empty() && append(&mut new, &key, &one, 0, entries)
                 }
             };
             if !any && let Some(series) = self.take(&key) {
@@ -223,7 +223,8 @@ fn combine(key: &Key, series: &Series, limits: &LearnLimits, settings: Settings)
 }
 
 /// Takes over a file with its requests, if there are any.
-fn append(to: &mut Forecast, key: &Key, from: &Forecast, file: FileForecast, entries: usize) -> bool {
+fn append(to: &mut Forecast, key: &Key, from: &Forecast, file: usize, entries: usize) -> bool {
+    let (pace, file) = (&from.paces[file], from.files[file]);
     let requests: &[Predicted] = &from.requests[file.reads as usize..file.end as usize];
     if requests.is_empty() {
         return false;
@@ -233,6 +234,7 @@ fn append(to: &mut Forecast, key: &Key, from: &Forecast, file: FileForecast, ent
     let (start, before) = (to.requests.len() as u32, file.reads);
     let moved = |at: u32| at - before + start;
     to.files.push(FileForecast { path, reads: start, writes: moved(file.writes), end: moved(file.end), ..file });
+    to.paces.push(pace.clone());
     to.requests.extend_from_slice(requests);
     let paired: u64 = requests.iter().map(|request| u64::from(request.runs)).sum();
     let totals = &mut to.totals;

@@ -1,17 +1,15 @@
 //! How long a batch may be waited for.
 
-use sluice_core::{Op, Time, WaitReport, Work};
+use sluice_core::{AppId, Op, Time, WaitReport, Work};
 
 use super::super::TimeToProcess;
 use super::super::cost::{DeviceCost, Load};
+use super::super::forecast::{FileForecast, Forecast};
 use super::super::wait::{History, Trust};
+use super::trial::{Trial, Verdict};
 
-/// What waits may cost before they have shown what they are good for.
-const CREDIT_NS: f64 = 10e6;
-/// Share of the time that waits in vain may cost.
-const COST_SHARE: f64 = 0.01;
-/// Most credit that successes earn.
-const CREDIT_MAX_NS: f64 = 100e6;
+/// A device on which one batch less saves less than this, in nanoseconds, does not repay waiting: a flash device.
+const GAIN_MIN_NS: u64 = 500_000;
 /// Share of the time in which the device is busy, below which aggregations are not waited for.
 const LOAD_MIN: f64 = 0.7;
 /// While the device has other batches, waiting for a group may take so many times what it gains at once.
@@ -25,9 +23,7 @@ pub(super) struct Budget {
     trust: Trust,
     cost: DeviceCost,
     load: Load,
-    began: Option<Time>,
-    /// What waits have gained, minus what they have cost, in nanoseconds.
-    credit: f64,
+    trial: Trial,
 }
 
 /// Until when a batch may wait.
@@ -35,8 +31,6 @@ pub(super) struct Wait {
     pub(super) until: Time,
     /// Until then the device may idle for it; [`Time::ZERO`]: not at all.
     pub(super) idle_until: Time,
-    /// It might idle, had others not cost more than they gained.
-    pub(super) refused: bool,
 }
 
 impl Budget {
@@ -47,20 +41,32 @@ impl Budget {
             trust: Trust::default(),
             cost: DeviceCost::new(ttp),
             load: Load::default(),
-            began: None,
-            credit: 0.0,
+            trial: Trial::new(),
         }
     }
 
-    /// Another forecast, with so many files: what came of waits for the old ones says nothing of them.
-    pub(super) fn replace(&mut self, files: usize) {
-        self.histories.clear();
-        self.histories.resize(files, Default::default());
+    /// Another forecast: what came of waits for a file still holds.
+    pub(super) fn replace(&mut self, old: &Forecast, new: &Forecast) {
+        let before = |file: &FileForecast| {
+            let known = old.find(new.paths().get(file.path), file.target)?;
+            self.histories.get(known).copied()
+        };
+        self.histories = new.files.iter().map(|file| before(file).unwrap_or_default()).collect();
     }
 
-    /// A request to a file that there are predictions for.
-    pub(super) fn arrives(&mut self, now: Time) {
-        self.began.get_or_insert(now);
+    /// A request of this application.
+    pub(super) fn arrives(&mut self, now: Time, app: AppId) {
+        self.trial.arrives(now, app);
+    }
+
+    /// One of a known file came so long after the one before, and in the recorded runs so long.
+    pub(super) fn advances(&mut self, app: AppId, took_ns: f64, recorded_ns: f64) {
+        self.trial.advances(app, took_ns, recorded_ns);
+    }
+
+    /// What is known of waiting, and what it gains.
+    pub(super) fn verdict(&self) -> (Verdict, f64) {
+        (self.trial.verdict(), self.trial.gain())
     }
 
     /// A batch is chosen.
@@ -72,17 +78,12 @@ impl Budget {
     pub(super) fn served(&mut self, work: &Work) {
         self.cost.served(work);
         self.load.served(work);
+        self.trial.outstanding(work.outstanding);
     }
 
     /// What came of waits for a file of the forecast.
     pub(super) fn history(&self, file: u32, op: Op) -> &History {
         &self.histories[file as usize][op.index()]
-    }
-
-    /// How long the device may idle now, in nanoseconds.
-    fn allowance(&self, now: Time) -> u64 {
-        let elapsed = self.began.map_or(0, |began| now.since(began));
-        (self.credit + CREDIT_NS + elapsed as f64 * COST_SHARE).max(0.0) as u64
     }
 
     /// Whether to wait until `until` at the most, for an aggregation or else a group of this file of the forecast.
@@ -95,24 +96,26 @@ impl Budget {
         let until = until.min(now.after(longest));
         if (aggregation && self.load.share() < LOAD_MIN)
             || until <= now
+            || gain < GAIN_MIN_NS
+            || !self.trial.allows()
             || !self.trust.allows()
             || !self.histories[file as usize][op.index()].allows()
         {
             return None;
         }
-        let idle = idle.min(self.allowance(now));
+        let idle = if self.trial.may_idle() { idle } else { 0 };
         let idle_until = if idle == 0 { Time::ZERO } else { until.min(now.after(idle)) };
-        Some(Wait { until, idle_until, refused: idle == 0 && !aggregation })
+        Some(Wait { until, idle_until })
     }
 
     /// A wait has ended; `file`: of the forecast, if it is still known.
     pub(super) fn ended(&mut self, wait: &WaitReport, file: Option<u32>) {
-        let saved = if wait.gained > 0 { self.cost.of_batch(wait.chosen.op) } else { 0 };
+        if !wait.complete {
+            self.trial.idled_in_vain(wait.waited_ns.saturating_sub(wait.overlapped_ns));
+        }
         self.trust.ended(wait.complete);
         if let Some(file) = file {
             self.histories[file as usize][wait.chosen.op.index()].ended(wait);
         }
-        let idle = wait.waited_ns.saturating_sub(wait.overlapped_ns);
-        self.credit = (self.credit + saved as f64 - idle as f64).min(CREDIT_MAX_NS);
     }
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::super::aggregate::{Aggregations, estimate_alpha};
 use super::super::forecast::Forecast;
 use super::super::{Settings, TimeToProcess};
+use super::trial::Verdict;
 
 /// By how much alpha must have changed for new aggregations.
 const ALPHA_STEP: f64 = 0.1;
@@ -29,8 +30,10 @@ pub struct Counters {
     pub waited_ns: u64,
     /// Of that, time in which the device had other requests.
     pub overlapped_ns: u64,
-    /// Of the waits, those for which the device must not idle, because others had cost more than they gained.
-    pub refused: u64,
+    /// Whether waiting pays, as far as is known.
+    pub verdict: Verdict,
+    /// By how much it made programs faster when that was measured last: 0.1 is a tenth more throughput.
+    pub gain: f64,
     /// Share of overlapped waiting, as known now.
     pub alpha: f64,
 }

@@ -66,6 +66,9 @@ pub(super) struct Known {
     other: (i64, u32),
     /// Predicted offsets count from here: not 0 in a burst behind the end of a file.
     pub(super) base: u64,
+    /// Requests of the run so far, and when the last one came.
+    pub(super) seen: u32,
+    pub(super) last: Time,
     /// How often numbers had changed their paths when its path was looked up last.
     checked: u64,
 }
@@ -147,6 +150,14 @@ impl Linking {
         self.files.get(&key_of(chosen)).copied()
     }
 
+    /// A request of a run has come: the number of those before it, and how long after the last one, in nanoseconds.
+    pub(super) fn counts(&mut self, now: Time, request: &Request) -> Option<(u32, u64)> {
+        let known = self.files.get_mut(&key(request))?;
+        let counted = (known.seen, now.since(known.last));
+        (known.seen, known.last) = (known.seen.saturating_add(1), now);
+        Some(counted)
+    }
+
     /// The file of a request, met for the first time perhaps.
     pub(super) fn meet(&mut self, now: Time, request: &Request) -> Option<Known> {
         let changes = self.names.changes();
@@ -185,7 +196,17 @@ impl Linking {
     fn begin(&mut self, file: u32, now: Time) -> Known {
         // 0 is never held.
         self.epochs = self.epochs.wrapping_add(1).max(1);
-        Known { file, epoch: self.epochs, first: now, skew: 0, other: (0, 0), base: 0, checked: self.changes }
+        Known {
+            file,
+            epoch: self.epochs,
+            first: now,
+            skew: 0,
+            other: (0, 0),
+            base: 0,
+            seen: 0,
+            last: now,
+            checked: self.changes,
+        }
     }
 
     /// A request as predictions have it, with its offset from the beginning of its burst, if its file has such; none if it

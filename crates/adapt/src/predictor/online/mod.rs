@@ -4,6 +4,7 @@ mod budget;
 mod goals;
 mod handle;
 mod linking;
+mod trial;
 
 use std::sync::Arc;
 
@@ -16,8 +17,10 @@ use budget::Budget;
 use goals::Goal;
 use handle::Shared;
 use linking::Linking;
+use trial::PAUSE_NS;
 
 pub use handle::{Counters, Handle};
+pub use trial::Verdict;
 
 /// Weight of the estimate among the observations of alpha: that of so much waiting.
 const ESTIMATE_NS: f64 = 200e6;
@@ -91,14 +94,28 @@ impl TracePredictor {
         let Some((forecast, aggregations)) = self.shared.take() else { return };
         self.aggregations = aggregations;
         if !Arc::ptr_eq(&forecast, &self.linking.forecast) {
-            self.budget.replace(forecast.files.len());
+            let old = std::mem::replace(&mut self.linking.forecast, forecast.clone());
+            self.budget.replace(&old, &forecast);
+            self.linking.forecast = old;
             self.linking.replace(forecast);
+        }
+    }
+
+    /// A request of a run has come: how fast that goes on, and how fast the recorded runs did.
+    fn advances(&mut self, now: Time, request: &Request, file: u32) {
+        let Some((number, took)) = self.linking.counts(now, request) else { return };
+        if let Some(pace) = self.linking.forecast.paces.get(file as usize).filter(|_| number > 0) {
+            let pause = PAUSE_NS as f64;
+            self.budget.advances(request.app, (took as f64).min(pause), pace.step(number - 1).min(pause));
         }
     }
 
     /// What to wait for, by offsets as predictions have them.
     fn expect_more(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         let TracePredictor { settings, linking, aggregations, budget, .. } = self;
+        if !settings.device_known || chosen.continues {
+            return None;
+        }
         let known = linking.file_of(chosen)?;
         let link = *linking.arrived(chosen, chosen.offset, known.epoch)?;
         let history = budget.history(known.file, chosen.op);
@@ -106,7 +123,6 @@ impl TracePredictor {
         let time = linking.forecast.requests[link.request as usize].time;
         let missing = goal.missing(linking, settings, chosen, &known, time).filter(|missing| *missing > 0)?;
         let wait = budget.wait(now, known.file, chosen.op, goal.until, goal.in_time)?;
-        self.counters.refused += u64::from(wait.refused);
         let (offset, end) = goal.range;
         Some(Expected { offset, end, until: wait.until, idle_until: wait.idle_until, missing })
     }
@@ -115,11 +131,13 @@ impl TracePredictor {
 impl Predictor for TracePredictor {
     fn submitted(&mut self, now: Time, request: &Request) {
         self.take_over();
+        self.budget.arrives(now, request.app);
         let Some(known) = self.linking.meet(now, request) else { return };
-        self.budget.arrives(now);
         self.counters.known += 1;
+        (self.counters.verdict, self.counters.gain) = self.budget.verdict();
         if let Some((request, known)) = self.linking.in_burst(now, request, known) {
             let link = self.linking.arrives(now, &request, known);
+            self.advances(now, &request, known.file);
             self.counters.linked += u64::from(link.is_some_and(|link| link.linked));
         }
         self.shared.publish(&self.counters);

@@ -1,5 +1,9 @@
 //! `sluice-bench prediction`: the same workloads with and without prediction, on emulated disks.
 
+mod draw;
+mod measure;
+mod sample;
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -69,6 +73,9 @@ pub(crate) struct Args {
     /// Start of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead: so many workloads on devices drawn at random from the seed, simulated with and without prediction
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    sample: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -131,6 +138,9 @@ struct Measured {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = sluice_cli::interrupt::flag()?;
+    if let Some(sample) = args.sample {
+        return sample::run(sample, args.seed, args.json, &stop);
+    }
     let policies = crate::policies(&args.policy, |info| info.aggregates)?;
     let plan = plan(args, &policies);
     if plan.is_empty() {
@@ -290,7 +300,8 @@ impl Bed {
                 load.run(&volume)
             };
             let predicted = |predictions: &Predictions| -> anyhow::Result<Measured> {
-                predictions.set(&volume, &Source::Files(traces.clone()), &Options::default())?;
+                let options = Options { model: Some(self.model.to_owned()), ..Options::default() };
+                predictions.set(&volume, &Source::Files(traces.clone()), &options)?;
                 load.run(&volume)
             };
             let (a, b) = if pair % 2 == 0 {

@@ -9,10 +9,10 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use sluice_adapt::predictor::{Handle, LearnLimits, Learner, Settings, TracePredictor};
 use sluice_core::{Request, Time};
-use sluice_runtime::{FileNames, Host, Observer, Volume};
+use sluice_runtime::Observer;
 use sluice_trace::{Entry, Error, Meta, Reader, Writer};
 
-use super::{Active, Learned, Options, settings, start};
+use super::{Active, FilePaths, Ground, Learned, Options, settings, start};
 
 /// How often what was learned is kept, if it has changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(30);
@@ -43,10 +43,7 @@ impl Told {
 }
 
 /// Predictions from what repeats on the volume itself.
-pub(super) fn learning<H: Host>(
-    volume: &Volume<H>,
-    options: &Options,
-) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+pub(super) fn learning(volume: &impl Ground, options: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
     let (settings, ttp) = settings(volume, options)?;
     // One that learned before goes first, and keeps what it knows.
     let _ = volume.end_observation();
@@ -58,7 +55,7 @@ pub(super) fn learning<H: Host>(
     told.tell(&learner, state.as_deref());
     let pupil = Pupil {
         learner,
-        names: volume.names().clone(),
+        names: volume.paths(),
         handles: active.handles.clone(),
         settings,
         told: told.clone(),
@@ -120,7 +117,7 @@ fn set_aside(path: &Path, error: &Error) -> anyhow::Result<PathBuf> {
 /// Watches a volume, and tells its predictors what it learns.
 struct Pupil {
     learner: Learner,
-    names: Arc<FileNames>,
+    names: Arc<dyn FilePaths>,
     handles: Arc<Vec<Handle>>,
     settings: Settings,
     told: Told,

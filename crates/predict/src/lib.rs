@@ -1,5 +1,10 @@
-//! Predictions on a volume: loaded at the start or live, kept up to date in the background.
+//! Predictions for whatever has a scheduler: loaded at the start or live, kept up to date in the background.
+//!
+//! A [`Ground`] is what predictions are for: a volume, whose files have paths, or a bare scheduler, whose files have numbers.
 
+#![forbid(unsafe_code)]
+
+mod ground;
 mod learning;
 
 use std::path::{Path, PathBuf};
@@ -12,14 +17,16 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Counters, Forecast, Handle, Names, Settings, TimeToProcess, TracePredictor,
-    default_time_to_process, estimate_alpha, series_of,
+    Aggregations, Combiner, Counters, Forecast, Handle, Settings, TimeToProcess, TracePredictor, Verdict,
+    default_time_to_process, estimate_alpha,
 };
-use sluice_core::{FileId, Op, Predictor};
+use sluice_core::{Op, Predictor};
 use sluice_device::profile::Profile;
-use sluice_runtime::{FileNames, Host, Volume};
+use sluice_device::profiler::profile_of_model;
 use sluice_trace::Reader;
 
+use ground::GroundNames;
+pub use ground::{FilePaths, Ground};
 use learning::{Told, learning};
 
 /// How often aggregations follow what was observed.
@@ -42,8 +49,10 @@ pub enum Source {
 pub struct Options {
     /// Where arrivals may be next to their predicted time, as a share of it; `None`: the default.
     pub margin: Option<f64>,
-    /// The device's profile; `None`: a default curve.
+    /// The device's profile; `None`: it is not known, and nothing is waited for.
     pub profile: Option<PathBuf>,
+    /// The model of an emulated device, which counts where there is no profile.
+    pub model: Option<String>,
     /// Where what was learned is kept; `None`: nowhere.
     pub state: Option<PathBuf>,
 }
@@ -65,8 +74,11 @@ pub struct Status {
     pub complete: u64,
     /// In all, in milliseconds.
     pub waited_ms: f64,
-    /// Waits for which the device must not idle, because others had cost more than they gained.
-    pub refused: u64,
+    /// Whether waiting pays, as far as is known: `unknown`, `pays`, `does not pay`, or `no profile` of the device, without
+    /// which nothing is waited for. Of several engines, how many say so.
+    pub verdict: String,
+    /// By how much waiting made programs faster when it was measured last, in percent; the mean of the engines that know.
+    pub gain_percent: f64,
     /// Share of waiting in which the device had other requests.
     pub alpha: f64,
     /// What is known of what repeats, when that is predicted.
@@ -104,10 +116,11 @@ pub struct Predictions {
 
 struct Active {
     from: String,
+    device_known: bool,
     /// The volume has an observer, which tells what it learns.
     learns: Option<Told>,
     handles: Arc<Vec<Handle>>,
-    names: Arc<FileNames>,
+    names: Arc<dyn FilePaths>,
     /// Dropped to end the thread.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -124,34 +137,20 @@ impl Drop for Active {
     }
 }
 
-/// A volume's names for a predictor.
-struct VolumeNames {
-    names: Arc<FileNames>,
-    /// Files are known by their series.
-    series: bool,
-}
-
-impl Names for VolumeNames {
-    fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
-        let path = self.names.get(file)?;
-        Some(if self.series { series_of(&path).into() } else { path })
-    }
-    fn changes(&self) -> u64 {
-        self.names.changes()
-    }
-}
-
 /// Random requests of 4 KiB that take longer are those of a device with an arm, which serves one at a time, however many it
 /// may choose from.
 const ARM_NS: u64 = 1_000_000;
 
-/// The time to process, from a profile or by default, and how many batches keep the device busy.
+/// The time to process, and how many batches keep the device busy; none if nothing is known of it.
 ///
 /// # Errors
-/// If the profile cannot be read.
-fn device(profile: Option<&Path>) -> anyhow::Result<(TimeToProcess, u32)> {
-    let Some(path) = profile else { return Ok((default_time_to_process(), Settings::default().parallelism)) };
-    let profile = Profile::load(path)?;
+/// If the profile cannot be read, or there is no such model.
+fn device(options: &Options) -> anyhow::Result<Option<(TimeToProcess, u32)>> {
+    let profile = match (&options.profile, &options.model) {
+        (Some(path), _) => Profile::load(path)?,
+        (None, Some(model)) => profile_of_model(model)?,
+        (None, None) => return Ok(None),
+    };
     let read = sluice_device::Op::Read;
     let has_arm = profile.random_ns(read, 4096) > ARM_NS;
     let parallelism = if has_arm { 1 } else { profile.saturation(read).max(1) };
@@ -160,14 +159,23 @@ fn device(profile: Option<&Path>) -> anyhow::Result<(TimeToProcess, u32)> {
         let op = if op == Op::Read { sluice_device::Op::Read } else { sluice_device::Op::Write };
         profile.random_ns(op, bytes)
     });
-    Ok((ttp, parallelism))
+    Ok(Some((ttp, parallelism)))
+}
+
+/// Whether this is a profile.
+///
+/// # Errors
+/// Why it is none.
+pub fn check_profile(path: &Path) -> anyhow::Result<()> {
+    Profile::load(path)?;
+    Ok(())
 }
 
 /// Combines the traces of several runs.
 ///
 /// # Errors
 /// If one cannot be read.
-pub(crate) fn combine(paths: &[PathBuf], settings: Settings) -> anyhow::Result<Forecast> {
+fn combine(paths: &[PathBuf], settings: Settings) -> anyhow::Result<Forecast> {
     let mut combiner = Combiner::new(settings);
     for path in paths {
         let shown = || path.display().to_string();
@@ -182,7 +190,7 @@ impl Predictions {
     ///
     /// # Errors
     /// If traces or profile cannot be read; what was predicted before stays.
-    pub fn set<H: Host>(&self, volume: &Volume<H>, source: &Source, options: &Options) -> anyhow::Result<()> {
+    pub fn set(&self, volume: &impl Ground, source: &Source, options: &Options) -> anyhow::Result<()> {
         let _changing = self.changing.lock();
         // Requests go on meanwhile, with the predictions there are.
         let new = match source {
@@ -195,7 +203,7 @@ impl Predictions {
             let _ = volume.end_observation();
         }
         let (mut predictors, new) = new.map_or((Vec::new(), None), |(predictors, new)| (predictors, Some(new)));
-        volume.set_predictors(|_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>));
+        volume.set_predictors(&mut |_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>));
         *active = new;
         Ok(())
     }
@@ -207,8 +215,9 @@ impl Predictions {
         let active = active.as_ref()?;
         let learned = active.learns.as_ref().map(Told::learned);
         let mut status = Status { from: active.from.clone(), learned, ..Status::default() };
+        let (mut pays, mut does_not, mut gains, mut told) = (0, 0, 0.0, 0_u32);
         for handle in active.handles.iter() {
-            let Counters { known, linked, waits, complete, waited_ns, refused, alpha, .. } = handle.counters();
+            let Counters { known, linked, waits, complete, waited_ns, verdict, gain, alpha, .. } = handle.counters();
             // The same for all engines.
             status.predicted = handle.predicted();
             status.known += known;
@@ -216,9 +225,23 @@ impl Predictions {
             status.waits += waits;
             status.complete += complete;
             status.waited_ms += waited_ns as f64 / 1e6;
-            status.refused += refused;
+            match verdict {
+                _ if !active.device_known => {}
+                Verdict::Unknown => {}
+                Verdict::Pays => pays += 1,
+                Verdict::DoesNotPay => does_not += 1,
+            }
+            (gains, told) = (gains + gain * 100.0, told + u32::from(gain != 0.0));
             status.alpha += alpha / active.handles.len() as f64;
         }
+        status.gain_percent = gains / f64::from(told.max(1));
+        status.verdict = match (active.device_known, pays, does_not) {
+            (false, ..) => "no profile".to_owned(),
+            (true, 0, 0) => "unknown".to_owned(),
+            (true, _, 0) => "pays".to_owned(),
+            (true, 0, _) => "does not pay".to_owned(),
+            (true, ..) => format!("pays on {pays} engines, does not on {does_not}"),
+        };
         Some(status)
     }
 }
@@ -227,21 +250,24 @@ impl Predictions {
 ///
 /// # Errors
 /// If the device's profile cannot be read.
-fn settings<H: Host>(volume: &Volume<H>, options: &Options) -> anyhow::Result<(Settings, TimeToProcess)> {
+fn settings(volume: &impl Ground, options: &Options) -> anyhow::Result<(Settings, TimeToProcess)> {
     let (limits, default) = (volume.limits(), Settings::default());
-    let (ttp, parallelism) = device(options.profile.as_deref())?;
+    let known = device(options)?;
+    let device_known = known.is_some();
+    let (ttp, parallelism) = known.unwrap_or_else(|| (default_time_to_process(), default.parallelism));
     let settings = Settings {
         margin: options.margin.unwrap_or(default.margin),
         bytes_max: limits.batch_bytes_max,
         requests_max: limits.batch_requests_max,
         parallelism,
+        device_known,
         ..default
     };
     Ok((settings, ttp))
 }
 
-fn from_files<H: Host>(
-    volume: &Volume<H>,
+fn from_files(
+    volume: &impl Ground,
     paths: &[PathBuf],
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
@@ -253,27 +279,35 @@ fn from_files<H: Host>(
     start(volume, forecast, settings, ttp, shown.join(", "), false)
 }
 
-fn start<H: Host>(
-    volume: &Volume<H>,
+fn start(
+    volume: &impl Ground,
     forecast: Arc<Forecast>,
     settings: Settings,
     ttp: TimeToProcess,
     from: String,
     series: bool,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    let names = volume.names().clone();
+    let names = volume.paths();
     names.watch();
     let aggregations = Aggregations::new(&forecast, &settings, &ttp, estimate_alpha(&forecast, &ttp));
-    let shards = volume.scheduler().shards();
+    let shards = volume.engines();
     let (predictors, handles): (Vec<_>, Vec<_>) = (0..shards)
         .map(|_| {
-            let names = Arc::new(VolumeNames { names: names.clone(), series });
+            let names = Arc::new(GroundNames { paths: names.clone(), series });
             TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations.clone())
         })
         .unzip();
     let (end, ended) = channel();
     let handles = Arc::new(handles);
-    let mut active = Active { from, learns: None, handles, names, end: Some(end), thread: None };
+    let mut active = Active {
+        from,
+        device_known: settings.device_known,
+        learns: None,
+        handles,
+        names,
+        end: Some(end),
+        thread: None,
+    };
     let kept = active.handles.clone();
     let thread = std::thread::Builder::new().name("sluice-predict".into()).spawn(move || refresh(&kept, &ended));
     active.thread = Some(thread.context("no thread for predictions")?);

@@ -1,0 +1,356 @@
+//! Whether waiting pays: by the throughput of programs with and without it.
+//!
+//! What a wait has gained cannot be told from the wait: a batch that grew may have cost more than it saved, since the
+//! processes whose requests it held issue their next ones later. So time is cut into *epochs*, and the throughput of each
+//! application in an epoch with waiting is compared with that of the same application without:
+//!
+//! * in the recorded runs, whose pace is known, as long as that tells them apart. A run begins with waiting: processes that
+//!   have drifted apart once seldom come together again, so that an epoch without it would spoil what follows.
+//! * in an epoch without waiting, where the recorded runs do not tell, or were too slow or too fast for another reason. The
+//!   first part of an epoch does not count: what was held in the one before is in it.
+//!
+//! A forecast that does not pay is switched off. It is tried again when what the trial has lost is a small share of the time
+//! since. Time is that in which requests come: a pause of the programs does not count.
+
+use sluice_core::{AppId, Time};
+
+/// Longer pauses between two requests are the programs' own, in nanoseconds.
+pub(super) const PAUSE_NS: u64 = 100_000_000;
+/// Shortest epoch.
+const EPOCH_NS: u64 = 100_000_000;
+/// Longest.
+const EPOCH_MAX_NS: u64 = 500_000_000;
+/// An epoch ends when every outstanding request has been replaced so many times.
+const ROUNDS: u64 = 3;
+/// What does not count before it, in nanoseconds.
+const SETTLES_NS: u64 = 50_000_000;
+/// Requests of an epoch that are enough.
+const ENOUGH: u64 = 64;
+/// Weight of the epochs before the newest one, where how fast a run goes on is looked at all the time.
+const KEPT: f64 = 0.8;
+/// Pairs of epochs after which a decision is taken in any case: within two seconds.
+const PAIRS_MAX: u32 = 3;
+/// Standard deviation of one pair's result, as long as nothing better is known.
+const NOISE: f64 = 0.1;
+/// Waiting must gain that much to be worth it: logarithm of a ratio of throughputs.
+const GAIN_MIN: f64 = 0.02;
+/// What the recorded runs must differ by to tell.
+const RECORDED_MIN: f64 = 0.05;
+/// Where a run that was faster becomes slower than them by so much, an epoch without waiting is to tell.
+const RECORDED_LOSS: f64 = -0.15;
+/// Where they differ by so much, nothing else is asked.
+const RECORDED_SURE: f64 = 0.2;
+/// A trial that loses so much ends in the middle of its first epoch.
+const LOSS_MAX: f64 = -0.5;
+/// As long as nothing is known, the device may idle in vain so long, in nanoseconds, and so much of the time.
+const IDLE_NS: f64 = 5e6;
+const IDLE_SHARE: f64 = 0.01;
+/// What trials may cost, as a share of the time.
+const COST_SHARE: f64 = 0.005;
+/// A decision is put to the test after so long at the earliest, in nanoseconds.
+const REST_NS: u64 = 2_000_000_000;
+/// And at the latest.
+const REST_MAX_NS: u64 = 120_000_000_000;
+/// Applications that are told apart; more share places.
+const APPS: usize = 16;
+/// Requests of an application in an epoch that tell something.
+const REQUESTS_MIN: u64 = 16;
+
+/// What is known of waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verdict {
+    /// Nothing: there was nothing to wait for, or too little happened.
+    #[default]
+    Unknown,
+    /// It gains.
+    Pays,
+    /// It does not: nothing is waited for.
+    DoesNotPay,
+}
+
+/// What an epoch saw of an application.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    requests: u64,
+    /// Of its requests to known files: the time between them, and that in the recorded runs, in nanoseconds.
+    took: f64,
+    recorded: f64,
+}
+
+/// An epoch, as far as it counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    ns: u64,
+    apps: [Seen; APPS],
+}
+
+impl Epoch {
+    /// Mean of what some applications say; `None`: none says anything.
+    fn mean(&self, of: impl Fn(usize, &Seen) -> Option<f64>) -> Option<f64> {
+        let said = self.apps.iter().enumerate().filter_map(|(app, seen)| of(app, seen));
+        let (sum, count) = said.fold((0.0, 0), |(sum, count), score| (sum + score, count + 1));
+        (count > 0).then(|| (sum / f64::from(count)).clamp(-2.0, 2.0))
+    }
+
+    /// What was seen before counts less from now on, and this as well.
+    fn add(&mut self, newer: &Epoch) {
+        for (seen, newer) in self.apps.iter_mut().zip(&newer.apps) {
+            seen.requests = (seen.requests as f64 * KEPT) as u64 + newer.requests;
+            seen.took = seen.took * KEPT + newer.took;
+            seen.recorded = seen.recorded * KEPT + newer.recorded;
+        }
+    }
+
+    /// Logarithm of the ratio of throughputs of this one and another one.
+    fn against(&self, other: &Epoch) -> Option<f64> {
+        let rate = |epoch: &Epoch, requests: u64| requests.max(1) as f64 / epoch.ns.max(1) as f64;
+        self.mean(|app, seen| {
+            let others = other.apps[app].requests;
+            (others >= REQUESTS_MIN).then(|| (rate(self, seen.requests) / rate(other, others)).ln())
+        })
+    }
+
+    /// The same of this one and the recorded runs.
+    fn against_recorded(&self) -> Option<f64> {
+        let tells = |seen: &Seen| seen.requests >= REQUESTS_MIN && seen.took > 0.0 && seen.recorded > 0.0;
+        self.mean(|_, seen| tells(seen).then(|| (seen.recorded / seen.took).ln()))
+    }
+}
+
+/// What is going on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    With,
+    Without,
+    /// As was decided, until the next test.
+    Rest,
+}
+
+/// Trials of waiting, and what came of them.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// Time in which requests came, up to `last`.
+    clock: u64,
+    last: Option<Time>,
+    /// Something could have been waited for.
+    wanted: bool,
+    phase: Phase,
+    /// Of the epoch.
+    began: u64,
+    /// Before this nothing of it is counted.
+    settled: u64,
+    epoch: Epoch,
+    /// The newest epochs without and with waiting.
+    without: Option<Epoch>,
+    with: Option<Epoch>,
+    /// All since the decision that waiting pays, the older the less.
+    recent: Epoch,
+    /// Most requests outstanding, and requests that came, in the epoch.
+    outstanding: u64,
+    requests: u64,
+    /// Batches of the epoch that were allowed to wait.
+    waits: u32,
+    /// Results of the pairs of this test: how many, their sum, and that of their squares.
+    pairs: u32,
+    sum: f64,
+    squares: f64,
+    verdict: Verdict,
+    gain: f64,
+    /// Time that the device has idled in vain while waiting had not shown yet that it pays.
+    idled: f64,
+    /// End of the rest, and how long it is.
+    until: u64,
+    rest: u64,
+}
+
+impl Trial {
+    pub(super) fn new() -> Trial {
+        Trial {
+            clock: 0,
+            last: None,
+            wanted: false,
+            phase: Phase::With,
+            began: 0,
+            settled: 0,
+            epoch: Epoch::default(),
+            without: None,
+            with: None,
+            recent: Epoch::default(),
+            outstanding: 0,
+            requests: 0,
+            waits: 0,
+            pairs: 0,
+            sum: 0.0,
+            squares: 0.0,
+            verdict: Verdict::Unknown,
+            gain: 0.0,
+            idled: 0.0,
+            until: 0,
+            rest: 0,
+        }
+    }
+
+    /// What is known.
+    pub(super) fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// By how much waiting made programs faster when that was measured last: 0.1 is a tenth more throughput. 0: not known.
+    pub(super) fn gain(&self) -> f64 {
+        self.gain.exp() - 1.0
+    }
+
+    /// Something could be waited for; whether it may be.
+    pub(super) fn allows(&mut self) -> bool {
+        self.wanted = true;
+        let allows = match self.phase {
+            Phase::With => true,
+            Phase::Without => false,
+            Phase::Rest => self.verdict != Verdict::DoesNotPay,
+        };
+        self.waits += u32::from(allows);
+        allows
+    }
+
+    /// Whether the device may idle for a batch. As long as waiting has not shown that it pays, what idling in vain may take
+    /// bounds it.
+    pub(super) fn may_idle(&self) -> bool {
+        self.verdict == Verdict::Pays || self.idled < IDLE_NS + self.clock as f64 * IDLE_SHARE
+    }
+
+    /// A wait is over that did not bring all, and in which the device idled so long.
+    pub(super) fn idled_in_vain(&mut self, ns: u64) {
+        if self.verdict != Verdict::Pays {
+            self.idled += ns as f64;
+        }
+    }
+
+    /// Requests accepted and not complete, now.
+    pub(super) fn outstanding(&mut self, requests: u32) {
+        self.outstanding = self.outstanding.max(requests.into());
+    }
+
+    /// A request has arrived.
+    pub(super) fn arrives(&mut self, now: Time, app: AppId) {
+        let passed = self.last.map_or(0, |last| now.since(last)).min(PAUSE_NS);
+        self.last = Some(now);
+        self.clock += passed;
+        if !self.wanted {
+            (self.began, self.settled) = (self.clock, self.clock + SETTLES_NS);
+        }
+        if self.clock >= self.settled {
+            self.requests += 1;
+            self.epoch.ns = self.clock - self.settled;
+            self.epoch.apps[app.0 as usize % APPS].requests += 1;
+        }
+        if self.is_over() {
+            self.next();
+        }
+    }
+
+    /// It came so long after the one before it of its file, and in the recorded runs so long.
+    pub(super) fn advances(&mut self, app: AppId, took_ns: f64, recorded_ns: f64) {
+        if self.wanted && self.clock >= self.settled {
+            let seen = &mut self.epoch.apps[app.0 as usize % APPS];
+            seen.took += took_ns;
+            seen.recorded += recorded_ns;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        if self.epoch.ns >= EPOCH_MAX_NS || (self.phase == Phase::Rest && self.clock >= self.until) {
+            return true;
+        }
+        let is_disaster = || {
+            let score =
+                self.without.map_or_else(|| self.epoch.against_recorded(), |without| self.epoch.against(&without));
+            self.phase == Phase::With && self.epoch.ns >= EPOCH_NS / 3 && score.is_some_and(|score| score < LOSS_MAX)
+        };
+        let is_whole = self.epoch.ns >= EPOCH_NS && self.requests >= ENOUGH.max(ROUNDS * self.outstanding);
+        self.phase != Phase::Rest && (is_whole || is_disaster())
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        // What rests goes on as before.
+        self.settled = self.clock + if phase == Phase::Rest { 0 } else { SETTLES_NS };
+        self.phase = phase;
+        self.began = self.clock;
+        self.epoch = Epoch::default();
+        (self.requests, self.waits, self.outstanding) = (0, 0, 0);
+    }
+
+    /// An epoch is over.
+    fn next(&mut self) {
+        let (epoch, waited) = (self.epoch, self.waits > 0);
+        match (self.phase, self.verdict) {
+            (Phase::With, verdict) => {
+                if !waited {
+                    return self.begin(Phase::With);
+                }
+                self.with = Some(epoch);
+                let recorded = epoch.against_recorded();
+                match (verdict, recorded) {
+                    (Verdict::Unknown, Some(score)) if score > RECORDED_MIN => self.decide(true, score),
+                    (Verdict::Unknown, Some(score)) if score < -RECORDED_MIN => self.decide(false, score),
+                    _ if self.without.is_some() => self.compare(),
+                    _ => self.begin(Phase::Without),
+                }
+            }
+            (Phase::Without, _) => {
+                self.without = Some(epoch);
+                match self.with {
+                    Some(_) => self.compare(),
+                    None => self.begin(Phase::With),
+                }
+            }
+            (Phase::Rest, Verdict::DoesNotPay) => {
+                self.without = Some(epoch);
+                let over = self.clock >= self.until;
+                self.begin(if over { Phase::With } else { Phase::Rest });
+            }
+            (Phase::Rest, _) => {
+                self.with = Some(epoch);
+                self.recent.add(&epoch);
+                let recorded = self.recent.against_recorded().unwrap_or(0.0);
+                let tests =
+                    waited && (recorded < RECORDED_LOSS || (self.clock >= self.until && recorded < RECORDED_SURE));
+                self.begin(if tests { Phase::Without } else { Phase::Rest });
+            }
+        }
+    }
+
+    /// Epochs with and without waiting are to be compared.
+    fn compare(&mut self) {
+        let Some(score) = self.with.zip(self.without).and_then(|(with, without)| with.against(&without)) else {
+            return self.begin(Phase::With);
+        };
+        self.pairs += 1;
+        self.sum += score;
+        self.squares += score * score;
+        let pairs = f64::from(self.pairs);
+        let mean = self.sum / pairs;
+        let variance = (self.squares / pairs - mean * mean).max(0.0);
+        // The noise that was assumed weighs as much as two pairs.
+        let error = ((2.0 * NOISE * NOISE + variance * pairs) / (2.0 + pairs) / pairs).sqrt();
+        if (mean - GAIN_MIN).abs() < error && self.pairs < PAIRS_MAX {
+            let next = if self.phase == Phase::With { Phase::Without } else { Phase::With };
+            return self.begin(next);
+        }
+        self.decide(mean - error > GAIN_MIN, mean);
+    }
+
+    fn decide(&mut self, pays: bool, score: f64) {
+        let verdict = if pays { Verdict::Pays } else { Verdict::DoesNotPay };
+        let before = std::mem::replace(&mut self.verdict, verdict);
+        self.gain = score;
+        // What a test may cost: what its epochs with waiting lose, or those without do not gain.
+        let lasted = (self.clock - self.began) * u64::from(self.pairs.max(1));
+        let cost = lasted as f64 * (1.0 - (-score.abs()).exp());
+        let least = if before == verdict { self.rest.saturating_mul(2) } else { REST_NS };
+        self.rest = ((cost / COST_SHARE) as u64).max(least).min(REST_MAX_NS);
+        (self.pairs, self.sum, self.squares) = (0, 0.0, 0.0);
+        self.recent = self.with.unwrap_or_default();
+        self.begin(Phase::Rest);
+        self.until = self.clock + self.rest;
+    }
+}

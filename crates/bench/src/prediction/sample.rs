@@ -1,0 +1,121 @@
+//! `sluice-bench prediction --sample`: what predictions do to workloads that nobody has chosen.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::anyhow;
+use parking_lot::Mutex;
+use serde::Serialize;
+use sluice_cli::output;
+
+use super::draw;
+use super::measure::{Measured, measure};
+use crate::statistics::quartiles;
+
+/// Recorded runs that predictions are from.
+const RECORDED: u32 = 2;
+/// A loss, in percent.
+const LOSS: f64 = 2.0;
+/// The bars: share of the cases that lose more than that, and the largest loss, in percent.
+const SHARE_MAX: f64 = 1.0;
+const LOSS_MAX: f64 = 5.0;
+
+#[derive(Serialize)]
+struct Report {
+    seed: u64,
+    /// How many.
+    cases: usize,
+    /// Percent of the cases that lose more than 2 % of their time, and those that lose so much beyond doubt: more than twice
+    /// the standard error more.
+    share_over_2_percent: f64,
+    share_over_2_percent_certain: f64,
+    /// Percent of the cases that save more than 2 %.
+    share_saving_2_percent: f64,
+    /// Mean of the time saved, in percent.
+    mean_saved: f64,
+    /// Smallest, quarter, half, three quarters, largest time saved, in percent.
+    quartiles: [f64; 5],
+    /// The time that the worst case saves, in percent: a loss is negative.
+    worst: f64,
+    met: bool,
+    /// The largest loss first.
+    all: Vec<Measured>,
+}
+
+/// Simulates so many cases, prints what predictions do to each, the largest losses first.
+pub(super) fn run(sample: u64, seed: u64, json: bool, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let (next, done) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < sample) {
+            let case = draw::case(seed, number);
+            let measured = measure(number, &case, RECORDED, stop);
+            done.lock()
+                .push(measured.map_err(|error| anyhow!("case {number} ({}): {error}\n{}", case.what, case.text)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..threads).for_each(|_| _ = scope.spawn(work));
+    });
+    let mut all = done.into_inner().into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
+    all.sort_by(|a, b| a.saved.total_cmp(&b.saved).then(a.case.cmp(&b.case)));
+    let share = |of: &dyn Fn(&Measured) -> bool| {
+        all.iter().filter(|case| of(case)).count() as f64 * 100.0 / all.len().max(1) as f64
+    };
+    let share_over_2_percent = share(&|case| case.saved < -LOSS);
+    let worst = all.first().map_or(0.0, |case| case.saved);
+    let report = Report {
+        seed,
+        cases: all.len(),
+        share_over_2_percent,
+        share_over_2_percent_certain: share(&|case| case.saved + 2.0 * case.error < -LOSS),
+        share_saving_2_percent: share(&|case| case.saved > LOSS),
+        mean_saved: all.iter().map(|case| case.saved).sum::<f64>() / all.len().max(1) as f64,
+        quartiles: quartiles(all.iter().map(|case| case.saved).collect()),
+        worst,
+        met: share_over_2_percent <= SHARE_MAX && worst >= -LOSS_MAX,
+        all,
+    };
+    match json {
+        true => output::line(format_args!("{:#}", serde_json::to_value(&report)?)),
+        false => print(&report),
+    }
+    Ok(if report.met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(report: &Report) {
+    output::line(format_args!(
+        "simulated, predictions from {RECORDED} recorded runs; time saved in %, negative: lost\n"
+    ));
+    output::line(format_args!(
+        "{:>6} {:>5} {:>5} {:>5} {:>9} {:>9} {:>13} {:>6}  case",
+        "saved", "error", "case", "seeds", "without s", "with s", "complete", "waits"
+    ));
+    for case in &report.all {
+        output::line(format_args!(
+            "{:>+6.1} {:>5.1} {:>5} {:>5} {:>9.2} {:>9.2} {:>13} {:>6}  {}",
+            case.saved,
+            case.error,
+            case.case,
+            case.seeds,
+            case.without_s,
+            case.with_s,
+            case.complete,
+            case.waits,
+            case.what
+        ));
+    }
+    let [least, quarter, half, three, most] = report.quartiles;
+    output::line(format_args!(
+        "\nseed {}: {} cases; mean {:+.1} %; smallest {least:+.1}, quartiles {quarter:+.1} {half:+.1} {three:+.1}, largest {most:+.1}",
+        report.seed, report.cases, report.mean_saved
+    ));
+    output::line(format_args!(
+        "{:.1} % of the cases save more than 2 %; {:.1} % lose more than 2 %, {:.1} % certainly",
+        report.share_saving_2_percent, report.share_over_2_percent, report.share_over_2_percent_certain
+    ));
+    let met = if report.met { "met" } else { "missed" };
+    output::line(format_args!(
+        "bars: a loss of more than 2 % in at most 1 % of the cases, none of more than 5 %: {met}"
+    ));
+}
