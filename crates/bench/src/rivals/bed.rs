@@ -95,7 +95,9 @@ impl Bed {
         self.room.path().join("mount")
     }
 
-    /// Sets everything up for a side, freshly mounted and with nothing in memory: the directory to work in.
+    /// Sets everything up for a side: the directory to work in. Nothing of the disk is in memory then, for unmounting drops
+    /// the caches of a file system and, as its last user leaves, of a device; below that all I/O is direct. Dropping those of
+    /// the whole machine would only make it slow to start the programs.
     ///
     /// # Errors
     /// What cannot be mounted or unmounted.
@@ -103,7 +105,6 @@ impl Bed {
         self.leave()?;
         self.set_scheduler(&side.scheduler)?;
         self.runner.run(Command::new("mount").args(["-t", "ext4"]).arg(&self.device).arg(self.disk()))?;
-        fs::write("/proc/sys/vm/drop_caches", "3").context("/proc/sys/vm/drop_caches")?;
         let Some(policy) = &side.policy else { return Ok(self.disk()) };
         let text = format!(
             "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\n[log]\nfile = {:?}\n",
