@@ -70,7 +70,8 @@ pub(super) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, dis
     let files: Vec<(String, u64)> = needs.iter().flat_map(|data| data.files(seconds)).collect();
     let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     // A part of the disk stays free, for its own tables and what else is made.
-    let gap = (disk_bytes / 10 * 8).saturating_sub(bytes) / (files.len() as u64).max(1) >> 20 << 20;
+    let gap = (disk_bytes / 10 * 8).saturating_sub(bytes) / (files.len() as u64).max(1);
+    let gap = gap - gap % (1 << 20);
     let mut gaps = Vec::new();
     for (name, bytes) in &files {
         reserve(&dir.join(name), *bytes)?;
