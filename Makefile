@@ -66,7 +66,7 @@ doc: ## Build the documentation; warnings are errors
 check: lint doc test ## Everything that CI runs
 
 bench: setup ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
-	$(CARGO) build --release --locked -p sluice-bench
+	$(CARGO) build --release --locked -p sluice-bench -p sluice-cli
 	$(TARGET)/release/sluice-bench engine
 	$(TARGET)/release/sluice-bench runtime
 	$(TARGET)/release/sluice-bench emulation
@@ -74,6 +74,7 @@ bench: setup ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice-bench fuse
 	$(TARGET)/release/sluice-bench sim
 	$(TARGET)/release/sluice-bench fidelity
+	if [ "$$(id -u)" = 0 ]; then $(TARGET)/release/sluice-bench rivals --quick; else echo 'rivals: left out, as it needs root'; fi
 
 bench-capi: build ## Print the figures of docs/benchmarks.md for the libraries for C; AGAINST=... compares with another libagios
 	$(CC) $(BENCH_FLAGS) -I crates/capi/include bench/capi/bench.c -o $(TARGET)/release/bench-capi -L $(TARGET)/release -lsluice

@@ -13,6 +13,7 @@ mod predict;
 mod prediction;
 mod profiler;
 mod random;
+mod rivals;
 mod runtime;
 mod sim;
 mod statistics;
@@ -35,6 +36,7 @@ enum Command {
     Engine(engine::Args),
     Runtime(runtime::Args),
     Fuse(fuse::Args),
+    Rivals(rivals::Args),
     Emulation(emulation::Args),
     Device(device::Args),
     Sim(sim::Args),
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Engine(args) => engine::run(args),
         Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),
+        Command::Rivals(args) => rivals::run(args),
         Command::Emulation(args) => emulation::run(args),
         Command::Device(args) => device::run(args),
         Command::Sim(args) => sim::run(args),

@@ -1,0 +1,183 @@
+//! The disk, and what is mounted on it for a side: ext4 under one of the kernel's schedulers, with or without Sluicegate over it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::run::Runner;
+
+/// How long a file system may be busy with what has just left it.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Side {
+    /// The kernel's scheduler.
+    pub(super) scheduler: String,
+    /// Sluicegate's algorithm over it, if any.
+    pub(super) policy: Option<String>,
+}
+
+impl Side {
+    pub(super) fn name(&self) -> String {
+        match (&self.policy, self.scheduler.as_str()) {
+            (None, scheduler) => scheduler.to_owned(),
+            (Some(policy), "none") => policy.clone(),
+            (Some(policy), scheduler) => format!("{policy} on {scheduler}"),
+        }
+    }
+}
+
+/// An emulated disk of this program's own. Goes away with it.
+pub(super) struct Bed {
+    runner: Runner,
+    sluice: PathBuf,
+    name: String,
+    /// Where things are mounted, configurations and logs.
+    room: tempfile::TempDir,
+    device: PathBuf,
+    queue: PathBuf,
+}
+
+impl Bed {
+    /// Makes the disk.
+    ///
+    /// # Errors
+    /// What `sluice disk` says.
+    pub(super) fn new(
+        runner: &Runner,
+        sluice: &Path,
+        model: &str,
+        size: &str,
+        dir: Option<&Path>,
+    ) -> anyhow::Result<Bed> {
+        let room = tempfile::Builder::new().prefix("sluice-rivals-").tempdir().context("a temporary directory")?;
+        for name in ["disk", "mount"] {
+            fs::create_dir(room.path().join(name))?;
+        }
+        let mut bed = Bed {
+            runner: runner.clone(),
+            sluice: sluice.to_owned(),
+            name: format!("rivals-{}", std::process::id()),
+            room,
+            device: PathBuf::new(),
+            queue: PathBuf::new(),
+        };
+        let mut command = Command::new(sluice);
+        command.args(["disk", "create", &bed.name, "--model", model, "--size", size]);
+        command.args(["--scheduler", "none", "--mkfs", "ext4"]);
+        if let Some(dir) = dir {
+            command.arg("--dir").arg(dir);
+        }
+        // It takes back what it made if it fails. If this is interrupted, it is removed as always.
+        runner.finish(&mut command, false).context("the emulated disk")?;
+        let list = runner.finish(Command::new(sluice).args(["disk", "list", "--json"]), false)?;
+        let list: Value = serde_json::from_str(&list.out).context("sluice disk list")?;
+        let found = list.as_array().into_iter().flatten().find(|disk| disk["name"] == bed.name.as_str());
+        let device =
+            found.and_then(|disk| disk["device"].as_str()).context("sluice disk list: the disk is not in it")?;
+        bed.device = device.into();
+        let number = bed.device.file_name().context("a device without a name")?;
+        bed.queue = Path::new("/sys/block").join(number).join("queue");
+        Ok(bed)
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.room.path().join("disk")
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.room.path().join("mount")
+    }
+
+    /// Sets everything up for a side: the directory to work in. Nothing of the disk is in memory then, for unmounting drops
+    /// the caches of a file system and, as its last user leaves, of a device; below that all I/O is direct. Dropping those of
+    /// the whole machine would only make it slow to start the programs.
+    ///
+    /// # Errors
+    /// What cannot be mounted or unmounted.
+    pub(super) fn switch(&self, side: &Side, direct: bool) -> anyhow::Result<PathBuf> {
+        self.leave()?;
+        self.set_scheduler(&side.scheduler)?;
+        self.runner.run(Command::new("mount").args(["-t", "ext4"]).arg(&self.device).arg(self.disk()))?;
+        let Some(policy) = &side.policy else { return Ok(self.disk()) };
+        let text = format!(
+            "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\n[log]\nfile = {:?}\n",
+            self.disk(),
+            self.mount_point(),
+            settings(direct).join("\n"),
+            self.room.path().join("log")
+        );
+        let config = self.room.path().join("config.toml");
+        fs::write(&config, text).with_context(|| config.display().to_string())?;
+        let mut command = Command::new(&self.sluice);
+        self.runner.finish(command.args(["mount", "--daemon", "--config"]).arg(&config), false)?;
+        Ok(self.mount_point())
+    }
+
+    /// The kernel's scheduler of the disk, which loads a module for it if need be.
+    ///
+    /// # Errors
+    /// If the kernel has none of that name.
+    pub(super) fn set_scheduler(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.queue.join("scheduler");
+        // It says "[none] mq-deadline kyber bfq".
+        let set = fs::write(&path, name).and_then(|()| fs::read_to_string(&path));
+        let now = set.with_context(|| format!("{}: this kernel has no scheduler {name}", path.display()))?;
+        if now.trim() != name && !now.contains(&format!("[{name}]")) {
+            bail!("{}: is {}, and not {name} as it was told to be", path.display(), now.trim());
+        }
+        Ok(())
+    }
+
+    /// Unmounts everything.
+    ///
+    /// # Errors
+    /// If something stays busy.
+    pub(super) fn leave(&self) -> anyhow::Result<()> {
+        self.unmount(&self.mount_point())?;
+        self.unmount(&self.disk())
+    }
+
+    fn unmount(&self, path: &Path) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while is_mounted(path)? {
+            match self.runner.finish(Command::new("umount").arg(path), false) {
+                // Those who had files open there may not have left yet.
+                Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                result => result.map(|_| ())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same for all algorithms and workloads, but that direct I/O goes past both caches and the other through the mount's.
+pub(super) fn settings(direct: bool) -> [&'static str; 5] {
+    let (cache, direct) =
+        if direct { ("cache = \"none\"", "direct = true") } else { ("cache = \"auto\"", "direct = false") };
+    [cache, "[volume]", direct, "[device]", "kind = \"disk\""]
+}
+
+fn is_mounted(path: &Path) -> anyhow::Result<bool> {
+    let table = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
+    let path = path.to_str().context("the temporary directory has a strange name")?;
+    Ok(table.lines().any(|line| line.split(' ').nth(1) == Some(path)))
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Err(error) = self.leave() {
+            sluice_cli::output::tell(format_args!("{error:#}"));
+        }
+        let mut command = Command::new(&self.sluice);
+        if let Err(error) = self.runner.finish(command.args(["disk", "remove", "--force", &self.name]), false) {
+            sluice_cli::output::tell(format_args!("{error:#}\nthe disk stays; try: sluice disk remove {}", self.name));
+        }
+    }
+}

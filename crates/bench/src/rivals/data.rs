@@ -1,0 +1,133 @@
+//! What the workloads work on: files spread over the whole disk, made and verified by fio, small files, databases.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::Context;
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::run::{Runner, check_fio, fio_command};
+use super::workloads::python;
+
+/// Files that are read in order, each by one job at a time.
+pub(super) const STREAM_FILES: usize = 32;
+/// Files that are written.
+pub(super) const WRITTEN_FILES: usize = 8;
+const WRITTEN_BYTES: u64 = 32 << 20;
+/// So much is there for each second of a run, more than a disk of today's models reads: nothing is read twice, so nothing comes
+/// from memory.
+const BYTES_PER_S: u64 = 160 << 20;
+pub(super) const SMALL_DIRS: usize = 100;
+pub(super) const SMALL_FILES_OF_A_DIR: usize = 60;
+/// What fio computes checksums of.
+const VERIFIED: &str = "--verify_interval=64k";
+
+/// A part of the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Data {
+    Streams,
+    Shared,
+    Written,
+    Small,
+    Database,
+}
+
+impl Data {
+    pub(super) const ALL: [Data; 5] = [Data::Streams, Data::Shared, Data::Written, Data::Small, Data::Database];
+    pub(super) const SHARED: &str = "shared";
+
+    pub(super) fn stream(number: usize) -> String {
+        format!("stream-{number}")
+    }
+
+    pub(super) fn written(number: usize) -> String {
+        format!("written-{number}")
+    }
+
+    /// Its files and their length, of those that fio makes.
+    fn files(self, seconds: u32) -> Vec<(String, u64)> {
+        let all = BYTES_PER_S * u64::from(seconds);
+        match self {
+            Data::Streams => (0..STREAM_FILES).map(|i| (Data::stream(i), all / STREAM_FILES as u64)).collect(),
+            Data::Shared => vec![(Data::SHARED.to_owned(), shared_bytes(seconds))],
+            Data::Written => (0..WRITTEN_FILES).map(|i| (Data::written(i), WRITTEN_BYTES)).collect(),
+            Data::Small | Data::Database => Vec::new(),
+        }
+    }
+}
+
+/// Length of the file that several read together.
+pub(super) fn shared_bytes(seconds: u32) -> u64 {
+    BYTES_PER_S * u64::from(seconds)
+}
+
+/// Makes what is needed below `dir`, which is on an empty disk of so many bytes: file after file in a piece of its own, as
+/// far apart as the disk allows, for on a disk in use they do not lie together either.
+///
+/// # Errors
+/// What the file system, fio or Python says.
+pub(super) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, disk_bytes: u64) -> anyhow::Result<()> {
+    let files: Vec<(String, u64)> = needs.iter().flat_map(|data| data.files(seconds)).collect();
+    let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    // A part of the disk stays free, for its own tables and what else is made.
+    let gap = (disk_bytes / 10 * 8).saturating_sub(bytes) / (files.len() as u64).max(1);
+    let gap = gap - gap % (1 << 20);
+    let mut gaps = Vec::new();
+    for (name, bytes) in &files {
+        reserve(&dir.join(name), *bytes)?;
+        if gap > 0 {
+            gaps.push(dir.join(format!("gap-{}", gaps.len())));
+            reserve(&gaps[gaps.len() - 1], gap)?;
+        }
+    }
+    for (name, bytes) in &files {
+        let mut command = fio_command();
+        command.args(["--name=lay", "--rw=write", "--bs=1m", "--end_fsync=1", "--do_verify=0", "--fallocate=none"]);
+        command.args(["--verify=crc32c", VERIFIED]).arg(format!("--size={bytes}"));
+        check_fio(&runner.run(command.arg(format!("--filename={}", dir.join(name).display())))?)?;
+    }
+    for gap in &gaps {
+        fs::remove_file(gap).with_context(|| gap.display().to_string())?;
+    }
+    for (data, part) in [(Data::Small, "lay-small"), (Data::Database, "lay-database")] {
+        if needs.contains(&data) {
+            runner.python(&python(part, dir, seconds, 1))?;
+        }
+    }
+    Ok(())
+}
+
+/// Space without content, in one piece as far as there is one.
+fn reserve(path: &Path, bytes: u64) -> anyhow::Result<()> {
+    let made = || -> std::io::Result<()> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
+    };
+    made().with_context(|| format!("{}: {bytes} bytes of the emulated disk", path.display()))
+}
+
+/// Reads files below `dir` as the workloads do, and compares their content with the checksums in them.
+///
+/// # Errors
+/// If anything is not what was written.
+pub(super) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, direct: bool) -> anyhow::Result<()> {
+    for data in needs {
+        let Some((name, bytes)) = data.files(seconds).into_iter().next() else { continue };
+        let bytes = bytes.min(16 << 20);
+        let path = dir.join(name);
+        let mut command = fio_command();
+        command.args(["--name=verify", "--rw=read", "--bs=1m", "--verify=crc32c", VERIFIED, "--verify_fatal=1"]);
+        command.args([format!("--size={bytes}"), format!("--direct={}", u8::from(direct))]);
+        let output = runner.run(command.arg(format!("--filename={}", path.display())))?;
+        check_fio(&output).with_context(|| format!("{} does not read as it was written", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Whether the databases are whole after all that was done to them.
+///
+/// # Errors
+/// If one is not.
+pub(super) fn check_databases(runner: &Runner, dir: &Path) -> anyhow::Result<()> {
+    runner.python(&python("check-database", dir, 0, 1)).map(|_| ())
+}

@@ -1,0 +1,309 @@
+//! `sluice-bench rivals`: Sluicegate next to what somebody would use instead, the kernel's own I/O schedulers, on the same
+//! emulated disk.
+//!
+//! One disk of `sluice disk` has ext4 on it, and always the same files. A *side* is either ext4 as it is under one of the
+//! kernel's schedulers, or a mount of Sluicegate over it, under one of the kernel's schedulers, too: `none`, unless said. Under
+//! each workload the sides take turns, in an order drawn anew for each round; ratios are formed within a round.
+
+mod bed;
+mod data;
+mod report;
+mod run;
+mod workloads;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::SIGHUP;
+use sluice_cli::{interrupt, output};
+use sluice_notation::parse_bytes;
+
+use crate::random::SplitMix64;
+use bed::{Bed, Side};
+use data::Data;
+use report::{Report, Row, Run};
+use run::{Runner, check_fio};
+use workloads::{Program, Unit, WORKLOADS, Workload};
+
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "bfq", "kyber"];
+/// Sluicegate's sides: its default, the plainest that merges, and its default over a scheduler of the kernel.
+const POLICIES: [&str; 3] = ["hbrr", "to-agg", "hbrr+mq-deadline"];
+
+/// Compares Sluicegate with the kernel's I/O schedulers, on an emulated hard disk.
+///
+/// Makes a block device with `sluice disk`, ext4 on it, and runs fio, SQLite and other programs on that, directly under each of
+/// the kernel's schedulers and through mounts of Sluicegate, in turns. Needs root, FUSE, loop devices, fio, python3, and the
+/// program `sluice` beside this one. Everything is emulated but the programs, the file systems and the schedulers.
+///
+/// All of it takes about 75 minutes, with --quick 21.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// 3 rounds of 2 seconds for each instead of 5 rounds of 5
+    #[arg(long)]
+    quick: bool,
+    /// Show the workloads, and do nothing
+    #[arg(long)]
+    list: bool,
+    /// Only these workloads; may be given several times
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<String>,
+    /// Sluicegate's algorithms, each over the kernel's `none` or, as in hbrr+mq-deadline, over another scheduler; may be given
+    /// several times [default: hbrr, to-agg, hbrr+mq-deadline]
+    #[arg(long, value_name = "NAME[+SCHEDULER]")]
+    policy: Vec<String>,
+    /// The kernel's schedulers; may be given several times [default: none, mq-deadline, bfq, kyber]
+    #[arg(long, value_name = "NAME")]
+    scheduler: Vec<String>,
+    /// Rounds, in each of which every side has its turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Seconds for which a workload runs on a side in a round
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: Option<u32>,
+    /// The emulated device
+    #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
+    model: String,
+    /// Its size
+    #[arg(long, value_name = "BYTES", default_value = "100G")]
+    size: String,
+    /// Where its image is to be; must be faster than the device [default: that of sluice disk]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// The program sluice [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    sluice: Option<PathBuf>,
+    /// Start of the random numbers that order the sides and place the requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If something is missing, there are no such workloads or algorithms, or anything fails.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        for workload in WORKLOADS {
+            output::line(format_args!("{:<32}{} ({})", workload.name, workload.about, workload.unit.name()));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workloads = chosen(&args.workload)?;
+    let sides = sides(&args)?;
+    let disk_bytes = parse_bytes(&args.size).with_context(|| format!("--size {}: not a size, like 100G", args.size))?;
+    let sluice = sluice(args.sluice.as_deref())?;
+    expect_all(&workloads)?;
+
+    // However many signals come: a terminal that closes sends two. What is waited for ends soon, or is ended.
+    let runner = Runner { stop: interrupt::flag()? };
+    signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
+    let bed = Bed::new(&runner, &sluice, &args.model, &args.size, args.dir.as_deref())?;
+    sides.iter().try_for_each(|side| bed.set_scheduler(&side.scheduler))?;
+    let test = Test {
+        rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }),
+        seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }),
+        seed: args.seed,
+        bed,
+        runner,
+        sides,
+    };
+    test.prepare(&workloads, disk_bytes)?;
+    let rows = test.measure(&workloads)?;
+    let disk = format!("emulated {}, {}, ext4", args.model, args.size);
+    let report = Report::new(disk, test.rounds, test.seconds, test.sides.clone(), rows);
+    if args.json {
+        output::line(format_args!("{:#}", report.as_json()));
+    } else {
+        report.print();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The workloads with these names, or all.
+fn chosen(names: &[String]) -> anyhow::Result<Vec<Workload>> {
+    let find = |name: &String| {
+        let found = WORKLOADS.iter().find(|workload| workload.name == name).copied();
+        found.with_context(|| {
+            let known = WORKLOADS.iter().map(|workload| workload.name);
+            format!("--workload {name}: there is none{}; see --list", sluice_notation::hint(name, known))
+        })
+    };
+    if names.is_empty() { Ok(WORKLOADS.to_vec()) } else { names.iter().map(find).collect() }
+}
+
+/// The kernel's schedulers first.
+fn sides(args: &Args) -> anyhow::Result<Vec<Side>> {
+    let or = |given: &[String], default: &[&str]| -> Vec<String> {
+        if given.is_empty() { default.iter().map(|&name| name.to_owned()).collect() } else { given.to_vec() }
+    };
+    let mut given: Vec<Side> =
+        or(&args.scheduler, &SCHEDULERS).into_iter().map(|scheduler| Side { scheduler, policy: None }).collect();
+    for text in or(&args.policy, &POLICIES) {
+        let (policy, scheduler) = text.split_once('+').unwrap_or((&text, "none"));
+        crate::policies(&[policy.to_owned()], |_| true)?;
+        given.push(Side { scheduler: scheduler.to_owned(), policy: Some(policy.to_owned()) });
+    }
+    let mut sides: Vec<Side> = Vec::new();
+    for side in given {
+        if !SCHEDULERS.contains(&side.scheduler.as_str()) {
+            let hint = sluice_notation::hint(&side.scheduler, SCHEDULERS);
+            bail!("--scheduler {}: unknown{hint}; there are {}", side.scheduler, SCHEDULERS.join(", "));
+        }
+        if !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
+    Ok(sides)
+}
+
+/// The program that makes disks and mounts.
+fn sluice(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
+    let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
+    if !path.is_file() {
+        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
+    }
+    Ok(path)
+}
+
+/// Names everything that is missing.
+fn expect_all(workloads: &[Workload]) -> anyhow::Result<()> {
+    let usable = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok();
+    let runs = |program: &str, args: &[&OsStr]| {
+        Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
+    };
+    let python = workloads.iter().any(|workload| matches!(workload.program, Program::Python(_)));
+    let checks = [
+        (rustix::process::geteuid().is_root(), "root (sudo)"),
+        (usable("/dev/loop-control"), "loop devices (modprobe loop)"),
+        (usable("/dev/fuse"), "FUSE (modprobe fuse)"),
+        (runs("fio", &["--version".as_ref()]), "fio (apt install fio)"),
+        (
+            !python || runs("python3", &["-c".as_ref(), "import sqlite3".as_ref()]),
+            "python3 with sqlite3 (apt install python3)",
+        ),
+    ];
+    let missing: Vec<&str> = checks.iter().filter(|(there, _)| !there).map(|&(_, what)| what).collect();
+    if !missing.is_empty() {
+        bail!("missing here: {}", missing.join(", "));
+    }
+    Ok(())
+}
+
+struct Test {
+    // Goes away first, while programs can still be run.
+    bed: Bed,
+    runner: Runner,
+    sides: Vec<Side>,
+    rounds: u32,
+    seconds: u32,
+    seed: u64,
+}
+
+impl Test {
+    /// Lays the data out, and looks at it from every side.
+    fn prepare(&self, workloads: &[Workload], disk_bytes: u64) -> anyhow::Result<()> {
+        let bar = ProgressBar::new_spinner();
+        bar.set_message("laying out the files");
+        bar.enable_steady_tick(std::time::Duration::from_millis(200));
+        let needs: Vec<Data> = Data::ALL
+            .into_iter()
+            .filter(|data| workloads.iter().any(|workload| workload.needs.contains(data)))
+            .collect();
+        let none = Side { scheduler: "none".to_owned(), policy: None };
+        let dir = self.bed.switch(&none, false)?;
+        data::lay(&self.runner, &dir, &needs, self.seconds, disk_bytes)?;
+        bar.set_message("verifying the files from every side");
+        for side in &self.sides {
+            for direct in [false, true] {
+                if workloads.iter().any(|workload| workload.direct == direct) {
+                    let dir = self.bed.switch(side, direct)?;
+                    data::verify(&self.runner, &dir, &needs, self.seconds, direct)
+                        .with_context(|| format!("{}, direct: {direct}", side.name()))?;
+                }
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn measure(&self, workloads: &[Workload]) -> anyhow::Result<Vec<Row>> {
+        let runs = (workloads.len() * self.sides.len()) as u64 * u64::from(self.rounds);
+        let bar = ProgressBar::new(runs);
+        bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+        let mut rows = Vec::new();
+        for workload in workloads {
+            let mut row = Row { workload: *workload, runs: vec![Vec::new(); self.sides.len()] };
+            for round in 0..self.rounds {
+                // Every side makes the same requests in a round.
+                let seed = self.seed.wrapping_add(round.into());
+                for side in order(self.sides.len(), seed) {
+                    self.runner.go_on()?;
+                    let name = self.sides[side].name();
+                    bar.set_message(format!("{}, {name}", workload.name));
+                    let dir = self.bed.switch(&self.sides[side], workload.direct)?;
+                    let run = self.run(workload, &dir, seed).with_context(|| format!("{}, {name}", workload.name))?;
+                    row.runs[side].push(run);
+                    bar.inc(1);
+                }
+            }
+            rows.push(row);
+        }
+        if workloads.iter().any(|workload| workload.needs.contains(&Data::Database)) {
+            bar.set_message("checking the databases");
+            data::check_databases(&self.runner, &self.bed.switch(&self.sides[0], false)?)?;
+        }
+        bar.finish_and_clear();
+        self.bed.leave()?;
+        Ok(rows)
+    }
+
+    fn run(&self, workload: &Workload, dir: &Path, seed: u64) -> anyhow::Result<Run> {
+        let groups = match workload.program {
+            Program::Fio(groups) => groups,
+            Program::Python(part) => {
+                let (done, took) = self.runner.python(&workloads::python(part, dir, self.seconds, seed))?;
+                if part == "create" {
+                    // The next side finds the disk as this one did.
+                    let made = dir.join(format!("created-{seed}"));
+                    std::fs::remove_dir_all(&made).with_context(|| made.display().to_string())?;
+                }
+                return Ok(Run { value: done / took, parts: Vec::new() });
+            }
+        };
+        let args = workload.fio(groups, dir, self.seconds, data::shared_bytes(self.seconds), seed);
+        let said = self.runner.run(Command::new("fio").args(args))?;
+        let json = check_fio(&said)?;
+        let jobs = json["jobs"].as_array().into_iter().flatten();
+        let mut parts = Vec::new();
+        for job in jobs {
+            let (key, scale) = if workload.unit == Unit::MegaBytes { ("bw_bytes", 1e6) } else { ("iops", 1.0) };
+            let of = |side: &str| job[side][key].as_f64().unwrap_or(0.0) / scale;
+            parts.push((job["jobname"].as_str().unwrap_or_default().to_owned(), of("read") + of("write")));
+        }
+        if parts.len() != groups.len() {
+            bail!("fio: results of {} groups of jobs where there are {}", parts.len(), groups.len());
+        }
+        let value: f64 = parts.iter().map(|(_, value)| value).sum();
+        if parts.len() == 1 {
+            parts.clear();
+        }
+        Ok(Run { value, parts })
+    }
+}
+
+/// The sides in an order drawn for a round (Fisher and Yates).
+fn order(count: usize, seed: u64) -> Vec<usize> {
+    let mut random = SplitMix64(seed);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, (random.next() % (last as u64 + 1)) as usize);
+    }
+    order
+}
