@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sluice_core::{Batch, Outcome, Request, RequestId};
+use sluice_core::{Batch, Outcome, Request, RequestId, Time};
 
 /// Calls of hosts inside each other on one thread before what follows is left for later.
 const DEPTH_MAX: u32 = 4;
@@ -45,6 +45,8 @@ pub(crate) struct Effects<R> {
     pub(crate) freed: u32,
     /// Somebody waits for an answer that is there now.
     pub(crate) answered: bool,
+    /// When the last turn began.
+    pub(crate) turned: Time,
 }
 
 /// An effect that is left for later.
@@ -159,6 +161,7 @@ impl<R> Default for Effects<R> {
             reports: Reports::default(),
             freed: 0,
             answered: false,
+            turned: Time::ZERO,
         }
     }
 }

@@ -48,6 +48,7 @@ mod names;
 mod record;
 mod scheduler;
 mod shard;
+mod striped;
 mod sync;
 mod token;
 mod volume;

@@ -333,18 +333,24 @@ impl Shard {
         self.bring(own, Brought::Complete(ended), None);
     }
 
-    /// As [`Shard::complete`]; what becomes possible by it is left to the caller.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// As [`Shard::complete`]; what becomes possible by it is left to the caller. `at`: the time, if the caller has just
+    /// looked at the clock.
     pub(crate) fn complete_into(
         &self,
         own: &Completer,
         ended: &[(RequestId, Outcome)],
         effects: &mut Effects<Completer>,
+        at: Option<Time>,
     ) {
         let mut brought = Brought::Complete(ended);
         if self.driving == Driving::Thread {
-            self.bring(own, brought, None);
+            self.bring(own, brought, at);
         } else if self.hold(own, &mut brought) {
-            self.turns_into(own, effects, brought, None);
+            self.turns_into(own, effects, brought, at);
         }
     }
 
@@ -505,6 +511,7 @@ impl Shard {
         let mut ring = None;
         let turn = loop {
             let now = at.take().unwrap_or_else(|| self.clock.now());
+            effects.turned = now;
             let look = |core: &mut Core| {
                 core.begin(own.port.number, now);
                 if effects.has_reports() {

@@ -21,10 +21,11 @@ use crossbeam_utils::CachePadded;
 use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
 use sluice_storage::Segment;
 
-use super::memory::{self, Buffer, thread_number};
+use super::memory::{self, Buffer};
 use super::{Access, Done, Host, Volume};
 use crate::effects::InCallback;
 use crate::gate::Gate;
+use crate::striped::thread_number;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, sabotaged};
 

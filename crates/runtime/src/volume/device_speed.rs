@@ -4,9 +4,8 @@
 //! memory), the submitter does it itself; where it does not, the submitter is better free to bring more requests, among
 //! which the scheduler can choose.
 
-use sluice_core::{Op, Time};
+use sluice_core::Op;
 
-use crate::clock::{Clock, ClockKind};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// About what a hand-over costs, in nanoseconds, with the wake-up of a sleeping thread.
@@ -17,14 +16,13 @@ const WEIGHT_BITS: u32 = 3;
 /// Mean service times, by operation.
 pub(super) struct DeviceSpeed {
     means_ns: [AtomicU32; 2],
-    clock: Clock,
 }
 
 impl Default for DeviceSpeed {
     /// Slow until measured.
     fn default() -> DeviceSpeed {
         let means_ns = [AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX)];
-        DeviceSpeed { means_ns, clock: Clock::new(ClockKind::Start) }
+        DeviceSpeed { means_ns }
     }
 }
 
@@ -33,17 +31,9 @@ impl DeviceSpeed {
         self.means_ns[op.index()].load(Ordering::Relaxed) <= FAST_NS
     }
 
-    /// Begins a measurement, unless somebody else executed it.
-    pub(super) fn start(&self, elsewhere: bool) -> Option<Time> {
-        (!elsewhere).then(|| self.clock.now())
-    }
-
-    pub(super) fn end(&self, start: Option<Time>, op: Op) {
-        let Some(start) = start else { return };
-        self.note(u32::try_from(self.clock.now().since(start)).unwrap_or(u32::MAX), op);
-    }
-
-    fn note(&self, took: u32, op: Op) {
+    /// A call of the storage took so many nanoseconds.
+    pub(super) fn note(&self, took_ns: u64, op: Op) {
+        let took = u32::try_from(took_ns).unwrap_or(u32::MAX);
         let mean = &self.means_ns[op.index()];
         let known = mean.load(Ordering::Relaxed);
         // The first one, and one that took so long that the mean would be slow to follow, count for themselves. Threads
@@ -71,7 +61,7 @@ mod tests {
         assert!(!speed.is_fast(Op::Read), "one slow request is enough");
         (0..64).for_each(|_| speed.note(3_000, Op::Read));
         assert!(speed.is_fast(Op::Read), "it becomes fast again");
-        speed.end(None, Op::Read);
-        assert!(speed.is_fast(Op::Read));
+        speed.note(u64::MAX, Op::Read);
+        assert!(!speed.is_fast(Op::Read), "one that never ended, nearly");
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
-use sluice_core::{Op, Outcome, Part, Request};
+use sluice_core::{Op, Outcome, Part, Request, Time};
 
 use super::host::{Done, Host};
 use super::memory;
@@ -26,8 +26,14 @@ struct Ending<T> {
 }
 
 impl<H: Host> Service<H> {
-    /// Reports the ends in `scratch` and tells whoever's operations ended with them.
-    pub(super) fn end_parts(&self, parts: &[Part], scratch: &mut Scratch, effects: &mut Effects<Completer>) {
+    /// Reports the ends in `scratch` and tells whoever's operations ended with them. `at`: when they ended, if that is known.
+    pub(super) fn end_parts(
+        &self,
+        parts: &[Part],
+        scratch: &mut Scratch,
+        effects: &mut Effects<Completer>,
+        at: Option<Time>,
+    ) {
         scratch.outcomes.clear();
         scratch.finished.clear();
         for (part, ended) in parts.iter().zip(&scratch.ended) {
@@ -36,7 +42,7 @@ impl<H: Host> Service<H> {
         }
         // The engine first, so that the device has work while the hosts are told.
         let completer = self.completer(parts[0].request.target.0);
-        completer.shard.complete_into(completer, &scratch.outcomes, effects);
+        completer.shard.complete_into(completer, &scratch.outcomes, effects, at);
         // All before any host is told: what it does then may wait for any of them.
         let mut ended: Vec<Ending<H::Ticket>> = Vec::new();
         let mut slots = scratch.finished.iter();
@@ -127,10 +133,13 @@ impl<H: Host> Service<H> {
 
     /// Does what calls a host, now or when fewer calls of hosts are inside each other on this thread.
     fn shallow(&self, tell: impl FnOnce(&Service<H>) + Send + 'static) {
-        match self.me.upgrade().filter(|_| InCallback::is_deep()) {
-            Some(me) => tell_later(move || tell(&me)),
-            None => tell(self),
+        // In this order: what counts references is shared by all threads.
+        if InCallback::is_deep()
+            && let Some(me) = self.me.upgrade()
+        {
+            return tell_later(move || tell(&me));
         }
+        tell(self);
     }
 
     fn tell_ending_now(&self, ending: Ending<H::Ticket>) {
@@ -150,18 +159,18 @@ impl<H: Host> Service<H> {
 
     /// A host is about to be told of something, in a moment.
     pub(super) fn will_tell(&self) {
-        self.telling.fetch_add(1, Ordering::SeqCst);
+        self.telling.increase();
     }
 
     pub(super) fn told(&self) {
-        self.telling.fetch_sub(1, Ordering::SeqCst);
+        self.telling.decrease();
         self.all_told.changed();
     }
 
     /// Waits until no host is being told. Not inside such a call.
     pub(super) fn wait_told(&self) {
         if !in_callback() {
-            self.all_told.wait(None, || self.telling.load(Ordering::SeqCst) == 0);
+            self.all_told.wait(None, || self.telling.sum() == 0);
         }
     }
 

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use crossbeam_queue::ArrayQueue;
@@ -14,20 +13,6 @@ const PAGE: usize = 4096;
 const CLASSES: usize = 11;
 /// Most bytes kept of each size.
 const CACHED: usize = 8 << 20;
-
-/// Numbers threads in the order in which they first ask: whose memory it is.
-pub(super) fn thread_number() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    crate::sync::thread_cell! {
-        static NUMBER: Cell<u64> = Cell::new(u64::MAX);
-    }
-    NUMBER.with(|number| {
-        if number.get() == u64::MAX {
-            number.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        }
-        number.get()
-    })
-}
 
 /// Page-aligned memory of its own.
 pub(super) struct Buffer {

@@ -53,6 +53,7 @@ use crate::names::FileNames;
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
 use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
 use crate::shard::{Driving, before_locking, reuse_effects, take_effects};
+use crate::striped::thread_number;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
 
@@ -381,8 +382,8 @@ impl<H: Host> Volume<H> {
             emulated: service.storage.data.emulated(),
             workers: self.workers.clone(),
             threads: service.workers.threads(),
-            by_caller: count(&service.counts.caller) + self.bypass.as_ref().map_or(0, Bypass::requests),
-            by_threads: count(&service.counts.threads),
+            by_caller: service.counts.caller.sum() + self.bypass.as_ref().map_or(0, Bypass::requests),
+            by_threads: service.counts.threads.sum(),
             by_ring: count(&service.counts.asynchronous),
             outstanding: service.ops.outstanding() + bypassing as usize,
             bypassing,
@@ -485,7 +486,7 @@ impl<H: Host> Volume<H> {
         state.memory = match memory {
             None => Memory::Pooled(service.buffers.take(access.len)),
             Some(memory) if waits => Memory::Borrowed(memory),
-            Some(memory) => Memory::Lent(memory, memory::thread_number()),
+            Some(memory) => Memory::Lent(memory, thread_number()),
         };
         for (start, target, offset, len) in self.pieces(access) {
             state.pieces.push(OpPiece { start, len, ended: Ended::default() });

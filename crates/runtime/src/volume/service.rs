@@ -23,6 +23,7 @@ use crate::effects::{Effect, Effects, InCallback};
 use crate::gate::Gate;
 use crate::record::Tap;
 use crate::shard::{before_waiting, reuse_effects, take_effects};
+use crate::striped::{Striped, thread_number};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
 
@@ -32,8 +33,8 @@ const MORE_MAX: usize = 4;
 /// Batches by who executed them.
 #[derive(Default)]
 pub(super) struct Counts {
-    pub(super) caller: AtomicU64,
-    pub(super) threads: AtomicU64,
+    pub(super) caller: Striped,
+    pub(super) threads: Striped,
     /// Given to the ring, or to the storage to end by itself.
     pub(super) asynchronous: AtomicU64,
 }
@@ -64,7 +65,7 @@ pub(super) struct Service<H: Host> {
     /// Files are being cut to what a failed write moved: new operations wait.
     pub(super) trimming: AtomicU32,
     /// Hosts to be told of operations that have ended.
-    pub(super) telling: AtomicU32,
+    pub(super) telling: Striped,
     pub(super) all_told: Gate,
     pub(super) trimmed: Gate,
     /// Requests may be executed in the thread that submits them.
@@ -196,7 +197,7 @@ impl<H: Host> Service<H> {
             is_asynchronous: AtomicBool::new(true),
             speed: DeviceSpeed::default(),
             trimming: AtomicU32::new(0),
-            telling: AtomicU32::new(0),
+            telling: Striped::default(),
             all_told: Gate::default(),
             trimmed: Gate::default(),
             inline: parts.inline,
@@ -256,7 +257,7 @@ impl<H: Host> Service<H> {
         match caller {
             Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
             Caller::Submitter { .. } if self.may_execute(parts, effects.len(), caller) => {
-                self.counts.caller.fetch_add(1, Ordering::Relaxed);
+                self.counts.caller.increase();
                 self.execute(parts, None, true, effects);
             }
             Caller::Submitter { .. }
@@ -344,7 +345,7 @@ impl<H: Host> Service<H> {
     }
 
     fn execute_as_worker(&self, parts: &[Part], first: Option<io::Result<usize>>, effects: &mut Effects<Completer>) {
-        self.counts.threads.fetch_add(1, Ordering::Relaxed);
+        self.counts.threads.increase();
         self.execute(parts, first, false, effects);
     }
 
@@ -446,7 +447,7 @@ impl<H: Host> Service<H> {
     fn end_whole(&self, job: Job) {
         let (mut scratch, mut effects) = (take_scratch(), take_effects());
         scratch.ended.extend(job.parts.iter().map(|part| Ended { bytes: part.request.len, errno: 0 }));
-        self.end_parts(&job.parts, &mut scratch, &mut effects);
+        self.end_parts(&job.parts, &mut scratch, &mut effects, None);
         self.reuse(job.parts);
         reuse_scratch(scratch);
         self.settle(&mut effects, Caller::Other);
@@ -464,15 +465,20 @@ impl<H: Host> Service<H> {
         effects: &mut Effects<Completer>,
     ) {
         let mut scratch = take_scratch();
-        let watch = self.speed.start(first.is_some());
+        let shard = &self.completer(parts[0].request.target.0).shard;
+        // Where the submitter executes, the turn that dispatched began a moment ago: that saves a look at the clock.
+        let start = first.is_none().then(|| if lender { effects.turned } else { shard.now() });
         // Whatever goes wrong in there, the thread lives and the requests end.
         if catch_unwind(AssertUnwindSafe(|| self.transfer_all(parts, first, lender, &mut scratch))).is_err() {
             tracing::error!(requests = parts.len(), "a panic while a batch was executed; it fails");
             scratch.ended.clear();
             scratch.ended.resize(parts.len(), Ended { bytes: 0, errno: libc::EIO });
         }
-        self.speed.end(watch, parts[0].request.op);
-        self.end_parts(parts, &mut scratch, effects);
+        let end = shard.now();
+        if let Some(start) = start {
+            self.speed.note(end.since(start), parts[0].request.op);
+        }
+        self.end_parts(parts, &mut scratch, effects, Some(end));
         reuse_scratch(scratch);
     }
 
@@ -523,8 +529,8 @@ impl<H: Host> Service<H> {
             hit = !missed && ended.iter().all(|ended| ended.errno == 0);
         }
         if hit {
-            self.counts.caller.fetch_add(1, Ordering::Relaxed);
-            self.end_parts(parts, &mut scratch, effects);
+            self.counts.caller.increase();
+            self.end_parts(parts, &mut scratch, effects, None);
         }
         reuse_scratch(scratch);
         hit
@@ -604,7 +610,7 @@ impl<H: Host> Service<H> {
         match &state.memory {
             Memory::Borrowed(memory) => *memory,
             Memory::Pooled(buffer) => buffer.raw(state.len),
-            Memory::Lent(memory, thread) if lender && *thread == memory::thread_number() => *memory,
+            Memory::Lent(memory, thread) if lender && *thread == thread_number() => *memory,
             Memory::Lent(memory, _) => {
                 let buffer = self.buffers.take(state.len);
                 let copy = memory::copy(*memory, &buffer);
