@@ -45,8 +45,8 @@ pub(crate) struct Effects<R> {
     pub(crate) freed: u32,
     /// Somebody waits for an answer that is there now.
     pub(crate) answered: bool,
-    /// When the last turn began.
-    pub(crate) turned: Time,
+    /// A moment ago: when the last turn began, or what was executed since has ended.
+    pub(crate) time: Time,
 }
 
 /// An effect that is left for later.
@@ -161,7 +161,7 @@ impl<R> Default for Effects<R> {
             reports: Reports::default(),
             freed: 0,
             answered: false,
-            turned: Time::ZERO,
+            time: Time::ZERO,
         }
     }
 }

@@ -61,8 +61,7 @@ pub(crate) struct Shard {
     /// The token's holder's.
     core: CachePadded<Held<Core>>,
     inbox: Inbox<Core>,
-    /// Requests accepted and not yet completed. Never above `capacity`, which is what the engine and the inbox hold.
-    outstanding: CachePadded<AtomicU32>,
+    /// Places of the token: requests accepted and not yet completed. What the engine and the inbox hold.
     capacity: u32,
     closed: AtomicBool,
     /// When the serving thread shall drive this engine.
@@ -168,7 +167,6 @@ impl Shard {
             token: CachePadded::new(Token::default()),
             core: CachePadded::new(Held::new(core)),
             inbox: Inbox::new(capacity),
-            outstanding: CachePadded::new(AtomicU32::new(0)),
             capacity,
             closed: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
@@ -200,26 +198,29 @@ impl Shard {
 
     // ---- submitting ------------------------------------------------------------------------------------------
 
-    /// Takes one of the `capacity` places.
-    fn admit(&self, port: &Port, request: &Request) -> Result<(), SubmitError> {
+    /// Takes one of the `capacity` places, and with `hold` the engine too, if nobody holds it (true).
+    fn admit(&self, own: &Completer, request: &Request, hold: bool) -> Result<bool, SubmitError> {
+        let port = &*own.port;
         if request.offset.checked_add(u64::from(request.len)).is_none() {
             return Err(SubmitError::RangeOverflow);
         }
         if !port.targets.contains(&request.target.0) {
             return Err(SubmitError::Target(request.target));
         }
-        let free = |n: u32| (n < self.capacity).then_some(n + 1);
-        if self.outstanding.fetch_update(Ordering::SeqCst, Ordering::Relaxed, free).is_err() {
+        let Some(held) = self.token.enter(self.capacity, hold) else {
             let closed = self.is_closed(port);
             return Err(if closed { SubmitError::Closed } else { SubmitError::Full(*request) });
-        }
+        };
         port.enters();
         // After the place was taken: who shuts down first closes, then waits for the places.
         if self.is_closed(port) {
             self.give_up(port);
+            if held {
+                self.drive_held(own, Brought::Nothing, None);
+            }
             return Err(SubmitError::Closed);
         }
-        Ok(())
+        Ok(held)
     }
 
     /// A request that had a place will not be in the engine.
@@ -234,14 +235,17 @@ impl Shard {
 
     /// `at`: the time, if the caller has just looked at the clock.
     pub(crate) fn try_submit(&self, own: &Completer, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
-        self.admit(&own.port, &request)?;
-        self.bring(own, Brought::Submit(request), at);
+        let held = self.admit(own, &request, self.driving == Driving::Caller)?;
+        match held {
+            true => self.drive_held(own, Brought::Submit(request), at),
+            false => self.bring(own, Brought::Submit(request), at),
+        }
         Ok(())
     }
 
     /// As [`Shard::try_submit`], with the handle.
     pub(crate) fn submit_with_id(&self, own: &Completer, request: Request) -> Result<RequestId, SubmitError> {
-        self.admit(&own.port, &request)?;
+        self.admit(own, &request, false)?;
         let client = own.port.number;
         let id = self.ask(own, move |core| core.submit_now(request, client));
         if id.is_err() {
@@ -260,16 +264,16 @@ impl Shard {
         at: Option<Time>,
         wait_to_hold: bool,
     ) -> Result<(), SubmitError> {
-        self.admit(&own.port, &request)?;
+        let held = self.admit(own, &request, self.driving == Driving::Caller)?;
         let mut brought = Brought::Submit(request);
         if self.driving == Driving::Thread {
             self.bring(own, brought, at);
             return Ok(());
         }
         // Only once the engine is ours: its holder until then would dispatch the request on its own thread.
-        if wait_to_hold {
+        if !held && wait_to_hold {
             self.token.take();
-        } else if !self.hold(own, &mut brought) {
+        } else if !held && !self.hold(own, &mut brought) {
             return Ok(());
         }
         self.turns_into(own, effects, brought, at);
@@ -316,13 +320,13 @@ impl Shard {
 
     /// As [`Shard::wait_for_room`], for who knows that others go on.
     pub(crate) fn wait_for_place(&self, port: &Port) {
-        let free = || self.outstanding.load(Ordering::SeqCst) < self.capacity;
+        let free = || self.token.places() < self.capacity;
         self.gate.wait(None, || free() || self.is_closed(port));
     }
 
     pub(crate) fn release(&self, places: u32) {
         if places > 0 {
-            self.outstanding.fetch_sub(places, Ordering::SeqCst);
+            self.token.give_back(places);
             self.gate.changed();
         }
     }
@@ -511,7 +515,7 @@ impl Shard {
         let mut ring = None;
         let turn = loop {
             let now = at.take().unwrap_or_else(|| self.clock.now());
-            effects.turned = now;
+            effects.time = now;
             let look = |core: &mut Core| {
                 core.begin(own.port.number, now);
                 if effects.has_reports() {
@@ -526,17 +530,18 @@ impl Shard {
             ring = changed.or(ring);
             let carrying = effects.len() > before;
             if more {
-                self.token.interrupt(carrying);
+                self.token.interrupt(carrying, effects.freed);
                 break Turn::Interrupted;
             }
-            if self.token.leave(carrying) {
+            if self.token.leave(carrying, effects.freed) {
                 break Turn::Settled;
             }
             self.token.accept();
         };
-        self.release(std::mem::take(&mut effects.freed));
+        let freed = std::mem::take(&mut effects.freed) > 0;
         let answered = std::mem::take(&mut effects.answered);
-        if answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed() {
+        if freed || answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed()
+        {
             self.gate.changed();
         }
         match turn {
@@ -652,7 +657,7 @@ impl Shard {
         before_waiting();
         self.gate.wait(until, || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
-            None => self.outstanding.load(Ordering::SeqCst) == 0,
+            None => self.token.places() == 0,
         })
     }
 
@@ -665,10 +670,7 @@ impl Shard {
         let alone = port.is_none_or(Port::is_alone);
         let told = || match port {
             Some(port) if !alone => port.has_been_told(),
-            _ => {
-                self.outstanding.load(Ordering::SeqCst) <= self.in_flight.load(Ordering::Acquire)
-                    && self.token.is_quiet()
-            }
+            _ => self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet(),
         };
         // What was left to this thread nobody else carries out.
         let go_on = || {

@@ -1,38 +1,71 @@
-//! Who holds an engine, and who still has something of it to tell.
+//! Who holds an engine, who still has something of it to tell, and how many places are taken.
 //!
-//! One word: a bit for "held", a bit for "there is work", and a count of threads that carry effects out. Who brings work
-//! leaves it in the inbox and *knocks*: the engine is its own if nobody held it, else the holder is told by the bit. The
-//! holder cannot let go while that bit is set. So work is never left behind, and nobody waits for a holder.
+//! One word: a bit for "held", a bit for "there is work", a count of threads that carry effects out, and a count of requests
+//! accepted and not yet ended. Who brings work leaves it in the inbox and *knocks*: the engine is its own if nobody held it,
+//! else the holder is told by the bit. The holder cannot let go while that bit is set. So work is never left behind, and
+//! nobody waits for a holder. Places are in the same word because a request takes one just before its thread wants to hold,
+//! and gives it back where that thread lets go: one change of one cache line for both.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{back_off, sabotaged};
 
-const HELD: u32 = 1;
-const WORK: u32 = 2;
+const HELD: u64 = 1;
+const WORK: u64 = 2;
 /// One thread that carries out effects.
-const CARRIER: u32 = 4;
+const CARRIER: u64 = 4;
+/// One place that is taken.
+const PLACE: u64 = 1 << 32;
+const FLAGS: u64 = PLACE - 1;
 
 #[derive(Default)]
-pub(crate) struct Token(AtomicU32);
+pub(crate) struct Token(AtomicU64);
 
 impl Token {
+    fn change(&self, next: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
+    }
+
     /// Tells of work. True: the caller is the holder now, and is about to look at all work there is.
     pub(crate) fn knock(&self) -> bool {
-        let knocked = |word: u32| Some(if word & HELD == 0 { (word | HELD) & !WORK } else { word | WORK });
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, knocked).is_ok_and(|word| word & HELD == 0)
+        self.change(|word| Some(Token::taken(word).unwrap_or(word | WORK))).is_ok_and(|word| word & HELD == 0)
     }
 
     /// Becomes the holder if nobody is. Tells of no work.
     pub(crate) fn try_take(&self) -> bool {
-        let free = |word: u32| (word & HELD == 0).then_some((word | HELD) & !WORK);
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
+        self.change(Token::taken).is_ok()
+    }
+
+    fn taken(word: u64) -> Option<u64> {
+        (word & HELD == 0).then_some((word | HELD) & !WORK)
+    }
+
+    /// Takes a place, if fewer than `capacity` are taken, and with `hold` the engine too, if nobody holds it. `Some(true)`: both.
+    pub(crate) fn enter(&self, capacity: u32, hold: bool) -> Option<bool> {
+        let entered = |word: u64| {
+            let word = (Token::places_in(word) < capacity).then_some(word + PLACE)?;
+            Some(if hold { Token::taken(word).unwrap_or(word) } else { word })
+        };
+        self.change(entered).ok().map(|word| hold && word & HELD == 0)
+    }
+
+    /// Gives places back.
+    pub(crate) fn give_back(&self, places: u32) {
+        self.0.fetch_sub(u64::from(places) * PLACE, Ordering::SeqCst);
+    }
+
+    /// Places that are taken.
+    pub(crate) fn places(&self) -> u32 {
+        Token::places_in(self.0.load(Ordering::SeqCst))
+    }
+
+    fn places_in(word: u64) -> u32 {
+        (word / PLACE) as u32
     }
 
     /// Of a thread that carried effects out and has more for the engine: is that no longer, and the holder instead. False if
     /// another one is the holder; then it is as before.
     pub(crate) fn resume(&self) -> bool {
-        let free = |word: u32| (word & HELD == 0).then_some(((word | HELD) & !WORK).wrapping_sub(CARRIER));
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
+        self.change(|word| Token::taken(word).map(|word| word - CARRIER)).is_ok()
     }
 
     /// Tells of work, for a thread that does not want to hold.
@@ -63,22 +96,22 @@ impl Token {
         self.0.fetch_and(!WORK, Ordering::SeqCst);
     }
 
-    /// The holder lets go, unless work came meanwhile (false: it is the holder still). `carrying`: it has effects to carry
-    /// out, and will call [`Token::carried`].
-    pub(crate) fn leave(&self, carrying: bool) -> bool {
-        let left =
-            |word: u32| (word & WORK == 0 || sabotaged!(TokenForgetsWork)).then(|| Token::without(word, carrying));
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok()
+    /// The holder lets go and gives back the places of what has ended, unless work came meanwhile (false: it is the holder
+    /// still, with all places). `carrying`: it has effects to carry out, and will call [`Token::carried`].
+    pub(crate) fn leave(&self, carrying: bool, ended: u32) -> bool {
+        let left = |word: u64| {
+            (word & WORK == 0 || sabotaged!(TokenForgetsWork)).then(|| Token::without(word, carrying, ended))
+        };
+        self.change(left).is_ok()
     }
 
-    /// The holder lets go although there is work, which it or another one takes up later.
-    pub(crate) fn interrupt(&self, carrying: bool) {
-        let left = |word: u32| Some(Token::without(word | WORK, carrying));
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+    /// The holder lets go although there is work, which it or another one takes up later. Else as [`Token::leave`].
+    pub(crate) fn interrupt(&self, carrying: bool, ended: u32) {
+        let _ = self.change(|word| Some(Token::without(word | WORK, carrying, ended)));
     }
 
-    fn without(word: u32, carrying: bool) -> u32 {
-        (word & !HELD) + if carrying { CARRIER } else { 0 }
+    fn without(word: u64, carrying: bool, ended: u32) -> u64 {
+        (word & !HELD) + if carrying { CARRIER } else { 0 } - u64::from(ended) * PLACE
     }
 
     pub(crate) fn carried(&self) {
@@ -87,6 +120,31 @@ impl Token {
 
     /// Nobody holds and nobody carries out effects.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.0.load(Ordering::SeqCst) & !WORK == 0
+        self.0.load(Ordering::SeqCst) & FLAGS & !WORK == 0
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_the_engine_are_taken_and_given_back_together() {
+        let token = Token::default();
+        assert_eq!(token.enter(2, true), Some(true));
+        assert_eq!(token.enter(2, true), Some(false), "held: only a place");
+        assert_eq!(token.enter(2, true), None, "full");
+        assert!(token.leave(true, 1) && !token.is_quiet(), "one carries out effects");
+        assert_eq!(token.places(), 1);
+        assert_eq!(token.enter(2, false), Some(false), "it did not want to hold");
+        assert!(token.resume());
+        token.announce();
+        assert!(!token.leave(false, 2), "work came");
+        assert_eq!(token.places(), 2, "so nothing was given back");
+        token.interrupt(false, 1);
+        assert!(token.has_work() && token.is_quiet());
+        token.give_back(1);
+        assert_eq!(token.places(), 0);
+        assert!(token.take_work() && token.leave(false, 0));
     }
 }

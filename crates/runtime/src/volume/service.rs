@@ -97,6 +97,8 @@ pub(super) struct Scratch {
     parts: Vec<Segment>,
     slices: Vec<Segment>,
     pub(super) ended: Vec<Ended>,
+    /// Parts that were executed and whose ends, in `ended`, are still to be reported.
+    unreported: Vec<Part>,
     pub(super) outcomes: Vec<(RequestId, Outcome)>,
     pub(super) finished: Vec<u32>,
 }
@@ -227,15 +229,25 @@ impl<H: Host> Service<H> {
 
     /// Sees to what was dispatched on this thread: executes it or hands it over, until nothing is left.
     pub(super) fn settle(&self, effects: &mut Effects<Completer>, caller: Caller) {
-        while let Some(effect) = effects.pop_own() {
-            match effect {
-                Effect::Start(batch) => {
-                    self.start(batch.parts(), effects, caller);
+        if effects.is_empty() {
+            return;
+        }
+        let mut scratch = take_scratch();
+        loop {
+            match effects.pop_own() {
+                Some(Effect::Start(batch)) => {
+                    self.start(batch.parts(), effects, caller, &mut scratch);
                     effects.reuse(batch);
                 }
-                Effect::Cancel(request, errno) => self.cancel(&request, errno),
+                Some(Effect::Cancel(request, errno)) => {
+                    self.report(&mut scratch, effects);
+                    self.cancel(&request, errno);
+                }
+                None if scratch.unreported.is_empty() => break,
+                None => self.report(&mut scratch, effects),
             }
         }
+        reuse_scratch(scratch);
     }
 
     /// As [`Service::settle`] for a thread that is about to wait with locks held: hands everything over, and leaves telling
@@ -253,13 +265,15 @@ impl<H: Host> Service<H> {
         }
     }
 
-    fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller) {
+    fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller, scratch: &mut Scratch) {
+        if self.may_execute(parts, effects.len(), caller) {
+            self.counts.caller.increase();
+            return self.execute_as_submitter(parts, effects, scratch);
+        }
+        // What comes now may wait, or call hosts that wait.
+        self.report(scratch, effects);
         match caller {
             Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
-            Caller::Submitter { .. } if self.may_execute(parts, effects.len(), caller) => {
-                self.counts.caller.increase();
-                self.execute(parts, None, true, effects);
-            }
             Caller::Submitter { .. }
                 if self.inline && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
             Caller::Submitter { .. } | Caller::Worker | Caller::Other => self.hand_over(parts),
@@ -342,6 +356,33 @@ impl<H: Host> Service<H> {
         self.reuse(job.parts);
         self.settle(&mut effects, Caller::Worker);
         reuse_effects(effects);
+    }
+
+    /// Where the device is fast the ends of several batches are reported together: each report takes the engine.
+    fn execute_as_submitter(&self, parts: &[Part], effects: &mut Effects<Completer>, scratch: &mut Scratch) {
+        let Request { op, target, .. } = parts[0].request;
+        let fast = self.speed.is_fast(op);
+        let elsewhere = |other: &Part| self.targets > 1 && other.request.target != target;
+        if !fast || scratch.unreported.first().is_some_and(elsewhere) {
+            self.report(scratch, effects);
+        }
+        if scratch.unreported.is_empty() && (!fast || effects.is_empty()) {
+            return self.execute(parts, None, true, effects);
+        }
+        self.run(parts, None, true, effects, scratch);
+        scratch.unreported.extend_from_slice(parts);
+    }
+
+    /// Reports what was executed and not reported yet.
+    fn report(&self, scratch: &mut Scratch, effects: &mut Effects<Completer>) {
+        if scratch.unreported.is_empty() {
+            return;
+        }
+        let mut parts = std::mem::take(&mut scratch.unreported);
+        self.end_parts(&parts, scratch, effects, Some(effects.time));
+        scratch.ended.clear();
+        parts.clear();
+        scratch.unreported = parts;
     }
 
     fn execute_as_worker(&self, parts: &[Part], first: Option<io::Result<usize>>, effects: &mut Effects<Completer>) {
@@ -465,26 +506,39 @@ impl<H: Host> Service<H> {
         effects: &mut Effects<Completer>,
     ) {
         let mut scratch = take_scratch();
+        self.run(parts, first, lender, effects, &mut scratch);
+        self.end_parts(parts, &mut scratch, effects, Some(effects.time));
+        reuse_scratch(scratch);
+    }
+
+    /// Executes a batch, and adds how its parts ended to `scratch`.
+    fn run(
+        &self,
+        parts: &[Part],
+        first: Option<io::Result<usize>>,
+        lender: bool,
+        effects: &mut Effects<Completer>,
+        scratch: &mut Scratch,
+    ) {
         let shard = &self.completer(parts[0].request.target.0).shard;
         // Where the submitter executes, the turn that dispatched began a moment ago: that saves a look at the clock.
-        let start = first.is_none().then(|| if lender { effects.turned } else { shard.now() });
+        let start = first.is_none().then(|| if lender { effects.time } else { shard.now() });
+        let before = scratch.ended.len();
         // Whatever goes wrong in there, the thread lives and the requests end.
-        if catch_unwind(AssertUnwindSafe(|| self.transfer_all(parts, first, lender, &mut scratch))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| self.transfer_all(parts, first, lender, scratch))).is_err() {
             tracing::error!(requests = parts.len(), "a panic while a batch was executed; it fails");
-            scratch.ended.clear();
-            scratch.ended.resize(parts.len(), Ended { bytes: 0, errno: libc::EIO });
+            scratch.ended.truncate(before);
+            scratch.ended.resize(before + parts.len(), Ended { bytes: 0, errno: libc::EIO });
         }
-        let end = shard.now();
+        effects.time = shard.now();
         if let Some(start) = start {
-            self.speed.note(end.since(start), parts[0].request.op);
+            self.speed.note(effects.time.since(start), parts[0].request.op);
         }
-        self.end_parts(parts, &mut scratch, effects, Some(end));
-        reuse_scratch(scratch);
     }
 
     /// Moves the bytes of a batch and notes how each part ended.
     fn transfer_all(&self, parts: &[Part], mut first: Option<io::Result<usize>>, lender: bool, scratch: &mut Scratch) {
-        let mut from = 0;
+        let (mut from, before) = (0, scratch.ended.len());
         while from < parts.len() {
             let extent = self.gather(parts, from, lender, &mut scratch.parts);
             let request = parts[from].request;
@@ -494,7 +548,8 @@ impl<H: Host> Service<H> {
             };
             transfer(memory, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
             // An error may come from the handle that was used.
-            let failed = parts[from..extent.end].iter().zip(&mut ended[from..extent.end]).filter(|(_, e)| e.errno != 0);
+            let own = &mut ended[before + from..before + extent.end];
+            let failed = parts[from..extent.end].iter().zip(own).filter(|(_, ended)| ended.errno != 0);
             if extent.mixed {
                 failed.for_each(|(part, ended)| self.redo(part, lender, ended));
             }
