@@ -29,9 +29,10 @@ pub(crate) trait Recipient: Send {
     fn boxed(&self) -> Box<dyn Recipient>;
 }
 
+/// Small, as it goes from list to list.
 pub(crate) enum Effect {
-    Start(Batch),
-    Cancel(Request, i32),
+    Start(Box<Batch>),
+    Cancel(Box<(Request, i32)>),
 }
 
 /// Effects of turns of one thread, each for the recipient with a number.
@@ -39,7 +40,9 @@ pub(crate) struct Effects<R> {
     list: VecDeque<(u16, Effect)>,
     /// Those of the list, each once, except the one on whose behalf the engine is held.
     recipients: Vec<(u16, R)>,
-    spare: Vec<Batch>,
+    /// Empty ones. In boxes, as they go from here into effects and back.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Batch>>,
     pub(crate) reports: Reports,
     /// Requests that have ended.
     pub(crate) freed: u32,
@@ -145,7 +148,7 @@ impl Deferred {
 fn tell(recipient: &dyn Recipient, effect: &Effect, reports: Option<&Reports>) {
     let call = AssertUnwindSafe(|| match effect {
         Effect::Start(batch) => recipient.start(batch, reports),
-        Effect::Cancel(request, errno) => recipient.cancelled(request, *errno),
+        Effect::Cancel(refused) => recipient.cancelled(&refused.0, refused.1),
     });
     if catch_unwind(call).is_err() {
         tracing::error!("a host panicked in a call of the scheduler");
@@ -194,12 +197,12 @@ impl<R> Effects<R> {
     }
 
     /// A batch to fill.
-    pub(crate) fn batch(&mut self) -> Batch {
+    pub(crate) fn batch(&mut self) -> Box<Batch> {
         self.spare.pop().unwrap_or_default()
     }
 
     /// Takes a batch back.
-    pub(crate) fn reuse(&mut self, batch: Batch) {
+    pub(crate) fn reuse(&mut self, batch: Box<Batch>) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(batch);
         }

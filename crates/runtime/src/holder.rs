@@ -238,7 +238,7 @@ impl Core {
     /// The request was accepted by us, but the engine does not have it (any more).
     pub(crate) fn refuse(&mut self, request: Request, client: u16, errno: i32, effects: &mut Effects<Completer>) {
         self.failed += 1;
-        self.push(client, Effect::Cancel(request, errno), effects);
+        self.push(client, Effect::Cancel(Box::new((request, errno))), effects);
     }
 
     pub(crate) fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {

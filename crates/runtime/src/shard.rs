@@ -78,7 +78,8 @@ pub(crate) struct Shard {
 
 crate::sync::thread_cell! {
     /// Lists reused from turn to turn; several where hosts' calls are inside each other.
-    static SPARE: RefCell<Vec<Effects<Completer>>> = RefCell::new(Vec::new());
+    #[allow(clippy::vec_box)] // they are large, and go in and out
+    static SPARE: RefCell<Vec<Box<Effects<Completer>>>> = RefCell::new(Vec::new());
 }
 
 /// Lists of effects of frames further down this thread's stack, which are calling a host just now. While that call waits
@@ -130,18 +131,18 @@ fn carry_out_parked() {
     while let Some((own, effect)) = take() {
         match effect {
             Effect::Start(batch) => own.start(&batch, None),
-            Effect::Cancel(request, errno) => own.cancelled(&request, errno),
+            Effect::Cancel(refused) => own.cancelled(&refused.0, refused.1),
         }
     }
 }
 
 /// An empty list of effects.
-pub(crate) fn take_effects() -> Effects<Completer> {
+pub(crate) fn take_effects() -> Box<Effects<Completer>> {
     SPARE.with(|spare| spare.borrow_mut().pop()).unwrap_or_default()
 }
 
 /// Takes a list back, which is empty.
-pub(crate) fn reuse_effects(effects: Effects<Completer>) {
+pub(crate) fn reuse_effects(effects: Box<Effects<Completer>>) {
     debug_assert!(effects.is_empty());
     SPARE.with(|spare| spare.borrow_mut().push(effects));
 }

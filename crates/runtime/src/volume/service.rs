@@ -109,7 +109,8 @@ crate::sync::thread_cell! {
 }
 
 crate::sync::thread_cell! {
-    static SCRATCH: RefCell<Vec<Scratch>> = RefCell::new(Vec::new());
+    #[allow(clippy::vec_box)] // they are large, and go in and out
+    static SCRATCH: RefCell<Vec<Box<Scratch>>> = RefCell::new(Vec::new());
 }
 
 /// What a call of the storage gives, or this if it panics.
@@ -120,13 +121,13 @@ pub(super) fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     })
 }
 
-fn take_scratch() -> Scratch {
+fn take_scratch() -> Box<Scratch> {
     let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
     scratch.ended.clear();
     scratch
 }
 
-fn reuse_scratch(scratch: Scratch) {
+fn reuse_scratch(scratch: Box<Scratch>) {
     SCRATCH.with(|spare| spare.borrow_mut().push(scratch));
 }
 
@@ -239,9 +240,9 @@ impl<H: Host> Service<H> {
                     self.start(batch.parts(), effects, caller, &mut scratch);
                     effects.reuse(batch);
                 }
-                Some(Effect::Cancel(request, errno)) => {
+                Some(Effect::Cancel(refused)) => {
                     self.report(&mut scratch, effects);
-                    self.cancel(&request, errno);
+                    self.cancel(&refused.0, refused.1);
                 }
                 None if scratch.unreported.is_empty() => break,
                 None => self.report(&mut scratch, effects),
@@ -260,7 +261,7 @@ impl<H: Host> Service<H> {
                     self.to_thread(self.job(batch.parts()));
                     effects.reuse(batch);
                 }
-                Effect::Cancel(request, errno) => later.push((request, errno)),
+                Effect::Cancel(refused) => later.push(*refused),
             }
         }
     }
@@ -569,7 +570,7 @@ impl<H: Host> Service<H> {
         if extent.end == parts.len() {
             let mut missed = false;
             let target = request.target.0 as usize;
-            let Scratch { parts: memory, slices, ended, .. } = &mut scratch;
+            let Scratch { parts: memory, slices, ended, .. } = &mut *scratch;
             let mut io = |slices: &mut [Segment], at: u64| {
                 let read = match missed {
                     true => None,
