@@ -29,6 +29,8 @@ use crate::sync::{ArrayQueue, spawn};
 
 /// A thread that has its own request executed takes over this many others at most, where the device is fast.
 const MORE_MAX: usize = 4;
+/// Requests whose ends are reported together, where the device is fast: their submitters should not wait long.
+const TOGETHER_MAX: usize = 8;
 
 /// Batches by who executed them.
 #[derive(Default)]
@@ -372,6 +374,9 @@ impl<H: Host> Service<H> {
         }
         self.run(parts, None, true, effects, scratch);
         scratch.unreported.extend_from_slice(parts);
+        if scratch.unreported.len() >= TOGETHER_MAX {
+            self.report(scratch, effects);
+        }
     }
 
     /// Reports what was executed and not reported yet.
