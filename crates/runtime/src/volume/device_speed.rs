@@ -10,6 +10,8 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// About what a hand-over costs, in nanoseconds, with the wake-up of a sleeping thread.
 const FAST_NS: u32 = 20_000;
+/// What a thread that has its own request executed spends on others at most, in nanoseconds.
+const ALL_NS: u64 = 4 * FAST_NS as u64;
 /// Weight of a new measurement: 1 in 8.
 const WEIGHT_BITS: u32 = 3;
 
@@ -29,6 +31,12 @@ impl Default for DeviceSpeed {
 impl DeviceSpeed {
     pub(super) fn is_fast(&self, op: Op) -> bool {
         self.means_ns[op.index()].load(Ordering::Relaxed) <= FAST_NS
+    }
+
+    /// May a thread execute so many requests, one after the other, instead of handing them over?
+    pub(super) fn allows(&self, op: Op, requests: usize) -> bool {
+        let mean = self.means_ns[op.index()].load(Ordering::Relaxed);
+        mean <= FAST_NS && u64::from(mean).saturating_mul(requests as u64) <= ALL_NS
     }
 
     /// A call of the storage took so many nanoseconds.
@@ -57,6 +65,7 @@ mod tests {
         assert!(!speed.is_fast(Op::Read));
         speed.note(3_000, Op::Read);
         assert!(speed.is_fast(Op::Read) && !speed.is_fast(Op::Write));
+        assert!(speed.allows(Op::Read, 26) && !speed.allows(Op::Read, 27) && !speed.allows(Op::Write, 1));
         speed.note(5_000_000, Op::Read);
         assert!(!speed.is_fast(Op::Read), "one slow request is enough");
         (0..64).for_each(|_| speed.note(3_000, Op::Read));

@@ -27,8 +27,6 @@ use crate::striped::{Striped, thread_number};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
 
-/// A thread that has its own request executed takes over this many others at most, where the device is fast.
-const MORE_MAX: usize = 4;
 /// Requests whose ends are reported together, where the device is fast: their submitters should not wait long.
 const TOGETHER_MAX: usize = 8;
 
@@ -294,7 +292,7 @@ impl<H: Host> Service<H> {
         if own && waits {
             return true;
         }
-        if more < MORE_MAX && self.speed.is_fast(first.op) {
+        if self.speed.allows(first.op, more + 1) {
             return true;
         }
         let file = self.ops.slot(of_cookie(first.cookie).0).state.lock().file.clone();
