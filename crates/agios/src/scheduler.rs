@@ -1,12 +1,12 @@
 //! The scheduler behind the calls.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sluice_core::{AppId, Batch, EngineConfig, Outcome, PolicyConfig, Request, TargetId};
+use sluice_core::{AppId, Batch, EngineConfig, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{Client, Driving, Executor, SchedulerConfig, Shutdown, Started};
 
 use crate::in_flight::{InFlight, Key};
@@ -26,6 +26,10 @@ pub(crate) type ProcessMany = unsafe extern "C" fn(*mut i64, i32) -> *mut c_void
 thread_local! {
     /// How many callbacks this thread is inside of.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
+    /// Whose requests this thread is handing over, by address; 0 if it is not.
+    static HANDING_OVER: Cell<usize> = const { Cell::new(0) };
+    /// Requests that were released meanwhile.
+    static RELEASED: RefCell<Vec<(RequestId, Outcome)>> = const { RefCell::new(Vec::new()) };
     /// Room for the identifiers of a batch.
     static IDENTIFIERS: Cell<Vec<i64>> = const { Cell::new(Vec::new()) };
 }
@@ -62,6 +66,10 @@ impl Host {
         Host { one, many, in_flight: InFlight::new() }
     }
 
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn process_one(&self, identifier: i64) {
         // SAFETY: the program's function.
         unsafe { (self.one)(identifier) };
@@ -80,18 +88,24 @@ impl Host {
 }
 
 impl Executor for Host {
-    fn start(&self, batch: &Batch, _: &Started<'_>) {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
         let _inside = InCallback::enter();
         let parts = batch.parts();
         parts.iter().for_each(|part| self.in_flight.add(Key::of(&part.request), Some(part.id)));
+        let outer = HANDING_OVER.replace(self.address());
         if let [part] = parts {
-            return self.process_one(part.request.cookie as i64);
+            self.process_one(part.request.cookie as i64);
+        } else {
+            let mut identifiers = IDENTIFIERS.take();
+            identifiers.clear();
+            identifiers.extend(parts.iter().map(|part| part.request.cookie as i64));
+            self.process(&mut identifiers);
+            IDENTIFIERS.set(identifiers);
         }
-        let mut identifiers = IDENTIFIERS.take();
-        identifiers.clear();
-        identifiers.extend(parts.iter().map(|part| part.request.cookie as i64));
-        self.process(&mut identifiers);
-        IDENTIFIERS.set(identifiers);
+        HANDING_OVER.set(outer);
+        RELEASED.with_borrow_mut(|released| {
+            released.drain(..).for_each(|(id, outcome)| started.complete(id, outcome));
+        });
     }
 
     /// AGIOS has nothing to tell of such a request by; how many there were is told at the end.
@@ -172,7 +186,11 @@ impl Scheduler {
     pub(crate) fn release(&self, key: Key) -> bool {
         let Some(id) = self.host.in_flight.remove(key) else { return false };
         if let Some((driven, id)) = self.driven.as_ref().zip(id) {
-            driven.client.completer(0).complete(id, Outcome::ok(key.len));
+            match HANDING_OVER.get() == self.host.address() {
+                // The engine's thread sees to it when the callback returns, as it would anyway.
+                true => RELEASED.with_borrow_mut(|released| released.push((id, Outcome::ok(key.len)))),
+                false => driven.client.completer(0).complete(id, Outcome::ok(key.len)),
+            }
         }
         true
     }
