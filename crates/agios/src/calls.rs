@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_core::{FileId, Op};
 
+use crate::complain;
 use crate::config::Config;
 use crate::current;
 use crate::in_flight::Key;
@@ -17,10 +18,6 @@ const DEFAULT_FILE: &str = "/etc/agios.conf";
 
 /// Taken while a scheduler starts or ends.
 static CHANGING: Mutex<()> = Mutex::new(());
-
-fn complain(what: &str) {
-    eprintln!("agios: {what}");
-}
 
 /// # Safety
 /// `path` is null or a string.
@@ -64,9 +61,10 @@ pub unsafe extern "C" fn agios_init(
         // SAFETY: by the contract.
         let mut config = unsafe { configuration(config_file) };
         let policy = config.policy(max_queue_id as u32 + 1);
+        let wanted = config.services();
         config.warnings.iter().for_each(|warning| complain(warning));
-        let started =
-            policy.and_then(|policy| Scheduler::start(Host::new(one, process_requests), policy, max_queue_id));
+        let host = Host::new(one, process_requests);
+        let started = policy.and_then(|policy| Scheduler::start(host, policy, max_queue_id, &wanted));
         let scheduler = started.map_err(|what| format!("agios_init: {what}"))?;
         current::set(Some(&Arc::new(scheduler)));
         Ok(())

@@ -1,20 +1,25 @@
 //! What AGIOS's configuration file means here.
 
+use std::path::PathBuf;
+
 use sluice_core::PolicyConfig;
 
+use crate::services::Wanted;
 use crate::syntax::{Setting, Value, read};
 
 /// AGIOS's own default.
 const DEFAULT_ALGORITHM: &str = "sjf";
+
+/// Of recordings, where the file names none.
+const DEFAULT_PREFIX: &str = "agios_trace";
+const DEFAULT_SUFFIX: &str = "slt";
 
 /// Keys of AGIOS that mean nothing here, and why.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("select_algorithm_period", "there is no dynamic selection here"),
     ("select_algorithm_min_reqnumber", "there is no dynamic selection here"),
     ("performance_values", "there is no dynamic selection here"),
-    ("trace_file_prefix", "traces are not recorded here"),
-    ("trace_file_sufix", "traces are not recorded here"),
-    ("max_trace_buffer_size", "traces are not recorded here"),
+    ("max_trace_buffer_size", "a trace's buffers are of fixed size here"),
     ("enable_SW", "every algorithm can be used at any time"),
 ];
 
@@ -28,6 +33,10 @@ pub(crate) struct Config {
     mlf_quantum: Option<u64>,
     sw_window_ms: Option<u64>,
     twins_window_us: Option<u64>,
+    records: bool,
+    trace_prefix: Option<String>,
+    trace_suffix: Option<String>,
+    wanted: Wanted,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -62,8 +71,21 @@ impl Config {
             "mlf_quantum" => number("of bytes").map(|value| self.mlf_quantum = value),
             "SW_window" => number("of milliseconds").map(|value| self.sw_window_ms = value),
             "twins_window" => number("of microseconds").map(|value| self.twins_window_us = value),
-            "trace" if setting.value == Value::Bool(false) => Ok(()),
-            "trace" => Err("traces are not recorded here; use sluice trace on a mount".to_owned()),
+            "trace" => match setting.value {
+                Value::Bool(records) => {
+                    self.records = records;
+                    Ok(())
+                }
+                _ => Err("trace must be true or false".to_owned()),
+            },
+            "trace_file_prefix" => text().map(|value| self.trace_prefix = value),
+            "trace_file_sufix" => text().map(|value| self.trace_suffix = value),
+            "sluice_predict" => text().map(|value| {
+                let paths = value.iter().flat_map(|value| value.split(':')).filter(|path| !path.is_empty());
+                self.wanted.traces = paths.map(PathBuf::from).collect();
+            }),
+            "sluice_learn" => text().map(|value| self.wanted.learned = value.map(PathBuf::from)),
+            "sluice_profile" => text().map(|value| self.wanted.profile = value.map(PathBuf::from)),
             other => match WITHOUT_EFFECT.iter().find(|(known, _)| *known == other) {
                 Some(_) => Ok(()),
                 None => Err(format!("unknown key {}", setting.path)),
@@ -72,6 +94,23 @@ impl Config {
         if let Err(what) = taken {
             self.warnings.push(format!("{name}:{}: {what}; ignored", setting.line));
         }
+    }
+
+    /// What is to be recorded and predicted.
+    pub(crate) fn services(&mut self) -> Wanted {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        if self.records {
+            let name = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
+            let names = (name(&self.trace_prefix, DEFAULT_PREFIX), name(&self.trace_suffix, DEFAULT_SUFFIX));
+            wanted.recordings = Some(names);
+        }
+        if !wanted.traces.is_empty() && wanted.learned.take().is_some() {
+            self.warnings.push("sluice_learn: predicted is from the traces of sluice_predict; ignored".to_owned());
+        }
+        if wanted.profile.is_none() && (!wanted.traces.is_empty() || wanted.learned.is_some()) {
+            self.warnings.push("without sluice_profile, the device's profile, nothing is waited for".to_owned());
+        }
+        wanted
     }
 
     /// The algorithm for this many queues.
@@ -165,8 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_and_predicted() {
+        let wanted = |text: &str| {
+            let mut config = Config::parse("x.conf", text);
+            (config.services(), config.warnings)
+        };
+        assert_eq!(wanted("trace = false; trace_file_prefix = \"/tmp/x\";"), (Wanted::default(), vec![]));
+        let names = Some(("/tmp/x".to_owned(), "slt".to_owned()));
+        assert_eq!(wanted("trace = true; trace_file_prefix = \"/tmp/x\";").0.recordings, names);
+        let (both, warnings) =
+            wanted("sluice_predict = \"a:b\"; sluice_learn = \"c\"; sluice_profile = \"p\"; trace = false;");
+        assert_eq!((both.traces, both.learned), (vec!["a".into(), "b".into()], None));
+        assert!(warnings.len() == 1 && warnings[0].starts_with("sluice_learn"), "{warnings:?}");
+        let (learned, warnings) = wanted("sluice_learn = \"c\";");
+        assert_eq!(learned.learned, Some("c".into()));
+        assert!(warnings.len() == 1 && warnings[0].contains("sluice_profile"), "{warnings:?}");
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_place() {
-        let (_, _, warnings) = described("colour = 1;\ntrace = true;\nSW_window = \"long\";", 1);
+        let (_, _, warnings) = described("colour = 1;\ntrace = 1;\nSW_window = \"long\";", 1);
         assert_eq!(warnings.len(), 3, "{warnings:?}");
         assert!(warnings[0].starts_with("x.conf:1: unknown key colour"), "{warnings:?}");
         assert!(warnings[2].starts_with("x.conf:3: SW_window must be a number of milliseconds"), "{warnings:?}");

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{Client, Driving, Executor, SchedulerConfig, Shutdown, Started};
 
+use crate::complain;
 use crate::in_flight::{InFlight, Key};
+use crate::services::{Services, Wanted};
 
 /// Most requests outstanding, and files that they are for.
 const CAPACITY: u32 = 131_072;
@@ -116,6 +119,7 @@ impl Executor for Host {
 struct Driven {
     scheduler: sluice_runtime::Scheduler,
     client: Client,
+    services: Mutex<Services>,
     /// Queues are data servers, not applications: a file's parts on them are files of their own.
     queues_are_targets: bool,
 }
@@ -143,12 +147,20 @@ impl Scheduler {
     ///
     /// # Errors
     /// If there is no thread to be had, with the reason.
-    pub(crate) fn start(host: Host, policy: PolicyConfig, queue_id_max: i32) -> Result<Scheduler, String> {
+    pub(crate) fn start(
+        host: Host,
+        policy: PolicyConfig,
+        queue_id_max: i32,
+        wanted: &Wanted,
+    ) -> Result<Scheduler, String> {
         let host = Arc::new(host);
         let driven = match policy.info().bypasses_queue {
             true => None,
-            false => Some(Driven::start(host.clone(), policy)?),
+            false => Some(Driven::start(host.clone(), policy, wanted)?),
         };
+        if driven.is_none() && !wanted.is_nothing() {
+            complain("NOOP keeps no queue: nothing is recorded or predicted");
+        }
         Ok(Scheduler { host, driven, closed: AtomicBool::new(false), queue_id_max })
     }
 
@@ -206,6 +218,7 @@ impl Scheduler {
         self.closed.store(true, Ordering::Relaxed);
         if let Some(driven) = &self.driven {
             let left = driven.scheduler.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
+            driven.services.lock().end(&driven.scheduler, complain);
             return Left { queued: left.failed as usize, in_flight: left.in_flight as usize };
         }
         let until = Instant::now() + EXIT_TIMEOUT;
@@ -217,7 +230,7 @@ impl Scheduler {
 }
 
 impl Driven {
-    fn start(host: Arc<Host>, policy: PolicyConfig) -> Result<Driven, String> {
+    fn start(host: Arc<Host>, policy: PolicyConfig, wanted: &Wanted) -> Result<Driven, String> {
         let queues_are_targets = policy.info().shared_engine;
         let settings = SchedulerConfig {
             engine: EngineConfig { capacity: CAPACITY, files_max: FILES_MAX, ..EngineConfig::default() },
@@ -228,6 +241,7 @@ impl Driven {
         };
         let scheduler = sluice_runtime::Scheduler::start(settings).map_err(|error| error.to_string())?;
         let client = scheduler.attach(host).map_err(|error| error.to_string())?;
-        Ok(Driven { scheduler, client, queues_are_targets })
+        let services = Mutex::new(Services::start(&scheduler, wanted, complain));
+        Ok(Driven { scheduler, client, services, queues_are_targets })
     }
 }

@@ -63,6 +63,54 @@ fn every_algorithm_processes_everything_once() {
     }
 }
 
+/// What is told of traces and predictions; the program also calls what is to be refused.
+fn told(err: &str) -> Vec<&str> {
+    err.lines().filter(|line| line.contains("trace") || line.contains("predict") || line.contains("profile")).collect()
+}
+
+/// The entries of a trace.
+fn entries(path: &Path) -> usize {
+    let (mut reader, mut block) = (sluice_trace::Reader::open(path).unwrap(), sluice_trace::Columns::default());
+    let mut count = 0;
+    while reader.next_block(&mut block).unwrap() {
+        count += block.len();
+    }
+    count
+}
+
+#[test]
+fn what_is_recorded_predicts_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, path) = (build(dir.path(), "program.c"), |name: &str| dir.path().join(name).display().to_string());
+    let disk = sluice_device::profiler::profile_of_model("hdd-7200").unwrap();
+    std::fs::write(path("disk.toml"), disk.to_text()).unwrap();
+    let config = |text: String| {
+        let file = dir.path().join("agios.conf");
+        std::fs::write(&file, format!("library_options : {{ default_algorithm = \"TO-agg\"; {text} }};")).unwrap();
+        file
+    };
+    let records = format!("trace = true; trace_file_prefix = \"{}\"; trace_file_sufix = \"slt\";", path("run"));
+    for number in 0..2 {
+        let (_, err) = run(&program, &config(records.clone()), &["2", "500", "4"]);
+        assert!(told(&err).is_empty(), "{err}");
+        assert_eq!(entries(&dir.path().join(format!("run.{number}.slt"))), 1_000, "none replaces another");
+    }
+    let device = format!("sluice_profile = \"{}\";", path("disk.toml"));
+    let predicts = format!("sluice_predict = \"{}:{}\"; {device}", path("run.0.slt"), path("run.1.slt"));
+    let (_, err) = run(&program, &config(predicts), &["2", "500", "4"]);
+    assert!(told(&err).is_empty(), "{err}");
+    let learns = format!("sluice_learn = \"{}\"; {device}", path("learned.slt"));
+    let (_, err) = run(&program, &config(learns), &["2", "500", "4"]);
+    assert!(told(&err).is_empty() && Path::new(&path("learned.slt")).exists(), "{err}");
+    // What cannot be had is told, and the program runs all the same.
+    let missing = format!("sluice_predict = \"/nowhere.slt\"; {device}");
+    let (_, err) = run(&program, &config(missing), &["2", "500", "4"]);
+    assert!(err.contains("nothing is predicted: /nowhere.slt"), "{err}");
+    let unwritable = "trace = true; trace_file_prefix = \"/nowhere/run\";".to_owned();
+    let (_, err) = run(&program, &config(unwritable), &["2", "500", "4"]);
+    assert!(err.contains("no trace is recorded: /nowhere/run.0.slt"), "{err}");
+}
+
 #[test]
 fn idle_costs_nothing() {
     let dir = tempfile::tempdir().unwrap();
