@@ -155,7 +155,9 @@ pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result
     // What is interrupted may be answered too late; the FUSE library calls that an error, and any user can cause it.
     let library = if level >= LevelFilter::DEBUG { "" } else { ",fuser=off" };
     let filter = EnvFilter::try_new(format!("{level}{library}")).context("the log's filter")?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    // What cannot be logged is lost. By default it would be told on standard error, which may be the very file that is full:
+    // telling fails then, too, and the thread panics.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).log_internal_errors(false);
     match file {
         Some(path) => builder.with_ansi(false).with_writer(open_log(path)?).init(),
         None => builder.with_ansi(quiet && io::stderr().is_terminal()).with_writer(io::stderr).init(),
