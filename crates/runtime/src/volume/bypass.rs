@@ -135,7 +135,8 @@ impl<H: Host> Volume<H> {
         let bypass = self.bypass.as_ref().filter(|_| self.client.allows_bypass(0))?;
         let fits = (1..=self.piece_max).contains(&(access.len as u64)) && access.end().is_some();
         // What is submitted from inside a completion does not hold that up.
-        if !fits || InCallback::is_deep() || self.service.descriptor(access.file, 0).is_none() {
+        let slow = self.service.speed.is_slow(access.op);
+        if !fits || slow || InCallback::is_deep() || self.service.descriptor(access.file, 0).is_none() {
             return None;
         }
         bypass.enter(|| {
@@ -160,7 +161,9 @@ impl<H: Host> Volume<H> {
             Ok(bytes) => Outcome::ok(*bytes as u32),
             Err(error) => Outcome { bytes: 0, error: error.raw_os_error().unwrap_or(libc::EIO) },
         };
-        stay.count(start, clock.now(), &request, outcome);
+        let end = clock.now();
+        self.service.speed.note(end.since(start), access.len as u64, access.op);
+        stay.count(start, end, &request, outcome);
         result
     }
 

@@ -61,7 +61,7 @@ pub(super) struct Service<H: Host> {
     flights: Flights<Job>,
     /// The storage can do that, as far as is known.
     is_asynchronous: AtomicBool,
-    speed: DeviceSpeed,
+    pub(super) speed: DeviceSpeed,
     /// Files are being cut to what a failed write moved: new operations wait.
     pub(super) trimming: AtomicU32,
     /// Hosts to be told of operations that have ended.
@@ -298,7 +298,8 @@ impl<H: Host> Service<H> {
         let file = self.ops.slot(of_cookie(first.cookie).0).state.lock().file.clone();
         let Some(file) = file else { return false };
         // Nothing emulated waits in a plain descriptor.
-        self.never_waits(&file) || (own && bypass && self.descriptor(&file, first.target.0).is_some())
+        self.never_waits(&file)
+            || (own && bypass && !self.speed.is_slow(first.op) && self.descriptor(&file, first.target.0).is_some())
     }
 
     // ---- what the storage says; a panic of it is a no ----------------------------------------------------------
@@ -536,7 +537,8 @@ impl<H: Host> Service<H> {
         }
         effects.time = shard.now();
         if let Some(start) = start {
-            self.speed.note(effects.time.since(start), parts[0].request.op);
+            let bytes = parts.iter().map(|part| u64::from(part.request.len)).sum();
+            self.speed.note(effects.time.since(start), bytes, parts[0].request.op);
         }
     }
 
@@ -589,7 +591,11 @@ impl<H: Host> Service<H> {
         }
         if hit {
             self.counts.caller.increase();
-            self.end_parts(parts, &mut scratch, effects, None);
+            let (start, end) = (effects.time, self.completer(request.target.0).shard.now());
+            let bytes = parts.iter().map(|part| u64::from(part.request.len)).sum();
+            self.speed.note(end.since(start), bytes, request.op);
+            effects.time = end;
+            self.end_parts(parts, &mut scratch, effects, Some(end));
         }
         reuse_scratch(scratch);
         hit
