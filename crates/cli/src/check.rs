@@ -58,7 +58,7 @@ fn describe(report: &Report, targets: &[PathBuf]) -> String {
             &report.unplaced,
             "its permissions do not tell whether the file begins here",
             "",
-            "somebody changed them on the target itself: restore them from a copy (1700: begins here, 1600: elsewhere), or \
+            "somebody changed them on the target itself: restore them from a copy (0700: begins here, 1600: elsewhere), or \
              remove the file",
         ),
     ];

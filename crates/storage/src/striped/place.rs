@@ -16,9 +16,10 @@
 //! * Renames, hard links and restarts keep them, and so does what copies a target with its permissions (`cp -a`,
 //!   `rsync -a`, `tar -p`), also where it leaves extended attributes out.
 //!
-//! Plain `0600` and `0700` are neither: where a copy lost the sticky bit (which means nothing for files in Linux), or
-//! somebody has set permissions on a target, the file gives `EIO` instead of bytes from the wrong place, and
-//! [`check`](super::check) names it.
+//! The two differ in two bits, of which one is the sticky bit, which means nothing for files in Linux: what a copy leaves that
+//! lost it, and what `chmod -x`, `chmod u=rwx` or `chmod 600` on a target make of them, is neither. Then the file gives `EIO`
+//! instead of bytes from the wrong place, and [`check`](super::check) names it. (`chmod 700` makes one of the other. Where that
+//! contradicts another target's piece it is noticed.)
 //!
 //! Volumes of format 1, and those told to ([`FirstTarget::Zero`]), begin every file on target 0 and have no such bits.
 
@@ -45,7 +46,7 @@ impl std::fmt::Display for FirstTarget {
 }
 
 /// Permissions of the piece that has the file's first stripe, on a target but the first.
-pub(super) const BEGINS: u32 = 0o1700;
+pub(super) const BEGINS: u32 = 0o700;
 /// Permissions of the other pieces there.
 pub(super) const FOLLOWS: u32 = 0o1600;
 
@@ -145,10 +146,11 @@ mod tests {
         assert_eq!(read([FOLLOWS, FOLLOWS]), Some(0));
         assert_eq!(read([FOLLOWS, BEGINS]), Some(2));
         assert_eq!(read([BEGINS, BEGINS]), None);
-        for plain in [0o600, 0o700, 0o640, 0o1640, 0o1755, 0] {
-            assert_eq!(read([plain, FOLLOWS]), None);
-            assert_eq!(read([BEGINS, plain]), None);
+        for other in [0o600, 0o1700, 0o640, 0o1640, 0o755, 0] {
+            assert_eq!(read([other, FOLLOWS]), None);
+            assert_eq!(read([BEGINS, other]), None);
         }
+        assert!((BEGINS ^ FOLLOWS).count_ones() == 2, "no single bit makes one of the other");
         assert_eq!(places.read([Ok(BEGINS), Err(rustix::io::Errno::IO.into())].into_iter()), None);
     }
 }

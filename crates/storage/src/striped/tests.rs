@@ -334,6 +334,7 @@ type Act = fn(&StripedStorage, &NodeRef, &NodeRef) -> io::Result<()>;
 
 const ACTS: &[(&str, Act)] = &[
     ("create", |s, root, _| create(s, root, "new").map(drop)),
+    ("make a node", |s, root, _| s.mknod(root, "new".as_ref(), libc::S_IFREG | 0o600, 0, &ME()).map(drop)),
     ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, &ME()).map(drop)),
     ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), &ME()).map(drop)),
     ("link", |s, root, dir| s.link(&s.lookup(root, "a".as_ref())?, dir, "new".as_ref()).map(drop)),

@@ -41,7 +41,7 @@ fn held(volume: &Volume) -> Vec<u64> {
 #[test]
 fn small_files_fill_all_targets_alike() {
     for (targets, files, len) in [(2, 20, 40_000)].into_iter().chain((2..=8).map(|targets| (targets, 400, 1_000))) {
-        let volume = Volume { number: 7 - targets as u64, ..Volume::new(targets) };
+        let volume = Volume { number: 10 - targets as u64, ..Volume::new(targets) };
         let storage = volume.open(DEFAULT_STRIPE).unwrap();
         (0..files).for_each(|file| _ = fill(&storage, &file.to_string(), len));
         let fair = (files * len / targets) as u64;
@@ -196,7 +196,7 @@ fn old_volumes_stay_as_they_are() {
         let file = open_named(&storage, "old").unwrap();
         assert_eq!(read(&storage, &file, 0, 2000), bytes_of("old", 1000));
         // Whatever permissions pieces have.
-        set_mode(volume.dirs[1].join("old"), 0o1700);
+        set_mode(volume.dirs[1].join("old"), BEGINS);
         assert_eq!(open_named(&storage, "old").unwrap().first_target(), 0);
         set_mode(volume.dirs[1].join("old"), 0o600);
     }
