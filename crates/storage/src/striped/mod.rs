@@ -1,10 +1,12 @@
 //! RAID-0 over several directories.
 //!
 //! Every target holds the same tree of names. The bytes of a regular file are dealt out to its pieces on the targets by
-//! [`Layout`], from a target on that is [chosen](place) when it is made; a piece that ends early is a hole. **Target 0 decides** what exists and holds owners, modes, link targets
-//! and extended attributes; the other targets' objects belong to the process's user (so an owner's quota counts on
-//! target 0 only), closed to others: directories with mode 0700, files with those that tell [where they begin](place). The size of a file is what its longest-reaching piece implies, the time of its
-//! modification the latest of its pieces'. Hard links and special files work like everything else.
+//! [`Layout`], from a target on that is [chosen](FirstTarget) when it is made; a piece that ends early is a hole.
+//! **Target 0 decides** what exists and holds owners, modes, link targets and extended attributes; the other targets'
+//! objects belong to the process's user (so an owner's quota counts on target 0 only), closed to others: directories
+//! with mode 0700, files with those that tell where they begin (`place.rs`). The size of a file is what its
+//! longest-reaching piece implies, the time of its modification the latest of its pieces'. Hard links and special files
+//! work like everything else.
 //!
 //! # Crash safety
 //! The process may be killed at any moment; the next [`StripedStorage::create_or_open`] finds every operation done or not

@@ -262,7 +262,7 @@ pub(super) fn claim(
             return Err(StripedError::Missing { dir: dirs[0].clone() });
         }
         let stripe = stripe.unwrap_or(super::DEFAULT_STRIPE);
-        let format = format_for(dirs, options.first)?;
+        let format = format_for(dirs, options.first, keeps_modes)?;
         let random = Path::new("/proc/sys/kernel/random/uuid");
         let id = fs::read_to_string(random).map_err(at(random))?.trim().to_owned();
         for (index, dir) in dirs.iter().enumerate().rev() {
@@ -303,8 +303,13 @@ pub(super) fn claim(
     Ok((checked.swap_remove(0), locks))
 }
 
-/// The format of a new volume: the oldest that does, so that earlier versions can open it.
-fn format_for(dirs: &[PathBuf], first: Option<FirstTarget>) -> Result<u32, StripedError> {
+/// The format of a new volume: the oldest that does, so that earlier versions can open it. `keeps_modes` tells whether a
+/// directory's files keep their permissions.
+fn format_for(
+    dirs: &[PathBuf],
+    first: Option<FirstTarget>,
+    keeps_modes: impl Fn(&Path) -> io::Result<bool>,
+) -> Result<u32, StripedError> {
     if dirs.len() == 1 || first == Some(FirstTarget::Zero) {
         return Ok(FORMAT_ZERO);
     }
@@ -346,4 +351,34 @@ fn empty(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_permissions_files_begin_on_the_first_target_unless_that_was_excluded() {
+        let dirs: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
+        let format = |without: &str, first| format_for(&dirs, first, |dir| Ok(dir != Path::new(without)));
+        assert_eq!(format("", None).unwrap(), FORMAT_HASH);
+        // Target 0's permissions are the users'.
+        assert_eq!(format("/a", Some(FirstTarget::Hash)).unwrap(), FORMAT_HASH);
+        assert_eq!(format("/c", None).unwrap(), FORMAT_ZERO);
+        assert_eq!(format("/c", Some(FirstTarget::Zero)).unwrap(), FORMAT_ZERO);
+        let refused = format("/c", Some(FirstTarget::Hash));
+        assert!(matches!(refused, Err(StripedError::NoModes { dir }) if dir == Path::new("/c")));
+        let unknown = format_for(&dirs, None, |_| Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(matches!(unknown, Err(StripedError::Io { .. })));
+    }
+
+    #[test]
+    fn permissions_are_tried_out_and_nothing_is_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(keeps_modes(dir.path()).unwrap());
+        // As a process left it that was killed.
+        fs::write(dir.path().join(".sluice-modes"), "").unwrap();
+        assert!(keeps_modes(dir.path()).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }
