@@ -440,3 +440,43 @@ fn runs_go_on_while_other_files_come_and_go() {
     let counters = handle.counters();
     assert_eq!((counters.known, counters.linked), (100, 100), "{counters:?}");
 }
+
+/// Names of volumes: numbers tell the part of the file, wherever that is.
+struct Parts;
+
+impl Names for Parts {
+    fn path(&self, _: FileId) -> Option<Arc<[u8]>> {
+        Some(Arc::from(&b"out.#"[..]))
+    }
+    fn part(&self, request: &Request) -> u32 {
+        (request.file.0 % 2) as u32
+    }
+}
+
+#[test]
+fn a_file_that_begins_on_another_target_is_predicted() {
+    let mut learner = Learner::new(LearnLimits::default());
+    for step in 0..3_u64 {
+        // Small files: all is in the first part.
+        blocks(&mut learner, &format!("out.{step}"), (1, Op::Write), step * 5_000 * MS, 0, 50);
+    }
+    learner.settle(u64::MAX);
+    let forecast = learner.forecast(Settings::default());
+    for (part, first, expected) in [(0, 0, 50), (0, 1, 50), (1, 0, 0)] {
+        let (mut predictor, handle) =
+            TracePredictor::new(forecast.clone(), Settings::default(), default_time_to_process(), Arc::new(Parts));
+        for n in 0..50_u64 {
+            let request = Request {
+                cookie: 0,
+                file: FileId(8 + part),
+                app: AppId(0),
+                target: TargetId((first + part as u32) % 2),
+                op: Op::Write,
+                offset: n * u64::from(BLOCK),
+                len: BLOCK,
+            };
+            predictor.submitted(Time(1 + n * 2 * MS), &request);
+        }
+        assert_eq!(handle.counters().linked, expected, "part {part} of a file that begins on target {first}");
+    }
+}

@@ -40,7 +40,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe(report: &Report, targets: &[PathBuf]) -> String {
     let mut text = format!("{} objects on {} targets\n", report.objects, targets.len());
-    let kinds: [(&[Finding], &str, &str, &str); 3] = [
+    let kinds: [(&[Finding], &str, &str, &str); 4] = [
         (&report.orphans, "left behind by a killed process", "removed", "it only takes space: --repair removes it"),
         (
             &report.missing,
@@ -53,6 +53,13 @@ fn describe(report: &Report, targets: &[PathBuf]) -> String {
             "of another kind than on the first target",
             "",
             "somebody changed the target itself: put right which of the two is wrong",
+        ),
+        (
+            &report.unplaced,
+            "its permissions do not tell whether the file begins here",
+            "",
+            "somebody changed them on the target itself: restore them from a copy (0700: begins here, 1600: elsewhere), or \
+             remove the file",
         ),
     ];
     for (findings, what, mended, advice) in kinds {
@@ -74,6 +81,7 @@ fn as_json(report: &Report, targets: &[PathBuf]) -> serde_json::Value {
     json!({
         "clean": report.clean(), "objects": report.objects, "orphans": findings(&report.orphans),
         "missing": findings(&report.missing), "mismatched": findings(&report.mismatched),
+        "unplaced": findings(&report.unplaced),
     })
 }
 
@@ -84,7 +92,7 @@ mod tests {
     #[test]
     fn each_finding_says_where_and_what_to_do() {
         let finding = |repaired| vec![Finding { target: 1, path: "a/b".into(), repaired }];
-        let report = Report { objects: 7, orphans: finding(true), missing: finding(false), mismatched: vec![] };
+        let report = Report { objects: 7, orphans: finding(true), missing: finding(false), ..Report::default() };
         let targets = ["/t0".into(), "/t1".into()];
         let text = describe(&report, &targets);
         assert!(text.contains("/t1: a/b: left behind by a killed process; removed\n"), "{text}");

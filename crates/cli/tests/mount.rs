@@ -233,6 +233,66 @@ fn a_striped_volume_over_emulated_disks_says_so() {
     assert!(place.good(&all).contains("All is well"));
 }
 
+/// What each target holds of the files `0` to `19`, 40 KB each, of a volume mounted with these options. Unmounts it.
+fn small_files(place: &Place, options: &[&str]) -> [u64; 2] {
+    place.good(
+        &[&["mount", "--daemon", "--log", "@log", "--target", "@t0", "--target", "@t1"], options, &["@mnt"]].concat(),
+    );
+    let data: Vec<u8> = (0..40_960u32).map(|i| (i % 251) as u8).collect();
+    for file in 0..20 {
+        fs::write(place.path(&format!("mnt/{file}")), &data).unwrap();
+    }
+    unmount(place);
+    place.good(&["mount", "--daemon", "--log", "@log", "--target", "@t0", "--target", "@t1", "@mnt"]);
+    assert!((0..20).all(|file| fs::read(place.path(&format!("mnt/{file}"))).unwrap() == data));
+    unmount(place);
+    let held =
+        |target: &str| (0..20).map(|file| fs::metadata(place.path(&format!("{target}/{file}"))).unwrap().len()).sum();
+    ["t0", "t1"].map(held)
+}
+
+#[test]
+fn small_files_are_on_all_targets_alike_unless_they_are_to_be_on_the_first() {
+    if !fuse_works() {
+        return;
+    }
+    for (rule, options) in
+        [("hash", &[][..]), ("hash", &["--first-target", "hash"]), ("zero", &["-o", "first_target=zero"])]
+    {
+        let place = Place::new();
+        ["t0", "t1"].iter().for_each(|name| _ = place.make(name));
+        let held = small_files(&place, options);
+        match rule {
+            "zero" => assert_eq!(held, [20 * 40_960, 0]),
+            _ => assert!(held.iter().all(|held| held.abs_diff(10 * 40_960) <= 40_960), "{held:?}"),
+        }
+        let other = if rule == "zero" { "hash" } else { "zero" };
+        let error = place.bad(&["mount", "--target", "@t0", "--target", "@t1", "--first-target", other, "@mnt"]);
+        assert!(error.contains(&format!("by `{rule}`, not `{other}`")), "{error}");
+        // Somebody sets permissions on a target.
+        let part = place.path("t1/0");
+        let mode = fs::metadata(&part).unwrap().permissions();
+        fs::set_permissions(&part, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let check = ["check", "--target", "@t0", "--target", "@t1"];
+        if rule == "zero" {
+            assert!(place.good(&check).contains("All is well"));
+            continue;
+        }
+        let found = run(place.sluice(&check).arg("--repair"));
+        assert_eq!(found.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&found.stdout).contains("t1: 0: its permissions do not tell"), "{found:?}");
+        place.good(&["mount", "--daemon", "--log", "@log", "--target", "@t0", "--target", "@t1", "@mnt"]);
+        assert_eq!(fs::read(place.path("mnt/0")).unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(fs::read(place.path("mnt/1")).unwrap().len(), 40_960);
+        unmount(&place);
+        fs::set_permissions(&part, mode).unwrap();
+        assert!(place.good(&check).contains("All is well"));
+    }
+    let place = Place::new();
+    let error = place.bad(&["mount", "--first-target", "hash", "@source", "@mnt"]);
+    assert!(error.contains("striped over several directories"), "{error}");
+}
+
 #[test]
 fn ordinary_users_mount_through_fusermount() {
     if !fuse_works() || !is_root() {

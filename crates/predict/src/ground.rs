@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use sluice_adapt::predictor::{Names, series_of};
-use sluice_core::{EngineConfig, FileId, Predictor};
+use sluice_core::{EngineConfig, FileId, Predictor, Request};
 use sluice_runtime::{FileNames, Host, Observer, RecordError, Scheduler, Volume};
 
 /// The paths by which files are known in traces. All methods may be called from any thread.
 pub trait FilePaths: Send + Sync {
     /// The path of a file as the engines know it, if it has one.
     fn get(&self, file: FileId) -> Option<Arc<[u8]>>;
+    /// The part of its file that a request is to, as traces count targets.
+    fn part(&self, request: &Request) -> u32 {
+        request.target.0
+    }
     /// Grows whenever a number stands for another path than before.
     fn changes(&self) -> u64 {
         0
@@ -23,6 +27,9 @@ pub trait FilePaths: Send + Sync {
 impl FilePaths for FileNames {
     fn get(&self, file: FileId) -> Option<Arc<[u8]>> {
         FileNames::get(self, file)
+    }
+    fn part(&self, request: &Request) -> u32 {
+        self.position(request.file)
     }
     fn changes(&self) -> u64 {
         FileNames::changes(self)
@@ -119,6 +126,9 @@ impl Names for GroundNames {
     fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
         let path = self.paths.get(file)?;
         Some(if self.series { series_of(&path).into() } else { path })
+    }
+    fn part(&self, request: &Request) -> u32 {
+        self.paths.part(request)
     }
     fn changes(&self) -> u64 {
         self.paths.changes()

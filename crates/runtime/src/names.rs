@@ -43,6 +43,13 @@ impl FileNames {
         self.paths.lock().get(&(file.0 / self.targets)).cloned()
     }
 
+    /// A data server's place in a file as the engines know it: which stripes of each row it has, which it has in common with
+    /// other files whatever server they begin on.
+    #[must_use]
+    pub fn position(&self, file: FileId) -> u32 {
+        (file.0 % self.targets) as u32
+    }
+
     /// Grows whenever a number stands for another path than before.
     #[must_use]
     pub fn changes(&self) -> u64 {
@@ -116,6 +123,7 @@ mod tests {
         assert_eq!(asked, 1);
         for target in 0..4 {
             assert_eq!(names.get(FileId(7 * 4 + target)).as_deref(), Some(&b"a"[..]));
+            assert_eq!(u64::from(names.position(FileId(7 * 4 + target))), target);
         }
         let before = names.changes();
         names.renew(7, || Some(b"c".into()));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Results, create, storage};
+use parking_lot::Mutex;
 use sluice_core::{AppId, Op, PolicyConfig, Request, Time, policy::table};
 use sluice_runtime::{Observer, RecordError, RecordOptions, Volume, VolumeConfig};
 use sluice_storage::{FileRef, Storage};
@@ -124,6 +125,61 @@ fn checksums_are_of_what_was_written_and_of_what_was_read() {
             assert!(pieces >= 9 && reader.meta().checksums);
         }
     }
+}
+
+/// Keeps what it hears.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<Request>>>);
+
+impl Observer for Heard {
+    fn seen(&mut self, _: Time, request: &Request) {
+        self.0.lock().push(*request);
+    }
+    fn pause(&mut self, _: Time) {}
+    fn end(&mut self, _: Time) {}
+}
+
+#[test]
+fn files_that_are_used_alike_are_recorded_alike_wherever_they_begin() {
+    const TARGETS: u32 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), TARGETS as usize);
+    let files: Vec<FileRef> = (0..6).map(|file| create(&storage, &file.to_string())).collect();
+    let firsts: Vec<u32> = files.iter().map(|file| file.first_target()).collect();
+    assert!((0..TARGETS).all(|target| firsts.contains(&target)), "{firsts:?}");
+    let use_them = |volume: &Volume<Results>| {
+        for file in &files {
+            write(volume, file, 1, 1000, 30_000);
+            volume.read_at(file, AppId(1), 5000, &mut [0; 10_000]).unwrap();
+        }
+    };
+    for checksums in [false, true] {
+        let volume = volume(&storage, "to-agg");
+        let out = dir.path().join("trace");
+        volume.start_recording_with(&out, "", RecordOptions { checksums }).unwrap();
+        use_them(&volume);
+        volume.stop_recording().unwrap();
+        let (all, meta, _) = read(&out);
+        let of = |file: usize| {
+            let mine = all.iter().filter(move |(_, path)| *path == file.to_string());
+            mine.map(|(entry, _)| (entry.target, entry.op, entry.offset, entry.len)).collect::<Vec<_>>()
+        };
+        assert_eq!(meta.logical_offset(of(0)[0].0, of(0)[0].2), 1000);
+        assert_eq!(of(0).iter().map(|entry| u64::from(entry.3)).sum::<u64>(), 40_000);
+        assert!((1..files.len()).all(|file| of(file) == of(0)));
+    }
+    // Whoever predicts knows the engines' requests again.
+    let (volume, heard) = (volume(&storage, "to-agg"), Heard::default());
+    volume.observe(Box::new(heard.clone())).unwrap();
+    use_them(&volume);
+    volume.end_observation().unwrap();
+    let heard = heard.0.lock();
+    assert!(heard.len() >= 6 * 11);
+    assert!(heard.iter().all(|request| volume.names().position(request.file) == request.target.0));
+    // And the bytes are where the files are.
+    let held: u64 = (0..TARGETS).map(|target| dir.path().join(format!("t{target}/0")).metadata().unwrap().len()).sum();
+    let first = dir.path().join(format!("t{}/0", firsts[0])).metadata().unwrap().len();
+    assert!(first == 4096 * 3 && held <= 31_000, "{first} {held}");
 }
 
 #[test]

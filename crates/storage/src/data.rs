@@ -13,7 +13,7 @@ use crate::{FileRef, Layout, Started, Transfer};
 ///
 /// Errors are the operating system's. An open file of another storage gives `EINVAL`.
 pub trait Data: Send + Sync {
-    /// How logical offsets map to targets.
+    /// How logical offsets of a file that begins on target 0 map to targets; of an open file: [`Layout::of`] it.
     fn layout(&self) -> Layout;
 
     /// One line for people: what this storage is, with the word "emulated" if it is.

@@ -1,9 +1,14 @@
-//! Where a file's bytes are: RAID-0 striping with a fixed stripe size over all targets, starting at target 0.
+//! Where a file's bytes are: RAID-0 striping with a fixed stripe size over all targets. Each file has a target that it
+//! begins on; the stripes after the first go to the targets that follow, and to target 0 after the last.
 
-/// Striping of a storage. Copy, cheap to pass around.
+use crate::OpenFile;
+
+/// Striping of a storage, or of one of its files. Copy, cheap to pass around. All operations take constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     targets: u32,
+    /// The target of the first stripe.
+    first: u32,
     stripe: u64,
 }
 
@@ -24,23 +29,52 @@ impl Layout {
     /// One target that holds everything.
     #[must_use]
     pub const fn single() -> Layout {
-        Layout { targets: 1, stripe: u64::MAX }
+        Layout { targets: 1, first: 0, stripe: u64::MAX }
     }
 
-    /// Round robin over `targets` targets in stripes of `stripe` bytes.
+    /// Round robin over `targets` targets in stripes of `stripe` bytes, beginning on target 0.
     ///
     /// # Panics
     /// If either is 0.
     #[must_use]
     pub const fn striped(targets: u32, stripe: u64) -> Layout {
         assert!(targets > 0 && stripe > 0);
-        if targets == 1 { Layout::single() } else { Layout { targets, stripe } }
+        if targets == 1 { Layout::single() } else { Layout { targets, first: 0, stripe } }
+    }
+
+    /// The same for a file that begins on target `first`.
+    ///
+    /// # Panics
+    /// If there is no such target.
+    #[must_use]
+    pub const fn starting_at(self, first: u32) -> Layout {
+        assert!(first < self.targets);
+        Layout { first, ..self }
+    }
+
+    /// The same for this file. One of a storage with more targets, which has no place here, gets some.
+    #[must_use]
+    pub fn of(self, file: &dyn OpenFile) -> Layout {
+        let first = if self.targets == 1 { 0 } else { file.first_target() };
+        self.starting_at(if first < self.targets { first } else { 0 })
     }
 
     /// Number of targets.
     #[must_use]
     pub const fn targets(&self) -> u32 {
         self.targets
+    }
+
+    /// The target of the first stripe.
+    #[must_use]
+    pub const fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// A target's number counted from the first one: which stripes of each row it has.
+    #[must_use]
+    pub const fn position(&self, target: u32) -> u32 {
+        if target >= self.first { target - self.first } else { target + (self.targets - self.first) }
     }
 
     /// Stripe size in bytes, `None` if there is one target.
@@ -64,8 +98,10 @@ impl Layout {
             return (0, logical);
         }
         let stripe = logical / self.stripe;
-        let row = stripe / self.targets as u64;
-        ((stripe % self.targets as u64) as u32, row * self.stripe + logical % self.stripe)
+        let (row, position) = (stripe / self.targets as u64, (stripe % self.targets as u64) as u32);
+        let before = self.targets - self.first;
+        let target = if position < before { position + self.first } else { position - before };
+        (target, row * self.stripe + logical % self.stripe)
     }
 
     /// Logical offset of a byte of a target's file.
@@ -75,7 +111,7 @@ impl Layout {
             return offset;
         }
         let row = offset / self.stripe;
-        (row * self.targets as u64 + target as u64) * self.stripe + offset % self.stripe
+        (row * self.targets as u64 + self.position(target) as u64) * self.stripe + offset % self.stripe
     }
 
     /// Size of `target`'s file when the logical file is `size` bytes long and has no holes at its end.
@@ -87,7 +123,7 @@ impl Layout {
         let width = self.stripe * self.targets as u64;
         let full = size / width * self.stripe;
         let rest = size % width;
-        let before = target as u64 * self.stripe;
+        let before = self.position(target) as u64 * self.stripe;
         let here = if rest <= before {
             0
         } else if rest - before >= self.stripe {
@@ -135,18 +171,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Targets, the first one, and a stripe size below `stripe_max` bytes.
+    fn layout(stripe_max: u64) -> impl Strategy<Value = Layout> {
+        (1u32..9, any::<u32>(), 1..stripe_max)
+            .prop_map(|(targets, first, stripe)| Layout::striped(targets, stripe).starting_at(first % targets))
+    }
+
+    /// Deals the bytes of a file of `size` bytes out one by one: target and offset of each, and what each target has then.
+    fn dealt(layout: Layout, size: u64) -> (Vec<(u32, u64)>, Vec<u64>) {
+        let mut sizes = vec![0; layout.targets() as usize];
+        let (mut target, mut left) = (layout.first(), layout.stripe().unwrap_or(u64::MAX));
+        let places = (0..size).map(|_| {
+            if left == 0 {
+                (target, left) = ((target + 1) % layout.targets(), layout.stripe().unwrap());
+            }
+            left -= 1;
+            sizes[target as usize] += 1;
+            (target, sizes[target as usize] - 1)
+        });
+        (places.collect(), sizes)
+    }
+
     proptest! {
         #[test]
-        fn locate_and_logical_are_inverse(targets in 1u32..9, stripe in 1u64..100_000, at in 0u64..1 << 40) {
-            let layout = Layout::striped(targets, stripe);
+        fn locate_and_logical_are_inverse(layout in layout(100_000), at in 0u64..1 << 40) {
             let (target, offset) = layout.locate(at);
-            prop_assert!(target < targets);
+            prop_assert!(target < layout.targets());
             prop_assert_eq!(layout.logical(target, offset), at);
         }
 
         #[test]
-        fn split_covers_the_range_once(targets in 1u32..9, stripe in 1u64..5_000, at in 0u64..100_000, len in 0u64..50_000) {
-            let layout = Layout::striped(targets, stripe);
+        fn split_covers_the_range_once(layout in layout(5_000), at in 0u64..100_000, len in 0u64..50_000) {
             let mut next = at;
             for piece in layout.split(at, len) {
                 prop_assert_eq!(piece.logical, next);
@@ -158,12 +213,35 @@ mod tests {
         }
 
         #[test]
-        fn sizes_agree(targets in 1u32..9, stripe in 1u64..5_000, size in 0u64..200_000) {
-            let layout = Layout::striped(targets, stripe);
-            let parts: Vec<u64> = (0..targets).map(|t| layout.target_size(t, size)).collect();
+        fn sizes_agree(layout in layout(5_000), size in 0u64..200_000) {
+            let parts: Vec<u64> = (0..layout.targets()).map(|t| layout.target_size(t, size)).collect();
             prop_assert_eq!(parts.iter().sum::<u64>(), size);
-            let back = (0..targets).map(|t| layout.logical_size(t, parts[t as usize])).max().unwrap();
+            let back = (0..layout.targets()).map(|t| layout.logical_size(t, parts[t as usize])).max().unwrap();
             prop_assert_eq!(back, size);
+        }
+
+        #[test]
+        fn bytes_are_where_dealing_them_out_puts_them(layout in layout(40), size in 0u64..1_000, from in 0u64..1_000) {
+            let (places, sizes) = dealt(layout, size);
+            for (at, &(target, offset)) in (0..).zip(&places) {
+                prop_assert_eq!(layout.locate(at), (target, offset));
+                prop_assert_eq!(layout.logical(target, offset), at);
+            }
+            for (target, &held) in (0..).zip(&sizes) {
+                prop_assert_eq!(layout.target_size(target, size), held);
+                let last = (0..).zip(&places).filter(|(_, place)| place.0 == target).last();
+                prop_assert_eq!(layout.logical_size(target, held), last.map_or(0, |(at, _): (u64, _)| at + 1));
+            }
+            let bytes = layout.split(from, size.saturating_sub(from)).flat_map(|piece| {
+                (0..piece.len).map(move |n| (piece.target, piece.offset + n))
+            });
+            prop_assert!(bytes.eq(places.iter().skip(from as usize).copied()));
+        }
+
+        #[test]
+        fn positions_are_those_of_a_file_that_begins_on_target_0(layout in layout(1_000), at in 0u64..1 << 40) {
+            let ((target, offset), plain) = (layout.locate(at), layout.starting_at(0).locate(at));
+            prop_assert_eq!((layout.position(target), offset), plain);
         }
     }
 }

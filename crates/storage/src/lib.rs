@@ -8,7 +8,8 @@
 //!
 //! What changes how bytes are moved (an emulated device, a cache, faults for tests) wraps the data alone.
 //!
-//! [`Layout`] translates between a file's logical offsets and (target, offset in the target's file).
+//! [`Layout`] translates between a file's logical offsets and (target, offset in the target's file). Files begin on different
+//! targets, so that small ones do not all meet on one: an open file tells which ([`OpenFile::first_target`]).
 //!
 //! | storage | what it is |
 //! |---|---|

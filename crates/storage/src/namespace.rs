@@ -19,6 +19,12 @@ pub trait Node: Any + Send + Sync {
 pub trait OpenFile: Any + Send + Sync {
     /// [`Node::id`] of the opened object.
     fn id(&self) -> u64;
+
+    /// The target that has the file's first stripe: the same for as long as the file exists. Less than the number of targets;
+    /// 0 where there is one. Costs nothing.
+    fn first_target(&self) -> u32 {
+        0
+    }
 }
 
 /// Shared reference to a [`Node`].

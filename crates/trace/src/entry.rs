@@ -11,7 +11,7 @@ pub struct Entry {
     pub file: u32,
     /// The application.
     pub app: u32,
-    /// The data server; 0 where there is only one.
+    /// The data server; 0 where there is only one. In a recording of a volume counted from the one that the file begins on.
     pub target: u32,
     /// Read or write.
     pub op: Op,

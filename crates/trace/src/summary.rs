@@ -85,7 +85,7 @@ pub struct Summary {
     pub files: usize,
     /// Applications.
     pub apps: usize,
-    /// Data servers.
+    /// Different [`Entry::target`]s.
     pub targets: usize,
     /// Requests by length: the entry at `n` counts those of 2^n to 2^(n+1) - 1 bytes (the first also those of 0).
     pub lengths: Vec<u64>,

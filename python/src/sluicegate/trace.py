@@ -79,7 +79,7 @@ class Trace:
     app: Array32 = field(default_factory=_empty(np.uint32))
     """The application."""
     target: Array32 = field(default_factory=_empty(np.uint32))
-    """The data server."""
+    """The data server; in a recording of a volume counted from the one that the file begins on."""
     checksum: Array32 | None = None
     """CRC-32 (that of zlib) of the first `checked` bytes of the data, if the trace has checksums."""
     checked: Array32 | None = None

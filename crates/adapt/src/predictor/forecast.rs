@@ -34,7 +34,7 @@ impl Predicted {
 pub struct FileForecast {
     /// Its path: a number in [`Forecast::paths`].
     pub path: u32,
-    /// The target.
+    /// The target, as the traces count it: from the one that the file begins on.
     pub target: u32,
     /// Mean time of its first request, since the run began.
     pub start: u64,

@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(prediction.margin.take(), Some(sluice_adapt::predictor::Settings::default().margin));
         // Not given, it is that of the volume.
         assert_eq!(settings.stripe.take(), Some(sluice_storage::striped::DEFAULT_STRIPE));
+        assert_eq!(settings.first_target.take(), Some(sluice_storage::striped::FirstTarget::Hash));
         // These depend on who mounts.
         settings.mount.allow_other = default.mount.allow_other;
         settings.targets = Vec::new();

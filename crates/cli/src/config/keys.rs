@@ -6,6 +6,7 @@ use crate::predict::Source;
 use sluice_core::Ordering;
 use sluice_fuse::CacheMode;
 use sluice_runtime::{Engines, Workers};
+use sluice_storage::striped::FirstTarget;
 use tracing::Level;
 
 /// One row.
@@ -60,6 +61,9 @@ keys! {
     "volume" {
         "targets" => |s, v| s.targets = v.paths()?;
         "stripe" => |s, v| s.stripe = Some(v.bytes(1, 1 << 40)?);
+        "first_target" => |s, v| s.first_target = Some(v.choice(&[
+            ("hash", FirstTarget::Hash), ("zero", FirstTarget::Zero),
+        ])?);
         "direct" => |s, v| s.direct = v.flag()?;
     }
     "device" {

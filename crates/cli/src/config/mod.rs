@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use sluice_core::PolicyConfig;
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
+use sluice_storage::striped::FirstTarget;
 
 pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
@@ -45,6 +46,7 @@ pub(crate) struct Settings {
     /// Directories of a striped volume; empty for a plain directory.
     pub(crate) targets: Vec<PathBuf>,
     pub(crate) stripe: Option<u64>,
+    pub(crate) first_target: Option<FirstTarget>,
     pub(crate) direct: bool,
     /// Model of the emulated devices.
     pub(crate) emulate: Option<String>,
@@ -76,6 +78,7 @@ impl Default for Settings {
             mount: MountOptions::default(),
             targets: Vec::new(),
             stripe: None,
+            first_target: None,
             direct: false,
             emulate: None,
             seed: 1,

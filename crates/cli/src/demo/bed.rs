@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use sluice_core::{AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::{Volume, VolumeConfig, VolumeSnapshot};
-use sluice_storage::striped::{StripedOptions, StripedStorage};
+use sluice_storage::striped::{FirstTarget, StripedOptions, StripedStorage};
 use sluice_storage::{Creator, FileRef, Storage, emulated::Emulated};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -55,7 +55,8 @@ impl Bed {
             tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
         disks.iter().try_for_each(std::fs::create_dir)?;
-        let options = StripedOptions { stripe: Some(STRIPE), direct: false };
+        // The same place for every algorithm's files.
+        let options = StripedOptions { stripe: Some(STRIPE), first: Some(FirstTarget::Zero), direct: false };
         let plain: Storage = StripedStorage::create_or_open(&disks, options)?.into();
         let storage = plain.wrapped(|data| Emulated::new(data, MODEL, seed))?;
         let mut config = VolumeConfig::default();

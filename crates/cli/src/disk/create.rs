@@ -250,6 +250,8 @@ struct VolumeSection {
     targets: Vec<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stripe: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_target: Option<&'static str>,
     direct: bool,
 }
 
@@ -286,7 +288,13 @@ fn config(disk: &Disk, seed: u64) -> Config {
             // Requests are split at 1 MiB on their way, so there may be more than the device has.
             max_background: 4 * DEPTH_MAX,
         },
-        volume: VolumeSection { targets, stripe: disk.stripe_bytes.map(|bytes| bytes.to_string()), direct: true },
+        volume: VolumeSection {
+            targets,
+            stripe: disk.stripe_bytes.map(|bytes| bytes.to_string()),
+            // The disk's first byte is on its first drive.
+            first_target: disk.stripe_bytes.map(|_| "zero"),
+            direct: true,
+        },
         device: DeviceSection { emulate: disk.model.clone(), seed },
         scheduler: SchedulerSection { policy: "noop", in_flight: 0, workers: "threads", workers_max: disk.queue_depth },
         log: LogSection { file: disk.log() },

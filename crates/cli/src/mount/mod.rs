@@ -75,6 +75,10 @@ pub(crate) struct Args {
     /// Stripe size of a new volume, 64K if not given; one that is there has its own
     #[arg(long, value_name = "BYTES", help_heading = "Storage")]
     stripe: Option<String>,
+    /// Target that each file of a new volume begins on: hash (chosen by hash, so that small files are everywhere; if not
+    /// given), zero (the first); a volume that is there has its own rule
+    #[arg(long, value_name = "RULE", help_heading = "Storage")]
+    first_target: Option<String>,
     /// Bypass the page cache below the mount (O_DIRECT)
     #[arg(long, help_heading = "Storage")]
     direct: bool,
@@ -144,15 +148,20 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
     apply(args, &mut settings)?;
     settings.policy()?;
     check_paths(&settings)?;
-    check_stripe(&settings)?;
+    check_striping(&settings)?;
     options::check_times(&args.o, &settings)?;
     Ok(settings)
 }
 
-fn check_stripe(settings: &Settings) -> anyhow::Result<()> {
-    if settings.stripe.is_some() && settings.targets.is_empty() {
+fn check_striping(settings: &Settings) -> anyhow::Result<()> {
+    let what = match (settings.stripe, settings.first_target) {
+        (Some(_), _) => "a stripe size",
+        (None, Some(_)) => "the target that files begin on",
+        (None, None) => return Ok(()),
+    };
+    if settings.targets.is_empty() {
         bail!(
-            "a stripe size is for volumes striped over several directories, but a plain directory is to be mounted; \
+            "{what} is for volumes striped over several directories, but a plain directory is to be mounted; \
              leave it out, or give the directories: sluice mount --stripe 64K --target DIR --target DIR... MOUNTPOINT"
         );
     }
@@ -161,7 +170,7 @@ fn check_stripe(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 15] = [
+    let options: [(&str, &str, &str, &Option<String>); 16] = [
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),
@@ -171,6 +180,7 @@ fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
         ("--engines", "scheduler", "engines", &args.engines),
         ("--workers", "scheduler", "workers", &args.workers),
         ("--stripe", "volume", "stripe", &args.stripe),
+        ("--first-target", "volume", "first_target", &args.first_target),
         ("--emulate", "device", "emulate", &args.emulate),
         ("--cache", "mount", "cache", &args.cache),
         ("--allow-other", "mount", "allow_other", &args.allow_other),
@@ -217,9 +227,10 @@ fn apply_paths(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
                 );
             }
             settings.source = Some(source.clone());
-            if !settings.targets.is_empty() && args.stripe.is_none() {
-                // The file's stripe size is for the file's targets.
-                settings.stripe = None;
+            if !settings.targets.is_empty() {
+                // What the file says of its targets is for these.
+                settings.stripe = settings.stripe.filter(|_| args.stripe.is_some());
+                settings.first_target = settings.first_target.filter(|_| args.first_target.is_some());
             }
             settings.targets.clear();
             settings.mountpoint = Some(mountpoint.clone());

@@ -54,7 +54,8 @@ pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<Stor
         storage.with_context(|| format!("the source {} cannot be opened", dirs[0].display()))?.into()
     } else {
         let until = Instant::now() + PATIENCE;
-        let open = || StripedStorage::create_or_open(dirs, StripedOptions { stripe: settings.stripe, direct });
+        let options = StripedOptions { stripe: settings.stripe, first: settings.first_target, direct };
+        let open = || StripedStorage::create_or_open(dirs, options);
         let wait = || {
             std::thread::sleep(Duration::from_millis(50));
             Instant::now() < until
@@ -113,7 +114,9 @@ mod tests {
     fn a_volume_whose_process_is_just_ending_is_waited_for() {
         let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
         let paths: Vec<_> = dirs.iter().map(|dir| dir.path().to_owned()).collect();
-        let open = || StripedStorage::create_or_open(&paths, StripedOptions { stripe: Some(4096), direct: false });
+        let open = || {
+            StripedStorage::create_or_open(&paths, StripedOptions { stripe: Some(4096), ..StripedOptions::default() })
+        };
         let mut other = Some(open().unwrap());
         assert!(matches!(when_free(open, || false), Err(StripedError::InUse { .. })), "not for ever");
         let mut waits = 0;

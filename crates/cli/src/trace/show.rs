@@ -90,7 +90,11 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     writeln!(
         text,
         "requests   {requests} in {:.3} s, of {} files by {} applications on {} targets",
-        summary.seconds, summary.files, summary.apps, summary.targets
+        summary.seconds,
+        summary.files,
+        summary.apps,
+        // Files that all fit into a stripe have parts on all targets, but only first ones.
+        summary.targets.max(meta.targets as usize)
     )?;
     let mut origin = vec![meta.program.clone()];
     origin.extend((!meta.source.is_empty()).then(|| format!("from {}", meta.source)));

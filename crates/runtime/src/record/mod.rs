@@ -67,7 +67,8 @@ pub struct Recording {
 
 /// Hears of what is submitted, some time later, on a thread of its own.
 pub trait Observer: Send + 'static {
-    /// A request was submitted at this time, by the runtime's clock. In the order of time, nearly.
+    /// A request was submitted at this time, by the runtime's clock. In the order of time, nearly. A volume counts the target
+    /// from the one that the file begins on.
     fn seen(&mut self, at: Time, request: &Request);
 
     /// So far for now; called several times a second, also if nothing was submitted.

@@ -97,6 +97,7 @@ pub struct Volume<H: Host> {
     client: Client,
     scheduler: Scheduler,
     service: Arc<Service<H>>,
+    /// Of files that begin on target 0.
     layout: Layout,
     piece_max: u64,
     in_flight_default: u32,
@@ -297,8 +298,8 @@ impl<H: Host> Volume<H> {
         &self.names
     }
 
-    /// Records every request from now on in a new trace file, piece by piece as the engines see them. `source`: where it
-    /// was recorded, for people.
+    /// Records every request from now on in a new trace file, piece by piece as the engines see them, but with targets
+    /// counted from the one that a file begins on. `source`: where it was recorded, for people.
     ///
     /// # Errors
     /// If a recording is running, or the file cannot be written.
@@ -448,7 +449,8 @@ impl<H: Host> Volume<H> {
         self.note(access.file);
         let mut effects = take_effects();
         self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
-        let bypass = self.client.bypasses_queue(service.completer(self.layout.locate(access.offset).0).shard());
+        let first = self.layout_of(access).locate(access.offset).0;
+        let bypass = self.client.bypasses_queue(service.completer(first).shard());
         service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
         if memory.is_some() && !waits {
             service.take_lent(slot);
@@ -492,7 +494,8 @@ impl<H: Host> Volume<H> {
             state.pieces.push(OpPiece { start, len, ended: Ended::default() });
             if let Some(time) = recorded {
                 state.recorded.0 = time;
-                state.recorded.1.push(self.request(access, 0, (target, offset, len)));
+                let request = self.request(access, 0, (target, offset, len));
+                state.recorded.1.push(self.as_recorded(access.file, request));
             }
         }
         state.pieces.len()
@@ -513,7 +516,7 @@ impl<H: Host> Volume<H> {
         let order = (pieces > 1 && self.strict && !sabotaged!(PiecesUnordered)).then(|| self.lock_order(access.file));
         for (at, (start, target, offset, len)) in self.pieces(access).enumerate() {
             if let (Some(time), Some(data)) = (summed, memory) {
-                let request = self.request(access, 0, (target, offset, len));
+                let request = self.as_recorded(access.file, self.request(access, 0, (target, offset, len)));
                 let sum = memory::checksum(data.part(start as usize, len as usize));
                 self.service.tap.record_summed(time, &request, sum, len);
             }
@@ -546,7 +549,9 @@ impl<H: Host> Volume<H> {
             let wait_to_hold = own.shard.bypasses_queue() && !self.service.never_waits(file);
             let errno = match own.shard.submit_into(own, request, effects, time, wait_to_hold) {
                 Ok(()) => {
-                    self.client.record(time, &request);
+                    if time.is_some() {
+                        self.client.record(time, &self.as_recorded(file, request));
+                    }
                     return;
                 }
                 Err(SubmitError::Full(_)) => {
@@ -567,12 +572,14 @@ impl<H: Host> Volume<H> {
         }
     }
 
-    /// The request for a piece: target, offset in the target's file, length.
+    /// The request for a piece: target, offset in the target's file, length. Its file's number tells which stripes of each
+    /// row it is of: [`FileNames::position`].
     fn request(&self, access: &Access<'_>, cookie: u64, (target, offset, len): (u32, u64, u32)) -> Request {
         let targets = u64::from(self.service.targets);
+        let position = self.layout_of(access).position(target);
         Request {
             cookie,
-            file: FileId(access.file.id().wrapping_mul(targets).wrapping_add(u64::from(target))),
+            file: FileId(access.file.id().wrapping_mul(targets).wrapping_add(u64::from(position))),
             app: access.app,
             target: TargetId(target),
             op: access.op,
@@ -581,10 +588,20 @@ impl<H: Host> Volume<H> {
         }
     }
 
+    /// A request as traces have it, and whoever observes: with the target counted from the one that the file begins on. So
+    /// files that are used alike look alike, and offsets tell where in the file they are.
+    fn as_recorded(&self, file: &FileRef, request: Request) -> Request {
+        Request { target: TargetId(self.layout.of(&**file).position(request.target.0)), ..request }
+    }
+
+    fn layout_of(&self, access: &Access<'_>) -> Layout {
+        self.layout.of(&**access.file)
+    }
+
     /// Start in the operation, target, offset in the target's file and length of each piece.
     fn pieces(&self, access: &Access<'_>) -> impl Iterator<Item = (u64, u32, u64, u32)> {
         let (first, max) = (access.offset, self.piece_max);
-        self.layout.split(access.offset, access.len as u64).flat_map(move |piece| {
+        self.layout_of(access).split(access.offset, access.len as u64).flat_map(move |piece| {
             (0..piece.len.div_ceil(max)).map(move |n| {
                 let at = n * max;
                 (piece.logical - first + at, piece.target, piece.offset + at, (piece.len - at).min(max) as u32)

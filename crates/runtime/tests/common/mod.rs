@@ -19,7 +19,9 @@ pub fn storage(dir: &std::path::Path, targets: usize) -> Storage {
     }
     let dirs: Vec<_> = (0..targets).map(|target| dir.join(format!("t{target}"))).collect();
     dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-    StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap().into()
+    StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), ..StripedOptions::default() })
+        .unwrap()
+        .into()
 }
 
 pub fn create(storage: &Storage, name: &str) -> FileRef {

@@ -55,7 +55,7 @@ impl Emulated {
         let size = || {
             // If its size is not known it is laid out as it is touched.
             let size = self.inner.size_at_least(file, u64::MAX).unwrap_or(0);
-            self.inner.layout().target_size(target as u32, size)
+            self.inner.layout().of(&**file).target_size(target as u32, size)
         };
         let commands = queue.place(file.id(), range.0, range.1 as u64, size);
         let mut io = Some(io);

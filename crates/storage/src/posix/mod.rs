@@ -142,6 +142,11 @@ impl PosixStorage {
         Ok(self.own(node)?.kind().as_raw_mode())
     }
 
+    /// Permission bits that the object had when it was found: for those that never change. Costs nothing.
+    pub(crate) fn mode_found(&self, node: &NodeRef) -> io::Result<u32> {
+        Ok(self.own(node)?.mode_found() & 0o7777)
+    }
+
     /// One of the object's current paths, relative to the top; of no use for one that has none left. Paths have any
     /// length.
     pub(crate) fn path_of(&self, node: &NodeRef) -> io::Result<Vec<u8>> {

@@ -56,7 +56,8 @@ struct Body {
     shared: Arc<Shared>,
     id: u64,
     key: Key,
-    kind: FileType,
+    /// As it was when the object was found: who changes it knows it better.
+    mode: u32,
     state: Mutex<State>,
     /// Where it was last seen; `None` for the top, and for what lost that name.
     location: Mutex<Option<Location>>,
@@ -197,7 +198,7 @@ impl Shared {
                 shared: self.clone(),
                 id,
                 key,
-                kind: FileType::from_raw_mode(stat.st_mode),
+                mode: stat.st_mode,
                 state: Mutex::new(State { fd: fd.clone(), pins: 0, identity: identity.clone() }),
                 location: Mutex::new(location.clone()),
                 place: Place::new(),
@@ -225,7 +226,12 @@ impl Shared {
 
 impl PosixNode {
     pub(super) fn kind(&self) -> FileType {
-        self.body.kind
+        FileType::from_raw_mode(self.body.mode)
+    }
+
+    /// Kind and permissions (`st_mode`) that the object had when it was found.
+    pub(super) fn mode_found(&self) -> u32 {
+        self.body.mode
     }
 
     pub(super) fn inode(&self) -> u64 {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::journal::boot_id;
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{Creator, FileRef, Namespace, NodeRef, SetAttr};
+use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
@@ -101,7 +101,26 @@ impl StripedStorage {
         }
         let first = pieces[0].as_ref().expect("made last");
         let (id, kind) = (first.id(), self.targets[0].kind(first)?);
-        Ok(Arc::new(StripedNode { pieces, id, kind }))
+        let first = self.begin_of(kind, &pieces);
+        Ok(Arc::new(StripedNode { pieces, id, kind, first }))
+    }
+
+    /// `EOPNOTSUPP` unless a new file's piece has the permissions that tell where the file begins. Then it is removed.
+    pub(super) fn expect_mode(&self, target: usize, at: Name<'_>, piece: &NodeRef, mode: u32) -> io::Result<()> {
+        let storage = &self.targets[target];
+        let has = storage.mode_found(piece)?;
+        if has == mode {
+            return Ok(());
+        }
+        tracing::error!(
+            name = ?at.1,
+            target_dir = %storage.path().display(),
+            "a file cannot be made: its part got mode {has:04o} where it needs {mode:04o}, which tells where the file \
+             begins; does a default access control list, or an option of its file system's mount, change modes there?"
+        );
+        // What stays is an orphan.
+        let _ = self.remove_tree(target, at.0, at.1);
+        Err(Errno::OPNOTSUPP.into())
     }
 
     /// Removes a name with `op` on target 0, and then whatever has it elsewhere.
@@ -335,7 +354,7 @@ impl StripedStorage {
         for target in 1..self.targets.len() {
             sizes.push(self.targets[target].getattr(node.on(target)?)?.size);
         }
-        let mut changes = self.resizes(&sizes, size);
+        let mut changes = resizes(self.layout_of(node), &sizes, size);
         if changes.is_empty() {
             changes.push((0, first.size)); // for the times
         }
@@ -358,16 +377,6 @@ impl StripedStorage {
         Ok(())
     }
 
-    /// The pieces to change, and to what size, for the file to have the logical `size`.
-    fn resizes(&self, sizes: &[u64], size: u64) -> Vec<(usize, u64)> {
-        let last = size.checked_sub(1).map(|last| self.layout.locate(last).0);
-        let wanted = |target: u32| self.layout.target_size(target, size);
-        let targets = (0u32..).zip(sizes);
-        // A piece may be shorter (a hole), but not longer; the one with the last byte must reach it.
-        let wrong = |target: u32, have: u64| have > wanted(target) || last == Some(target) && have < wanted(target);
-        targets.filter(|&(t, &have)| wrong(t, have)).map(|(t, _)| (t as usize, wanted(t))).collect()
-    }
-
     pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
         let striped = own(node)?;
         if striped.is_file() {
@@ -376,15 +385,17 @@ impl StripedStorage {
         let keep = flags & !libc::O_TRUNC;
         let open = |target: usize| self.targets[target].open(striped.on(target)?, keep);
         let pieces = (0..self.targets.len()).map(open).collect::<io::Result<_>>()?;
-        let file = self.file(pieces, node);
+        let file = self.file(pieces, node)?;
         if flags & libc::O_TRUNC != 0 {
             self.resize(striped, Some(super::open(&file)?), 0)?;
         }
         Ok(file)
     }
 
-    pub(super) fn file(&self, pieces: Vec<FileRef>, node: &NodeRef) -> FileRef {
-        Arc::new(StripedFile { pieces, node: node.clone(), floor: self.sizes.of(node.id()) })
+    /// An open file, of a node that is whole.
+    pub(super) fn file(&self, pieces: Vec<FileRef>, node: &NodeRef) -> io::Result<FileRef> {
+        let layout = self.layout.starting_at(own(node)?.first.ok_or(Errno::IO)?);
+        Ok(Arc::new(StripedFile { pieces, node: node.clone(), layout, floor: self.sizes.of(node.id()) }))
     }
 
     /// As the kernel does when a user without the right to set-ID files of others changes such a file: it must happen
@@ -445,11 +456,13 @@ impl StripedStorage {
                         tracing::error!(%error, %path, "a truncation was cut short, and the file cannot be looked at to finish it");
                     })?;
                 let path = String::from_utf8_lossy(&path);
-                if pieces.iter().all(Option::is_some) && pieces.len() == self.targets.len() {
+                if pieces.iter().any(Option::is_none) || pieces.len() != self.targets.len() {
+                    tracing::warn!(%path, "a truncation was cut short, and the file is gone");
+                } else if let Some(first) = self.begin_of(libc::S_IFREG, &pieces) {
                     let sizes = (self.targets.iter().zip(pieces.iter().flatten()))
                         .map(|(target, piece)| Ok(target.getattr(piece)?.size))
                         .collect::<io::Result<Vec<u64>>>()?;
-                    for (target, size) in self.resizes(&sizes, size) {
+                    for (target, size) in resizes(self.layout.starting_at(first), &sizes, size) {
                         fault::step()?;
                         let set = SetAttr { size: Some(size), ..SetAttr::default() };
                         let piece = pieces[target].as_ref().expect("just checked");
@@ -457,13 +470,29 @@ impl StripedStorage {
                     }
                     tracing::info!(%path, size, "a truncation was cut short; it is now done");
                 } else {
-                    tracing::warn!(%path, "a truncation was cut short, and the file is gone");
+                    // Nobody can open it, nor may the volume be closed to all because of it.
+                    tracing::error!(
+                        %path,
+                        size,
+                        "a truncation was cut short and cannot be finished: the permissions of the file's parts, which \
+                         tell where it begins, were changed; restore them, and truncate the file again"
+                    );
                 }
             }
         }
         fault::step()?;
         self.journal.clear()
     }
+}
+
+/// The pieces to change, and to what size, for a file to have the logical `size`.
+fn resizes(layout: Layout, sizes: &[u64], size: u64) -> Vec<(usize, u64)> {
+    let last = size.checked_sub(1).map(|last| layout.locate(last).0);
+    let wanted = |target: u32| layout.target_size(target, size);
+    let targets = (0u32..).zip(sizes);
+    // A piece may be shorter (a hole), but not longer; the one with the last byte must reach it.
+    let wrong = |target: u32, have: u64| have > wanted(target) || last == Some(target) && have < wanted(target);
+    targets.filter(|&(t, &have)| wrong(t, have)).map(|(t, _)| (t as usize, wanted(t))).collect()
 }
 
 /// One target's part of a file that the journal names, by its path or, if it has lost that, its handle; `None` if it is

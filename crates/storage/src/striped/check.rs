@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{StripedError, StripedNode, StripedStorage, own, volume};
+use super::{StripedError, StripedNode, StripedOptions, StripedStorage, own, volume};
 use crate::{Namespace, NodeRef};
 
 /// One object on one target.
@@ -33,13 +33,17 @@ pub struct Report {
     pub missing: Vec<Finding>,
     /// Of another kind than on target 0. Never mended: someone changed the targets themselves.
     pub mismatched: Vec<Finding>,
+    /// Parts of files whose permissions, which tell which target the file begins on, are not what the volume gave them, or
+    /// contradict those on another target. Never mended: only a copy of the target tells what they were.
+    pub unplaced: Vec<Finding>,
 }
 
 impl Report {
     /// True if all is well, or was made so.
     #[must_use]
     pub fn clean(&self) -> bool {
-        [&self.orphans, &self.missing, &self.mismatched].into_iter().flatten().all(|finding| finding.repaired)
+        let all = [&self.orphans, &self.missing, &self.mismatched, &self.unplaced];
+        all.into_iter().flatten().all(|finding| finding.repaired)
     }
 }
 
@@ -48,7 +52,7 @@ impl Report {
 /// # Errors
 /// As [`StripedStorage::create_or_open`], and errors reading the directories.
 pub fn check(dirs: &[PathBuf], repair: bool) -> Result<Report, StripedError> {
-    let storage = StripedStorage::assemble(dirs, false, None, false)?;
+    let storage = StripedStorage::assemble(dirs, false, StripedOptions::default())?;
     let mut report = Report::default();
     walk(&storage, &storage.root(), Path::new(""), repair, &mut report).map_err(volume::at(&dirs[0]))?;
     Ok(report)
@@ -91,6 +95,11 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, repo
                 finding.repaired = child.pieces[target].is_some();
             }
             report.missing.push(finding);
+        }
+        if child.first.is_none() && child.pieces.iter().all(Option::is_some) {
+            for target in storage.places.suspects(storage.modes(&child.pieces)) {
+                report.unplaced.push(Finding { target, path: path.join(name), repaired: false });
+            }
         }
         if child.kind == libc::S_IFDIR {
             let child: NodeRef = std::sync::Arc::new(child);

@@ -1,10 +1,12 @@
 //! RAID-0 over several directories.
 //!
 //! Every target holds the same tree of names. The bytes of a regular file are dealt out to its pieces on the targets by
-//! [`Layout`]; a piece that ends early is a hole. **Target 0 decides** what exists and holds owners, modes, link targets
-//! and extended attributes; the other targets' objects belong to the process's user, with modes 0600 and 0700 (so an
-//! owner's quota counts on target 0 only). The size of a file is what its longest-reaching piece implies, the time of its
-//! modification the latest of its pieces'. Hard links and special files work like everything else.
+//! [`Layout`], from a target on that is [chosen](FirstTarget) when it is made; a piece that ends early is a hole.
+//! **Target 0 decides** what exists and holds owners, modes, link targets and extended attributes; the other targets'
+//! objects belong to the process's user (so an owner's quota counts on target 0 only), closed to others: directories
+//! with mode 0700, files with those that tell where they begin (`place.rs`). The size of a file is what its
+//! longest-reaching piece implies, the time of its modification the latest of its pieces'. Hard links and special files
+//! work like everything else.
 //!
 //! # Crash safety
 //! The process may be killed at any moment; the next [`StripedStorage::create_or_open`] finds every operation done or not
@@ -21,10 +23,11 @@
 //!
 //! Nothing is synced for this: the model is a process that dies, not a machine. After a power failure run [`check`].
 //!
-//! A file whose piece is missing (someone removed it on one target) gives `EIO` when opened, and a trace event names it.
+//! A file whose piece is missing (someone removed it on one target), or whose pieces do not tell where it begins (someone
+//! changed their permissions), gives `EIO` when opened, and a trace event names it.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -49,6 +52,7 @@ mod change;
 mod check;
 mod fault;
 mod journal;
+mod place;
 mod size;
 mod volume;
 
@@ -56,6 +60,8 @@ use change::Renamed;
 pub use check::{Finding, Report, check};
 pub use journal::fnv1a;
 use journal::{Intent, Journal};
+pub use place::FirstTarget;
+use place::Places;
 use size::{Floor, Sizes};
 pub use volume::StripedError;
 
@@ -63,10 +69,13 @@ pub use volume::StripedError;
 pub const DEFAULT_STRIPE: u64 = 64 << 10;
 
 /// How a volume is striped, fixed when it is made, and how its I/O is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripedOptions {
     /// Stripe size in bytes. `None`: the volume's own; [`DEFAULT_STRIPE`] for a new one.
     pub stripe: Option<u64>,
+    /// Which targets files begin on. `None`: as the volume has it; [`FirstTarget::Hash`] for a new one, if its directories'
+    /// file systems keep permission bits. Earlier versions cannot open a volume that has this.
+    pub first: Option<FirstTarget>,
     /// As [`PosixOptions::direct`]. Stripes should then be a multiple of 4096 bytes.
     pub direct: bool,
 }
@@ -74,7 +83,9 @@ pub struct StripedOptions {
 /// A striped volume; see the [module documentation](self).
 pub struct StripedStorage {
     targets: Vec<PosixStorage>,
+    /// Of a file that begins on target 0.
     layout: Layout,
+    places: Places,
     root: NodeRef,
     journal: Journal,
     /// Held for writing by renames, which change what paths in the journal mean, and for reading by everything else.
@@ -97,12 +108,15 @@ struct StripedNode {
     id: u64,
     /// `S_IFMT` bits.
     kind: u32,
+    /// The target that a regular file begins on; `None` if its pieces do not tell.
+    first: Option<u32>,
 }
 
 struct StripedFile {
     pieces: Vec<FileRef>,
     /// For truncations, which need the file's path.
     node: NodeRef,
+    layout: Layout,
     floor: Arc<Floor>,
 }
 
@@ -115,6 +129,10 @@ impl Node for StripedNode {
 impl OpenFile for StripedFile {
     fn id(&self) -> u64 {
         self.node.id()
+    }
+
+    fn first_target(&self) -> u32 {
+        self.layout.first()
     }
 }
 
@@ -140,22 +158,20 @@ impl StripedStorage {
     /// # Errors
     /// Anything that does not fit together. Nothing is changed then.
     pub fn create_or_open(dirs: &[PathBuf], options: StripedOptions) -> Result<StripedStorage, StripedError> {
-        StripedStorage::assemble(dirs, true, options.stripe, options.direct)
+        StripedStorage::assemble(dirs, true, options)
     }
 
-    fn assemble(
-        dirs: &[PathBuf],
-        create: bool,
-        stripe: Option<u64>,
-        direct: bool,
-    ) -> Result<StripedStorage, StripedError> {
-        let (volume, locks) = volume::claim(dirs, create, stripe)?;
+    fn assemble(dirs: &[PathBuf], create: bool, options: StripedOptions) -> Result<StripedStorage, StripedError> {
+        let (volume, locks) = volume::claim(dirs, create, options)?;
+        let direct = options.direct;
         let open = |dir: &PathBuf| PosixStorage::open(dir, PosixOptions { direct }).map_err(volume::at(dir));
         let targets = dirs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let pieces = targets.iter().map(|target| Some(target.root())).collect();
-        let root: NodeRef = Arc::new(StripedNode { pieces, id: targets[0].root().id(), kind: libc::S_IFDIR });
+        let (id, kind) = (targets[0].root().id(), libc::S_IFDIR);
+        let root: NodeRef = Arc::new(StripedNode { pieces, id, kind, first: Some(0) });
         let storage = StripedStorage {
             layout: Layout::striped(dirs.len() as u32, volume.stripe_bytes),
+            places: Places::new(dirs.len() as u32, volume.first()),
             journal: Journal::open(&dirs[0]).map_err(volume::at(&dirs[0]))?,
             root,
             targets,
@@ -215,28 +231,56 @@ impl StripedStorage {
             };
             pieces.push(piece.filter(fits));
         }
-        Ok(StripedNode { pieces, id, kind })
+        let first = self.begin_of(kind, &pieces);
+        Ok(StripedNode { pieces, id, kind, first })
     }
 
-    /// `EIO`, with a trace event that names what is missing where, unless the node is whole.
+    /// The target that an object with these pieces begins on; `None` if they do not tell.
+    fn begin_of(&self, kind: u32, pieces: &[Option<NodeRef>]) -> Option<u32> {
+        if kind == libc::S_IFREG { self.places.read(self.modes(pieces)) } else { Some(0) }
+    }
+
+    /// The permissions of the pieces on the targets but the first.
+    fn modes(&self, pieces: &[Option<NodeRef>]) -> impl Iterator<Item = io::Result<u32>> {
+        let pieces = self.targets.iter().zip(pieces).skip(1);
+        pieces.map(|(target, piece)| target.mode_found(piece.as_ref().ok_or(Errno::NOENT)?))
+    }
+
+    /// Where a regular file's bytes are. A guess, for the sizes that are shown, unless it is [whole](Self::expect_whole).
+    fn layout_of(&self, node: &StripedNode) -> Layout {
+        self.layout.starting_at(node.first.unwrap_or(0))
+    }
+
+    /// `EIO`, with a trace event that names what is wrong where, unless the node is whole.
     fn expect_whole(&self, node: &StripedNode) -> io::Result<()> {
-        let Some(missing) = node.pieces.iter().position(Option::is_none) else { return Ok(()) };
+        let missing = node.pieces.iter().position(Option::is_none);
+        if missing.is_none() && node.first.is_some() {
+            return Ok(());
+        }
         let path = self.targets[0].path_of(node.first()).unwrap_or_default();
-        tracing::error!(
-            path = %String::from_utf8_lossy(&path),
-            target_dir = %self.targets[missing].path().display(),
-            "this object's part on a target is missing or of another kind; \
-             check the volume, and restore the part or remove the object"
-        );
+        let path = String::from_utf8_lossy(&path);
+        match missing {
+            Some(missing) => tracing::error!(
+                %path,
+                target_dir = %self.targets[missing].path().display(),
+                "this object's part on a target is missing or of another kind; \
+                 check the volume, and restore the part or remove the object"
+            ),
+            None => tracing::error!(
+                %path,
+                "the permissions of this file's parts, which tell where it begins, were changed on a target; \
+                 check the volume, and restore them or remove the file"
+            ),
+        }
         Err(Errno::IO.into())
     }
 
     /// One regular file's attributes from those of its pieces.
-    fn combine(&self, pieces: impl Iterator<Item = io::Result<(usize, Attr)>>) -> io::Result<Attr> {
+    fn combine(&self, layout: Layout, pieces: impl Iterator<Item = io::Result<(usize, Attr)>>) -> io::Result<Attr> {
         let mut whole: Option<Attr> = None;
         for piece in pieces {
             let (target, piece) = piece?;
-            let size = self.layout.logical_size(target as u32, piece.size);
+            let size = layout.logical_size(target as u32, piece.size);
             whole = Some(match whole {
                 None => Attr { size, ..piece },
                 Some(first) => Attr {
@@ -250,15 +294,15 @@ impl StripedStorage {
         }
         Ok(whole.expect("at least one target"))
     }
+}
 
-    /// Each target with the part of its file that a logical range covers: one stretch, as striping keeps the order.
-    fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (usize, u64, u64)> {
-        let (layout, end) = (self.layout, offset.saturating_add(len));
-        (0..layout.targets()).filter_map(move |target| {
-            let (from, to) = (layout.target_size(target, offset), layout.target_size(target, end));
-            (from < to).then_some((target as usize, from, to - from))
-        })
-    }
+/// Each target with the part of its file that a logical range covers: one stretch, as striping keeps the order.
+fn parts(layout: Layout, offset: u64, len: u64) -> impl Iterator<Item = (usize, u64, u64)> {
+    let end = offset.saturating_add(len);
+    (0..layout.targets()).filter_map(move |target| {
+        let (from, to) = (layout.target_size(target, offset), layout.target_size(target, end));
+        (from < to).then_some((target as usize, from, to - from))
+    })
 }
 
 impl Namespace for StripedStorage {
@@ -283,12 +327,14 @@ impl Namespace for StripedStorage {
             return self.targets[0].getattr(node.first());
         }
         let pieces = node.pieces.iter().enumerate().filter_map(|(target, piece)| Some((target, piece.as_ref()?)));
-        self.combine(pieces.map(|(target, piece)| Ok((target, self.targets[target].getattr(piece)?))))
+        let attributes = pieces.map(|(target, piece)| Ok((target, self.targets[target].getattr(piece)?)));
+        self.combine(self.layout_of(node), attributes)
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
-        let pieces = open(file)?.pieces.iter().zip(&self.targets).enumerate();
-        self.combine(pieces.map(|(index, (piece, target))| Ok((index, target.getattr_open(piece)?))))
+        let StripedFile { pieces, layout, .. } = open(file)?;
+        let pieces = pieces.iter().zip(&self.targets).enumerate();
+        self.combine(*layout, pieces.map(|(index, (piece, target))| Ok((index, target.getattr_open(piece)?))))
     }
 
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
@@ -301,9 +347,18 @@ impl Namespace for StripedStorage {
     }
 
     fn mknod(&self, parent: &NodeRef, name: &OsStr, mode: u32, rdev: u64, creator: &Creator) -> io::Result<NodeRef> {
-        self.make(parent, name, |target, dir| match target {
-            0 => self.targets[0].mknod(dir, name, mode, rdev, creator),
-            _ => self.targets[target].mknod(dir, name, mode & libc::S_IFMT | 0o600, rdev, &self.process),
+        let kind = mode & libc::S_IFMT;
+        let first = LazyCell::new(|| self.places.next());
+        self.make(parent, name, |target, dir| match (target, kind) {
+            (0, _) => self.targets[0].mknod(dir, name, mode, rdev, creator),
+            // 0 stands for a regular file.
+            (_, libc::S_IFREG | 0) => {
+                let mode = self.places.mode(target, *first);
+                let node = self.targets[target].mknod(dir, name, kind | mode, rdev, &self.process)?;
+                self.expect_mode(target, (dir, name), &node, mode)?;
+                Ok(node)
+            }
+            _ => self.targets[target].mknod(dir, name, kind | 0o600, rdev, &self.process),
         })
     }
 
@@ -396,9 +451,14 @@ impl Namespace for StripedStorage {
         // The file is opened as it is made: later its mode may forbid that even to its owner.
         let pieces = RefCell::new(vec![None; self.targets.len()]);
         let open_flags = flags & !libc::O_TRUNC | libc::O_EXCL;
+        let first = LazyCell::new(|| self.places.next());
         let create = |target: usize, dir: &NodeRef| {
-            let (mode, creator) = if target == 0 { (mode, creator) } else { (0o600, &self.process) };
+            let ours = || (self.places.mode(target, *first), &self.process);
+            let (mode, creator) = if target == 0 { (mode, creator) } else { ours() };
             let (node, file) = self.targets[target].create(dir, name, mode, open_flags, creator)?;
+            if target > 0 {
+                self.expect_mode(target, (dir, name), &node, mode)?;
+            }
             pieces.borrow_mut()[target] = Some(file);
             Ok(node)
         };
@@ -417,7 +477,7 @@ impl Namespace for StripedStorage {
                 made => {
                     let node = made?;
                     let pieces = pieces.take().into_iter().map(|piece| piece.expect("made on every target")).collect();
-                    return Ok((node.clone(), self.file(pieces, &node)));
+                    return Ok((node.clone(), self.file(pieces, &node)?));
                 }
             }
         }
@@ -444,7 +504,7 @@ impl Namespace for StripedStorage {
 
     fn fallocate(&self, file: &FileRef, mode: i32, offset: u64, len: u64, caller: &Creator) -> io::Result<()> {
         const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
-        let pieces = &open(file)?.pieces;
+        let &StripedFile { ref pieces, layout, .. } = open(file)?;
         // What moves bytes to other offsets would move them to other targets.
         if !matches!(mode & !KEEP, 0 | libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_UNSHARE_RANGE)
             && mode != libc::FALLOC_FL_PUNCH_HOLE | KEEP
@@ -456,13 +516,13 @@ impl Namespace for StripedStorage {
         }
         let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
         self.drop_set_id(file, caller)?;
-        for (target, from, len) in self.parts(offset, len) {
+        for (target, from, len) in parts(layout, offset, len) {
             fault::step()?;
             self.targets[target].fallocate(&pieces[target], mode | KEEP, from, len, &self.process)?;
         }
         if mode & KEEP == 0 && self.getattr_open(file)?.size < end {
             // Not as a truncation: others may write beyond the end meanwhile, and this cannot make a piece shorter.
-            let (target, at) = self.layout.locate(end - 1);
+            let (target, at) = layout.locate(end - 1);
             let target = target as usize;
             fault::step()?;
             self.targets[target].fallocate(&pieces[target], 0, at, 1, &self.process)?;
@@ -477,14 +537,15 @@ impl Namespace for StripedStorage {
         }
         // The next data or hole of the file is the first of the targets' next ones.
         let mut nearest = None;
-        for (target, piece) in (0u32..).zip(&open(file)?.pieces) {
-            let from = self.layout.target_size(target, offset);
+        let StripedFile { pieces, layout, .. } = open(file)?;
+        for (target, piece) in (0u32..).zip(pieces) {
+            let from = layout.target_size(target, offset);
             let found = match self.targets[target as usize].seek_data(piece, from, whence) {
                 // Past the piece's end all is hole.
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) => (whence == libc::SEEK_HOLE).then_some(from),
                 found => Some(found?),
             };
-            let found = found.map(|at| self.layout.logical(target, at).max(offset));
+            let found = found.map(|at| layout.logical(target, at).max(offset));
             nearest = [nearest, found].into_iter().flatten().min();
         }
         nearest.map(|at| at.min(size)).ok_or_else(|| Errno::NXIO.into())
@@ -509,11 +570,11 @@ impl Data for StripedStorage {
     }
 
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let StripedFile { pieces, floor, .. } = open(file)?;
+        let StripedFile { pieces, layout, floor, .. } = open(file)?;
         let turn = floor.turn();
         let written = self.targets[target].write(&pieces[target], 0, offset, bufs)?;
         if written > 0 {
-            floor.raise(turn, self.layout.logical(target as u32, offset + written as u64 - 1) + 1);
+            floor.raise(turn, layout.logical(target as u32, offset + written as u64 - 1) + 1);
         }
         Ok(written)
     }

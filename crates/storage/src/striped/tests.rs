@@ -7,12 +7,15 @@ use tempfile::TempDir;
 use super::*;
 
 mod failures;
+mod places;
 
 const ME: fn() -> Creator = Creator::process;
 
 struct Volume {
     _top: TempDir,
     dirs: Vec<PathBuf>,
+    /// What the numbers of files are counted from each time the volume is opened.
+    number: u64,
 }
 
 impl Volume {
@@ -20,11 +23,18 @@ impl Volume {
         let top = tempfile::tempdir().unwrap();
         let dirs: Vec<PathBuf> = (0..targets).map(|i| top.path().join(i.to_string())).collect();
         dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-        Volume { _top: top, dirs }
+        Volume { _top: top, dirs, number: 0 }
     }
 
     fn open(&self, stripe: u64) -> Result<StripedStorage, StripedError> {
-        StripedStorage::create_or_open(&self.dirs, StripedOptions { stripe: Some(stripe), direct: false })
+        self.open_as(stripe, None)
+    }
+
+    fn open_as(&self, stripe: u64, first: Option<FirstTarget>) -> Result<StripedStorage, StripedError> {
+        let options = StripedOptions { stripe: Some(stripe), first, direct: false };
+        let storage = StripedStorage::create_or_open(&self.dirs, options)?;
+        storage.places.number.store(self.number, Ordering::Relaxed);
+        Ok(storage)
     }
 }
 
@@ -37,7 +47,7 @@ fn create(storage: &StripedStorage, parent: &NodeRef, name: &str) -> io::Result<
 }
 
 fn write(storage: &StripedStorage, file: &FileRef, offset: u64, bytes: &[u8]) {
-    for piece in storage.layout().split(offset, bytes.len() as u64) {
+    for piece in storage.layout().of(&**file).split(offset, bytes.len() as u64) {
         let at = (piece.logical - offset) as usize;
         let part = &bytes[at..at + piece.len as usize];
         let n = storage.write(file, piece.target as usize, piece.offset, &[IoSlice::new(part)]).unwrap();
@@ -49,7 +59,7 @@ fn write(storage: &StripedStorage, file: &FileRef, offset: u64, bytes: &[u8]) {
 fn read(storage: &StripedStorage, file: &FileRef, offset: u64, len: usize) -> Vec<u8> {
     let size = storage.getattr_open(file).unwrap().size;
     let mut bytes = vec![0; len.min(size.saturating_sub(offset) as usize)];
-    for piece in storage.layout().split(offset, bytes.len() as u64) {
+    for piece in storage.layout().of(&**file).split(offset, bytes.len() as u64) {
         let at = (piece.logical - offset) as usize;
         let part = &mut bytes[at..at + piece.len as usize];
         storage.read(file, piece.target as usize, piece.offset, &mut [IoSliceMut::new(part)]).unwrap();
@@ -111,9 +121,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn like_a_file_in_memory(targets in 1usize..5, stripe in 1u64..300, ops in proptest::collection::vec(op(), 1..40)) {
-        let volume = Volume::new(targets);
-        let mut storage = volume.open(stripe).unwrap();
+    fn like_a_file_in_memory(
+        (targets, number, old) in (1usize..5, any::<u64>(), any::<bool>()),
+        stripe in 1u64..300,
+        ops in proptest::collection::vec(op(), 1..40)
+    ) {
+        let volume = Volume { number, ..Volume::new(targets) };
+        let mut storage = volume.open_as(stripe, old.then_some(FirstTarget::Zero)).unwrap();
         let mut names = ["a", "b"];
         let (_, mut file) = create(&storage, &storage.root(), "a").unwrap();
         let mut model: Vec<u8> = Vec::new();
@@ -254,7 +268,7 @@ fn wrong_targets_are_refused() {
     drop(other.open(4096).unwrap());
     let open = |dirs: &[&PathBuf], stripe| {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| (*dir).clone()).collect();
-        StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(stripe), direct: false })
+        StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(stripe), ..StripedOptions::default() })
             .err()
             .expect("refused")
     };
@@ -320,6 +334,7 @@ type Act = fn(&StripedStorage, &NodeRef, &NodeRef) -> io::Result<()>;
 
 const ACTS: &[(&str, Act)] = &[
     ("create", |s, root, _| create(s, root, "new").map(drop)),
+    ("make a node", |s, root, _| s.mknod(root, "new".as_ref(), libc::S_IFREG | 0o600, 0, &ME()).map(drop)),
     ("mkdir", |s, root, _| s.mkdir(root, "new".as_ref(), 0o700, &ME()).map(drop)),
     ("symlink", |s, _, dir| s.symlink(dir, "new".as_ref(), "x".as_ref(), &ME()).map(drop)),
     ("link", |s, root, dir| s.link(&s.lookup(root, "a".as_ref())?, dir, "new".as_ref()).map(drop)),
@@ -360,8 +375,9 @@ fn tree(storage: &StripedStorage) -> (NodeRef, NodeRef) {
 /// as before or as after, and only orphans, which a check removes, show that something happened.
 #[test]
 fn a_kill_at_any_moment_leaves_the_old_or_the_new_state() {
-    for (what, act) in ACTS {
-        let done = Volume::new(3);
+    // The first file of each begins on another target.
+    for ((what, act), number) in ACTS.iter().flat_map(|act| [0, 1, 3].map(|number| (act, number))) {
+        let done = Volume { number, ..Volume::new(3) };
         let storage = done.open(64).unwrap();
         let (root, dir) = tree(&storage);
         let before = contents(&storage);
@@ -371,7 +387,7 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new_state() {
         let mut kills = 0;
         'kills: loop {
             for recovery in 0.. {
-                let volume = Volume::new(3);
+                let volume = Volume { number, ..Volume::new(3) };
                 let storage = volume.open(64).unwrap();
                 let (root, dir) = tree(&storage);
                 fault::kill_after(kills);
@@ -575,8 +591,9 @@ fn a_failed_write_does_not_leave_the_file_longer() {
             write(&storage, &file, between - 10, &[2; 10]);
         }
         // All parts but one, as if that one's device were full.
-        let full = storage.layout().locate(start + moved).0;
-        for piece in storage.layout().split(start, 30_000) {
+        let layout = storage.layout().of(&*file);
+        let full = layout.locate(start + moved).0;
+        for piece in layout.split(start, 30_000) {
             if piece.target != full || piece.logical + piece.len <= start + moved {
                 let part = vec![3; piece.len as usize];
                 storage.write(&file, piece.target as usize, piece.offset, &[IoSlice::new(&part)]).unwrap();

@@ -3,18 +3,24 @@
 //! Every target has a TOML file `.sluice-volume` at its top, written once when the volume is made, target 0's last. A
 //! lock on each top directory, which the kernel drops when the process ends, keeps a second process out.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::place::{BEGINS, FOLLOWS};
+use super::{FirstTarget, StripedOptions};
+
 /// Names at the top of a target that start so belong to the volume, not to its users.
 pub(super) const RESERVED: &str = ".sluice-";
 const FILE: &str = ".sluice-volume";
-const FORMAT: u32 = 1;
+/// Every file begins on target 0.
+const FORMAT_ZERO: u32 = 1;
+/// The permissions of files' parts tell where they begin (see [`place`](super::place)).
+const FORMAT_HASH: u32 = 2;
 /// Largest stripe in bytes.
 const STRIPE_MAX: u64 = 1 << 40;
 
@@ -101,9 +107,32 @@ pub enum StripedError {
         /// The one asked for, in bytes.
         expected: u64,
     },
+    /// Files begin on other targets than asked for.
+    #[error(
+        "in the volume in {dir} the targets that files begin on are chosen by `{found}`, not `{expected}`: this is fixed \
+         when a volume is made"
+    )]
+    WrongFirst {
+        /// The first target.
+        dir: PathBuf,
+        /// The volume's rule.
+        found: FirstTarget,
+        /// The one asked for.
+        expected: FirstTarget,
+    },
+    /// The file system does not keep the permissions that tell where a file begins.
+    #[error(
+        "the file system of {dir} does not keep permission bits, which tell where files begin: give another directory, or \
+         let all files begin on the first target (`zero`)"
+    )]
+    NoModes {
+        /// The target.
+        dir: PathBuf,
+    },
     /// Written by another version.
     #[error(
-        "{file} has format {found}, this program knows {FORMAT}: use the version that made the volume, or a newer one"
+        "{file} has format {found}, this program knows {FORMAT_ZERO} and {FORMAT_HASH}: use the version that made the \
+         volume, or a newer one"
     )]
     Format {
         /// The volume file.
@@ -153,7 +182,7 @@ impl Volume {
         let damaged = |reason: String| StripedError::Damaged { file: file.to_owned(), reason };
         // The format first: what else is in the file depends on it.
         let version: Version = toml::from_str(text).map_err(|error| damaged(error.message().to_owned()))?;
-        if version.format != FORMAT {
+        if !(FORMAT_ZERO..=FORMAT_HASH).contains(&version.format) {
             return Err(StripedError::Format { file: file.to_owned(), found: version.format });
         }
         let volume: Volume = toml::from_str(text).map_err(|error| damaged(error.message().to_owned()))?;
@@ -161,6 +190,11 @@ impl Volume {
             return Err(damaged("stripe_bytes or index out of range".to_owned()));
         }
         Ok(volume)
+    }
+
+    /// Which target the files of the volume begin on.
+    pub(super) fn first(&self) -> FirstTarget {
+        if self.format == FORMAT_HASH { FirstTarget::Hash } else { FirstTarget::Zero }
     }
 
     fn read(dir: &Path) -> Result<Option<Volume>, StripedError> {
@@ -185,8 +219,13 @@ impl Volume {
 }
 
 /// Checks that the directories are the targets of one volume, in order, making the volume if they are all empty.
-/// Returns the volume and the locks that keep it from being opened twice. Without a `stripe` only opens.
-pub(super) fn claim(dirs: &[PathBuf], create: bool, stripe: Option<u64>) -> Result<(Volume, Vec<File>), StripedError> {
+/// Returns the volume and the locks that keep it from being opened twice. Unless `create` is set only opens.
+pub(super) fn claim(
+    dirs: &[PathBuf],
+    create: bool,
+    options: StripedOptions,
+) -> Result<(Volume, Vec<File>), StripedError> {
+    let stripe = options.stripe;
     if dirs.is_empty() {
         return Err(StripedError::NoTargets);
     }
@@ -223,12 +262,12 @@ pub(super) fn claim(dirs: &[PathBuf], create: bool, stripe: Option<u64>) -> Resu
             return Err(StripedError::Missing { dir: dirs[0].clone() });
         }
         let stripe = stripe.unwrap_or(super::DEFAULT_STRIPE);
+        let format = format_for(dirs, options.first, keeps_modes)?;
         let random = Path::new("/proc/sys/kernel/random/uuid");
         let id = fs::read_to_string(random).map_err(at(random))?.trim().to_owned();
         for (index, dir) in dirs.iter().enumerate().rev() {
             super::fault::step().map_err(at(dir))?;
-            let volume =
-                Volume { format: FORMAT, volume: id.clone(), stripe_bytes: stripe, targets, index: index as u32 };
+            let volume = Volume { format, volume: id.clone(), stripe_bytes: stripe, targets, index: index as u32 };
             volume.write(dir)?;
             volumes[index] = Some(volume);
         }
@@ -251,9 +290,56 @@ pub(super) fn claim(dirs: &[PathBuf], create: bool, stripe: Option<u64>) -> Resu
         if volume.stripe_bytes != stripe {
             return Err(StripedError::WrongStripe { dir, found: volume.stripe_bytes, expected: stripe });
         }
+        if volume.format != first.format {
+            let reason = format!("its format is {}, the first target's {}", volume.format, first.format);
+            return Err(StripedError::Damaged { file: dir.join(FILE), reason });
+        }
+        // On one target there is no choice.
+        if let Some(expected) = options.first.filter(|expected| targets > 1 && *expected != volume.first()) {
+            return Err(StripedError::WrongFirst { dir, found: volume.first(), expected });
+        }
         checked.push(volume);
     }
     Ok((checked.swap_remove(0), locks))
+}
+
+/// The format of a new volume: the oldest that does, so that earlier versions can open it. `keeps_modes` tells whether a
+/// directory's files keep their permissions.
+fn format_for(
+    dirs: &[PathBuf],
+    first: Option<FirstTarget>,
+    keeps_modes: impl Fn(&Path) -> io::Result<bool>,
+) -> Result<u32, StripedError> {
+    if dirs.len() == 1 || first == Some(FirstTarget::Zero) {
+        return Ok(FORMAT_ZERO);
+    }
+    for dir in &dirs[1..] {
+        if keeps_modes(dir).map_err(at(dir))? {
+            continue;
+        }
+        if first.is_some() {
+            return Err(StripedError::NoModes { dir: dir.clone() });
+        }
+        tracing::warn!(
+            target_dir = %dir.display(),
+            "this file system does not keep permission bits: every file of the new volume begins on its first target, \
+             which small files fill alone"
+        );
+        return Ok(FORMAT_ZERO);
+    }
+    Ok(FORMAT_HASH)
+}
+
+/// Whether files in a directory keep the permission bits that they are given.
+fn keeps_modes(dir: &Path) -> io::Result<bool> {
+    let path = dir.join(".sluice-modes");
+    let file = File::create(&path)?;
+    let kept = [BEGINS, FOLLOWS].into_iter().all(|mode| {
+        let set = file.set_permissions(Permissions::from_mode(mode));
+        set.and_then(|()| file.metadata()).is_ok_and(|found| found.mode() & 0o7777 == mode)
+    });
+    fs::remove_file(&path)?;
+    Ok(kept)
 }
 
 /// Whether nothing but the volume's own files and a file system's `lost+found` is there.
@@ -265,4 +351,34 @@ fn empty(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_permissions_files_begin_on_the_first_target_unless_that_was_excluded() {
+        let dirs: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
+        let format = |without: &str, first| format_for(&dirs, first, |dir| Ok(dir != Path::new(without)));
+        assert_eq!(format("", None).unwrap(), FORMAT_HASH);
+        // Target 0's permissions are the users'.
+        assert_eq!(format("/a", Some(FirstTarget::Hash)).unwrap(), FORMAT_HASH);
+        assert_eq!(format("/c", None).unwrap(), FORMAT_ZERO);
+        assert_eq!(format("/c", Some(FirstTarget::Zero)).unwrap(), FORMAT_ZERO);
+        let refused = format("/c", Some(FirstTarget::Hash));
+        assert!(matches!(refused, Err(StripedError::NoModes { dir }) if dir == Path::new("/c")));
+        let unknown = format_for(&dirs, None, |_| Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(matches!(unknown, Err(StripedError::Io { .. })));
+    }
+
+    #[test]
+    fn permissions_are_tried_out_and_nothing_is_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(keeps_modes(dir.path()).unwrap());
+        // As a process left it that was killed.
+        fs::write(dir.path().join(".sluice-modes"), "").unwrap();
+        assert!(keeps_modes(dir.path()).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

@@ -102,7 +102,7 @@ impl Mount {
         let dir = place();
         let dirs: Vec<_> = (0..targets).map(|i| dir.path().join("source").join(i.to_string())).collect();
         dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
-        let striped = StripedOptions { stripe: Some(4096), direct: false };
+        let striped = StripedOptions { stripe: Some(4096), ..StripedOptions::default() };
         let storage = StripedStorage::create_or_open(&dirs, striped).unwrap();
         let options = options(mode, dir.path());
         let handle = sluice_fuse::mount(storage.into(), &dir.path().join("mnt"), options, VolumeConfig::default());

@@ -76,7 +76,7 @@ pub fn serve() {
         Bed::Directory => PosixStorage::open(path("source"), PosixOptions::default()).unwrap().into(),
         Bed::Striped => {
             // Small, so that most operations touch several.
-            let options = StripedOptions { stripe: Some(16_384), direct: false };
+            let options = StripedOptions { stripe: Some(16_384), ..StripedOptions::default() };
             let targets = ["t0", "t1", "t2"].map(path);
             StripedStorage::create_or_open(&targets, options).unwrap_or_else(|error| panic!("{error}")).into()
         }

@@ -178,7 +178,7 @@ impl Linking {
             self.unknown.clear();
         }
         let path = self.names.path(request.file);
-        let file = path.and_then(|path| find_file(&self.forecast, &path, request.target.0));
+        let file = path.and_then(|path| find_file(&self.forecast, &path, self.names.part(request)));
         let Some(file) = file.map(|file| file as u32) else {
             self.files.remove(&key(request));
             self.unknown.insert(key(request));

@@ -30,6 +30,12 @@ pub trait Names: Send + Sync {
     /// The path of a file, if it is known.
     fn path(&self, file: FileId) -> Option<Arc<[u8]>>;
 
+    /// The part of its file that a request is to, as the forecast's [`FileForecast::target`](super::forecast::FileForecast)
+    /// counts them.
+    fn part(&self, request: &Request) -> u32 {
+        request.target.0
+    }
+
     /// Grows whenever a number stands for another path than before.
     fn changes(&self) -> u64 {
         0

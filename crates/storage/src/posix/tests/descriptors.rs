@@ -200,7 +200,9 @@ fn inner_many_objects() {
     dirs.iter().chain([&place.join("single")]).for_each(|dir| std::fs::create_dir(dir).unwrap());
     let single = || PosixStorage::open_with(&place.join("single"), PosixOptions::default(), true).unwrap();
     let by_name = PosixStorage::open_with(&place.join("single"), PosixOptions::default(), false).unwrap();
-    let striped = StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap();
+    let striped =
+        StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), ..StripedOptions::default() })
+            .unwrap();
     for tree in [&single() as &dyn Namespace, &by_name, &striped] {
         let root = tree.root();
         let mut nodes = Vec::new();

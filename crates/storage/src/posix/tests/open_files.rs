@@ -5,7 +5,7 @@ use super::*;
 use crate::striped::{StripedOptions, StripedStorage};
 
 fn write<S: Data>(storage: &S, file: &FileRef, bytes: &[u8]) {
-    let target = storage.layout().locate(0).0 as usize;
+    let target = storage.layout().of(&**file).locate(0).0 as usize;
     assert_eq!(storage.write(file, target, 0, &[IoSlice::new(bytes)]).unwrap(), bytes.len());
 }
 
@@ -36,7 +36,9 @@ fn inner_many_open() {
     let Some(place) = place() else { return };
     let dirs = [0, 1, 2].map(|n| place.join(n.to_string()));
     dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
-    let storage = StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), direct: false }).unwrap();
+    let storage =
+        StripedStorage::create_or_open(&dirs, StripedOptions { stripe: Some(4096), ..StripedOptions::default() })
+            .unwrap();
     let root = storage.root();
     // As it was when they were written: of most nothing was synced.
     let text = |n: usize, target: usize| format!("file {n} on {target}").into_bytes();
