@@ -242,7 +242,7 @@ fn killed_again_and_again(bed: &[&str]) {
         unmount(&place);
         if bed.contains(&"--target") {
             let check = ["check", "--target", "@t0", "--target", "@t1", "--target", "@t2"];
-            place.good(&[&check[..], &["--repair"]].concat());
+            place.good(&[&check[..], &["--repair", "--discard"]].concat());
             assert!(place.good(&check).contains("All is well"));
             // Nothing that was promised was repaired away.
             mount(&place, bed);

@@ -160,7 +160,7 @@ fn a_striped_volume_is_whole_after_kills_among_changes_of_names() {
             fs::remove_dir_all(entry.unwrap().path()).unwrap();
         }
         unmount(&place);
-        place.good(&[&check[..], &["--repair"]].concat());
+        place.good(&[&check[..], &["--repair", "--discard"]].concat());
         assert!(place.good(&check).contains("All is well"));
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
-use sluice_storage::striped::{self, Finding, Report};
+use sluice_storage::striped::{self, Finding, Repair, Report};
 
 use crate::output;
 
@@ -16,9 +16,12 @@ pub(crate) struct Args {
     /// Directory of the volume; give all of them, in their order
     #[arg(short, long, value_name = "DIR", required = true)]
     target: Vec<PathBuf>,
-    /// Remove what a killed process left behind, and make anew what can be
+    /// Remove what a killed process left behind and what is empty, and make anew what can be
     #[arg(long)]
     repair: bool,
+    /// With --repair: remove what is not on the first target also where it has data
+    #[arg(long, requires = "repair")]
+    discard: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -29,7 +32,12 @@ pub(crate) struct Args {
 /// # Errors
 /// If the targets are not one volume, or it is in use.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let report = striped::check(&args.target, args.repair)?;
+    let repair = match (args.repair, args.discard) {
+        (false, _) => Repair::No,
+        (true, false) => Repair::Safe,
+        (true, true) => Repair::Discard,
+    };
+    let report = striped::check(&args.target, repair)?;
     if args.json {
         output::line(format_args!("{:#}", as_json(&report, &args.target)));
     } else {
@@ -40,8 +48,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe(report: &Report, targets: &[PathBuf]) -> String {
     let mut text = format!("{} objects on {} targets\n", report.objects, targets.len());
-    let kinds: [(&[Finding], &str, &str, &str); 4] = [
-        (&report.orphans, "left behind by a killed process", "removed", "it only takes space: --repair removes it"),
+    let (empty, full): (Vec<Finding>, Vec<Finding>) =
+        report.orphans.iter().cloned().partition(|finding| finding.bytes == 0);
+    let kinds: [(&[Finding], &str, &str, &str); 5] = [
+        (
+            &empty,
+            "not on the first target, and empty: left behind by a killed process",
+            "removed",
+            "--repair removes it",
+        ),
+        (
+            &full,
+            "has data, but is not on the first target: a removal was killed, or somebody took the first part away",
+            "removed",
+            "look at it; --repair --discard removes it",
+        ),
         (
             &report.missing,
             "missing",
@@ -75,7 +96,7 @@ fn describe(report: &Report, targets: &[PathBuf]) -> String {
 
 fn as_json(report: &Report, targets: &[PathBuf]) -> serde_json::Value {
     let findings = |findings: &[Finding]| -> Vec<_> {
-        let row = |f: &Finding| json!({ "target": targets[f.target], "path": f.path, "repaired": f.repaired });
+        let row = |f: &Finding| json!({ "target": targets[f.target], "path": f.path, "repaired": f.repaired, "bytes": f.bytes });
         findings.iter().map(row).collect()
     };
     json!({
@@ -91,11 +112,14 @@ mod tests {
 
     #[test]
     fn each_finding_says_where_and_what_to_do() {
-        let finding = |repaired| vec![Finding { target: 1, path: "a/b".into(), repaired }];
+        let finding = |repaired| vec![Finding { target: 1, path: "a/b".into(), repaired, bytes: 0 }];
         let report = Report { objects: 7, orphans: finding(true), missing: finding(false), ..Report::default() };
         let targets = ["/t0".into(), "/t1".into()];
         let text = describe(&report, &targets);
-        assert!(text.contains("/t1: a/b: left behind by a killed process; removed\n"), "{text}");
+        assert!(
+            text.contains("/t1: a/b: not on the first target, and empty: left behind by a killed process; removed\n"),
+            "{text}"
+        );
         assert!(text.contains("/t1: a/b: missing; a file's bytes are lost"), "{text}");
         assert!(text.ends_with("Something is left to do.\n"), "{text}");
         assert_eq!(as_json(&report, &targets)["missing"][0]["target"], "/t1");

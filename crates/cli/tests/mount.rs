@@ -226,9 +226,18 @@ fn a_striped_volume_over_emulated_disks_says_so() {
     fs::write(place.path("t1/orphan"), b"").unwrap();
     let left = run(&mut place.sluice(&all));
     assert_eq!(left.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&left.stdout).contains("orphan: left behind"), "{left:?}");
+    assert!(String::from_utf8_lossy(&left.stdout).contains("orphan: not on the first target, and empty"), "{left:?}");
     let json = place.good(&[&all[..], &["--repair", "--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // What has data may be all that there is.
+    fs::create_dir(place.path("t2/orphans")).unwrap();
+    fs::write(place.path("t2/orphans/full"), b"precious").unwrap();
+    let kept = run(place.sluice(&all).arg("--repair"));
+    let text = String::from_utf8_lossy(&kept.stdout);
+    assert!(kept.status.code() == Some(1) && text.contains("t2: orphans: has data"), "{kept:?}");
+    assert_eq!(fs::read(place.path("t2/orphans/full")).unwrap(), b"precious");
+    place.good(&[&all[..], &["--repair", "--discard"]].concat());
+    assert!(!place.path("t2/orphans").exists());
     assert_eq!((json["clean"].as_bool(), json["orphans"][0]["repaired"].as_bool()), (Some(true), Some(true)));
     assert!(place.good(&all).contains("All is well"));
 }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{StripedError, StripedNode, StripedOptions, StripedStorage, own, volume};
+use crate::posix::PosixStorage;
 use crate::{Namespace, NodeRef};
 
 /// One object on one target.
@@ -18,6 +19,20 @@ pub struct Finding {
     pub path: PathBuf,
     /// Whether it was mended.
     pub repaired: bool,
+    /// Bytes of an orphan and all below it; 0 for others.
+    pub bytes: u64,
+}
+
+/// What [`check`] mends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repair {
+    /// Nothing.
+    No,
+    /// What takes no bytes from anybody.
+    Safe,
+    /// Also orphans that have bytes: what the removal of a file left behind when it was killed, and what is left of a file
+    /// whose first part somebody has removed, look alike.
+    Discard,
 }
 
 /// What [`check`] found.
@@ -25,8 +40,8 @@ pub struct Finding {
 pub struct Report {
     /// Objects of all kinds that the volume has.
     pub objects: u64,
-    /// On a target but not on target 0: left behind by a process that was killed. They only take space. Mended by
-    /// removing them.
+    /// On a target but not on target 0: left behind by a process that was killed, or all that there is if target 0 has lost
+    /// its part. Mended by removing them; see [`Repair`].
     pub orphans: Vec<Finding>,
     /// On target 0 but not on the target. Mended by making them anew, except for regular files, whose bytes are lost:
     /// restore such a file's part, or remove the file.
@@ -51,7 +66,7 @@ impl Report {
 ///
 /// # Errors
 /// As [`StripedStorage::create_or_open`], and errors reading the directories.
-pub fn check(dirs: &[PathBuf], repair: bool) -> Result<Report, StripedError> {
+pub fn check(dirs: &[PathBuf], repair: Repair) -> Result<Report, StripedError> {
     let storage = StripedStorage::assemble(dirs, false, StripedOptions::default())?;
     let mut report = Report::default();
     walk(&storage, &storage.root(), Path::new(""), repair, &mut report).map_err(volume::at(&dirs[0]))?;
@@ -67,14 +82,17 @@ fn names(storage: &StripedStorage, node: &StripedNode, target: usize, top: bool)
     Ok(names.filter(|name| !own(name)).map(|name| OsStr::from_bytes(&name).to_owned()).collect())
 }
 
-fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, report: &mut Report) -> io::Result<()> {
+fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: Repair, report: &mut Report) -> io::Result<()> {
     let node = own(dir)?;
     let top = dir.id() == storage.root.id();
     let first = names(storage, node, 0, top)?;
     for target in 1..storage.targets.len() {
         for name in names(storage, node, target, top)?.difference(&first) {
-            let repaired = repair && storage.remove_tree(target, node.on(target)?, name).is_ok();
-            report.orphans.push(Finding { target, path: path.join(name), repaired });
+            let dir = node.on(target)?;
+            let bytes = bytes_below(&storage.targets[target], dir, name)?;
+            let remove = repair == Repair::Discard || repair == Repair::Safe && bytes == 0;
+            let repaired = remove && storage.remove_tree(target, dir, name).is_ok();
+            report.orphans.push(Finding { target, path: path.join(name), repaired, bytes });
         }
     }
     for name in &first {
@@ -85,12 +103,12 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, repo
                 continue;
             }
             let piece = node.pieces[target].as_ref();
-            let mut finding = Finding { target, path: path.join(name), repaired: false };
+            let mut finding = Finding { target, path: path.join(name), repaired: false, bytes: 0 };
             if piece.is_some_and(|dir| storage.targets[target].lookup(dir, name).is_ok()) {
                 report.mismatched.push(finding);
                 continue;
             }
-            if let (true, Some(dir)) = (repair, piece) {
+            if let (true, Some(dir)) = (repair != Repair::No, piece) {
                 child.pieces[target] = remake(storage, &child, target, dir, name).ok();
                 finding.repaired = child.pieces[target].is_some();
             }
@@ -98,7 +116,7 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, repo
         }
         if child.first.is_none() && child.pieces.iter().all(Option::is_some) {
             for target in storage.places.suspects(storage.modes(&child.pieces)) {
-                report.unplaced.push(Finding { target, path: path.join(name), repaired: false });
+                report.unplaced.push(Finding { target, path: path.join(name), repaired: false, bytes: 0 });
             }
         }
         if child.kind == libc::S_IFDIR {
@@ -107,6 +125,25 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: bool, repo
         }
     }
     Ok(())
+}
+
+/// Bytes of a regular file, or of all below a directory.
+fn bytes_below(target: &PosixStorage, dir: &NodeRef, name: &OsStr) -> io::Result<u64> {
+    let node = target.lookup(dir, name)?;
+    let attr = target.getattr(&node)?;
+    match attr.mode & libc::S_IFMT {
+        libc::S_IFREG => Ok(attr.size),
+        libc::S_IFDIR => {
+            let mut bytes = 0;
+            for entry in target.readdir(&node)? {
+                if !matches!(entry.name.as_bytes(), b"." | b"..") {
+                    bytes += bytes_below(target, &node, OsStr::from_bytes(entry.name.as_bytes()))?;
+                }
+            }
+            Ok(bytes)
+        }
+        _ => Ok(0),
+    }
 }
 
 /// Makes what a target lacks and what holds no bytes.

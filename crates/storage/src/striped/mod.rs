@@ -57,7 +57,7 @@ mod size;
 mod volume;
 
 use change::Renamed;
-pub use check::{Finding, Report, check};
+pub use check::{Finding, Repair, Report, check};
 pub use journal::fnv1a;
 use journal::{Intent, Journal};
 pub use place::FirstTarget;

@@ -179,7 +179,7 @@ proptest! {
         }
         prop_assert!(read(&storage, &file, 0, model.len()) == model);
         drop((storage, file));
-        let report = check(&volume.dirs, false).unwrap();
+        let report = check(&volume.dirs, Repair::No).unwrap();
         prop_assert_eq!(report, Report { objects: 1, ..Report::default() });
     }
 
@@ -226,7 +226,7 @@ fn namespace() {
     storage.sync(&file, true).unwrap();
     storage.fsync_dir(&dir).unwrap();
     drop(storage);
-    assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 3, ..Report::default() });
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 3, ..Report::default() });
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_missing_part_is_an_error_and_the_rest_works() {
     storage.rename(&dir, "lost".as_ref(), &dir, "kept".as_ref(), 0).unwrap();
     assert_eq!(errno(open("kept")), libc::EIO);
     drop(storage);
-    let report = check(&volume.dirs, true).unwrap();
+    let report = check(&volume.dirs, Repair::Discard).unwrap();
     let found = |list: &[Finding]| list.iter().map(|f| (f.path.clone(), f.repaired)).collect::<Vec<_>>();
     assert_eq!(found(&report.orphans), [("d/orphan".into(), true)]);
     assert_eq!(found(&report.missing), [("d/kept".into(), false)]);
@@ -326,7 +326,7 @@ fn a_missing_part_is_an_error_and_the_rest_works() {
     storage.unlink(&dir, "kept".as_ref()).unwrap();
     storage.unlink(&dir, "changed".as_ref()).unwrap();
     drop(storage);
-    assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 1, ..Report::default() });
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 1, ..Report::default() });
 }
 
 /// One operation on the tree that [`tree`] makes.
@@ -412,9 +412,9 @@ fn a_kill_at_any_moment_leaves_the_old_or_the_new_state() {
                     assert_eq!(contents(&storage), after, "{what} again, killed after {kills} steps");
                 }
                 drop((storage, root));
-                let report = check(&volume.dirs, true).unwrap();
+                let report = check(&volume.dirs, Repair::Discard).unwrap();
                 assert!(report.missing.is_empty() && report.mismatched.is_empty(), "{what}: {report:?}");
-                assert!(check(&volume.dirs, false).unwrap().orphans.is_empty());
+                assert!(check(&volume.dirs, Repair::No).unwrap().orphans.is_empty());
                 assert_eq!(contents(&volume.open(64).unwrap()), after);
                 if !again {
                     break;
@@ -503,7 +503,7 @@ fn threads_do_not_mix_pieces_up() {
     assert_eq!(links(0), links(1));
     assert_eq!(links(0), links(2));
     drop(storage);
-    assert!(check(&volume.dirs, false).unwrap().clean());
+    assert!(check(&volume.dirs, Repair::No).unwrap().clean());
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn a_file_that_nobody_may_write_can_be_made_and_written() {
         let closed = storage.mkdir(&root, "closed".as_ref(), 0o555, &ME()).unwrap();
         assert_eq!(errno(create(&storage, &closed, "x")), libc::EACCES);
         drop(storage);
-        assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 1, ..Report::default() });
+        assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 1, ..Report::default() });
     };
     // The thread ends with its rights.
     std::thread::scope(|scope| scope.spawn(ordinary).join()).unwrap();
@@ -656,7 +656,7 @@ fn zeroing_and_whiteouts() {
         }
     }
     drop(storage);
-    assert_eq!(check(&volume.dirs, false).unwrap().missing, []);
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap().missing, []);
 }
 
 #[test]

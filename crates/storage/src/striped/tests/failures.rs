@@ -42,7 +42,7 @@ fn a_rename_that_a_target_refuses_is_taken_back_where_nothing_was_replaced() {
             assert_eq!(contents(&storage), before, "{to} {flags} {steps}");
             storage.rename(&root, "a".as_ref(), &root, "d".as_ref(), 0).expect("nothing is left to be done");
             drop((storage, root));
-            assert!(check(&volume.dirs, false).unwrap().clean());
+            assert!(check(&volume.dirs, Repair::No).unwrap().clean());
         }
         assert!(refused > 0);
     }
@@ -80,7 +80,7 @@ fn a_refused_rename_that_replaced_something_is_done_before_anything_else() {
         let bytes: Vec<_> = contents(&storage).into_values().map(|(_, bytes)| bytes).collect();
         assert_eq!(bytes, [vec![], vec![1; SIZE]]);
         drop(storage);
-        assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 2, ..Report::default() });
+        assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 2, ..Report::default() });
     }
 }
 

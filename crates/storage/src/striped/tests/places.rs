@@ -87,7 +87,7 @@ fn a_file_keeps_its_place_whatever_becomes_of_its_names() {
     write(&storage, &file, 0, &[9; 500]);
     assert_eq!(read(&storage, &file, 0, 500), [9; 500]);
     drop((storage, file));
-    assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 6, ..Report::default() });
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 6, ..Report::default() });
 }
 
 /// As `rsync -a` and `cp -a` do: permissions, and no extended attributes.
@@ -107,7 +107,7 @@ fn places_are_in_a_copy_of_the_targets() {
         }
     }
     assert_eq!(contents(&copy.open(64).unwrap()), before);
-    assert!(check(&copy.dirs, false).unwrap().clean());
+    assert!(check(&copy.dirs, Repair::No).unwrap().clean());
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn where_permissions_were_changed_there_are_no_bytes_instead_of_wrong_ones() {
     let file = open_named(&storage, "d").unwrap();
     assert_eq!(read(&storage, &file, 0, 2000), bytes_of("d", 1000));
     drop((storage, root, file));
-    let report = check(&volume.dirs, true).unwrap();
+    let report = check(&volume.dirs, Repair::Discard).unwrap();
     let found: Vec<_> = report.unplaced.iter().map(|found| (found.target, found.path.to_str().unwrap())).collect();
     assert_eq!(found, [(1, "a"), (2, "b"), (1, "c"), (2, "c")]);
     assert!(!report.clean() && report.missing.is_empty());
@@ -145,7 +145,7 @@ fn where_permissions_were_changed_there_are_no_bytes_instead_of_wrong_ones() {
         assert_eq!(read(&storage, &open_named(&storage, name).unwrap(), 0, 2000), bytes_of(name, 1000));
     }
     drop(storage);
-    assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 3, ..Report::default() });
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 3, ..Report::default() });
 }
 
 /// A truncation that cannot be finished for that reason closes the file and not the volume.
@@ -209,7 +209,7 @@ fn old_volumes_stay_as_they_are() {
     }
     drop(storage);
     assert!(before.into_iter().eq(described()));
-    assert_eq!(check(&volume.dirs, false).unwrap(), Report { objects: 4, ..Report::default() });
+    assert_eq!(check(&volume.dirs, Repair::No).unwrap(), Report { objects: 4, ..Report::default() });
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_file_is_not_made_where_its_place_would_not_be_kept() {
     assert_eq!(errno(made.map(drop)), libc::EOPNOTSUPP);
     drop((storage, root));
     assert_eq!(
-        check(&volume.dirs, false).unwrap(),
+        check(&volume.dirs, Repair::No).unwrap(),
         Report { objects: 1, ..Report::default() },
         "nothing is left of it"
     );
