@@ -13,7 +13,6 @@ use super::service::{Scratch, Service, guarded};
 use super::transfer::Ended;
 use crate::client::Completer;
 use crate::effects::{Effects, InCallback, in_callback, tell_later};
-use crate::shard::Parked;
 use crate::sync::atomic::Ordering;
 
 /// What a host is to be told of an operation.
@@ -51,12 +50,7 @@ impl<H: Host> Service<H> {
         if first.is_none() && ended.is_empty() {
             return;
         }
-        // While a host waits others must get what was dispatched here.
-        let parked = (!effects.is_empty()).then(|| Parked::put(completer, std::mem::take(effects)));
-        first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending));
-        if let Some(parked) = parked {
-            *effects = parked.take();
-        }
+        self.parking(effects, || first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending)));
     }
 
     /// A request that the engine gave back.

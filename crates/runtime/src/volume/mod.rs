@@ -148,7 +148,6 @@ impl<H: Host> Volume<H> {
         let service = Service::new(Parts {
             storage,
             host,
-            shared,
             ops: Ops::new(engine.capacity, config.buffer_bytes_max),
             // Each target can have its share under way.
             threads_max: threads_max.saturating_mul(targets).min(1024),
@@ -157,7 +156,7 @@ impl<H: Host> Volume<H> {
             tap: scheduler.taps().0.clone(),
         });
         let client = scheduler.attach(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
-        service.connect(client.completers().to_vec());
+        service.connect(client.completers().into());
         let system = |source| StartError::System { what: "a thread", source };
         service.workers.start_one(|| service.spawn()).map_err(system)?;
         let bypass = has_bypass.then(|| Bypass::new(&engine, scheduler.snapshot().total.total().start));

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::io::Errno;
-use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId};
+use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId, TargetId};
 use sluice_storage::{Direction, FileRef, Segment, Started, Storage, Transfer, TransferDone};
 
 use super::device_speed::DeviceSpeed;
@@ -22,7 +22,7 @@ use crate::client::{self, Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback};
 use crate::gate::Gate;
 use crate::record::Tap;
-use crate::shard::{before_waiting, reuse_effects, take_effects};
+use crate::shard::{Owners, Parked, before_waiting, owner, reuse_effects, take_effects};
 use crate::striped::{Striped, thread_number};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
@@ -51,8 +51,6 @@ pub(super) struct Service<H: Host> {
     pub(super) storage: Storage,
     pub(super) host: Arc<H>,
     pub(super) targets: u32,
-    /// All targets share an engine.
-    pub(super) shared: bool,
     pub(super) ops: Ops<H::Ticket>,
     pub(super) buffers: Buffers,
     pub(super) workers: Workers<Job>,
@@ -75,7 +73,7 @@ pub(super) struct Service<H: Host> {
     /// For reads of which a recording wants checksums.
     pub(super) tap: Arc<Tap>,
     /// One for each engine; set once, at the start.
-    completers: OnceLock<Vec<Completer>>,
+    completers: OnceLock<Owners>,
     pub(super) me: Weak<Service<H>>,
 }
 
@@ -83,7 +81,6 @@ pub(super) struct Service<H: Host> {
 pub(super) struct Parts<H: Host> {
     pub(super) storage: Storage,
     pub(super) host: Arc<H>,
-    pub(super) shared: bool,
     pub(super) ops: Ops<H::Ticket>,
     pub(super) threads_max: u32,
     pub(super) ring: Option<Arc<Ring<Job>>>,
@@ -191,7 +188,6 @@ impl<H: Host> Service<H> {
         let targets = parts.storage.data.layout().targets();
         Arc::new_cyclic(|me| Service {
             targets,
-            shared: parts.shared,
             ops: parts.ops,
             buffers: Buffers::new(),
             workers: Workers::new(parts.threads_max),
@@ -215,15 +211,27 @@ impl<H: Host> Service<H> {
     }
 
     /// Learns who reports to the engines. Once, before anything is submitted.
-    pub(super) fn connect(&self, completers: Vec<Completer>) {
+    pub(super) fn connect(&self, completers: Owners) {
         let first = self.completers.set(completers).is_ok();
         debug_assert!(first, "a service is connected once");
     }
 
+    fn completers(&self) -> &Owners {
+        self.completers.get().expect("connected before anything is submitted")
+    }
+
     /// Reports to the engine of a target.
     pub(super) fn completer(&self, target: u32) -> &Completer {
-        let completers = self.completers.get().expect("connected before anything is submitted");
-        &completers[if self.shared { 0 } else { target as usize }]
+        owner(self.completers(), TargetId(target))
+    }
+
+    /// Calls hosts. While one waits in there others get what was dispatched here.
+    pub(super) fn parking(&self, effects: &mut Effects<Completer>, tell: impl FnOnce()) {
+        let parked = (!effects.is_empty()).then(|| Parked::put(self.completers(), std::mem::take(effects)));
+        tell();
+        if let Some(parked) = parked {
+            *effects = parked.take();
+        }
     }
 
     // ---- who executes ----------------------------------------------------------------------------------------
@@ -242,7 +250,7 @@ impl<H: Host> Service<H> {
                 }
                 Some(Effect::Cancel(refused)) => {
                     self.report(&mut scratch, effects);
-                    self.cancel(&refused.0, refused.1);
+                    self.parking(effects, || self.cancel(&refused.0, refused.1));
                 }
                 None if scratch.unreported.is_empty() => break,
                 None => self.report(&mut scratch, effects),
