@@ -3,14 +3,20 @@
 mod common;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use common::{Faulty, create, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
-use sluice_runtime::{Client, Driving, Executor, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError};
+use sluice_runtime::{
+    Client, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume,
+    VolumeConfig,
+};
+use sluice_storage::FileRef;
 
 /// Fails the test (leaving the thread) unless it ends in time.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -123,4 +129,74 @@ fn a_call_that_was_left_to_the_serving_thread_has_none_inside() {
         assert_eq!(scheduler.snapshot().shards[0].queued, 0);
     };
     assert_eq!(dispatched_by_another(8, Box::new(inside)), 1);
+}
+
+type Told = Box<dyn Fn(&Volume<Acts>, u64) + Send + Sync>;
+
+/// Does something when it is first told of the end of one of the requests 1 and 2.
+struct Acts {
+    volume: OnceLock<Weak<Volume<Acts>>>,
+    first: AtomicBool,
+    inside: Told,
+    told: Mutex<Sender<(u64, i32)>>,
+}
+
+impl Host for Acts {
+    type Ticket = u64;
+
+    fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
+        let errno = result.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+        self.told.lock().send((ticket, errno)).unwrap();
+        if matches!(ticket, 1 | 2) && self.first.swap(false, Ordering::SeqCst) {
+            (self.inside)(&self.volume.get().and_then(Weak::upgrade).unwrap(), ticket);
+        }
+    }
+}
+
+/// Ends a volume on which request 0 is in flight and requests 1 and 2, for another file, are queued.
+fn ended_with_two_queued(driving: Driving, inside: fn(&Volume<Acts>, &FileRef, &FileRef)) -> Vec<(u64, i32)> {
+    in_time("the end of a volume", move || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let (one, other) = (create(&plain, "one"), create(&plain, "other"));
+        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
+        let mut config = VolumeConfig { driving, ..VolumeConfig::new(PolicyConfig::parse("sjf").unwrap()) };
+        (config.engine.in_flight_max, config.buffer_bytes_max) = (1, 8192);
+        let (tell, told) = channel();
+        let (first, files) = (AtomicBool::new(true), (one.clone(), other.clone()));
+        let inside = Box::new(move |volume: &Volume<Acts>, _| inside(volume, &files.0, &files.1));
+        let host = Arc::new(Acts { volume: OnceLock::new(), first, inside, told: Mutex::new(tell) });
+        let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+        let _ = host.volume.set(Arc::downgrade(&volume));
+        faulty.set_open(false);
+        volume.write(&one, AppId(0), 0, &[1; 4096], 0);
+        while faulty.calls() == 0 {
+            std::thread::yield_now();
+        }
+        volume.write(&other, AppId(0), 0, &[1; 2048], 1);
+        volume.write(&other, AppId(0), 1 << 20, &[1; 2048], 2);
+        let end = std::thread::spawn(move || _ = volume.shutdown(Shutdown::Fail(libc::ENODEV)));
+        let first = told.recv().unwrap();
+        faulty.set_open(true);
+        end.join().unwrap();
+        let mut ended: Vec<_> = std::iter::once(first).chain(told.try_iter()).collect();
+        ended.sort_unstable();
+        ended
+    })
+}
+
+#[test]
+fn a_host_told_of_the_end_may_ask_for_more_than_there_is_memory_for() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let ended = ended_with_two_queued(driving, |volume, one, _| volume.read(one, AppId(0), 0, 8192, 3));
+        assert_eq!(ended, [(0, 0), (1, libc::ENODEV), (2, libc::ENODEV), (3, libc::ESHUTDOWN)], "{driving:?}");
+    }
+}
+
+#[test]
+fn a_host_told_of_the_end_may_wait_for_other_requests() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let ended = ended_with_two_queued(driving, |volume, _, other| volume.wait_idle(other));
+        assert_eq!(ended, [(0, 0), (1, libc::ENODEV), (2, libc::ENODEV)], "{driving:?}");
+    }
 }
