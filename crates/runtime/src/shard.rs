@@ -37,7 +37,7 @@ use crate::token::Token;
 
 /// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
 /// submitter is held hostage.
-const TURN: u32 = 512;
+pub(crate) const TURN: u32 = 512;
 /// Effects that are collected before the engine is let go for them.
 const EFFECTS_MAX: usize = 64;
 /// Shortest time to the next look at an engine that asks to be called again at once although it has nothing to give.

@@ -22,7 +22,7 @@ use crate::client::{self, Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback};
 use crate::gate::Gate;
 use crate::record::Tap;
-use crate::shard::{Owners, Parked, before_waiting, owner, reuse_effects, take_effects};
+use crate::shard::{Owners, Parked, TURN, before_waiting, owner, reuse_effects, take_effects};
 use crate::striped::{Striped, thread_number};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
@@ -96,6 +96,8 @@ pub(super) struct Scratch {
     pub(super) ended: Vec<Ended>,
     /// Parts that were executed and whose ends, in `ended`, are still to be reported.
     unreported: Vec<Part>,
+    /// Batches that a submitter has executed so far.
+    executed: u32,
     pub(super) outcomes: Vec<(RequestId, Outcome)>,
     pub(super) finished: Vec<u32>,
 }
@@ -121,6 +123,7 @@ pub(super) fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
 fn take_scratch() -> Box<Scratch> {
     let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
     scratch.ended.clear();
+    scratch.executed = 0;
     scratch
 }
 
@@ -275,7 +278,10 @@ impl<H: Host> Service<H> {
     }
 
     fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller, scratch: &mut Scratch) {
-        if self.may_execute(parts, effects.len(), caller) {
+        scratch.executed = scratch.executed.saturating_add(1);
+        // What ends lets others' requests go, as long as there are any.
+        let held_up = scratch.executed > TURN;
+        if self.may_execute(parts, effects.len(), caller, held_up) {
             self.counts.caller.increase();
             return self.execute_as_submitter(parts, effects, scratch);
         }
@@ -284,13 +290,14 @@ impl<H: Host> Service<H> {
         match caller {
             Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
             Caller::Submitter { .. }
-                if self.inline && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
+                if self.inline && !held_up && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
             Caller::Submitter { .. } | Caller::Worker | Caller::Other => self.hand_over(parts),
         }
     }
 
-    /// May the submitter execute this batch, and block in it? `more`: batches that would have to wait for that.
-    fn may_execute(&self, parts: &[Part], more: usize, caller: Caller) -> bool {
+    /// May the submitter execute this batch, and block in it? `more`: batches that would have to wait for that. `held_up`:
+    /// it has executed enough for others.
+    fn may_execute(&self, parts: &[Part], more: usize, caller: Caller, held_up: bool) -> bool {
         let Caller::Submitter { slot, waits, bypass } = caller else { return false };
         if !self.inline || InCallback::is_deep() {
             return false;
@@ -300,13 +307,13 @@ impl<H: Host> Service<H> {
         if own && waits {
             return true;
         }
-        if self.speed.allows(first.op, more + 1) {
+        if !held_up && self.speed.allows(first.op, more + 1) {
             return true;
         }
         let file = self.ops.slot(of_cookie(first.cookie).0).state.lock().file.clone();
         let Some(file) = file else { return false };
         // Nothing emulated waits in a plain descriptor.
-        self.never_waits(&file) || (own && bypass && self.descriptor(&file, first.target.0).is_some())
+        (!held_up && self.never_waits(&file)) || (own && bypass && self.descriptor(&file, first.target.0).is_some())
     }
 
     // ---- what the storage says; a panic of it is a no ----------------------------------------------------------
