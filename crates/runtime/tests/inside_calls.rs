@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,7 +16,7 @@ use sluice_runtime::{
     Client, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume,
     VolumeConfig,
 };
-use sluice_storage::FileRef;
+use sluice_storage::{Data, FileRef, Layout, Storage};
 
 /// Fails the test (leaving the thread) unless it ends in time.
 fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -133,9 +133,10 @@ fn a_call_that_was_left_to_the_serving_thread_has_none_inside() {
 
 type Told = Box<dyn Fn(&Volume<Acts>, u64) + Send + Sync>;
 
-/// Does something when it is first told of the end of one of the requests 1 and 2.
+/// Does something when it is first told of the end of a request from number `only` on, up to 2.
 struct Acts {
     volume: OnceLock<Weak<Volume<Acts>>>,
+    only: u64,
     first: AtomicBool,
     inside: Told,
     told: Mutex<Sender<(u64, i32)>>,
@@ -147,7 +148,7 @@ impl Host for Acts {
     fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
         let errno = result.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
         self.told.lock().send((ticket, errno)).unwrap();
-        if matches!(ticket, 1 | 2) && self.first.swap(false, Ordering::SeqCst) {
+        if (self.only..=2).contains(&ticket) && self.first.swap(false, Ordering::SeqCst) {
             (self.inside)(&self.volume.get().and_then(Weak::upgrade).unwrap(), ticket);
         }
     }
@@ -165,7 +166,7 @@ fn ended_with_two_queued(driving: Driving, inside: fn(&Volume<Acts>, &FileRef, &
         let (tell, told) = channel();
         let (first, files) = (AtomicBool::new(true), (one.clone(), other.clone()));
         let inside = Box::new(move |volume: &Volume<Acts>, _| inside(volume, &files.0, &files.1));
-        let host = Arc::new(Acts { volume: OnceLock::new(), first, inside, told: Mutex::new(tell) });
+        let host = Arc::new(Acts { volume: OnceLock::new(), only: 1, first, inside, told: Mutex::new(tell) });
         let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
         let _ = host.volume.set(Arc::downgrade(&volume));
         faulty.set_open(false);
@@ -198,5 +199,74 @@ fn a_host_told_of_the_end_may_wait_for_other_requests() {
     for driving in [Driving::Caller, Driving::Thread] {
         let ended = ended_with_two_queued(driving, |volume, _, other| volume.wait_idle(other));
         assert_eq!(ended, [(0, 0), (1, libc::ENODEV), (2, libc::ENODEV)], "{driving:?}");
+    }
+}
+
+/// Waits for no device, but for the test.
+struct Plain(Arc<Faulty>);
+
+impl Data for Plain {
+    fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.0.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.0.size_at_least(file, end)
+    }
+    fn never_waits(&self, _: &FileRef) -> bool {
+        true
+    }
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read(file, target, offset, bufs)
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(file, target, offset, bufs)
+    }
+}
+
+/// Request 2 is executed, and its end told, in the call that submitted request 1, when that one has been executed.
+#[test]
+fn a_host_told_inside_a_submitting_call_may_wait_for_the_memory_of_what_that_submitted() {
+    for writes in [true, false] {
+        in_time("memory of the request that is being submitted", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let plain = storage(dir.path(), 1);
+            let file = create(&plain, "f");
+            let faulty = Arc::new(Faulty::new(plain.data.clone()));
+            let mut config = VolumeConfig::new(PolicyConfig::parse("to").unwrap());
+            (config.engine.in_flight_max, config.buffer_bytes_max) = (1, 4096);
+            let ((tell, told), again) = (channel(), file.clone());
+            let inside = Box::new(move |volume: &Volume<Acts>, ticket| {
+                assert_eq!(ticket, 2);
+                volume.read(&again, AppId(0), 0, 4096, 3);
+            });
+            let (first, told_to) = (AtomicBool::new(true), Mutex::new(tell));
+            let host = Arc::new(Acts { volume: OnceLock::new(), only: 2, first, inside, told: told_to });
+            let storage = Storage { data: Arc::new(Plain(faulty.clone())), ..plain.clone() };
+            let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+            let _ = host.volume.set(Arc::downgrade(&volume));
+            faulty.set_open(false);
+            let (submitter, to) = (volume.clone(), file.clone());
+            let call = std::thread::spawn(move || match writes {
+                true => submitter.write(&to, AppId(0), 0, &[1; 2048], 1),
+                false => submitter.read(&to, AppId(0), 0, 2048, 1),
+            });
+            while faulty.calls() == 0 {
+                std::thread::yield_now();
+            }
+            volume.write(&file, AppId(0), 1 << 20, &[1; 2048], 2);
+            faulty.set_open(true);
+            call.join().unwrap();
+            volume.wait_idle(&file);
+            volume.shutdown(Shutdown::Fail(libc::ENODEV));
+            let mut ended: Vec<_> = told.try_iter().collect();
+            ended.sort_unstable();
+            assert_eq!(ended, [(1, 0), (2, 0), (3, 0)], "writes: {writes}");
+        });
     }
 }

@@ -50,6 +50,7 @@ impl<H: Host> Service<H> {
         if first.is_none() && ended.is_empty() {
             return;
         }
+        ended.extend(self.end_call().and_then(|slot| self.conclude(slot)));
         self.parking(effects, || first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending)));
     }
 
@@ -81,7 +82,9 @@ impl<H: Host> Service<H> {
     /// Ends an operation, and tells the host.
     pub(super) fn finish(&self, slot: u32) {
         if let Some(ending) = self.conclude(slot) {
+            let call = self.end_call().and_then(|slot| self.conclude(slot));
             self.tell_ending(ending);
+            call.into_iter().for_each(|ending| self.tell_ending(ending));
         }
     }
 

@@ -448,12 +448,13 @@ impl<H: Host> Volume<H> {
         let mut effects = take_effects();
         self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
         let bypass = self.client.bypasses_queue(service.completer(self.layout.locate(access.offset).0).shard());
-        service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
-        if memory.is_some() && !waits {
-            service.take_lent(slot);
-        }
-        if service.drop_pending(slot).is_some() {
-            service.finish(slot);
+        if waits {
+            service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
+            if service.drop_pending(slot).is_some() {
+                service.finish(slot);
+            }
+        } else {
+            service.settle_call(slot, bypass, &mut effects);
         }
         reuse_effects(effects);
         waits.then(|| self.wait_for(slot))

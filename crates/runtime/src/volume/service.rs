@@ -108,6 +108,11 @@ crate::sync::thread_cell! {
 }
 
 crate::sync::thread_cell! {
+    /// The operation whose submitting call this thread is in, and has nothing to add to: its service, by address, and its slot.
+    static CALL: Cell<Option<(usize, u32)>> = Cell::new(None);
+}
+
+crate::sync::thread_cell! {
     #[allow(clippy::vec_box)] // they are large, and go in and out
     static SCRATCH: RefCell<Vec<Box<Scratch>>> = RefCell::new(Vec::new());
 }
@@ -235,6 +240,35 @@ impl<H: Host> Service<H> {
         if let Some(parked) = parked {
             *effects = parked.take();
         }
+    }
+
+    // ---- the submitting call ---------------------------------------------------------------------------------
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Settles the effects of submitting the operation in `slot`, and ends the call. Before a
+    /// host is told of anything in there: it may wait for the memory that this very operation has.
+    pub(super) fn settle_call(&self, slot: u32, bypass: bool, effects: &mut Effects<Completer>) {
+        let outer = CALL.with(|call| call.replace(Some((self.address(), slot))));
+        self.settle(effects, Caller::Submitter { slot, waits: false, bypass });
+        let ended = self.end_call();
+        CALL.with(|call| call.set(outer));
+        if let Some(slot) = ended {
+            self.finish(slot);
+        }
+    }
+
+    /// Ends the submitting call that this thread is in, if it has not ended. Gives the slot if nothing is left of it.
+    pub(super) fn end_call(&self) -> Option<u32> {
+        let (service, slot) = CALL.with(Cell::get)?;
+        if service != self.address() {
+            return None;
+        }
+        CALL.with(|call| call.set(None));
+        self.take_lent(slot);
+        self.drop_pending(slot)
     }
 
     // ---- who executes ----------------------------------------------------------------------------------------
@@ -696,10 +730,13 @@ impl<H: Host> Service<H> {
     }
 
     /// The lending call is about to return.
-    pub(super) fn take_lent(&self, slot: u32) {
+    fn take_lent(&self, slot: u32) {
         let slot = self.ops.slot(slot);
         if slot.pending.load(Ordering::Acquire) > 1 {
-            self.memory(&mut slot.state.lock(), false);
+            let mut state = slot.state.lock();
+            if let Memory::Lent(..) = state.memory {
+                self.memory(&mut state, false);
+            }
         }
     }
 }
