@@ -201,6 +201,10 @@ impl<R> Effects<R> {
         self.list.push_back((number, effect));
     }
 
+    pub(crate) fn first(&self) -> Option<&Effect> {
+        self.list.front().map(|(_, effect)| effect)
+    }
+
     /// The first effect, for a thread that knows that all are its own.
     pub(crate) fn pop_own(&mut self) -> Option<Effect> {
         self.list.pop_front().map(|(_, effect)| effect)

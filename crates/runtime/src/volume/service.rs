@@ -280,17 +280,17 @@ impl<H: Host> Service<H> {
         }
         let mut scratch = take_scratch();
         loop {
+            // Before anything is taken out of the list: while a host is told, others must get all that is dispatched here.
+            if !scratch.unreported.is_empty() && !self.goes_with(effects, caller, &scratch) {
+                self.report(&mut scratch, effects);
+            }
             match effects.pop_own() {
                 Some(Effect::Start(batch)) => {
                     self.start(batch.parts(), effects, caller, &mut scratch);
                     effects.reuse(batch);
                 }
-                Some(Effect::Cancel(refused)) => {
-                    self.report(&mut scratch, effects);
-                    self.parking(effects, || self.cancel(&refused.0, refused.1));
-                }
-                None if scratch.unreported.is_empty() => break,
-                None => self.report(&mut scratch, effects),
+                Some(Effect::Cancel(refused)) => self.parking(effects, || self.cancel(&refused.0, refused.1)),
+                None => break,
             }
         }
         reuse_scratch(scratch);
@@ -311,16 +311,27 @@ impl<H: Host> Service<H> {
         }
     }
 
+    /// The next batch is to be executed here, and its end may be reported together with those that are not reported yet.
+    fn goes_with(&self, effects: &Effects<Completer>, caller: Caller, scratch: &Scratch) -> bool {
+        let (Some(Effect::Start(batch)), Some(other)) = (effects.first(), scratch.unreported.first()) else {
+            return false;
+        };
+        let Request { op, target, .. } = batch.parts()[0].request;
+        let elsewhere = self.targets > 1 && other.request.target != target;
+        !elsewhere
+            && self.speed.is_fast(op)
+            && self.may_execute(batch.parts(), effects.len() - 1, caller, scratch.executed >= TURN)
+    }
+
     fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller, scratch: &mut Scratch) {
         scratch.executed = scratch.executed.saturating_add(1);
         // What ends lets others' requests go, as long as there are any.
         let held_up = scratch.executed > TURN;
-        if self.may_execute(parts, effects.len(), caller, held_up) {
+        // With ends that are still to be reported that was found out a moment ago.
+        if !scratch.unreported.is_empty() || self.may_execute(parts, effects.len(), caller, held_up) {
             self.counts.caller.increase();
             return self.execute_as_submitter(parts, effects, scratch);
         }
-        // What comes now may wait, or call hosts that wait.
-        self.report(scratch, effects);
         match caller {
             Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
             Caller::Submitter { .. }
@@ -410,12 +421,7 @@ impl<H: Host> Service<H> {
 
     /// Where the device is fast the ends of several batches are reported together: each report takes the engine.
     fn execute_as_submitter(&self, parts: &[Part], effects: &mut Effects<Completer>, scratch: &mut Scratch) {
-        let Request { op, target, .. } = parts[0].request;
-        let fast = self.speed.is_fast(op);
-        let elsewhere = |other: &Part| self.targets > 1 && other.request.target != target;
-        if !fast || scratch.unreported.first().is_some_and(elsewhere) {
-            self.report(scratch, effects);
-        }
+        let fast = self.speed.is_fast(parts[0].request.op);
         if scratch.unreported.is_empty() && (!fast || effects.is_empty()) {
             return self.execute(parts, None, true, effects);
         }
