@@ -217,8 +217,9 @@ impl Scheduler {
     pub(crate) fn shutdown(&self) -> Left {
         self.closed.store(true, Ordering::Relaxed);
         if let Some(driven) = &self.driven {
-            let left = driven.scheduler.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
+            // While there is a recording to end: the engine's end would end it, too, and keep what went wrong to itself.
             driven.services.lock().end(&driven.scheduler, complain);
+            let left = driven.scheduler.shutdown(Shutdown::Drain { timeout: EXIT_TIMEOUT });
             return Left { queued: left.failed as usize, in_flight: left.in_flight as usize };
         }
         let until = Instant::now() + EXIT_TIMEOUT;

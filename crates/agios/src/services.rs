@@ -58,7 +58,7 @@ impl Services {
         services
     }
 
-    /// Ends them, once nothing is submitted any more.
+    /// Ends them. What is submitted from now on they do not see, and nothing queued waits for what was predicted.
     pub(crate) fn end(&mut self, scheduler: &Scheduler, complain: impl Fn(&str)) {
         if let Some(path) = self.records.take()
             && let Err(error) = scheduler.stop_recording()

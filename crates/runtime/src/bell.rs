@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use crate::clock::Clock;
-use crate::effects::Deferred;
+use crate::effects::{Deferred, InCallback, carry_out};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread};
 
@@ -79,7 +79,16 @@ impl Bell {
         while self.has_deferred.load(Ordering::SeqCst) && self.has_deferred.swap(false, Ordering::SeqCst) {
             found = true;
             while let Some(deferred) = { self.deferred.lock().pop_front() } {
-                deferred.carry_out();
+                if deferred.is_cancellation() {
+                    // A host that waits in there may wait for what is behind it.
+                    let mut left = std::mem::take(&mut *self.deferred.lock());
+                    left.push_front(deferred);
+                    carry_out(left);
+                } else {
+                    // Who is called neither waits for this thread nor is called by it again inside.
+                    let _inside = InCallback::enter();
+                    deferred.carry_out();
+                }
             }
         }
         found

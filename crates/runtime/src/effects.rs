@@ -119,6 +119,12 @@ pub(crate) fn carry_out_deferred() {
     });
 }
 
+/// Carries out here what was left to this thread by others.
+pub(crate) fn carry_out(left: VecDeque<Deferred>) {
+    CARRYING.with(|carrying| carrying.deferred.borrow_mut().extend(left));
+    carry_out_deferred();
+}
+
 /// As [`carry_out_deferred`], of starts only. Hosts are told of nothing for this, so nothing more is left here by it that
 /// would have to be started inside it, and so on.
 pub(crate) fn start_deferred() {
@@ -136,6 +142,10 @@ pub(crate) fn start_deferred() {
 }
 
 impl Deferred {
+    pub(crate) fn is_cancellation(&self) -> bool {
+        matches!(self, Deferred::Effect(_, Effect::Cancel(_)))
+    }
+
     pub(crate) fn carry_out(self) {
         match self {
             Deferred::Effect(recipient, effect) => tell(&*recipient, &effect, None),
@@ -191,6 +201,10 @@ impl<R> Effects<R> {
         self.list.push_back((number, effect));
     }
 
+    pub(crate) fn first(&self) -> Option<&Effect> {
+        self.list.front().map(|(_, effect)| effect)
+    }
+
     /// The first effect, for a thread that knows that all are its own.
     pub(crate) fn pop_own(&mut self) -> Option<Effect> {
         self.list.pop_front().map(|(_, effect)| effect)
@@ -221,6 +235,13 @@ impl<R: Recipient> Effects<R> {
             }
             carrying.depth.set(depth + 1);
             while let Some((number, effect)) = self.list.pop_front() {
+                if let Effect::Cancel(_) = effect {
+                    // What a host does when told of that may wait for what is told of next: not with this loop.
+                    self.list.push_front((number, effect));
+                    self.leave(own, |effect| carrying.deferred.borrow_mut().push_back(effect));
+                    carry_out_deferred();
+                    break;
+                }
                 tell(self.recipient(number, own), &effect, Some(&self.reports));
                 if let Effect::Start(batch) = effect {
                     self.reuse(batch);
@@ -237,11 +258,16 @@ impl<R: Recipient> Effects<R> {
 
     /// Leaves everything to `to`.
     pub(crate) fn defer(&mut self, own: &R, mut to: impl FnMut(Deferred)) {
+        self.leave(own, &mut to);
+        to(Deferred::Carried(own.boxed()));
+    }
+
+    /// As [`Effects::defer`], without telling that all was carried out.
+    fn leave(&mut self, own: &R, mut to: impl FnMut(Deferred)) {
         while let Some((number, effect)) = self.list.pop_front() {
             to(Deferred::Effect(self.recipient(number, own).boxed(), effect));
         }
         self.recipients.clear();
-        to(Deferred::Carried(own.boxed()));
     }
 
     fn recipient<'a>(&'a self, number: u16, own: &'a R) -> &'a R {

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, WindowFeatures};
+use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, TargetId, Time, WindowFeatures};
 
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
@@ -37,7 +37,7 @@ use crate::token::Token;
 
 /// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
 /// submitter is held hostage.
-const TURN: u32 = 512;
+pub(crate) const TURN: u32 = 512;
 /// Effects that are collected before the engine is let go for them.
 const EFFECTS_MAX: usize = 64;
 /// Shortest time to the next look at an engine that asks to be called again at once although it has nothing to give.
@@ -86,15 +86,23 @@ crate::sync::thread_cell! {
 /// for something, others have to get what is in there.
 pub(crate) struct Parked(usize);
 
+/// One client, to each engine.
+pub(crate) type Owners = Arc<[Completer]>;
+
+/// The one to the engine of a target.
+pub(crate) fn owner(owners: &[Completer], target: TargetId) -> &Completer {
+    &owners[if owners.len() == 1 { 0 } else { target.0 as usize }]
+}
+
 crate::sync::thread_cell! {
-    static PARKED: RefCell<Vec<(Completer, Effects<Completer>)>> = RefCell::new(Vec::new());
+    static PARKED: RefCell<Vec<(Owners, Effects<Completer>)>> = RefCell::new(Vec::new());
 }
 
 impl Parked {
-    /// Keeps the list, of a thread that acts for `own`, until [`Parked::take`].
-    pub(crate) fn put(own: &Completer, effects: Effects<Completer>) -> Parked {
+    /// Keeps the list, all of one client, of any of its engines, until [`Parked::take`].
+    pub(crate) fn put(owners: &Owners, effects: Effects<Completer>) -> Parked {
         PARKED.with(|parked| {
-            parked.borrow_mut().push((own.clone(), effects));
+            parked.borrow_mut().push((owners.clone(), effects));
             Parked(parked.borrow().len())
         })
     }
@@ -125,13 +133,13 @@ fn carry_out_parked() {
     let take = || {
         PARKED.with(|parked| {
             let mut parked = parked.borrow_mut();
-            parked.iter_mut().find_map(|(own, effects)| Some((own.clone(), effects.pop_own()?)))
+            parked.iter_mut().find_map(|(owners, effects)| Some((owners.clone(), effects.pop_own()?)))
         })
     };
-    while let Some((own, effect)) = take() {
+    while let Some((owners, effect)) = take() {
         match effect {
-            Effect::Start(batch) => own.start(&batch, None),
-            Effect::Cancel(refused) => own.cancelled(&refused.0, refused.1),
+            Effect::Start(batch) => owner(&owners, batch.parts()[0].request.target).start(&batch, None),
+            Effect::Cancel(refused) => owner(&owners, refused.0.target).cancelled(&refused.0, refused.1),
         }
     }
 }
@@ -730,5 +738,40 @@ impl Shard {
     /// For driving on nobody's behalf.
     pub(crate) fn nobody(self: &Arc<Shard>) -> Completer {
         Completer { shard: self.clone(), port: Port::nobody() }
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use crate::client::{ALL, Executor, Started};
+    use crate::clock::ClockKind;
+    use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, PolicyConfig};
+
+    struct Quiet;
+
+    impl Executor for Quiet {
+        fn start(&self, _: &Batch, _: &Started<'_>) {}
+        fn cancelled(&self, _: &Request, _: i32) {}
+    }
+
+    #[test]
+    fn what_is_parked_gives_its_place_back_to_its_own_engine() {
+        let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
+        let engine = || Engine::new(config.clone(), &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
+        let shard = |index| Arc::new(Shard::new(index, clock, engine(), Driving::Caller, Bell::new()));
+        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet))) };
+        let owners: Owners = Arc::new([own(0), own(1)]);
+        let (file, app, target) = (FileId(1), AppId(0), TargetId(1));
+        let request = Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 1 };
+        for own in &*owners {
+            assert_eq!(own.shard.admit(own, &request, false), Ok(false));
+        }
+        let mut effects = Effects::default();
+        effects.push(0, 0, Effect::Cancel(Box::new((request, libc::EIO))), || unreachable!("it is its own"));
+        let parked = Parked::put(&owners, effects);
+        before_waiting();
+        assert!(parked.take().is_empty());
+        assert_eq!(owners.iter().map(|own| own.shard.token.places()).collect::<Vec<_>>(), [1, 0]);
     }
 }

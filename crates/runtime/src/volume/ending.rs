@@ -13,7 +13,6 @@ use super::service::{Scratch, Service, guarded};
 use super::transfer::Ended;
 use crate::client::Completer;
 use crate::effects::{Effects, InCallback, in_callback, tell_later};
-use crate::shard::Parked;
 use crate::sync::atomic::Ordering;
 
 /// What a host is to be told of an operation.
@@ -51,12 +50,8 @@ impl<H: Host> Service<H> {
         if first.is_none() && ended.is_empty() {
             return;
         }
-        // While a host waits others must get what was dispatched here.
-        let parked = (!effects.is_empty()).then(|| Parked::put(completer, std::mem::take(effects)));
-        first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending));
-        if let Some(parked) = parked {
-            *effects = parked.take();
-        }
+        ended.extend(self.end_call().and_then(|slot| self.conclude(slot)));
+        self.parking(effects, || first.into_iter().chain(ended).for_each(|ending| self.tell_ending(ending)));
     }
 
     /// A request that the engine gave back.
@@ -87,7 +82,9 @@ impl<H: Host> Service<H> {
     /// Ends an operation, and tells the host.
     pub(super) fn finish(&self, slot: u32) {
         if let Some(ending) = self.conclude(slot) {
+            let call = self.end_call().and_then(|slot| self.conclude(slot));
             self.tell_ending(ending);
+            call.into_iter().for_each(|ending| self.tell_ending(ending));
         }
     }
 
@@ -264,7 +261,7 @@ impl<H: Host> Service<H> {
     /// Waits while files are being cut. For an operation that has opened its slot.
     pub(super) fn wait_for_trims(&self) {
         if self.trimming.load(Ordering::SeqCst) > 0 {
-            self.blocking(|| self.trimmed.wait(None, || self.trimming.load(Ordering::SeqCst) == 0));
+            self.blocking_inside(|| self.trimmed.wait(None, || self.trimming.load(Ordering::SeqCst) == 0));
         }
     }
 

@@ -149,7 +149,6 @@ impl<H: Host> Volume<H> {
         let service = Service::new(Parts {
             storage,
             host,
-            shared,
             ops: Ops::new(engine.capacity, config.buffer_bytes_max),
             // Each target can have its share under way.
             threads_max: threads_max.saturating_mul(targets).min(1024),
@@ -158,7 +157,7 @@ impl<H: Host> Volume<H> {
             tap: scheduler.taps().0.clone(),
         });
         let client = scheduler.attach(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
-        service.connect(client.completers().to_vec());
+        service.connect(client.completers().into());
         let system = |source| StartError::System { what: "a thread", source };
         service.workers.start_one(|| service.spawn()).map_err(system)?;
         let bypass = has_bypass.then(|| Bypass::new(&engine, scheduler.snapshot().total.total().start));
@@ -444,19 +443,20 @@ impl<H: Host> Volume<H> {
         service.wait_for_trims();
         // The slot is taken, so nobody new enters the bypass.
         if let Some(bypass) = self.bypass.as_ref().filter(|bypass| self.strict && !bypass.is_empty()) {
-            service.blocking(|| bypass.wait_empty());
+            service.blocking_inside(|| bypass.wait_empty());
         }
         self.note(access.file);
         let mut effects = take_effects();
         self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
         let first = self.layout_of(access).locate(access.offset).0;
         let bypass = self.client.bypasses_queue(service.completer(first).shard());
-        service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
-        if memory.is_some() && !waits {
-            service.take_lent(slot);
-        }
-        if service.drop_pending(slot).is_some() {
-            service.finish(slot);
+        if waits {
+            service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
+            if service.drop_pending(slot).is_some() {
+                service.finish(slot);
+            }
+        } else {
+            service.settle_call(slot, bypass, &mut effects);
         }
         reuse_effects(effects);
         waits.then(|| self.wait_for(slot))
@@ -531,7 +531,7 @@ impl<H: Host> Volume<H> {
     fn lock_order(&self, file: &FileRef) -> MutexGuard<'_, ()> {
         before_locking();
         let lock = &self.order[file.id() as usize % ORDER_LOCKS];
-        lock.try_lock().unwrap_or_else(|| self.service.blocking(|| lock.lock()))
+        lock.try_lock().unwrap_or_else(|| self.service.blocking_with_lock(|| lock.lock()))
     }
 
     fn submit_piece(
@@ -559,7 +559,7 @@ impl<H: Host> Volume<H> {
                     self.service.hand_over_all(effects, cancelled);
                     match locked {
                         true => self.service.blocking_with_lock(|| own.shard.wait_for_place(&own.port)),
-                        false => self.service.blocking(|| own.shard.wait_for_place(&own.port)),
+                        false => self.service.blocking_inside(|| own.shard.wait_for_place(&own.port)),
                     }
                     continue;
                 }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::io::Errno;
-use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId};
+use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId, TargetId};
 use sluice_storage::{Direction, FileRef, Segment, Started, Storage, Transfer, TransferDone};
 
 use super::device_speed::DeviceSpeed;
@@ -22,7 +22,7 @@ use crate::client::{self, Completer, Executor};
 use crate::effects::{Effect, Effects, InCallback};
 use crate::gate::Gate;
 use crate::record::Tap;
-use crate::shard::{before_waiting, reuse_effects, take_effects};
+use crate::shard::{Owners, Parked, TURN, before_locking, before_waiting, owner, reuse_effects, take_effects};
 use crate::striped::{Striped, thread_number};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, spawn};
@@ -51,8 +51,6 @@ pub(super) struct Service<H: Host> {
     pub(super) storage: Storage,
     pub(super) host: Arc<H>,
     pub(super) targets: u32,
-    /// All targets share an engine.
-    pub(super) shared: bool,
     pub(super) ops: Ops<H::Ticket>,
     pub(super) buffers: Buffers,
     pub(super) workers: Workers<Job>,
@@ -75,7 +73,7 @@ pub(super) struct Service<H: Host> {
     /// For reads of which a recording wants checksums.
     pub(super) tap: Arc<Tap>,
     /// One for each engine; set once, at the start.
-    completers: OnceLock<Vec<Completer>>,
+    completers: OnceLock<Owners>,
     pub(super) me: Weak<Service<H>>,
 }
 
@@ -83,7 +81,6 @@ pub(super) struct Service<H: Host> {
 pub(super) struct Parts<H: Host> {
     pub(super) storage: Storage,
     pub(super) host: Arc<H>,
-    pub(super) shared: bool,
     pub(super) ops: Ops<H::Ticket>,
     pub(super) threads_max: u32,
     pub(super) ring: Option<Arc<Ring<Job>>>,
@@ -99,6 +96,8 @@ pub(super) struct Scratch {
     pub(super) ended: Vec<Ended>,
     /// Parts that were executed and whose ends, in `ended`, are still to be reported.
     unreported: Vec<Part>,
+    /// Batches that a submitter has executed so far.
+    executed: u32,
     pub(super) outcomes: Vec<(RequestId, Outcome)>,
     pub(super) finished: Vec<u32>,
 }
@@ -106,6 +105,11 @@ pub(super) struct Scratch {
 crate::sync::thread_cell! {
     /// This thread is giving a transfer to the storage, and may have others to start yet.
     static STARTING: Cell<bool> = Cell::new(false);
+}
+
+crate::sync::thread_cell! {
+    /// The operation whose submitting call this thread is in, and has nothing to add to: its service, by address, and its slot.
+    static CALL: Cell<Option<(usize, u32)>> = Cell::new(None);
 }
 
 crate::sync::thread_cell! {
@@ -124,6 +128,7 @@ pub(super) fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
 fn take_scratch() -> Box<Scratch> {
     let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
     scratch.ended.clear();
+    scratch.executed = 0;
     scratch
 }
 
@@ -191,7 +196,6 @@ impl<H: Host> Service<H> {
         let targets = parts.storage.data.layout().targets();
         Arc::new_cyclic(|me| Service {
             targets,
-            shared: parts.shared,
             ops: parts.ops,
             buffers: Buffers::new(),
             workers: Workers::new(parts.threads_max),
@@ -215,15 +219,56 @@ impl<H: Host> Service<H> {
     }
 
     /// Learns who reports to the engines. Once, before anything is submitted.
-    pub(super) fn connect(&self, completers: Vec<Completer>) {
+    pub(super) fn connect(&self, completers: Owners) {
         let first = self.completers.set(completers).is_ok();
         debug_assert!(first, "a service is connected once");
     }
 
+    fn completers(&self) -> &Owners {
+        self.completers.get().expect("connected before anything is submitted")
+    }
+
     /// Reports to the engine of a target.
     pub(super) fn completer(&self, target: u32) -> &Completer {
-        let completers = self.completers.get().expect("connected before anything is submitted");
-        &completers[if self.shared { 0 } else { target as usize }]
+        owner(self.completers(), TargetId(target))
+    }
+
+    /// Calls hosts. While one waits in there others get what was dispatched here.
+    pub(super) fn parking(&self, effects: &mut Effects<Completer>, tell: impl FnOnce()) {
+        let parked = (!effects.is_empty()).then(|| Parked::put(self.completers(), std::mem::take(effects)));
+        tell();
+        if let Some(parked) = parked {
+            *effects = parked.take();
+        }
+    }
+
+    // ---- the submitting call ---------------------------------------------------------------------------------
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Settles the effects of submitting the operation in `slot`, and ends the call. Before a
+    /// host is told of anything in there: it may wait for the memory that this very operation has.
+    pub(super) fn settle_call(&self, slot: u32, bypass: bool, effects: &mut Effects<Completer>) {
+        let outer = CALL.with(|call| call.replace(Some((self.address(), slot))));
+        self.settle(effects, Caller::Submitter { slot, waits: false, bypass });
+        let ended = self.end_call();
+        CALL.with(|call| call.set(outer));
+        if let Some(slot) = ended {
+            self.finish(slot);
+        }
+    }
+
+    /// Ends the submitting call that this thread is in, if it has not ended. Gives the slot if nothing is left of it.
+    pub(super) fn end_call(&self) -> Option<u32> {
+        let (service, slot) = CALL.with(Cell::get)?;
+        if service != self.address() {
+            return None;
+        }
+        CALL.with(|call| call.set(None));
+        self.take_lent(slot);
+        self.drop_pending(slot)
     }
 
     // ---- who executes ----------------------------------------------------------------------------------------
@@ -235,17 +280,17 @@ impl<H: Host> Service<H> {
         }
         let mut scratch = take_scratch();
         loop {
+            // Before anything is taken out of the list: while a host is told, others must get all that is dispatched here.
+            if !scratch.unreported.is_empty() && !self.goes_with(effects, caller, &scratch) {
+                self.report(&mut scratch, effects);
+            }
             match effects.pop_own() {
                 Some(Effect::Start(batch)) => {
                     self.start(batch.parts(), effects, caller, &mut scratch);
                     effects.reuse(batch);
                 }
-                Some(Effect::Cancel(refused)) => {
-                    self.report(&mut scratch, effects);
-                    self.cancel(&refused.0, refused.1);
-                }
-                None if scratch.unreported.is_empty() => break,
-                None => self.report(&mut scratch, effects),
+                Some(Effect::Cancel(refused)) => self.parking(effects, || self.cancel(&refused.0, refused.1)),
+                None => break,
             }
         }
         reuse_scratch(scratch);
@@ -266,23 +311,38 @@ impl<H: Host> Service<H> {
         }
     }
 
+    /// The next batch is to be executed here, and its end may be reported together with those that are not reported yet.
+    fn goes_with(&self, effects: &Effects<Completer>, caller: Caller, scratch: &Scratch) -> bool {
+        let (Some(Effect::Start(batch)), Some(other)) = (effects.first(), scratch.unreported.first()) else {
+            return false;
+        };
+        let Request { op, target, .. } = batch.parts()[0].request;
+        let elsewhere = self.targets > 1 && other.request.target != target;
+        !elsewhere
+            && self.speed.is_fast(op)
+            && self.may_execute(batch.parts(), effects.len() - 1, caller, scratch.executed >= TURN)
+    }
+
     fn start(&self, parts: &[Part], effects: &mut Effects<Completer>, caller: Caller, scratch: &mut Scratch) {
-        if self.may_execute(parts, effects.len(), caller) {
+        scratch.executed = scratch.executed.saturating_add(1);
+        // What ends lets others' requests go, as long as there are any.
+        let held_up = scratch.executed > TURN;
+        // With ends that are still to be reported that was found out a moment ago.
+        if !scratch.unreported.is_empty() || self.may_execute(parts, effects.len(), caller, held_up) {
             self.counts.caller.increase();
             return self.execute_as_submitter(parts, effects, scratch);
         }
-        // What comes now may wait, or call hosts that wait.
-        self.report(scratch, effects);
         match caller {
             Caller::Worker if effects.is_empty() => self.execute_as_worker(parts, None, effects),
             Caller::Submitter { .. }
-                if self.inline && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
+                if self.inline && !held_up && !InCallback::is_deep() && self.execute_cached(parts, effects) => {}
             Caller::Submitter { .. } | Caller::Worker | Caller::Other => self.hand_over(parts),
         }
     }
 
-    /// May the submitter execute this batch, and block in it? `more`: batches that would have to wait for that.
-    fn may_execute(&self, parts: &[Part], more: usize, caller: Caller) -> bool {
+    /// May the submitter execute this batch, and block in it? `more`: batches that would have to wait for that. `held_up`:
+    /// it has executed enough for others.
+    fn may_execute(&self, parts: &[Part], more: usize, caller: Caller, held_up: bool) -> bool {
         let Caller::Submitter { slot, waits, bypass } = caller else { return false };
         if !self.inline || InCallback::is_deep() {
             return false;
@@ -292,13 +352,13 @@ impl<H: Host> Service<H> {
         if own && waits {
             return true;
         }
-        if self.speed.allows(first.op, more + 1) {
+        if !held_up && self.speed.allows(first.op, more + 1) {
             return true;
         }
         let file = self.ops.slot(of_cookie(first.cookie).0).state.lock().file.clone();
         let Some(file) = file else { return false };
         // Nothing emulated waits in a plain descriptor.
-        self.never_waits(&file)
+        (!held_up && self.never_waits(&file))
             || (own && bypass && !self.speed.is_slow(first.op) && self.descriptor(&file, first.target.0).is_some())
     }
 
@@ -362,12 +422,7 @@ impl<H: Host> Service<H> {
 
     /// Where the device is fast the ends of several batches are reported together: each report takes the engine.
     fn execute_as_submitter(&self, parts: &[Part], effects: &mut Effects<Completer>, scratch: &mut Scratch) {
-        let Request { op, target, .. } = parts[0].request;
-        let fast = self.speed.is_fast(op);
-        let elsewhere = |other: &Part| self.targets > 1 && other.request.target != target;
-        if !fast || scratch.unreported.first().is_some_and(elsewhere) {
-            self.report(scratch, effects);
-        }
+        let fast = self.speed.is_fast(parts[0].request.op);
         if scratch.unreported.is_empty() && (!fast || effects.is_empty()) {
             return self.execute(parts, None, true, effects);
         }
@@ -404,6 +459,13 @@ impl<H: Host> Service<H> {
     pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
         before_waiting();
         ring::blocking(|| self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait))
+    }
+
+    /// As [`Service::blocking`] for a thread that has an operation admitted and not submitted yet: a host that it would call,
+    /// or whose job it would execute, might wait for what that operation has.
+    pub(super) fn blocking_inside<R>(&self, wait: impl FnOnce() -> R) -> R {
+        before_locking();
+        self.blocking_with_lock(wait)
     }
 
     /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
@@ -687,10 +749,13 @@ impl<H: Host> Service<H> {
     }
 
     /// The lending call is about to return.
-    pub(super) fn take_lent(&self, slot: u32) {
+    fn take_lent(&self, slot: u32) {
         let slot = self.ops.slot(slot);
         if slot.pending.load(Ordering::Acquire) > 1 {
-            self.memory(&mut slot.state.lock(), false);
+            let mut state = slot.state.lock();
+            if let Memory::Lent(..) = state.memory {
+                self.memory(&mut state, false);
+            }
         }
     }
 }

@@ -1,0 +1,272 @@
+//! What hosts do inside their calls while others drive, wait or end: each test failed before.
+
+mod common;
+
+use std::cell::Cell;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use common::{Faulty, create, storage};
+use parking_lot::Mutex;
+use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
+use sluice_runtime::{
+    Client, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume,
+    VolumeConfig,
+};
+use sluice_storage::{Data, FileRef, Layout, Storage};
+
+/// Fails the test (leaving the thread) unless it ends in time.
+fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = channel();
+    std::thread::spawn(move || _ = tell.send(work()));
+    match told.recv_timeout(Duration::from_secs(15)) {
+        Ok(value) => value,
+        Err(_) => {
+            eprintln!("HANG: {what}");
+            std::process::exit(77);
+        }
+    }
+}
+
+/// A request for a file of its own.
+fn request(cookie: u64) -> Request {
+    Request { cookie, file: FileId(cookie), app: AppId(0), target: TargetId(0), op: Op::Read, offset: 0, len: 4096 }
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+type Inside = Box<dyn Fn(&Scheduler, &Client) + Send + Sync>;
+
+/// Keeps its thread in the call for request 0, does something in the one for request 1, and counts calls inside calls.
+struct Thread {
+    scheduler: Scheduler,
+    entered: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+    client: OnceLock<Client>,
+    inside: Inside,
+    ended: Mutex<Sender<()>>,
+    deepest: AtomicU32,
+}
+
+struct Calls(Arc<Thread>);
+
+impl Executor for Calls {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        DEPTH.set(DEPTH.get() + 1);
+        self.0.deepest.fetch_max(DEPTH.get(), Ordering::SeqCst);
+        for part in batch.parts() {
+            match part.request.cookie {
+                0 => {
+                    self.0.entered.lock().send(()).unwrap();
+                    self.0.go_on.lock().recv().unwrap();
+                }
+                1 => {
+                    (self.0.inside)(&self.0.scheduler, self.0.client.get().unwrap());
+                    self.0.ended.lock().send(()).unwrap();
+                }
+                _ => {}
+            }
+            started.complete(part.id, Outcome::ok(part.request.len));
+        }
+        DEPTH.set(DEPTH.get() - 1);
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Has request 1 dispatched by another thread than the serving one, which is told to start it.
+fn dispatched_by_another(capacity: u32, inside: Inside) -> u32 {
+    in_time("a call left to the serving thread", move || {
+        let (entered, has_entered) = channel();
+        let (let_go, go_on) = channel();
+        let (ended, has_ended) = channel();
+        let policy = PolicyConfig::parse("sjf").unwrap();
+        let engine = EngineConfig { capacity, in_flight_max: 8, ..EngineConfig::default() };
+        let config = SchedulerConfig { engine, driving: Driving::Thread, ..SchedulerConfig::new(policy) };
+        let thread = Arc::new(Thread {
+            scheduler: Scheduler::start(config).unwrap(),
+            entered: Mutex::new(entered),
+            go_on: Mutex::new(go_on),
+            client: OnceLock::new(),
+            inside,
+            ended: Mutex::new(ended),
+            deepest: AtomicU32::new(0),
+        });
+        let client = thread.scheduler.attach(Arc::new(Calls(thread.clone()))).unwrap();
+        let client = thread.client.get_or_init(|| client);
+        client.submit(0, request(0)).unwrap();
+        has_entered.recv().unwrap();
+        client.submit(0, request(1)).unwrap();
+        // Who asks drives, after the answer.
+        let _ = thread.scheduler.snapshot();
+        assert_eq!(thread.scheduler.snapshot().shards[0].in_flight, 2);
+        let_go.send(()).unwrap();
+        has_ended.recv().unwrap();
+        thread.scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+        thread.deepest.load(Ordering::SeqCst)
+    })
+}
+
+#[test]
+fn a_call_that_was_left_to_the_serving_thread_does_not_wait_for_room() {
+    let inside = |_: &Scheduler, client: &Client| {
+        assert_eq!(client.submit(0, request(2)), Ok(()));
+        assert_eq!(client.submit(0, request(3)), Err(SubmitError::Full(request(3))));
+    };
+    dispatched_by_another(2, Box::new(inside));
+}
+
+#[test]
+fn a_call_that_was_left_to_the_serving_thread_has_none_inside() {
+    let inside = |scheduler: &Scheduler, client: &Client| {
+        client.submit(0, request(2)).unwrap();
+        let _ = scheduler.snapshot();
+        assert_eq!(scheduler.snapshot().shards[0].queued, 0);
+    };
+    assert_eq!(dispatched_by_another(8, Box::new(inside)), 1);
+}
+
+type Told = Box<dyn Fn(&Volume<Acts>, u64) + Send + Sync>;
+
+/// Does something when it is first told of the end of a request from number `only` on, up to 2.
+struct Acts {
+    volume: OnceLock<Weak<Volume<Acts>>>,
+    only: u64,
+    first: AtomicBool,
+    inside: Told,
+    told: Mutex<Sender<(u64, i32)>>,
+}
+
+impl Host for Acts {
+    type Ticket = u64;
+
+    fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
+        let errno = result.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+        self.told.lock().send((ticket, errno)).unwrap();
+        if (self.only..=2).contains(&ticket) && self.first.swap(false, Ordering::SeqCst) {
+            (self.inside)(&self.volume.get().and_then(Weak::upgrade).unwrap(), ticket);
+        }
+    }
+}
+
+/// Ends a volume on which request 0 is in flight and requests 1 and 2, for another file, are queued.
+fn ended_with_two_queued(driving: Driving, inside: fn(&Volume<Acts>, &FileRef, &FileRef)) -> Vec<(u64, i32)> {
+    in_time("the end of a volume", move || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let (one, other) = (create(&plain, "one"), create(&plain, "other"));
+        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
+        let mut config = VolumeConfig { driving, ..VolumeConfig::new(PolicyConfig::parse("sjf").unwrap()) };
+        (config.engine.in_flight_max, config.buffer_bytes_max) = (1, 8192);
+        let (tell, told) = channel();
+        let (first, files) = (AtomicBool::new(true), (one.clone(), other.clone()));
+        let inside = Box::new(move |volume: &Volume<Acts>, _| inside(volume, &files.0, &files.1));
+        let host = Arc::new(Acts { volume: OnceLock::new(), only: 1, first, inside, told: Mutex::new(tell) });
+        let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+        let _ = host.volume.set(Arc::downgrade(&volume));
+        faulty.set_open(false);
+        volume.write(&one, AppId(0), 0, &[1; 4096], 0);
+        while faulty.calls() == 0 {
+            std::thread::yield_now();
+        }
+        volume.write(&other, AppId(0), 0, &[1; 2048], 1);
+        volume.write(&other, AppId(0), 1 << 20, &[1; 2048], 2);
+        let end = std::thread::spawn(move || _ = volume.shutdown(Shutdown::Fail(libc::ENODEV)));
+        let first = told.recv().unwrap();
+        faulty.set_open(true);
+        end.join().unwrap();
+        let mut ended: Vec<_> = std::iter::once(first).chain(told.try_iter()).collect();
+        ended.sort_unstable();
+        ended
+    })
+}
+
+#[test]
+fn a_host_told_of_the_end_may_ask_for_more_than_there_is_memory_for() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let ended = ended_with_two_queued(driving, |volume, one, _| volume.read(one, AppId(0), 0, 8192, 3));
+        assert_eq!(ended, [(0, 0), (1, libc::ENODEV), (2, libc::ENODEV), (3, libc::ESHUTDOWN)], "{driving:?}");
+    }
+}
+
+#[test]
+fn a_host_told_of_the_end_may_wait_for_other_requests() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let ended = ended_with_two_queued(driving, |volume, _, other| volume.wait_idle(other));
+        assert_eq!(ended, [(0, 0), (1, libc::ENODEV), (2, libc::ENODEV)], "{driving:?}");
+    }
+}
+
+/// Waits for no device, but for the test.
+struct Plain(Arc<Faulty>);
+
+impl Data for Plain {
+    fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.0.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.0.size_at_least(file, end)
+    }
+    fn never_waits(&self, _: &FileRef) -> bool {
+        true
+    }
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read(file, target, offset, bufs)
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(file, target, offset, bufs)
+    }
+}
+
+/// Request 2 is executed, and its end told, in the call that submitted request 1, when that one has been executed.
+#[test]
+fn a_host_told_inside_a_submitting_call_may_wait_for_the_memory_of_what_that_submitted() {
+    for writes in [true, false] {
+        in_time("memory of the request that is being submitted", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let plain = storage(dir.path(), 1);
+            let file = create(&plain, "f");
+            let faulty = Arc::new(Faulty::new(plain.data.clone()));
+            let mut config = VolumeConfig::new(PolicyConfig::parse("to").unwrap());
+            (config.engine.in_flight_max, config.buffer_bytes_max) = (1, 4096);
+            let ((tell, told), again) = (channel(), file.clone());
+            let inside = Box::new(move |volume: &Volume<Acts>, ticket| {
+                assert_eq!(ticket, 2);
+                volume.read(&again, AppId(0), 0, 4096, 3);
+            });
+            let (first, told_to) = (AtomicBool::new(true), Mutex::new(tell));
+            let host = Arc::new(Acts { volume: OnceLock::new(), only: 2, first, inside, told: told_to });
+            let storage = Storage { data: Arc::new(Plain(faulty.clone())), ..plain.clone() };
+            let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+            let _ = host.volume.set(Arc::downgrade(&volume));
+            faulty.set_open(false);
+            let (submitter, to) = (volume.clone(), file.clone());
+            let call = std::thread::spawn(move || match writes {
+                true => submitter.write(&to, AppId(0), 0, &[1; 2048], 1),
+                false => submitter.read(&to, AppId(0), 0, 2048, 1),
+            });
+            while faulty.calls() == 0 {
+                std::thread::yield_now();
+            }
+            volume.write(&file, AppId(0), 1 << 20, &[1; 2048], 2);
+            faulty.set_open(true);
+            call.join().unwrap();
+            volume.wait_idle(&file);
+            volume.shutdown(Shutdown::Fail(libc::ENODEV));
+            let mut ended: Vec<_> = told.try_iter().collect();
+            ended.sort_unstable();
+            assert_eq!(ended, [(1, 0), (2, 0), (3, 0)], "writes: {writes}");
+        });
+    }
+}
