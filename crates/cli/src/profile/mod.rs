@@ -117,6 +117,9 @@ fn share(text: &str) -> Result<f64, String> {
 /// # Errors
 /// If there is nothing to measure, or it cannot be read or written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    for file in args.out.iter().chain(&args.plot) {
+        output::check_file(file)?;
+    }
     match args {
         Args { command: Some(Command::Show(show)), .. } => run_show(&show),
         Args { device: Some(ref model), .. } => run_model(&args, model),
