@@ -13,6 +13,7 @@ use sluice_runtime::{RecordOptions, VolumeConfig};
 
 pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
+pub(crate) use keys::predict_hint;
 
 use crate::predict;
 
