@@ -23,7 +23,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// An adaptive scheduler for file I/O requests.
+/// Schedules file I/O requests: reorders, aggregates and paces what programs read and write through a mount, so that the
+/// devices below see large sequential accesses
 #[derive(Parser)]
 #[command(name = "sluice", version, about, max_term_width = 120)]
 struct Cli {
