@@ -108,3 +108,8 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["check"]).contains("--target"));
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
 }
+
+#[test]
+fn help_begins_with_what_the_program_is() {
+    assert!(Place::new().good(&["--help"]).starts_with("Schedules file I/O requests: "));
+}
