@@ -23,9 +23,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// An adaptive scheduler for file I/O requests.
+/// Schedules file I/O requests: reorders, aggregates and paces what programs read and write through a mount, so that the
+/// devices below see large sequential accesses
 #[derive(Parser)]
-#[command(name = "sluice", version, about, max_term_width = 120)]
+#[command(name = "sluice", version, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -2,9 +2,12 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
 
 /// Something could not be written.
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -26,6 +29,26 @@ fn written(result: io::Result<()>) {
     if result.is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
         LOST.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether a file can be written at this path: to be asked before long work whose result would be lost. Leaves nothing there,
+/// and what is there as it is.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_file(path: &Path) -> anyhow::Result<()> {
+    let tried = match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(meta) if meta.is_file() => std::fs::OpenOptions::new().write(true).open(path).map(drop),
+        // A pipe, for one, would wait for its reader.
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            tempfile::tempfile_in(dir).map(drop)
+        }
+        Err(error) => Err(error),
+    };
+    tried.with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// The exit code of a command that has said all it has to say: a failure, which is told, if it failed or if that could not
@@ -53,4 +76,25 @@ pub fn tell(text: impl Display) {
 /// Who [`tell`] says it is from now on, unless somebody has said so before.
 pub fn program(name: &'static str) {
     let _ = PROGRAM.set(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_written_are_told_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("old"), "kept").unwrap();
+        for good in ["old", "new"] {
+            check_file(&at(good)).unwrap();
+        }
+        for bad in ["", "none/new", "old/new"] {
+            let error = check_file(&at(bad)).unwrap_err().to_string();
+            assert!(error.contains("cannot be written"), "{bad}: {error}");
+        }
+        assert_eq!(std::fs::read_to_string(at("old")).unwrap(), "kept");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }

@@ -169,12 +169,19 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         status.workers,
         status.cache
     )?;
+    let known = sluice_core::policy::table().iter().find(|one| one.name == status.policy.name);
+    let has_no_part = known.is_some_and(|one| one.bypasses_queue || one.shared_engine);
     if let Some(anticipation) = &status.anticipation {
         let (moving, slice) = (anticipation.positioning_ms, anticipation.slice_ms);
-        writeln!(
-            text,
-            "           streams are waited for: moving costs the device {moving:.1} ms, slices of {slice:.0} ms"
-        )?;
+        if has_no_part {
+            let name = &status.policy.name;
+            writeln!(text, "           no stream is waited for: {name} has no part in it")?;
+        } else {
+            writeln!(
+                text,
+                "           streams are waited for: moving costs the device {moving:.1} ms, slices of {slice:.0} ms"
+            )?;
+        }
     }
     writeln!(text, "now        {} queued, {} in flight", status.queued, status.in_flight)
 }
@@ -284,6 +291,17 @@ mod tests {
         assert!(describe(&status).contains("times below are those of emulated devices"));
         status.apps.push(App { name: "uid=0".into(), number: Some(3), ..App::default() });
         assert!(describe(&status).lines().any(|line| line.trim_start().starts_with("3  uid=0 ")));
+    }
+
+    #[test]
+    fn nobody_is_said_to_wait_where_requests_pass_through() {
+        let mut status = Status { anticipation: Some(Default::default()), ..Status::default() };
+        for (name, waits) in [("sjf", true), ("noop", false), ("twins", false)] {
+            name.clone_into(&mut status.policy.name);
+            let text = describe(&status);
+            assert_eq!(text.contains("streams are waited for"), waits, "{text}");
+            assert_eq!(text.contains("no stream is waited for"), !waits, "{text}");
+        }
     }
 
     #[test]

@@ -45,6 +45,17 @@ fn the_demo_runs_without_fuse() {
 }
 
 #[test]
+fn a_plot_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    let temporary = place.make("tmp");
+    let output = run(place.sluice(&["demo", "--plot", "@none/x.svg"]).env("TMPDIR", &temporary));
+    let said = stderr(&output);
+    assert!(!output.status.success() && said.contains("none/x.svg cannot be written"), "{said}");
+    // The progress of the runs would be there.
+    assert!(!said.contains("runs"), "{said}");
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing() {
     let place = Place::new();
     let temporary = place.make("tmp");

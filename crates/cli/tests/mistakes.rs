@@ -81,8 +81,12 @@ fn device_models_are_looked_for_before_anything_is_mounted() {
 fn mistakes_in_the_configuration_file_have_a_line() {
     let place = Place::new();
     let cases = [
-        ("[mount]\nchache = \"none\"\n", "c.toml, line 2: [mount] has no key chache; did you mean \"cache\"?"),
+        (
+            "[mount]\nchache = \"none\"\n",
+            "c.toml, line 2: [mount] has no key chache; did you mean \"cache\"? It has source",
+        ),
         ("[mount]\n\ncache = \"all\"\n", "c.toml, line 3: mount.cache = \"all\" cannot be used; expected one of none"),
+        ("[prediction]\npredict = \"lern\"\n", "expected off, learn, or trace files; did you mean \"learn\"?"),
         ("[mout]\n", "c.toml, line 1: unknown section [mout]; did you mean \"mount\"?"),
         ("[mount\n", "c.toml, line 1:"),
         ("[scheduler]\nin_flight = -1\n", "c.toml, line 2: scheduler.in_flight = -1 cannot be used"),
@@ -103,4 +107,9 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["policy", "--list", "mnt", "to"]).contains("--list explains all algorithms"));
     assert!(place.bad(&["check"]).contains("--target"));
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
+}
+
+#[test]
+fn help_begins_with_what_the_program_is() {
+    assert!(Place::new().good(&["--help"]).starts_with("Schedules file I/O requests: "));
 }

@@ -32,6 +32,9 @@ fn a_models_profile_is_written_shown_and_drawn() {
 fn mistakes_are_answered() {
     let place = Place::new();
     assert!(place.bad(&["profile", "--device", "pastell"]).contains("did you mean \"pastel\"?"));
+    assert!(place.bad(&["profile", "--device", "null"]).contains("device model null takes no time"));
+    // Before anything is measured.
+    assert!(place.bad(&["profile", "@nowhere", "--out", "@none/p"]).contains("none/p cannot be written"));
     assert!(place.bad(&["profile", "@nowhere"]).contains("nowhere"));
     std::fs::write(place.path("file"), "x").unwrap();
     assert!(place.bad(&["profile", "@file"]).contains("is not a directory"));

@@ -61,6 +61,10 @@ fn the_same_command_gives_the_same_digests() {
     fs::write(place.path("source/two.toml"), TWO).unwrap();
     let json = |jobs: &str| good(&place, &["simulate", "two.toml", "--json", "--seeds", "2", "--jobs", jobs]);
     assert_eq!(json("1"), json("2"));
+    let other = |args: &[&str]| good(&place, &[&["simulate", "two.toml", "--json", "--seeds", "2"][..], args].concat());
+    assert_eq!(other(&["--seed", "1"]), json("1"));
+    assert_eq!(other(&["--seed", "5"]), other(&["--set", "seed=5"]));
+    assert_ne!(other(&["--seed", "5"]), json("1"));
     let parsed: serde_json::Value = serde_json::from_str(&json("1")).unwrap();
     assert_eq!(parsed[0]["rows"].as_array().unwrap().len(), 2);
 }
@@ -81,6 +85,7 @@ fn mistakes_are_explained() {
         (&["simulate", "two.toml", "--only", "algorithm=sjf"], "there are noop, aioli"),
         (&["simulate", "two.toml", "--set", "servers"], "is not KEY=VALUE"),
         (&["simulate", "two.toml", "--chaos"], "cannot be used with"),
+        (&["simulate", "two.toml", "--out", "two.toml"], "--out: two.toml is not a directory"),
         (&["report", "empty"], "make some with `sluice simulate FILE --out DIR`"),
         (&["report", "nowhere"], "cannot read nowhere"),
     ];

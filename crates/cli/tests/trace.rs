@@ -218,6 +218,7 @@ fn what_was_read_is_compared_with_its_checksums() {
 fn a_trace_that_asks_for_too_much_is_refused() {
     let place = Place::new();
     fs::write(place.path("log"), "fio version 2 iolog\nf write 4611686018427387904 10\n").unwrap();
+    assert!(place.bad(&["trace", "import", "@log", "@source/../log"]).contains("is the log itself"));
     place.good(&["trace", "import", "@log", "@far.slt"]);
     assert!(place.bad(&["trace", "replay", "@far.slt", "@source"]).contains("GB more"));
     fs::write(place.path("log"), "fio version 2 iolog\nf write 0 4294967295\n").unwrap();

@@ -25,6 +25,12 @@ pub enum ModelError {
         /// Why.
         error: std::io::Error,
     },
+    /// The model takes no time: measuring it would never end.
+    #[error("device model {name} takes no time: there is nothing to measure")]
+    TakesNoTime {
+        /// Name or path of the model.
+        name: String,
+    },
     /// The file is not a model.
     #[error("device model {name}: {reason}")]
     Invalid {

@@ -5,5 +5,5 @@
 mod names;
 mod units;
 
-pub use names::{hint, nearest};
+pub use names::{counted, hint, nearest};
 pub use units::{parse_bytes, parse_duration, parse_rate, show_bytes};

@@ -1,4 +1,4 @@
-//! "Did you mean ...?"
+//! "Did you mean ...?", and how many of them.
 
 /// The known name that is most like `given`, if any is like it at all.
 #[must_use]
@@ -18,9 +18,20 @@ pub fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String
     nearest(given, known).map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
+/// A number with what it counts: `1 seed`, `2 seeds`, by the regular plural.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "seed")), ["0 seeds", "1 seed", "2 seeds"]);
+    }
 
     #[test]
     fn slips_are_recognised_and_strangers_are_not() {

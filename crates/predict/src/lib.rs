@@ -21,6 +21,7 @@ use sluice_adapt::predictor::{
     default_time_to_process, estimate_alpha,
 };
 use sluice_core::{Op, Predictor};
+use sluice_device::ModelError;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::profile_of_model;
 use sluice_trace::Reader;
@@ -148,7 +149,11 @@ const ARM_NS: u64 = 1_000_000;
 fn device(options: &Options) -> anyhow::Result<Option<(TimeToProcess, u32)>> {
     let profile = match (&options.profile, &options.model) {
         (Some(path), _) => Profile::load(path)?,
-        (None, Some(model)) => profile_of_model(model)?,
+        (None, Some(model)) => match profile_of_model(model) {
+            // Nothing is worth waiting for.
+            Err(ModelError::TakesNoTime { .. }) => return Ok(None),
+            profile => profile?,
+        },
         (None, None) => return Ok(None),
     };
     let read = sluice_device::Op::Read;

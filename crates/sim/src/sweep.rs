@@ -144,7 +144,7 @@ fn one(scenario: &Scenario, options: Options, alone: bool, stop: &AtomicBool) ->
 pub struct Estimate {
     /// Mean.
     pub mean: f64,
-    /// The interval reaches so far to both sides; 0 for a single value.
+    /// The interval reaches so far to both sides (of a share saved: towards 0); 0 for a single value.
     pub half_width: f64,
     /// Values that it comes from.
     pub count: usize,
@@ -175,10 +175,23 @@ impl Estimate {
         let quantile = STUDENT.get(values.len() - 2).copied().unwrap_or(1.96);
         Estimate { mean, half_width: quantile * (variance / n).sqrt(), count: values.len() }
     }
+
+    /// The share of time that is saved, from the logarithms of ratios of times: one less their geometric mean, so that half
+    /// the time in one simulation and twice the time in another make nothing (a mean of shares would call that a loss of a
+    /// quarter). The interval is symmetric in the logarithm (a paired t-test of the logarithms); the half-width is that of
+    /// the side towards 0, so that the difference is significant exactly where the test says so.
+    #[must_use]
+    pub fn saved(log_ratios: &[f64]) -> Estimate {
+        let log = Estimate::of(log_ratios);
+        let ratio = log.mean.exp();
+        // From the mean towards 0: up for what saves, down for what loses.
+        let bound = (log.mean - log.half_width.copysign(log.mean)).exp();
+        Estimate { mean: 1.0 - ratio, half_width: (bound - ratio).abs(), count: log.count }
+    }
 }
 
 /// How much less time runs take than the baseline: 0.25 means three quarters of its time; negative means more time. For
-/// each run of the plan, if it has a compared axis and its baseline is there; seed by seed.
+/// each run of the plan, if it has a compared axis and its baseline is there; seed by seed. See [`Estimate::saved`].
 #[must_use]
 pub fn improvements(plan: &Plan, outcomes: &[Vec<Outcome>]) -> Vec<Option<Estimate>> {
     let Some((axis, baseline)) = plan.compare else { return vec![None; plan.runs.len()] };
@@ -190,9 +203,8 @@ pub fn improvements(plan: &Plan, outcomes: &[Vec<Outcome>]) -> Vec<Option<Estima
     let improvement = |(run, outcomes_of_run): (&crate::scenario::Run, &Vec<Outcome>)| {
         let base = find(&run.place)?;
         let pairs = outcomes_of_run.iter().zip(&outcomes[base]);
-        let values: Vec<f64> =
-            pairs.map(|(this, base)| 1.0 - this.makespan_ns as f64 / base.makespan_ns.max(1) as f64).collect();
-        Some(Estimate::of(&values))
+        let ln = |outcome: &Outcome| (outcome.makespan_ns.max(1) as f64).ln();
+        Some(Estimate::saved(&pairs.map(|(this, base)| ln(this) - ln(base)).collect::<Vec<f64>>()))
     };
     plan.runs.iter().zip(outcomes).map(improvement).collect()
 }
@@ -207,6 +219,21 @@ mod tests {
         assert!((estimate.mean - 2.0).abs() < 1e-12);
         assert!((estimate.half_width - 4.303 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!(Estimate::of(&[7.0]), Estimate { mean: 7.0, half_width: 0.0, count: 1 });
+    }
+
+    #[test]
+    fn what_is_saved_does_not_depend_on_which_is_the_baseline() {
+        let nothing = Estimate::saved(&[2f64.ln(), 0.5f64.ln()]);
+        assert!(nothing.mean.abs() < 1e-12 && !nothing.is_significant(), "{nothing:?}");
+        // The fewer the seeds that agree, the less is known; both directions say the same.
+        for (logs, is_significant) in [([-0.5, -0.6, -0.7], true), ([-0.5, -0.6, 0.4], false)] {
+            let [saved, lost] = [1.0, -1.0].map(|sign| Estimate::saved(&logs.map(|log| sign * log)));
+            assert!(((1.0 - saved.mean) * (1.0 - lost.mean) - 1.0).abs() < 1e-12, "{saved:?} {lost:?}");
+            assert_eq!([saved.is_significant(), lost.is_significant()], [is_significant; 2], "{saved:?} {lost:?}");
+            assert_eq!(Estimate::of(&logs).is_significant(), is_significant);
+        }
+        let one = Estimate::saved(&[0.75f64.ln()]);
+        assert!((one.mean - 0.25).abs() < 1e-12 && one.half_width == 0.0, "{one:?}");
     }
 
     #[test]

@@ -255,6 +255,9 @@ struct Room(PathBuf);
 
 impl Room {
     fn new(dir: &Path) -> Result<Room, BenchError> {
+        if !dir.is_dir() {
+            return Err(BenchError::Io { dir: dir.to_owned(), source: io::ErrorKind::NotADirectory.into() });
+        }
         let room = Room(dir.join(format!("sluice-bench-{}", std::process::id())));
         for name in ["source", "sluice", "plain"] {
             let dir = room.0.join(name);
@@ -293,6 +296,14 @@ mod tests {
         assert!((400..600).contains(&heads), "{heads}");
         assert_eq!(tosses(7), tosses(7));
         assert_ne!(tosses(7), tosses(8));
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = dir.path().join("none");
+        assert!(matches!(Room::new(&none), Err(BenchError::Io { .. })));
+        assert!(!none.exists());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sluice_device::profiler::{Modelled, Options, profile};
-use sluice_device::{ModelError, Op, model};
+use sluice_device::{ModelError, Op};
 
 /// What the thesis reports of a device: ratios of sequential to random throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub(super) struct Measured {
 /// # Errors
 /// If there is no such model.
 pub(super) fn calibrate(paper: Calibration, options: &Options) -> Result<Measured, ModelError> {
-    let mut target = Modelled::new(model(paper.model, options.seed)?, options.file_bytes);
+    let mut target = Modelled::of(paper.model, options.seed, options.file_bytes)?;
     let Ok(report) = profile(&mut target, options);
     let of = |value: &dyn Fn(Op) -> f64| [Op::Write, Op::Read].map(value);
     let model_at_8k = of(&|op| report.profile.ratio(op, 8 << 10));

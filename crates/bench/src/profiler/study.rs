@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use sluice_device::profiler::{Burst, Modelled, Options, Order, TESTS, Test, profile};
-use sluice_device::{ModelError, Op, model};
+use sluice_device::{ModelError, Op};
 
 use crate::random::SplitMix64;
 
@@ -109,15 +109,15 @@ fn percentiles(values: impl Iterator<Item = f64>) -> [f64; 3] {
 /// two have nothing in common but the model. `sizes`: of the complete profiling, in the order of rising size.
 ///
 /// # Errors
-/// If there is no such model.
+/// If there is no such model, or it takes no time.
 pub(super) fn study(name: &str, options: &Options, sizes: &[u64]) -> Result<DeviceStudy, ModelError> {
-    let mut complete = Modelled::new(model(name, options.seed ^ 0x5eed)?, options.file_bytes);
+    let mut complete = Modelled::of(name, options.seed ^ 0x5eed, options.file_bytes)?;
     let mut times = Vec::new();
     for size in sizes {
         times.push(TESTS.map(|test| complete_mean(&mut complete, test, *size, options)));
     }
     let complete_s = complete.now_ns() as f64 * 1e-9;
-    let mut target = Modelled::new(model(name, options.seed)?, options.file_bytes);
+    let mut target = Modelled::of(name, options.seed, options.file_bytes)?;
     let Ok(report) = profile(&mut target, options);
     let mut cases = Vec::new();
     for (size_bytes, times) in sizes.iter().zip(&times) {
@@ -188,6 +188,7 @@ mod tests {
             assert!(study.time_fraction < 0.5, "{study:?}");
         }
         assert!(study("hdd-9000", &options, &sizes).is_err());
+        assert!(matches!(study("null", &options, &sizes), Err(ModelError::TakesNoTime { .. })));
     }
 
     #[test]

@@ -103,7 +103,14 @@ fn unknown_key(section: &str, name: &str) -> String {
         return format!("[{section}] has no key {name}, but [{}] has", elsewhere.section);
     }
     let names: Vec<&str> = KEYS.iter().filter(|known| known.section == section).map(|known| known.name).collect();
-    format!("[{section}] has no key {name}{}; it has {}", sluice_notation::hint(name, names.clone()), names.join(", "))
+    let hint = sluice_notation::hint(name, names.clone());
+    let all = names.join(", ");
+    // After a question mark a sentence begins.
+    if hint.is_empty() {
+        format!("[{section}] has no key {name}; it has {all}")
+    } else {
+        format!("[{section}] has no key {name}{hint} It has {all}")
+    }
 }
 
 fn params(source: &Source<'_>, at: usize, value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<(String, String)>> {
@@ -219,7 +226,7 @@ mod tests {
     #[test]
     fn mistakes_name_file_line_and_nearest_key() {
         assert_eq!(
-            error("[mount]\n\nchache = \"none\"\n").split("; it has").next(),
+            error("[mount]\n\nchache = \"none\"\n").split(" It has").next(),
             Some("test.toml, line 3: [mount] has no key chache; did you mean \"cache\"?")
         );
         assert!(

@@ -7,6 +7,7 @@ use sluice_core::Ordering;
 use sluice_fuse::CacheMode;
 use sluice_runtime::{Engines, Workers};
 use sluice_storage::striped::FirstTarget;
+use std::path::Path;
 use tracing::Level;
 
 /// One row.
@@ -15,6 +16,12 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     /// Takes the value over, or says what it expected.
     pub(super) set: fn(&mut Settings, &Given<'_>) -> Result<(), Expected>,
+}
+
+/// Which word may be meant by what looks like no name of a trace and is none; empty if nothing is to be said.
+pub(crate) fn predict_hint(given: &str, base: &Path) -> String {
+    let is_path = given.contains(['.', '/']) || base.join(given).exists();
+    if is_path { String::new() } else { sluice_notation::hint(given, ["off", "learn"]) }
 }
 
 /// The section whose keys are the parameters of the algorithm.
@@ -116,6 +123,9 @@ keys! {
             [one] if one == "off" => Source::Off,
             [one] if one == "learn" => Source::Learn,
             [] => return Err("off, learn, or trace files".to_owned()),
+            [one] if !predict_hint(one, v.base).is_empty() => {
+                return Err(format!("off, learn, or trace files{}", predict_hint(one, v.base)));
+            }
             _ => Source::Files(v.paths()?),
         };
         "margin" => |s, v| s.prediction.margin = Some(v.count(0, 100)? as f64 / 100.0);

@@ -14,6 +14,7 @@ use sluice_storage::striped::FirstTarget;
 
 pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
+pub(crate) use keys::predict_hint;
 
 use crate::predict;
 

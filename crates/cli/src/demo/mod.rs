@@ -7,6 +7,7 @@ mod plot;
 mod report;
 pub(crate) mod worker;
 
+use crate::output;
 use anyhow::Context;
 use bed::Bed;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -59,6 +60,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policy)?;
+    output::check_file(&args.plot)?;
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 80 }));

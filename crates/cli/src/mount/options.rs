@@ -51,6 +51,9 @@ const KNOWN: [&str; 21] = [
     "log",
 ];
 
+/// Those of them that have a value.
+const VALUED: [&str; 4] = ["fsname", "config", "target", "log"];
+
 /// All options of several lists, `ro,noexec` and the like.
 fn split(lists: &[String]) -> impl Iterator<Item = &str> + Clone {
     lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|option| !option.is_empty())
@@ -140,6 +143,9 @@ pub(super) fn apply(lists: &[String], settings: &mut Settings) -> anyhow::Result
                 let section = config::section_of(name).with_context(|| unknown(name))?;
                 settings.set(section, name, &[value.to_owned()], &format!("-o {name}"))?;
             }
+            (_, None) if VALUED.contains(&name) || config::section_of(name).is_some() => {
+                bail!("-o {name}: needs a value: {name}=VALUE")
+            }
             (_, None) => bail!(unknown(name)),
         }
     }
@@ -204,6 +210,8 @@ mod tests {
             ("chache=none", "did you mean \"cache\"?"),
             ("cache=some", "cannot be used"),
             ("nonempty", "unknown option"),
+            ("cache", "-o cache: needs a value: cache=VALUE"),
+            ("fsname", "needs a value"),
         ] {
             let error = applied(list).unwrap_err().to_string();
             assert!(error.contains(expected), "{list}: {error}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
+use sluice_device::ModelError;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Modelled, Options, Planner, Report, Target};
 
@@ -116,6 +117,9 @@ fn share(text: &str) -> Result<f64, String> {
 /// # Errors
 /// If there is nothing to measure, or it cannot be read or written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    for file in args.out.iter().chain(&args.plot) {
+        output::check_file(file)?;
+    }
     match args {
         Args { command: Some(Command::Show(show)), .. } => run_show(&show),
         Args { device: Some(ref model), .. } => run_model(&args, model),
@@ -199,11 +203,14 @@ fn run_show(show: &Show) -> anyhow::Result<ExitCode> {
 
 fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
     let options = args.measuring.options()?;
-    let device = sluice_device::model(model, args.measuring.seed).map_err(|error| {
-        let known = sluice_device::models().iter().map(|model| model.name);
-        anyhow::anyhow!("{error}{}", sluice_notation::hint(model, known))
+    let target = Modelled::of(model, args.measuring.seed, options.file_bytes);
+    let mut target = target.map_err(|error| match &error {
+        ModelError::Unknown { .. } => {
+            let known = sluice_device::models().iter().map(|model| model.name);
+            anyhow::anyhow!("{error}{}", sluice_notation::hint(model, known))
+        }
+        _ => error.into(),
     })?;
-    let mut target = Modelled::new(device, options.file_bytes);
     let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);
     meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.measuring.seed), true);
     args.deliver(&report)

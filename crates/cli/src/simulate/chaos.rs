@@ -2,6 +2,7 @@
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
+use sluice_notation::counted;
 use sluice_sim::{Failure, chaos_many};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -23,20 +24,20 @@ pub(super) fn run(
         Ok(report) => {
             let faults = &report.faults;
             output::line(format!(
-                "{} experiments, {} requests, {:.1} MB: every read found the last write, nothing was lost or done twice, no \
+                "{}, {}, {:.1} MB: every read found the last write, nothing was lost or done twice, no \
                  request waited too long",
-                report.experiments,
-                report.calls,
+                counted(report.experiments, "experiment"),
+                counted(report.calls, "request"),
                 report.bytes as f64 * 1e-6
             ));
             output::line(format!(
-                "survived {} lost and {} doubled messages, {} crashes, {} errors of devices; {} requests sent again, {} \
+                "survived {} lost and {} doubled messages, {}, {}; {} sent again, {} \
                  recognised, {} refused after a crash",
                 faults.lost,
                 faults.doubled,
-                faults.crashes,
-                faults.failed,
-                faults.repeated,
+                if faults.crashes == 1 { "1 crash".to_owned() } else { format!("{} crashes", faults.crashes) },
+                counted(faults.failed, "device error"),
+                counted(faults.repeated, "request"),
                 faults.recognised,
                 faults.refused
             ));

@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// Simulations at a time [default: one for each core].
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Write results to this directory: runs.csv, apps.csv, and results.json for `sluice report`.
+    /// Write results to this directory: runs.csv, apps.csv, results.json for `sluice report`, and where
+    /// something is compared labels.csv: which is the best in each situation.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print JSON.
@@ -60,9 +61,9 @@ pub(crate) struct Args {
     /// Random experiments in which everything goes wrong, every step checked: --seeds of them, from --seed on.
     #[arg(long, conflicts_with_all = ["paths", "set", "only", "out"])]
     chaos: bool,
-    /// First seed of --chaos.
-    #[arg(long, requires = "chaos", default_value_t = 1, value_name = "S")]
-    seed: u64,
+    /// The first seed, instead of the scenario's own [default of --chaos: 1].
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
 }
 
 fn only(text: &str) -> Result<Only, String> {
@@ -109,12 +110,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stop = crate::interrupt::flag()?;
     if args.chaos {
-        return chaos::run(args.seed, args.seeds.into(), args.jobs, args.json, &stop);
+        return chaos::run(args.seed.unwrap_or(1), args.seeds.into(), args.jobs, args.json, &stop);
     }
     let files = scenario_files(&args.paths)?;
+    if let Some(dir) = args.out.as_deref().filter(|dir| dir.exists() && !dir.is_dir()) {
+        bail!("--out: {} is not a directory", dir.display());
+    }
+    let mut set = args.set.clone();
+    set.extend(args.seed.map(|seed| ("seed".to_owned(), seed.to_string())));
     let mut all = Vec::new();
     for file in &files {
-        let plan = Plan::load(file, &args.set, &args.only)?;
+        let plan = Plan::load(file, &set, &args.only)?;
         match simulate(&plan, &args, &stop)? {
             Some(results) => all.push(results),
             None => {

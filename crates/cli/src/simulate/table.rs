@@ -1,6 +1,7 @@
 //! Results for people.
 
 use super::{Results, Row};
+use sluice_notation::counted;
 use sluice_sim::{Durations, Estimate, Label, Outcome, SEEDS_MIN};
 use std::fmt::Write as _;
 
@@ -16,9 +17,9 @@ pub(super) fn show(results: &Results) -> String {
     scales.dedup();
     let _ = writeln!(
         text,
-        "simulated, {} runs x {} seeds; data scaled by {}\n",
-        results.rows.len(),
-        results.seeds,
+        "simulated, {} x {}; data scaled by {}\n",
+        counted(results.rows.len() as u64, "run"),
+        counted(results.seeds.into(), "seed"),
         scales.join(", ")
     );
     match results.rows.as_slice() {

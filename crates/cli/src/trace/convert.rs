@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
+use sluice_notation::counted;
 use sluice_trace::merge::Align;
 use sluice_trace::{End, Entry, Meta, Writer};
 
@@ -79,7 +80,12 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let entries = writer.entries();
     writer.finish(dropped)?;
     out.keep()?;
-    output::line(format_args!("{}: {entries} requests of {} traces", args.out.display(), args.traces.len()));
+    output::line(format_args!(
+        "{}: {} of {}",
+        args.out.display(),
+        counted(entries, "request"),
+        counted(args.traces.len() as u64, "trace")
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,7 +142,7 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
     file.flush()?;
     drop(file);
     out.keep()?;
-    output::line(format_args!("{}: {entries} requests", path.display()));
+    output::line(format_args!("{}: {}", path.display(), counted(entries as u64, "request")));
     Ok(())
 }
 
@@ -175,7 +181,7 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
     writer.finish(if let End::Complete { dropped } = end { dropped } else { 0 })?;
     out.keep()?;
     let others = if left_out > 0 { format!("; {left_out} to other files left out") } else { String::new() };
-    output::line(format_args!("{}: {entries} requests{others}", path.display()));
+    output::line(format_args!("{}: {}{others}", path.display(), counted(entries, "request")));
     Ok(())
 }
 

@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
+use sluice_notation::counted;
 use sluice_trace::{Meta, Writer, import};
 
 use super::{Output, convert};
@@ -39,6 +41,10 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    if file(&args.out).is_some_and(|out| Some(out) == file(&args.log)) {
+        bail!("{} is the log itself; give the trace a name of its own", args.out.display());
+    }
     let Some(below) = &args.below else {
         import(args, &args.out, Said::Here)?;
         return Ok(ExitCode::SUCCESS);
@@ -78,8 +84,8 @@ fn fio(log: &Path, path: &Path, said: Said) -> anyhow::Result<()> {
     writer.finish(0)?;
     out.keep()?;
     if said == Said::Here {
-        let (entries, others) = (imported.entries, imported.others);
-        output::line(format_args!("{}: {entries} requests; {others} other lines left out", path.display()));
+        let (entries, others) = (counted(imported.entries, "request"), counted(imported.others, "other line"));
+        output::line(format_args!("{}: {entries}; {others} left out", path.display()));
     }
     if imported.untimed {
         output::line("Note: this version of the log has no times; the order is right, the times are not");

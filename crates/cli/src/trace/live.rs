@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use sluice_notation::counted;
 use sluice_trace::{Columns, Reader};
 
+use crate::config::predict_hint;
 use crate::control::{Command, Predict};
 use crate::{output, status};
 
@@ -77,7 +79,7 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
         output::line(serde_json::to_string(&recorded)?);
         return Ok(ExitCode::SUCCESS);
     }
-    output::line(format_args!("{}: {} requests", recorded.path, recorded.entries));
+    output::line(format_args!("{}: {}", recorded.path, counted(recorded.entries, "request")));
     if recorded.dropped > 0 {
         let note = "requests are missing, because the recorder could not keep up";
         output::line(format_args!("Note: {} {note}", recorded.dropped));
@@ -93,6 +95,9 @@ pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let from = match args.from.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["off"] => Predict::Off,
         ["learn"] => Predict::Learn,
+        [one] if !predict_hint(one, Path::new("")).is_empty() => {
+            bail!("there is no trace {one}{}", predict_hint(one, Path::new("")))
+        }
         files => {
             let absolute = |file: &&str| std::path::absolute(file).with_context(|| (*file).to_owned());
             Predict::Files(files.iter().map(absolute).collect::<anyhow::Result<_>>()?)

@@ -163,16 +163,16 @@ fn draw(summary: &Summary, emulated: bool) -> anyhow::Result<String> {
         let width = summary.point_seconds;
         let end = (summary.course.len() as f64 * width).max(width);
         let rate = |bytes: u64| bytes as f64 / 1e6 / width;
-        let top = summary.course.iter().map(|p| rate(p.read_bytes + p.write_bytes)).fold(1e-6, f64::max) * 1.1;
-        let title =
-            if emulated { "Arrivals (MB/s) over time (s), emulated devices" } else { "Arrivals (MB/s) over time (s)" };
+        // Above the bars there is room for the legend.
+        let top = summary.course.iter().map(|p| rate(p.read_bytes + p.write_bytes)).fold(1e-6, f64::max) * 1.4;
+        let title = if emulated { "Arrivals over time, emulated devices" } else { "Arrivals over time" };
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 18))
             .margin(12)
-            .x_label_area_size(30)
+            .x_label_area_size(44)
             .y_label_area_size(60)
             .build_cartesian_2d(0.0..end, 0.0..top)?;
-        chart.configure_mesh().disable_x_mesh().draw()?;
+        chart.configure_mesh().disable_x_mesh().x_desc("seconds").y_desc("MB/s").draw()?;
         let (blue, orange) = (RGBColor(0, 114, 178), RGBColor(230, 159, 0));
         let bar = |at: usize, from: u64, to: u64, colour: RGBColor| {
             let x = at as f64 * width;
@@ -187,7 +187,8 @@ fn draw(summary: &Summary, emulated: bool) -> anyhow::Result<String> {
             .draw_series(points().map(|(at, p)| bar(at, p.read_bytes, p.read_bytes + p.write_bytes, orange)))?
             .label("written")
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], orange.filled()));
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw()?;
+        let legend = SeriesLabelPosition::UpperRight;
+        chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw()?;
         area.present()?;
     }
     Ok(svg)

@@ -15,12 +15,11 @@ const PREPARE_BYTES: u64 = 1 << 20;
 /// 1 MiB, one request at a time.
 ///
 /// # Errors
-/// If there is no such model.
+/// As [`Modelled::of`]'s.
 pub fn profile_of_model(name_or_path: &str) -> Result<Profile, ModelError> {
-    let device = crate::model(name_or_path, 0)?;
     let sizes = (12..=20).step_by(2).map(|bits| 1 << bits).collect();
     let options = Options { sizes: Some(sizes), in_flight_max: 1, ..Options::default() };
-    let Ok(report) = profile(&mut Modelled::new(device, options.file_bytes), &options);
+    let Ok(report) = profile(&mut Modelled::of(name_or_path, 0, options.file_bytes)?, &options);
     Ok(report.profile)
 }
 
@@ -37,6 +36,20 @@ impl Modelled {
     pub fn new(device: Box<dyn Device>, file_bytes: u64) -> Modelled {
         let file_bytes = file_bytes.min(device.capacity_bytes());
         Modelled { device, now_ns: 0, file_bytes }
+    }
+
+    /// On the model that [`crate::model`] finds by this name or path, to be measured.
+    ///
+    /// # Errors
+    /// If there is no such model, or its reads or writes take no time: a burst that is to last some time would never end.
+    pub fn of(name_or_path: &str, seed: u64, file_bytes: u64) -> Result<Modelled, ModelError> {
+        // Another device than that which is measured, so that what is measured begins as it was built.
+        let mut probe = Modelled::new(crate::model(name_or_path, seed)?, file_bytes);
+        let takes_none = |op| probe.request(op, 0, PREPARE_BYTES) == 0;
+        if [Op::Read, Op::Write].into_iter().any(takes_none) {
+            return Err(ModelError::TakesNoTime { name: name_or_path.to_owned() });
+        }
+        Ok(Modelled::new(crate::model(name_or_path, seed)?, file_bytes))
     }
 
     /// The virtual time.
@@ -107,5 +120,20 @@ impl Target for Modelled {
         let begin = self.now_ns;
         let latencies_ns = if burst.in_flight <= 1 { self.one_at_a_time(burst) } else { self.several(burst) };
         Ok(Outcome { latencies_ns, elapsed_ns: self.now_ns - begin })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_no_time_is_not_measured() {
+        let refused = Modelled::of("null", 1, 1 << 30).err().map(|error| error.to_string());
+        assert_eq!(refused.as_deref(), Some("device model null takes no time: there is nothing to measure"));
+        assert!(profile_of_model("null").is_err());
+        for model in crate::models().iter().filter(|model| model.name != "null") {
+            assert!(Modelled::of(model.name, 1, 1 << 30).is_ok(), "{}", model.name);
+        }
     }
 }

@@ -105,7 +105,7 @@ fn time_to_process(scenario: &Scenario) -> TimeToProcess {
     if let Some((_, ttp)) = known.iter().find(|(known, _)| known == name) {
         return ttp.clone();
     }
-    // Scenarios name devices that there are.
+    // Scenarios name devices that there are: it can only be one that takes no time.
     let Ok(profile) = profile_of_model(name) else { return Arc::new(|_, _| 0) };
     let ttp: TimeToProcess = Arc::new(move |op, bytes| {
         let op = if op == Op::Read { sluice_device::Op::Read } else { sluice_device::Op::Write };
