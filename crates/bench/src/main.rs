@@ -3,6 +3,7 @@
 //! Nobody who uses Sluicegate needs it, so it is not installed.
 
 mod allocations;
+mod bed;
 mod device;
 mod emulation;
 mod engine;

@@ -124,8 +124,8 @@ static KEYS: &[Key] = &[
     ),
     key(
         "servers.allocation",
-        "groups or extents; groups",
-        "files that are there lie in one piece, new ones get extents; extents: all get extents when first touched",
+        "groups, present or extents; groups",
+        "files that are read first lie in one piece, new ones get extents; present: all lie in one piece; extents: all get extents when first touched",
     ),
     key("servers.extent", "bytes; 64M", "size of these extents"),
     key("servers.window", "duration; \"1s\"", "length of the windows of the engine's statistics"),

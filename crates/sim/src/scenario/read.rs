@@ -7,14 +7,17 @@ use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
-    Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale, Scenario,
-    Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale,
+    Scenario, Storage,
 };
 use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
 
 /// About what waking up a process on a busy machine costs.
 const JITTER_NS: u64 = 20_000;
+
+const ALLOCATIONS: [(&str, Allocation); 3] =
+    [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];
 
 /// Most machines of a kind.
 const NODES_MAX: u64 = 1 << 20;
@@ -237,7 +240,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
         vectored: reader.flag("vectored", true)?,
         parameters: read_parameters(reader)?,
-        groups: reader.choice("allocation", true, &[("groups", true), ("extents", false)])?,
+        allocation: reader.choice("allocation", Allocation::Groups, &ALLOCATIONS)?,
         device_queue: reader.count("device_queue", 0, 0, 65_536)? as u32,
         kernel: reader.choice(
             "kernel",

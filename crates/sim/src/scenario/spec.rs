@@ -104,8 +104,8 @@ pub struct Storage {
     pub vectored: bool,
     /// Parameters of the device that differ from the model's: name, least and largest; drawn from the seed.
     pub parameters: Vec<(String, f64, f64)>,
-    /// Files lie in block groups; else they get extents when they are first touched.
-    pub groups: bool,
+    /// Where files lie on the device.
+    pub allocation: Allocation,
     /// Commands that the device may choose from; 0: as many as the kernel lets it.
     pub device_queue: u32,
     /// The kernel's scheduler.
@@ -118,6 +118,17 @@ pub struct Storage {
     pub first_hashed: bool,
     /// Unit of space on the device in bytes.
     pub extent: u64,
+}
+
+/// Where files get their places on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// In block groups: those that are read before they are written lie in one piece, others get extents as they are written.
+    Groups,
+    /// The same, but all are there from the beginning, and lie in one piece also if they are written first.
+    Present,
+    /// All get extents when they are first touched.
+    Extents,
 }
 
 /// The operating system's scheduler between a server and its device.

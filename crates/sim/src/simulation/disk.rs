@@ -127,7 +127,7 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(device: Box<dyn Device>, storage: &Storage, noise: Option<Noise>) -> Disk {
-        let places = Places::new(device.capacity_bytes(), storage.extent, storage.groups);
+        let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation);
         let cache = |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard));
         let depth = match storage.device_queue {
             0 if storage.kernel == Kernel::None => QUEUE_MAX,
