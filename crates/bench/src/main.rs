@@ -44,6 +44,8 @@ enum Command {
     Trace(trace::Args),
     Predict(predict::Args),
     Fidelity(fidelity::Args),
+    #[command(hide = true)]
+    FidelityServer(fidelity::ServerArgs),
     Prediction(prediction::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fidelity(args) => fidelity::run(args),
+        Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),

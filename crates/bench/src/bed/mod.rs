@@ -91,6 +91,11 @@ impl Bed {
         Ok(bed)
     }
 
+    /// The device's directory in sysfs.
+    pub(crate) fn sysfs(&self) -> PathBuf {
+        self.queue.with_file_name("")
+    }
+
     fn disk(&self) -> PathBuf {
         self.room.path().join("disk")
     }

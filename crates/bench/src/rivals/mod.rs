@@ -230,7 +230,7 @@ impl Test {
             for round in 0..self.rounds {
                 // Every side makes the same requests in a round.
                 let seed = self.seed.wrapping_add(round.into());
-                for side in order(self.sides.len(), seed) {
+                for side in SplitMix64(seed).shuffled(self.sides.len()) {
                     self.runner.go_on()?;
                     let name = self.sides[side].name();
                     bar.set_message(format!("{}, {name}", workload.name));
@@ -283,14 +283,4 @@ impl Test {
         }
         Ok(Run { value, parts })
     }
-}
-
-/// The sides in an order drawn for a round (Fisher and Yates).
-fn order(count: usize, seed: u64) -> Vec<usize> {
-    let mut random = SplitMix64(seed);
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        order.swap(last, (random.next() % (last as u64 + 1)) as usize);
-    }
-    order
 }
