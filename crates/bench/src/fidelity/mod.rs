@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// Seconds of each run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: Option<u64>,
-    /// Write what was measured to this file, for --from
+    /// Write what was measured to this file, situation by situation, for --from
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Simulate, and compare with what an earlier run measured; the situations, times and repetitions are that run's
@@ -137,10 +137,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         None => measure(&args, &runner, &situations)?,
     };
-    if let Some(path) = &args.out {
-        let text = format!("{}\n", serde_json::to_string_pretty(&measured)?);
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
-    }
     let cells = simulated(&measured, &situations, &runner.stop)?;
     let report = Report::new(&measured.device, measured.seconds, cells);
     if args.json {
@@ -199,11 +195,19 @@ fn measure(args: &Args, runner: &Runner, situations: &[Situation]) -> anyhow::Re
     bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} real runs, {eta} left  {msg}")?);
     bar.set_message("laying out the files");
     bar.tick();
+    // What the simulator refuses is not worth measuring.
+    for situation in situations {
+        for side in &situation.sides {
+            model::scenario(situation, side, &args.model, memory, args.seed)?;
+        }
+    }
     let at = Where { sluice: &sluice, model: &args.model, dir: args.dir.as_deref() };
     let real = Real::new(runner, &at, situations)?;
     bar.reset_eta();
-    let mut runs = Vec::new();
-    for situation in situations {
+    let (device, seed) = (args.model.clone(), args.seed);
+    let mut measured = Measured { emulated: true, device, seconds, seed, memory, runs: Vec::new() };
+    // The unseen half comes last: work can begin on the other while it runs.
+    for situation in by_half(situations) {
         let mut bytes_per_s = vec![Vec::new(); situation.sides.len()];
         for seed in (0..repetitions).map(|number| args.seed.wrapping_add(number)) {
             // The sides take turns, in an order drawn for each round.
@@ -217,11 +221,18 @@ fn measure(args: &Args, runner: &Runner, situations: &[Situation]) -> anyhow::Re
                 bar.inc(1);
             }
         }
-        runs.push(Runs { situation: situation.name.clone(), bytes_per_s });
+        measured.runs.push(Runs { situation: situation.name.clone(), bytes_per_s });
+        if let Some(path) = &args.out {
+            let text = format!("{}\n", serde_json::to_string_pretty(&measured)?);
+            std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        }
     }
     bar.finish_and_clear();
-    let (device, seed) = (args.model.clone(), args.seed);
-    Ok(Measured { emulated: true, device, seconds, seed, memory, runs })
+    Ok(measured)
+}
+
+fn by_half(situations: &[Situation]) -> impl Iterator<Item = &Situation> {
+    [false, true].into_iter().flat_map(move |unseen| situations.iter().filter(move |one| one.unseen == unseen))
 }
 
 /// Bytes of this machine's memory.

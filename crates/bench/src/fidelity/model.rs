@@ -82,7 +82,7 @@ pub(super) fn scenario(situation: &Situation, side: &str, device: &str, memory: 
          [[application]]\nprocesses = {processes}\nstart_spread = 0\n\
          [[application.phase]]\npattern = '{pattern}'\nfiles = '{files}'\nop = '{op}'\nrequest = {request}\ndata = {data}\n",
         clients = if networked { CLIENTS.min(situation.processes) } else { 1 },
-        bandwidth = if networked { format!("'{LINK_BITS_PER_S}bit/s'") } else { "0".to_owned() },
+        bandwidth = if networked { format!("'{}Mbit/s'", LINK_BITS_PER_S / 1_000_000) } else { "0".to_owned() },
         latency = if networked { 50 } else { 0 },
         message = if networked { 2 } else { 0 },
         servers = situation.servers,

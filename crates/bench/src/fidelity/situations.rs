@@ -10,7 +10,7 @@ use crate::random::SplitMix64;
 /// The list. `sluice-bench fidelity --draw` prints it.
 const LIST: &str = include_str!("situations.toml");
 /// What it is drawn from, and divided into halves by.
-pub(super) const SEED: u64 = 20_261_122;
+pub(super) const SEED: u64 = 2;
 
 /// Where a situation's requests go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
