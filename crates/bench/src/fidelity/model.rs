@@ -28,6 +28,8 @@ pub(super) const WORKERS: u32 = 16;
 pub(super) const ANTICIPATION_NS: u64 = 8_000_000;
 /// Rate of each link of the network.
 pub(super) const LINK_BITS_PER_S: u64 = 400_000_000;
+/// What a link lets pass at once.
+pub(super) const LINK_BURST: u64 = 64 << 10;
 /// Cores of the bed's machine.
 const CORES: u32 = 2;
 /// Machines on which the processes run if there is a network.
@@ -73,7 +75,7 @@ pub(super) fn scenario(situation: &Situation, side: &str, device: &str, memory: 
     let text = format!(
         "seed = {seed}\n\
          [clients]\nnodes = {clients}\n\
-         [network]\nbandwidth = {bandwidth}\nlatency = '{latency}us'\nmessage_cost = '{message}us'\n\
+         [network]\nbandwidth = {bandwidth}\nlatency = '{latency}us'\nmessage_cost = '{message}us'\nburst = {LINK_BURST}\n\
          [servers]\ncount = {servers}\nstripe = {STRIPE}\nfirst = 'zero'\nallocation = 'present'\n\
          device = '{device}'\ndevice_queue = {QUEUE_DEPTH}\nkernel = '{kernel}'\n\
          page_cache = '{cache}'\nmemory = {memory}\ndirty_background = {background}\ndirty_limit = {limit}\n\

@@ -11,12 +11,12 @@ use anyhow::Context;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sluice_cli::output;
 
+use super::model::LINK_BURST;
 use crate::bed::Runner;
 
 /// Where `ip netns` keeps names.
 const NAMES: &str = "/run/netns";
-/// What may be sent at once, and what a link's queue holds.
-const BURST: &str = "64kb";
+/// What a link's queue holds.
 const QUEUE: &str = "1mb";
 
 pub(super) struct Network {
@@ -45,7 +45,7 @@ impl Network {
             network.ip(&name, &format!("address add {}/16 dev eth0", address(machine)))?;
             network.ip(&name, "link set eth0 up")?;
             for (namespace, device) in [(&switch, format!("port{machine}")), (&name, "eth0".to_owned())] {
-                let shape = format!("qdisc add dev {device} root tbf rate {bits_per_s}bit burst {BURST} limit {QUEUE}");
+                let shape = format!("qdisc add dev {device} root tbf rate {bits_per_s}bit burst {LINK_BURST} limit {QUEUE}");
                 network.tool("tc", namespace, &shape)?;
             }
         }

@@ -39,6 +39,7 @@ static KEYS: &[Key] = &[
         "fair or arrival; fair",
         "flows (pairs of machines and an application) share a link by 64 KB in turn; arrival: messages pass in order of arrival",
     ),
+    key("network.burst", "bytes; 0", "so many pass a link at once after a pause, as through a token bucket (tc tbf)"),
     key(
         "network.port_buffer",
         "bytes; 0",

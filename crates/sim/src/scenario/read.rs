@@ -105,6 +105,7 @@ fn default_network() -> Network {
         message_ns: 2_000,
         header: 160,
         by_arrival: false,
+        burst: 0,
         port_buffer: 0,
         retransmit_ns: 200_000_000,
     }
@@ -118,6 +119,7 @@ fn read_network(reader: Reader<'_>) -> Result<Network> {
         message_ns: reader.duration("message_cost", default.message_ns)?,
         header: reader.bytes("header", 0, 1 << 20)?.unwrap_or(default.header),
         by_arrival: reader.choice("sharing", false, &[("fair", false), ("arrival", true)])?,
+        burst: reader.bytes("burst", 0, 1 << 30)?.unwrap_or(0),
         port_buffer: reader.bytes("port_buffer", 0, 1 << 30)?.unwrap_or(0),
         retransmit_ns: reader.duration("retransmit", default.retransmit_ns)?.max(1),
     };

@@ -46,6 +46,8 @@ pub struct Network {
     pub header: u64,
     /// Messages pass a link in order of arrival; else flows share it.
     pub by_arrival: bool,
+    /// Bytes that may pass a link at once after a pause, as through a token bucket.
+    pub burst: u64,
     /// Bytes that the switch can hold for each machine; 0: no limit.
     pub port_buffer: u64,
     /// After this time a message that found no room is sent again, in nanoseconds.

@@ -222,7 +222,7 @@ impl<'a> Simulation<'a> {
         let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
         let machines = clients + io_nodes + servers;
         let network = &scenario.network;
-        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival);
+        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival, network.burst);
         let mut simulation = Simulation {
             scenario,
             calendar: Calendar::default(),
