@@ -60,7 +60,10 @@ impl Bed {
         size: &str,
         dir: Option<&Path>,
     ) -> anyhow::Result<Bed> {
-        let room = tempfile::Builder::new().prefix(&format!("sluice-{purpose}-")).tempdir().context("a temporary directory")?;
+        let room = tempfile::Builder::new()
+            .prefix(&format!("sluice-{purpose}-"))
+            .tempdir()
+            .context("a temporary directory")?;
         for name in ["disk", "mount"] {
             fs::create_dir(room.path().join(name))?;
         }

@@ -251,7 +251,12 @@ fn simulated(measured: &Measured, situations: &[Situation], stop: &AtomicBool) -
         // Of a file, perhaps not all.
         let Some(runs) = measured.runs.iter().find(|runs| runs.situation == situation.name) else { continue };
         if runs.bytes_per_s.len() != situation.sides.len() {
-            bail!("{}: {} sides were measured, and there are {}", situation.name, runs.bytes_per_s.len(), situation.sides.len());
+            bail!(
+                "{}: {} sides were measured, and there are {}",
+                situation.name,
+                runs.bytes_per_s.len(),
+                situation.sides.len()
+            );
         }
         for (side, real) in situation.sides.iter().zip(&runs.bytes_per_s) {
             let mut simulated = Vec::new();

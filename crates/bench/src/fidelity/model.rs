@@ -19,6 +19,9 @@ pub(super) const STRIPE: u64 = 64 << 10;
 pub(super) const DIRTY_BYTES: u64 = 64 << 20;
 const BACKGROUND: f64 = 0.5;
 const THROTTLED: f64 = 0.875;
+/// Largest read-ahead window of the bed's device: what Linux gives a loop device over a FUSE file by itself, twice the 1,280 KB
+/// that it takes at a time.
+pub(super) const READ_AHEAD: u64 = 2560 << 10;
 /// Commands that the bed's device takes at a time.
 pub(super) const QUEUE_DEPTH: u32 = 32;
 /// Most batches of an algorithm at the device, and worker threads, as a mount over a hard disk has them.
@@ -26,8 +29,9 @@ pub(super) const IN_FLIGHT: u32 = 8;
 pub(super) const WORKERS: u32 = 16;
 /// What moving costs a hard disk of which nothing else is known, as a mount assumes.
 pub(super) const ANTICIPATION_NS: u64 = 8_000_000;
-/// Rate of each link of the network.
+/// Rate of each link of the network, with the headers of Ethernet, IP and TCP: of 1,514 bytes 1,448 are data.
 pub(super) const LINK_BITS_PER_S: u64 = 400_000_000;
+const DATA_SHARE: f64 = 1448.0 / 1514.0;
 /// What a link lets pass at once.
 pub(super) const LINK_BURST: u64 = 64 << 10;
 /// Cores of the bed's machine.
@@ -52,7 +56,13 @@ fn request_us(situation: &Situation) -> u64 {
 ///
 /// # Errors
 /// If the simulator refuses it.
-pub(super) fn scenario(situation: &Situation, side: &str, device: &str, memory: u64, seed: u64) -> anyhow::Result<Scenario> {
+pub(super) fn scenario(
+    situation: &Situation,
+    side: &str,
+    device: &str,
+    memory: u64,
+    seed: u64,
+) -> anyhow::Result<Scenario> {
     let networked = situation.host == Host::Tcp;
     let (policy, kernel) = match (situation.host, side) {
         (Host::Ext4, "mq-deadline") => ("noop", "deadline"),
@@ -78,13 +88,17 @@ pub(super) fn scenario(situation: &Situation, side: &str, device: &str, memory: 
          [network]\nbandwidth = {bandwidth}\nlatency = '{latency}us'\nmessage_cost = '{message}us'\nburst = {LINK_BURST}\n\
          [servers]\ncount = {servers}\nstripe = {STRIPE}\nfirst = 'zero'\nallocation = 'present'\n\
          device = '{device}'\ndevice_queue = {QUEUE_DEPTH}\nkernel = '{kernel}'\n\
-         page_cache = '{cache}'\nmemory = {memory}\ndirty_background = {background}\ndirty_limit = {limit}\n\
+         page_cache = '{cache}'\nmemory = {memory}\ndirty_background = {background}\ndirty_limit = {limit}\nread_ahead = {READ_AHEAD}\n\
          policy = '{policy}'\nin_flight = {in_flight}\nanticipation = '{anticipation}ns'\nthreads = {threads}\n\
          request_cost = '{request_us}us'\ncores = {CORES}\n\
          [[application]]\nprocesses = {processes}\nstart_spread = 0\n\
          [[application.phase]]\npattern = '{pattern}'\nfiles = '{files}'\nop = '{op}'\nrequest = {request}\ndata = {data}\n",
         clients = if networked { CLIENTS.min(situation.processes) } else { 1 },
-        bandwidth = if networked { format!("'{}Mbit/s'", LINK_BITS_PER_S / 1_000_000) } else { "0".to_owned() },
+        bandwidth = if networked {
+            format!("'{}Kbit/s'", (LINK_BITS_PER_S as f64 * DATA_SHARE / 1e3) as u64)
+        } else {
+            "0".to_owned()
+        },
         latency = if networked { 50 } else { 0 },
         message = if networked { 2 } else { 0 },
         servers = situation.servers,

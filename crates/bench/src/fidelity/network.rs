@@ -45,7 +45,8 @@ impl Network {
             network.ip(&name, &format!("address add {}/16 dev eth0", address(machine)))?;
             network.ip(&name, "link set eth0 up")?;
             for (namespace, device) in [(&switch, format!("port{machine}")), (&name, "eth0".to_owned())] {
-                let shape = format!("qdisc add dev {device} root tbf rate {bits_per_s}bit burst {LINK_BURST} limit {QUEUE}");
+                let shape =
+                    format!("qdisc add dev {device} root tbf rate {bits_per_s}bit burst {LINK_BURST} limit {QUEUE}");
                 network.tool("tc", namespace, &shape)?;
             }
         }

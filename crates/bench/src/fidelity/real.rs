@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use sluice_sim::scenario::Scenario;
 
 use super::load::{self, Aligned, Files};
-use super::model::{CLIENTS, DIRTY_BYTES, LINK_BITS_PER_S, OWN_BYTES, OWN_FILES, SHARED_BYTES, STRIPE};
+use super::model::{CLIENTS, DIRTY_BYTES, LINK_BITS_PER_S, OWN_BYTES, OWN_FILES, READ_AHEAD, SHARED_BYTES, STRIPE};
 use super::network::{Network, enter};
 use super::server::{self, Connections, Place, Servers};
 use super::situations::{Host, Situation};
@@ -28,7 +28,7 @@ const CHUNK: usize = 1 << 20;
 /// What real runs need.
 pub(super) struct Real {
     // In the order in which they go away.
-    limits: Vec<DirtyLimit>,
+    tunings: Vec<Tuning>,
     network: Option<Network>,
     disks: Vec<Bed>,
     stop: Arc<AtomicBool>,
@@ -47,13 +47,13 @@ impl Real {
     /// # Errors
     /// What cannot be made; nothing is left then.
     pub(super) fn new(runner: &Runner, at: &Where<'_>, situations: &[Situation]) -> anyhow::Result<Real> {
-        let mut real = Real { limits: Vec::new(), network: None, disks: Vec::new(), stop: runner.stop.clone() };
+        let mut real = Real { tunings: Vec::new(), network: None, disks: Vec::new(), stop: runner.stop.clone() };
         let striped = situations.iter().any(|one| one.servers > 1);
         for disk in 0..if striped { SERVERS } else { 1 } {
             runner.go_on()?;
             let bed = Bed::new(runner, at.sluice, &format!("fidelity{disk}"), at.model, DISK_SIZE, at.dir)?;
             real.disks.push(bed);
-            real.limits.push(DirtyLimit::new(&real.disks[disk as usize].sysfs().join("bdi"), DIRTY_BYTES)?);
+            real.tunings.push(Tuning::new(&real.disks[disk as usize].sysfs())?);
         }
         if situations.iter().any(|one| one.host == Host::Tcp) {
             real.network = Some(Network::new(runner, SERVERS + CLIENTS, LINK_BITS_PER_S)?);
@@ -100,7 +100,13 @@ impl Real {
     ///
     /// # Errors
     /// If anything fails, or it was told to stop.
-    pub(super) fn run(&self, situation: &Situation, side: &str, scenario: &Scenario, time: Duration) -> anyhow::Result<f64> {
+    pub(super) fn run(
+        &self,
+        situation: &Situation,
+        side: &str,
+        scenario: &Scenario,
+        time: Duration,
+    ) -> anyhow::Result<f64> {
         let own = situation.pattern == "own";
         let on_files = |dir: &Path| {
             let target = |rank| {
@@ -126,7 +132,13 @@ impl Real {
         result
     }
 
-    fn over_tcp(&self, situation: &Situation, policy: &str, scenario: &Scenario, time: Duration) -> anyhow::Result<f64> {
+    fn over_tcp(
+        &self,
+        situation: &Situation,
+        policy: &str,
+        scenario: &Scenario,
+        time: Duration,
+    ) -> anyhow::Result<f64> {
         let network = self.network.as_ref().context("a network")?;
         let none = Side { scheduler: "none".to_owned(), policy: None };
         let place = |(bed, machine): (&Bed, u32)| -> anyhow::Result<Place> {
@@ -178,34 +190,35 @@ fn fill(runner: &Runner, path: &Path, bytes: u64) -> anyhow::Result<()> {
     file.sync_all().with_context(|| path.display().to_string())
 }
 
-/// A bound on what a device may have dirty, so that buffered writes reach it within a run. Lifted when it goes away.
-struct DirtyLimit {
+/// How the kernel treats a device while this is there: how far it reads ahead, and how much may be dirty, so that buffered writes
+/// reach the device within a run.
+struct Tuning {
     /// Files, and what was in them.
     before: Vec<(PathBuf, String)>,
 }
 
-impl DirtyLimit {
+impl Tuning {
     /// # Errors
     /// If the kernel has no such bound (before Linux 6.2).
-    fn new(bdi: &Path, bytes: u64) -> anyhow::Result<DirtyLimit> {
-        let mut limit = DirtyLimit { before: Vec::new() };
+    fn new(sysfs: &Path) -> anyhow::Result<Tuning> {
+        let mut tuning = Tuning { before: Vec::new() };
         // `max_bytes` sets the ratio, which is what can be put back exactly.
-        let read = |name: &str| {
-            let path = bdi.join(name);
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            anyhow::Ok((path, text.trim().to_owned()))
-        };
-        limit.before = vec![read("max_ratio")?, read("strict_limit")?];
-        for (name, value) in [("max_bytes", bytes), ("strict_limit", 1)] {
-            let path = bdi.join(name);
+        for (name, kept, value) in [
+            ("queue/read_ahead_kb", "queue/read_ahead_kb", READ_AHEAD >> 10),
+            ("bdi/max_bytes", "bdi/max_ratio", DIRTY_BYTES),
+            ("bdi/strict_limit", "bdi/strict_limit", 1),
+        ] {
+            let (path, kept) = (sysfs.join(name), sysfs.join(kept));
+            let before = fs::read_to_string(&kept).with_context(|| kept.display().to_string())?;
+            tuning.before.push((kept, before.trim().to_owned()));
             fs::write(&path, value.to_string())
                 .with_context(|| format!("{}: needs Linux 6.2 or later", path.display()))?;
         }
-        Ok(limit)
+        Ok(tuning)
     }
 }
 
-impl Drop for DirtyLimit {
+impl Drop for Tuning {
     fn drop(&mut self) {
         for (path, value) in &self.before {
             if let Err(error) = fs::write(path, value) {

@@ -27,7 +27,12 @@ pub(super) struct Cell {
 impl Cell {
     /// # Errors
     /// If nothing was measured, or nothing was done.
-    pub(super) fn new(situation: &Situation, side: &str, real: &[f64], mut simulated: Vec<f64>) -> anyhow::Result<Cell> {
+    pub(super) fn new(
+        situation: &Situation,
+        side: &str,
+        real: &[f64],
+        mut simulated: Vec<f64>,
+    ) -> anyhow::Result<Cell> {
         if real.is_empty() || real.iter().chain(&simulated).any(|value| !value.is_finite() || *value <= 0.0) {
             bail!("{}, {side}: a run in which nothing was done, or none; try more --seconds", situation.name);
         }

@@ -144,7 +144,8 @@ fn parse(header: &[u8; HEADER]) -> io::Result<(Op, u64, u32)> {
     let [op, rest @ ..] = header;
     let (offset, len) = rest.split_at(8);
     let bad = |_| io::Error::from(io::ErrorKind::InvalidData);
-    let (offset, len) = (u64::from_le_bytes(offset.try_into().map_err(bad)?), u32::from_le_bytes(len.try_into().map_err(bad)?));
+    let (offset, len) =
+        (u64::from_le_bytes(offset.try_into().map_err(bad)?), u32::from_le_bytes(len.try_into().map_err(bad)?));
     let op = match op {
         0 => Op::Read,
         1 => Op::Write,
@@ -169,7 +170,13 @@ impl Servers {
     ///
     /// # Errors
     /// If one cannot start, or `stop` was set.
-    pub(super) fn start(places: &[Place], file: &str, policy: &str, direct: bool, stop: &AtomicBool) -> anyhow::Result<Servers> {
+    pub(super) fn start(
+        places: &[Place],
+        file: &str,
+        policy: &str,
+        direct: bool,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Servers> {
         let program = std::env::current_exe().context("this program's own path")?;
         let mut servers = Servers { children: Vec::new() };
         for (place, machine) in places.iter().zip(0..) {
@@ -181,7 +188,8 @@ impl Servers {
             }
             // Out of the reach of the terminal's signals: it ends when its input does.
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting a server")?;
+            let mut child =
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting a server")?;
             let (input, output) = (child.stdin.take(), child.stdout.take());
             servers.children.push((child, input));
             let mut line = String::new();

@@ -102,7 +102,8 @@ fn draw_one(random: &mut SplitMix64, host: Host, servers: u32, direct: bool) -> 
     };
     let is_random = pattern == "random";
     let op = if is_random { one_of(random, &["read", "write", "mixed"]) } else { one_of(random, &["read", "write"]) };
-    let request = if is_random { one_of(random, &[8 << 10, 64 << 10]) } else { one_of(random, &[16 << 10, 64 << 10, 256 << 10]) };
+    let request =
+        if is_random { one_of(random, &[8 << 10, 64 << 10]) } else { one_of(random, &[16 << 10, 64 << 10, 256 << 10]) };
     let processes = if pattern == "contiguous" { one_of(random, &[1, 4, 16]) } else { one_of(random, &[4, 16]) };
     let names: &[&str] = if host == Host::Ext4 { &KERNEL } else { &POLICIES };
     let mut sides: Vec<usize> = random.shuffled(names.len()).into_iter().take(2).collect();
@@ -133,7 +134,8 @@ fn one_of<T: Copy>(random: &mut SplitMix64, values: &[T]) -> T {
 
 /// As the list is committed.
 pub(super) fn as_toml(situations: &[Situation]) -> anyhow::Result<String> {
-    let mut text = format!("# Printed by `sluice-bench fidelity --draw`: drawn from seed {SEED}, as is which half is unseen.\n");
+    let mut text =
+        format!("# Printed by `sluice-bench fidelity --draw`: drawn from seed {SEED}, as is which half is unseen.\n");
     for situation in situations {
         write!(text, "\n[[situation]]\n{}", toml::to_string(situation)?)?;
     }

@@ -89,6 +89,7 @@ static KEYS: &[Key] = &[
     ),
     key("servers.page_cache", "off or on; off", "requests are served from the server's memory; off: they go past it"),
     key("servers.memory", "bytes; 4G", "of the page cache; multiplied by `scale` like the data"),
+    key("servers.read_ahead", "bytes; 128K", "largest read-ahead window (`read_ahead_kb` of the device's queue)"),
     key("servers.dirty_background", "0 to 0.5; 0.1", "share of the memory that is dirty when write-back begins"),
     key("servers.dirty_limit", "0 to 0.5; 0.2", "share of the memory that is dirty when writers have to wait"),
     key("servers.request_cost", "duration; \"10us\"", "processor time to receive a request and answer it"),

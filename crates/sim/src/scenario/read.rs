@@ -218,6 +218,7 @@ fn read_noise(reader: Reader<'_>) -> Result<(f64, f64)> {
 fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
     let (background, hard) = (reader.factor("dirty_background", 0.1, 0.5)?, reader.factor("dirty_limit", 0.2, 0.5)?);
     let memory = reader.bytes("memory", 1 << 20, 1 << 50)?.unwrap_or(4 << 30);
+    let read_ahead = reader.bytes("read_ahead", 4 << 10, 1 << 30)?.unwrap_or(128 << 10);
     if !reader.choice("page_cache", false, &[("off", false), ("on", true)])? {
         return Ok(None);
     }
@@ -227,7 +228,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
         );
     }
     let memory = scaled(memory, scale).map_err(|reason| reader.error("memory", reason))?.max(1 << 20);
-    Ok(Some(PageCache { memory, background, hard }))
+    Ok(Some(PageCache { memory, background, hard, read_ahead }))
 }
 
 fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) -> Result<(Nodes, Storage)> {

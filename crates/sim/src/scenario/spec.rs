@@ -153,6 +153,8 @@ pub struct PageCache {
     pub background: f64,
     /// Share that may be dirty before writers wait.
     pub hard: f64,
+    /// Most bytes of a read-ahead window.
+    pub read_ahead: u64,
 }
 
 /// A program.
