@@ -13,12 +13,12 @@ pub(super) const OWN_BYTES: u64 = 128 << 20;
 pub(super) const OWN_FILES: u64 = 16;
 /// Stripe of files on several servers.
 pub(super) const STRIPE: u64 = 64 << 10;
-/// What the bed's device may have dirty, and the share of it at which write-back begins and at which writers are slowed down:
-/// `mm/page-writeback.c` begins at `dirty_background_ratio / dirty_ratio` (10 / 20) of a device's limit, and steers between
-/// the middle of both and the limit.
+/// What the bed's device may have dirty, and the share of it at which write-back begins and that writers are kept at:
+/// `mm/page-writeback.c` begins at `dirty_background_ratio / dirty_ratio` (10 / 20) of a device's limit, and with a strict
+/// limit steers to the middle of both (`wb_position_ratio`).
 pub(super) const DIRTY_BYTES: u64 = 64 << 20;
 const BACKGROUND: f64 = 0.5;
-const THROTTLED: f64 = 0.875;
+const THROTTLED: f64 = 0.75;
 /// Largest read-ahead window of the bed's device: what Linux gives a loop device over a FUSE file by itself, twice the 1,280 KB
 /// that it takes at a time.
 pub(super) const READ_AHEAD: u64 = 2560 << 10;
@@ -39,8 +39,8 @@ const CORES: u32 = 2;
 /// Machines on which the processes run if there is a network.
 pub(super) const CLIENTS: u32 = 4;
 
-/// Processor time of a request, in microseconds: what a request of one thread takes longer on a bed whose device takes no time
-/// (`--model null`) than the model says.
+/// Processor time of a request, in microseconds: between a twentieth and the whole of what a request takes on such a bed beside
+/// the device's time (40 to 180 us, docs/disks.md), by how much of the way it goes. Not fitted.
 fn request_us(situation: &Situation) -> u64 {
     match (situation.host, situation.direct) {
         (Host::Ext4, true) => 60,

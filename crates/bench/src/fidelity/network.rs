@@ -4,6 +4,7 @@
 //! Nothing of it is in the machine's own namespace, and nothing of it outlives [`Network`].
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
@@ -99,7 +100,65 @@ pub(super) fn address(machine: u32) -> std::net::Ipv4Addr {
 pub(super) fn enter(namespace: &str) -> anyhow::Result<()> {
     let path = Path::new(NAMES).join(namespace);
     let file = File::open(&path).with_context(|| path.display().to_string())?;
-    use std::os::fd::AsFd;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
         .with_context(|| format!("network namespace {namespace}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    use super::*;
+
+    const BITS_PER_S: u64 = 80_000_000;
+    const BYTES: usize = 1 << 20;
+
+    /// Two machines reach each other at the links' rate, and nothing is left of them.
+    #[test]
+    fn machines_reach_each_other_at_the_rate_of_their_links() {
+        let has = |program| Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success());
+        if !rustix::process::geteuid().is_root() || !has("ip") || !has("tc") {
+            eprintln!("skipped: needs root, ip and tc");
+            return;
+        }
+        let runner = Runner { stop: Arc::new(AtomicBool::new(false)) };
+        let network = Network::new(&runner, 2, BITS_PER_S).unwrap();
+        let names = [network.namespace(0), network.namespace(1)];
+        let to = SocketAddr::from((address(1), 4078));
+        let took = std::thread::scope(|scope| {
+            let (ready, is_ready) = std::sync::mpsc::channel();
+            let name = &names[1];
+            scope.spawn(move || {
+                enter(name).unwrap();
+                let listener = TcpListener::bind(to).unwrap();
+                ready.send(()).unwrap();
+                let mut bytes = Vec::new();
+                let (mut stream, _) = listener.accept().unwrap();
+                Read::by_ref(&mut stream).take(BYTES as u64).read_to_end(&mut bytes).unwrap();
+                stream.write_all(&[u8::from(bytes.len() == BYTES)]).unwrap();
+            });
+            let name = &names[0];
+            let sender = scope.spawn(move || {
+                enter(name).unwrap();
+                is_ready.recv().unwrap();
+                let mut stream = TcpStream::connect(to).unwrap();
+                let begin = Instant::now();
+                stream.write_all(&vec![1; BYTES]).unwrap();
+                let mut answer = [0];
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer, [1]);
+                begin.elapsed().as_secs_f64()
+            });
+            sender.join().unwrap()
+        });
+        // What fits into the bucket comes at once.
+        let least = (BYTES as u64 - LINK_BURST) as f64 * 8.0 / BITS_PER_S as f64;
+        assert!(took > 0.95 * least, "{took} s, {least} s at the rate");
+        drop(network);
+        assert!(names.iter().all(|name| !Path::new(NAMES).join(name).exists()));
+    }
 }
