@@ -39,7 +39,7 @@ use situations::{Host, SEED, Situation, as_toml, draw, list};
 /// links. Half of the list is not looked at while the simulator is worked on, and reported apart. Needs root, FUSE, loop devices,
 /// iproute2, Linux 6.2 or later, and the program `sluice` beside this one.
 ///
-/// All of it takes about 20 minutes, with --quick 4.
+/// All of it takes about 22 minutes, with --quick 5.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
