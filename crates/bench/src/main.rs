@@ -3,6 +3,7 @@
 //! Nobody who uses Sluicegate needs it, so it is not installed.
 
 mod allocations;
+mod bed;
 mod device;
 mod emulation;
 mod engine;
@@ -43,6 +44,8 @@ enum Command {
     Trace(trace::Args),
     Predict(predict::Args),
     Fidelity(fidelity::Args),
+    #[command(hide = true)]
+    FidelityServer(fidelity::ServerArgs),
     Prediction(prediction::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Fidelity(args) => fidelity::run(args),
+        Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),

@@ -16,4 +16,13 @@ impl SplitMix64 {
     pub(crate) fn toss(&mut self) -> bool {
         self.next() & 1 == 1
     }
+
+    /// The numbers below `count` in random order (Fisher and Yates).
+    pub(crate) fn shuffled(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last, (self.next() % (last as u64 + 1)) as usize);
+        }
+        order
+    }
 }

@@ -4,6 +4,9 @@
 //! and transport protocols divide a link (deficit round robin: M. Shreedhar and G. Varghese, *Efficient fair queuing using
 //! deficit round robin*, SIGCOMM 1995). What a link can send within a quantum's time is committed at once, in order of
 //! arrival, as to a network card; so a message waits for at most two quanta of its own flow's competitors each.
+//!
+//! A link may be a fast one that is *shaped* by a token bucket (`tc-tbf(8)`): as many bytes as the bucket holds pass at once
+//! after a pause, and only what is sent over a longer time keeps to the rate.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,8 +16,10 @@ const QUANTUM: u64 = 64 << 10;
 /// One direction of a machine's link.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// When what is committed is through.
+    /// When what is committed would be through without a bucket. Up to `burst_ns` ahead of when it is.
     free_at: u64,
+    /// What the bucket holds, as time at the link's rate.
+    burst_ns: u64,
     picoseconds_per_byte: u64,
     message_ns: u64,
     /// There once messages had to wait. Most links of a large simulation never have one.
@@ -59,10 +64,16 @@ pub(crate) enum Passage {
 }
 
 impl Link {
-    /// `bytes_per_s` 0: no limit. Each message costs `message_ns` beside its bytes.
-    pub(crate) fn new(bytes_per_s: u64, message_ns: u64, by_arrival: bool) -> Link {
+    /// `bytes_per_s` 0: no limit. Each message costs `message_ns` beside its bytes. `burst` bytes may pass at once.
+    pub(crate) fn new(bytes_per_s: u64, message_ns: u64, by_arrival: bool, burst: u64) -> Link {
         let picoseconds_per_byte = 1_000_000_000_000_u64.checked_div(bytes_per_s).unwrap_or(0);
-        Link { free_at: 0, picoseconds_per_byte, message_ns, waiting: None, by_arrival }
+        let burst_ns = (u128::from(burst) * u128::from(picoseconds_per_byte) / 1000) as u64;
+        Link { free_at: 0, burst_ns, picoseconds_per_byte, message_ns, waiting: None, by_arrival }
+    }
+
+    /// When what would be through at `end` without a bucket is through.
+    fn out_at(&self, now: u64, end: u64) -> u64 {
+        end.saturating_sub(self.burst_ns).max(now)
     }
 
     fn takes_ns(&self, bytes: u64) -> u64 {
@@ -75,7 +86,7 @@ impl Link {
 
     /// Bytes that are on their way through, at most.
     pub(crate) fn backlog(&self, now: u64) -> u64 {
-        let ns = self.free_at.saturating_sub(now) + self.waiting.as_ref().map_or(0, |waiting| waiting.all_ns);
+        let ns = self.out_at(now, self.free_at) - now + self.waiting.as_ref().map_or(0, |waiting| waiting.all_ns);
         u128::from(ns).saturating_mul(1000).checked_div(self.picoseconds_per_byte.into()).unwrap_or(0) as u64
     }
 
@@ -94,11 +105,11 @@ impl Link {
 
     /// A message that would be through at `end` if nothing else waited, and occupies the link for `takes` from now on.
     fn pass(&mut self, now: u64, end: u64, takes: u64, flow: u64, message: Message) -> Passage {
-        let horizon = now + 2 * self.quantum_ns();
+        let horizon = now + 2 * self.quantum_ns() + self.burst_ns;
         let alone = self.waiting.as_ref().is_none_or(|waiting| waiting.ring.is_empty());
         if self.by_arrival || alone && end <= horizon {
             self.free_at = end;
-            return Passage::Through(end);
+            return Passage::Through(self.out_at(now, end));
         }
         let waiting = self.waiting.get_or_insert_default();
         let place = match waiting.places.get(&flow) {
@@ -117,12 +128,13 @@ impl Link {
         waiting.all_ns += takes;
         let plan = !waiting.planned;
         waiting.planned = true;
-        Passage::Waits(plan.then_some(self.free_at.max(now)))
+        Passage::Waits(plan.then_some(self.free_at.saturating_sub(self.burst_ns).max(now)))
     }
 
     /// A flow's turn; messages that are through then are put into `through` with their times. Returns when the next turn is.
     pub(crate) fn turn(&mut self, now: u64, through: &mut Vec<(Message, u64)>) -> Option<u64> {
-        let mut left = self.quantum_ns();
+        let (mut left, burst_ns) = (self.quantum_ns(), self.burst_ns);
+        let out_at = |end: u64| end.saturating_sub(burst_ns).max(now);
         let waiting = self.waiting.as_mut()?;
         waiting.planned = false;
         self.free_at = self.free_at.max(now);
@@ -136,7 +148,7 @@ impl Link {
             if *takes > 0 {
                 break;
             }
-            through.push((*message, self.free_at));
+            through.push((*message, out_at(self.free_at)));
             messages.pop_front();
             if left == 0 {
                 break;
@@ -149,7 +161,7 @@ impl Link {
             waiting.ring.push_back((flow, place));
         }
         waiting.planned = !waiting.ring.is_empty();
-        waiting.planned.then_some(self.free_at)
+        waiting.planned.then_some(out_at(self.free_at))
     }
 }
 
@@ -193,14 +205,14 @@ mod tests {
 
     #[test]
     fn messages_share_a_link_and_flow_through() {
-        let link = |message_ns| Link::new(NANOSECOND_PER_BYTE, message_ns, false);
+        let link = |message_ns| Link::new(NANOSECOND_PER_BYTE, message_ns, false, 0);
         let mut sender = link(0);
         let sent = [0, 0, 5000].map(|at| sender.send(at, 1000, 1, message(0)));
         assert_eq!(sent, [1000, 2000, 6000].map(Passage::Through));
         let mut receiver = link(0);
         assert_eq!(receiver.receive(1000, 1000, 1, message(0)), Passage::Through(1000), "in while it was sent");
         assert_eq!(receiver.receive(1000, 1000, 2, message(0)), Passage::Through(2000), "two at once share the link");
-        assert_eq!(Link::new(0, 3, false).send(7, 1 << 40, 1, message(0)), Passage::Through(10), "no limit");
+        assert_eq!(Link::new(0, 3, false, 0).send(7, 1 << 40, 1, message(0)), Passage::Through(10), "no limit");
     }
 
     /// All messages that wait, with the times when they are through.
@@ -215,7 +227,7 @@ mod tests {
     #[test]
     fn a_small_message_does_not_wait_for_anothers_large_one() {
         let small_is_through = |by_arrival| {
-            let mut link = Link::new(NANOSECOND_PER_BYTE, 0, by_arrival);
+            let mut link = Link::new(NANOSECOND_PER_BYTE, 0, by_arrival, 0);
             let turn = match link.send(0, 64 << 20, 1, message(1)) {
                 Passage::Waits(turn) => turn,
                 Passage::Through(_) => None,
@@ -234,7 +246,7 @@ mod tests {
         /// Whatever the order, the link is busy without gaps for as long as the bytes take, and a flow's messages keep theirs.
         #[test]
         fn nothing_is_lost_and_the_link_is_never_idle(sizes in proptest::collection::vec((1u64..400_000, 0u64..4), 1..40)) {
-            let mut link = Link::new(NANOSECOND_PER_BYTE, 0, false);
+            let mut link = Link::new(NANOSECOND_PER_BYTE, 0, false, 0);
             let (mut through, mut turn) = (Vec::new(), None);
             for (job, (bytes, flow)) in (0..).zip(&sizes) {
                 match link.send(0, *bytes, *flow, message(job)) {
@@ -260,5 +272,27 @@ mod tests {
         let mut processor = Processor::new(2);
         let done = [100, 100, 100].map(|ns| processor.work(0, ns));
         assert_eq!(done, [100, 100, 200]);
+    }
+
+    /// After a pause the bucket is full; over a longer time its rate is kept, with or without others that wait.
+    #[test]
+    fn a_bucket_lets_a_burst_pass_and_keeps_the_rate() {
+        let mut link = Link::new(NANOSECOND_PER_BYTE, 0, false, 1000);
+        let sent = [0, 0, 0, 5000].map(|at| link.send(at, 800, 1, message(0)));
+        assert_eq!(sent, [0, 600, 1400, 5000].map(Passage::Through));
+        let mut link = Link::new(NANOSECOND_PER_BYTE, 0, false, 100_000);
+        let (mut through, mut turn) = (Vec::new(), None);
+        for number in 0..40 {
+            match link.send(0, 50_000, u64::from(number % 4), message(number)) {
+                Passage::Through(at) => through.push((message(number), at)),
+                Passage::Waits(at) => turn = turn.or(at),
+            }
+        }
+        while let Some(at) = turn {
+            turn = link.turn(at, &mut through);
+        }
+        assert_eq!(through.len(), 40);
+        let last = through.iter().map(|(_, at)| *at).max().unwrap();
+        assert_eq!(last, 40 * 50_000 - 100_000);
     }
 }

@@ -446,3 +446,21 @@ fn the_digest_is_that_of_any_machine() {
     let settings = [("servers.policy", "hbrr"), ("io_nodes.count", "2"), ("io_nodes.policy", "twins alone_after=0")];
     assert_eq!(format!("{:016x}", outcome(TEXT, &settings).digest), "ecffcbf95ebca4a0");
 }
+
+/// Half of the time of a run is enough for some of its bytes; what was not answered by then does not count.
+#[test]
+fn a_simulation_ends_when_its_time_is_up() {
+    let text = "[[application]]\nprocesses = 3\nstart_spread = 0\n[[application.phase]]\npattern = 'random'\nrequest = '8K'\ndata = '1M'\n";
+    let plan = Plan::parse(text, "until", Path::new(""), &[], &[]).unwrap();
+    let scenario = &plan.runs[0].scenario;
+    let whole = simulate(scenario, Options::default(), &RUN).unwrap();
+    let until = |until_ns| simulate(scenario, Options { until_ns, ..Options::default() }, &RUN).unwrap();
+    let half = until(whole.makespan_ns / 2);
+    assert_eq!((half.makespan_ns, half.apps[0].makespan_ns), (whole.makespan_ns / 2, whole.makespan_ns / 2));
+    let share = half.bytes as f64 / whole.bytes as f64;
+    assert!((0.3..0.7).contains(&share), "{share}");
+    // More time than it takes changes nothing.
+    assert_eq!(until(whole.makespan_ns * 2), whole);
+    let checked = Options { check: true, until_ns: 1, ..Options::default() };
+    assert!(matches!(simulate(scenario, checked, &RUN), Err(sluice_sim::Failure::Setup(_))));
+}

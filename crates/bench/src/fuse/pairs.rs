@@ -110,7 +110,7 @@ pub(super) enum BenchError {
     #[error("interrupted")]
     Stopped,
     /// Preparing the directories failed.
-    #[error("{}: {source}", dir.display())]
+    #[error("{}: cannot work there", dir.display())]
     Io {
         /// Where.
         dir: PathBuf,

@@ -1,14 +1,17 @@
 //! What the workloads work on: files spread over the whole disk, made and verified by fio, small files, databases.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::run::{Runner, check_fio, fio_command};
-use super::workloads::python;
+use super::workloads;
+use crate::bed::{Runner, check_fio, fio_command};
 
+const PROGRAMS: &str = include_str!("programs.py");
 /// Files that are read in order, each by one job at a time.
 pub(super) const STREAM_FILES: usize = 32;
 /// Files that are written.
@@ -91,7 +94,7 @@ pub(super) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, dis
     }
     for (data, part) in [(Data::Small, "lay-small"), (Data::Database, "lay-database")] {
         if needs.contains(&data) {
-            runner.python(&python(part, dir, seconds, 1))?;
+            python(runner, &workloads::python(part, dir, seconds, 1))?;
         }
     }
     Ok(())
@@ -129,5 +132,18 @@ pub(super) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, 
 /// # Errors
 /// If one is not.
 pub(super) fn check_databases(runner: &Runner, dir: &Path) -> anyhow::Result<()> {
-    runner.python(&python("check-database", dir, 0, 1)).map(|_| ())
+    python(runner, &workloads::python("check-database", dir, 0, 1)).map(|_| ())
+}
+
+/// Runs a part of `programs.py`: how much it has done, and the seconds that it took.
+///
+/// # Errors
+/// As [`Runner::run`].
+pub(super) fn python(runner: &Runner, args: &[OsString]) -> anyhow::Result<(f64, f64)> {
+    let said = runner.run(Command::new("python3").args(["-c", PROGRAMS]).args(args))?;
+    let mut numbers = said.out.split_whitespace().map(str::parse::<f64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(done)), Some(Ok(took))) if took > 0.0 => Ok((done, took)),
+        _ => bail!("python3: not what was expected: {}", said.out.trim()),
+    }
 }

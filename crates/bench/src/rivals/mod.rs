@@ -5,10 +5,8 @@
 //! kernel's schedulers, or a mount of Sluicegate over it, under one of the kernel's schedulers, too: `none`, unless said. Under
 //! each workload the sides take turns, in an order drawn anew for each round; ratios are formed within a round.
 
-mod bed;
 mod data;
 mod report;
-mod run;
 mod workloads;
 
 use std::ffi::OsStr;
@@ -21,11 +19,10 @@ use signal_hook::consts::SIGHUP;
 use sluice_cli::{interrupt, output};
 use sluice_notation::parse_bytes;
 
+use crate::bed::{self, Bed, Runner, Side, check_fio};
 use crate::random::SplitMix64;
-use bed::{Bed, Side};
 use data::Data;
-use report::{Report, Row, Run};
-use run::{Runner, check_fio};
+use report::{Report, Row, Run, settings};
 use workloads::{Program, Unit, WORKLOADS, Workload};
 
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "bfq", "kyber"];
@@ -97,13 +94,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let workloads = chosen(&args.workload)?;
     let sides = sides(&args)?;
     let disk_bytes = parse_bytes(&args.size).with_context(|| format!("--size {}: not a size, like 100G", args.size))?;
-    let sluice = sluice(args.sluice.as_deref())?;
+    let sluice = bed::program(args.sluice.as_deref())?;
     expect_all(&workloads)?;
 
     // However many signals come: a terminal that closes sends two. What is waited for ends soon, or is ended.
     let runner = Runner { stop: interrupt::flag()? };
     signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
-    let bed = Bed::new(&runner, &sluice, &args.model, &args.size, args.dir.as_deref())?;
+    let bed = Bed::new(&runner, &sluice, "rivals", &args.model, &args.size, args.dir.as_deref())?;
     sides.iter().try_for_each(|side| bed.set_scheduler(&side.scheduler))?;
     let test = Test {
         rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }),
@@ -162,16 +159,6 @@ fn sides(args: &Args) -> anyhow::Result<Vec<Side>> {
     Ok(sides)
 }
 
-/// The program that makes disks and mounts.
-fn sluice(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
-    let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
-    if !path.is_file() {
-        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
-    }
-    Ok(path)
-}
-
 /// Names everything that is missing.
 fn expect_all(workloads: &[Workload]) -> anyhow::Result<()> {
     let usable = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok();
@@ -217,13 +204,13 @@ impl Test {
             .filter(|data| workloads.iter().any(|workload| workload.needs.contains(data)))
             .collect();
         let none = Side { scheduler: "none".to_owned(), policy: None };
-        let dir = self.bed.switch(&none, false)?;
+        let dir = self.bed.switch(&none, &settings(false))?;
         data::lay(&self.runner, &dir, &needs, self.seconds, disk_bytes)?;
         bar.set_message("verifying the files from every side");
         for side in &self.sides {
             for direct in [false, true] {
                 if workloads.iter().any(|workload| workload.direct == direct) {
-                    let dir = self.bed.switch(side, direct)?;
+                    let dir = self.bed.switch(side, &settings(direct))?;
                     data::verify(&self.runner, &dir, &needs, self.seconds, direct)
                         .with_context(|| format!("{}, direct: {direct}", side.name()))?;
                 }
@@ -243,11 +230,11 @@ impl Test {
             for round in 0..self.rounds {
                 // Every side makes the same requests in a round.
                 let seed = self.seed.wrapping_add(round.into());
-                for side in order(self.sides.len(), seed) {
+                for side in SplitMix64(seed).shuffled(self.sides.len()) {
                     self.runner.go_on()?;
                     let name = self.sides[side].name();
                     bar.set_message(format!("{}, {name}", workload.name));
-                    let dir = self.bed.switch(&self.sides[side], workload.direct)?;
+                    let dir = self.bed.switch(&self.sides[side], &settings(workload.direct))?;
                     let run = self.run(workload, &dir, seed).with_context(|| format!("{}, {name}", workload.name))?;
                     row.runs[side].push(run);
                     bar.inc(1);
@@ -257,7 +244,7 @@ impl Test {
         }
         if workloads.iter().any(|workload| workload.needs.contains(&Data::Database)) {
             bar.set_message("checking the databases");
-            data::check_databases(&self.runner, &self.bed.switch(&self.sides[0], false)?)?;
+            data::check_databases(&self.runner, &self.bed.switch(&self.sides[0], &settings(false))?)?;
         }
         bar.finish_and_clear();
         self.bed.leave()?;
@@ -268,7 +255,7 @@ impl Test {
         let groups = match workload.program {
             Program::Fio(groups) => groups,
             Program::Python(part) => {
-                let (done, took) = self.runner.python(&workloads::python(part, dir, self.seconds, seed))?;
+                let (done, took) = data::python(&self.runner, &workloads::python(part, dir, self.seconds, seed))?;
                 if part == "create" {
                     // The next side finds the disk as this one did.
                     let made = dir.join(format!("created-{seed}"));
@@ -296,14 +283,4 @@ impl Test {
         }
         Ok(Run { value, parts })
     }
-}
-
-/// The sides in an order drawn for a round (Fisher and Yates).
-fn order(count: usize, seed: u64) -> Vec<usize> {
-    let mut random = SplitMix64(seed);
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        order.swap(last, (random.next() % (last as u64 + 1)) as usize);
-    }
-    order
 }

@@ -3,12 +3,19 @@
 use serde_json::{Map, Value, json};
 use sluice_cli::output;
 
-use super::bed::{Side, settings};
 use super::workloads::Workload;
+use crate::bed::Side;
 use crate::statistics::median;
 
 /// Least throughput of Sluicegate over that of the kernel's best scheduler.
 const BAR: f64 = 0.95;
+
+/// The same for all algorithms and workloads, but that direct I/O goes past both caches and the other through the mount's.
+pub(crate) fn settings(direct: bool) -> [&'static str; 5] {
+    let (cache, direct) =
+        if direct { ("cache = \"none\"", "direct = true") } else { ("cache = \"auto\"", "direct = false") };
+    [cache, "[volume]", direct, "[device]", "kind = \"disk\""]
+}
 
 /// One run of a workload.
 #[derive(Clone, Debug)]

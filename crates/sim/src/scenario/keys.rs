@@ -39,6 +39,7 @@ static KEYS: &[Key] = &[
         "fair or arrival; fair",
         "flows (pairs of machines and an application) share a link by 64 KB in turn; arrival: messages pass in order of arrival",
     ),
+    key("network.burst", "bytes; 0", "so many pass a link at once after a pause, as through a token bucket (tc tbf)"),
     key(
         "network.port_buffer",
         "bytes; 0",
@@ -88,6 +89,7 @@ static KEYS: &[Key] = &[
     ),
     key("servers.page_cache", "off or on; off", "requests are served from the server's memory; off: they go past it"),
     key("servers.memory", "bytes; 4G", "of the page cache; multiplied by `scale` like the data"),
+    key("servers.read_ahead", "bytes; 128K", "largest read-ahead window (`read_ahead_kb` of the device's queue)"),
     key("servers.dirty_background", "0 to 0.5; 0.1", "share of the memory that is dirty when write-back begins"),
     key("servers.dirty_limit", "0 to 0.5; 0.2", "share of the memory that is dirty when writers have to wait"),
     key("servers.request_cost", "duration; \"10us\"", "processor time to receive a request and answer it"),
@@ -124,8 +126,8 @@ static KEYS: &[Key] = &[
     ),
     key(
         "servers.allocation",
-        "groups or extents; groups",
-        "files that are there lie in one piece, new ones get extents; extents: all get extents when first touched",
+        "groups, present or extents; groups",
+        "files that are read first lie in one piece, new ones get extents; present: all lie in one piece; extents: all get extents when first touched",
     ),
     key("servers.extent", "bytes; 64M", "size of these extents"),
     key("servers.window", "duration; \"1s\"", "length of the windows of the engine's statistics"),

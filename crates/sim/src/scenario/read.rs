@@ -7,14 +7,17 @@ use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
-    Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale, Scenario,
-    Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale,
+    Scenario, Storage,
 };
 use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
 
 /// About what waking up a process on a busy machine costs.
 const JITTER_NS: u64 = 20_000;
+
+const ALLOCATIONS: [(&str, Allocation); 3] =
+    [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];
 
 /// Most machines of a kind.
 const NODES_MAX: u64 = 1 << 20;
@@ -102,6 +105,7 @@ fn default_network() -> Network {
         message_ns: 2_000,
         header: 160,
         by_arrival: false,
+        burst: 0,
         port_buffer: 0,
         retransmit_ns: 200_000_000,
     }
@@ -115,6 +119,7 @@ fn read_network(reader: Reader<'_>) -> Result<Network> {
         message_ns: reader.duration("message_cost", default.message_ns)?,
         header: reader.bytes("header", 0, 1 << 20)?.unwrap_or(default.header),
         by_arrival: reader.choice("sharing", false, &[("fair", false), ("arrival", true)])?,
+        burst: reader.bytes("burst", 0, 1 << 30)?.unwrap_or(0),
         port_buffer: reader.bytes("port_buffer", 0, 1 << 30)?.unwrap_or(0),
         retransmit_ns: reader.duration("retransmit", default.retransmit_ns)?.max(1),
     };
@@ -213,6 +218,7 @@ fn read_noise(reader: Reader<'_>) -> Result<(f64, f64)> {
 fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
     let (background, hard) = (reader.factor("dirty_background", 0.1, 0.5)?, reader.factor("dirty_limit", 0.2, 0.5)?);
     let memory = reader.bytes("memory", 1 << 20, 1 << 50)?.unwrap_or(4 << 30);
+    let read_ahead = reader.bytes("read_ahead", 4 << 10, 1 << 30)?.unwrap_or(128 << 10);
     if !reader.choice("page_cache", false, &[("off", false), ("on", true)])? {
         return Ok(None);
     }
@@ -222,7 +228,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
         );
     }
     let memory = scaled(memory, scale).map_err(|reason| reader.error("memory", reason))?.max(1 << 20);
-    Ok(Some(PageCache { memory, background, hard }))
+    Ok(Some(PageCache { memory, background, hard, read_ahead }))
 }
 
 fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) -> Result<(Nodes, Storage)> {
@@ -237,7 +243,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         threads: reader.count("threads", 0, 0, 1 << 20)? as u32,
         vectored: reader.flag("vectored", true)?,
         parameters: read_parameters(reader)?,
-        groups: reader.choice("allocation", true, &[("groups", true), ("extents", false)])?,
+        allocation: reader.choice("allocation", Allocation::Groups, &ALLOCATIONS)?,
         device_queue: reader.count("device_queue", 0, 0, 65_536)? as u32,
         kernel: reader.choice(
             "kernel",

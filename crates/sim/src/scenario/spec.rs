@@ -46,6 +46,8 @@ pub struct Network {
     pub header: u64,
     /// Messages pass a link in order of arrival; else flows share it.
     pub by_arrival: bool,
+    /// Bytes that may pass a link at once after a pause, as through a token bucket.
+    pub burst: u64,
     /// Bytes that the switch can hold for each machine; 0: no limit.
     pub port_buffer: u64,
     /// After this time a message that found no room is sent again, in nanoseconds.
@@ -104,8 +106,8 @@ pub struct Storage {
     pub vectored: bool,
     /// Parameters of the device that differ from the model's: name, least and largest; drawn from the seed.
     pub parameters: Vec<(String, f64, f64)>,
-    /// Files lie in block groups; else they get extents when they are first touched.
-    pub groups: bool,
+    /// Where files lie on the device.
+    pub allocation: Allocation,
     /// Commands that the device may choose from; 0: as many as the kernel lets it.
     pub device_queue: u32,
     /// The kernel's scheduler.
@@ -118,6 +120,17 @@ pub struct Storage {
     pub first_hashed: bool,
     /// Unit of space on the device in bytes.
     pub extent: u64,
+}
+
+/// Where files get their places on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// In block groups: those that are read before they are written lie in one piece, others get extents as they are written.
+    Groups,
+    /// The same, but all are there from the beginning, and lie in one piece also if they are written first.
+    Present,
+    /// All get extents when they are first touched.
+    Extents,
 }
 
 /// The operating system's scheduler between a server and its device.
@@ -140,6 +153,8 @@ pub struct PageCache {
     pub background: f64,
     /// Share that may be dirty before writers wait.
     pub hard: f64,
+    /// Most bytes of a read-ahead window.
+    pub read_ahead: u64,
 }
 
 /// A program.

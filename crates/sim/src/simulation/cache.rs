@@ -3,7 +3,7 @@
 //! * **Pages** of 4 KB in blocks of 64 KB; blocks that were not used for longest go first, unless they are dirty or under way.
 //! * **Read-ahead** after `mm/readahead.c` (2.6.32 and later): a read that continues the last one, or that finds pages before it
 //!   in the cache, opens a window of four times its size; when it reaches the page that the window has marked, the next
-//!   window is read, twice as large, up to 128 KB. Anything else reads what was asked for. A file has one window, but marked
+//!   window is read, twice as large, up to a bound (128 KB unless the device says more). Anything else reads what was asked for. A file has one window, but marked
 //!   pages and those in the cache keep several streams in one file going.
 //! * **Writing** changes pages in memory. Above the background threshold, or when they are 30 s old, they are written back, file
 //!   by file and in order of offset, up to 4 MB of a file at a time; at the hard threshold writers wait until there is less.
@@ -23,8 +23,6 @@ use crate::slab::NONE;
 pub(super) const PAGE: u64 = 4096;
 /// Pages of a block.
 const BLOCK_PAGES: u64 = 16;
-/// Most pages of a read-ahead window: 128 KB.
-const WINDOW_MAX: u64 = 32;
 /// Most pages of a transfer to the device: 512 KB.
 const TRANSFER_MAX: u64 = 128;
 /// Most pages of a file that are written back before it is the next one's turn: 4 MB.
@@ -123,6 +121,8 @@ pub(super) struct Cache {
     newest: u32,
     oldest: u32,
     blocks_max: usize,
+    /// Most pages of a read-ahead window.
+    window_max: u64,
     files: HashMap<u64, File, BuildHasherDefault<Mixer>>,
     /// Files with dirty pages, in the order in which they are written back.
     dirty_files: VecDeque<u64>,
@@ -156,7 +156,8 @@ fn by_block(page: u64, pages: u64) -> impl Iterator<Item = (u64, u16)> {
 
 impl Cache {
     /// `background`, `hard`: shares of the memory that may be dirty before write-back begins, and before writers wait.
-    pub(super) fn new(memory: u64, background: f64, hard: f64) -> Cache {
+    /// `read_ahead`: most bytes of a window.
+    pub(super) fn new(memory: u64, background: f64, hard: f64, read_ahead: u64) -> Cache {
         let pages = (memory / PAGE).max(4 * BLOCK_PAGES);
         let share = |of: f64| ((pages as f64 * of) as u64).clamp(1, pages / 2);
         Cache {
@@ -166,6 +167,7 @@ impl Cache {
             newest: NONE,
             oldest: NONE,
             blocks_max: (pages / BLOCK_PAGES) as usize,
+            window_max: (read_ahead / PAGE).max(1),
             files: HashMap::default(),
             dirty_files: VecDeque::new(),
             dirty: 0,
@@ -428,22 +430,23 @@ impl Cache {
 
     /// A read has met a page that is not there.
     fn window_for(&mut self, file: u64, page: u64, pages: u64, file_end: u64, out: &mut Vec<Transfer>) {
-        let history = (1..=WINDOW_MAX).take_while(|back| *back <= page && self.has(file, page - back)).count() as u64;
+        let window_max = self.window_max;
+        let history = (1..=window_max).take_while(|back| *back <= page && self.has(file, page - back)).count() as u64;
         let state = self.files.entry(file).or_default();
         let continues = page == 0 || state.read_before && (page == state.last || page == state.last + 1);
         let expected = state.size > 0 && page == state.start + state.size;
         if expected {
             state.start += state.size;
-            state.size = next_size(state.size);
+            state.size = next_size(state.size, window_max);
             state.ahead = state.size;
-        } else if continues || pages > WINDOW_MAX {
+        } else if continues || pages > window_max {
             state.start = page;
-            state.size = first_size(pages);
+            state.size = first_size(pages, window_max);
             state.ahead = if state.size > pages { state.size - pages } else { state.size };
         } else if history > 0 {
             // Somebody has read up to here: another stream in the same file.
             let size = if history >= page { 2 * history } else { history };
-            (state.start, state.size, state.ahead) = (page, (size + pages).min(WINDOW_MAX), 1);
+            (state.start, state.size, state.ahead) = (page, (size + pages).min(window_max), 1);
         } else {
             return;
         }
@@ -452,16 +455,17 @@ impl Cache {
 
     /// A read has reached a marked page: the next window is read before it is needed.
     fn next_window(&mut self, file: u64, page: u64, pages: u64, file_end: u64, out: &mut Vec<Transfer>) {
+        let window_max = self.window_max;
         let state = self.files.entry(file).or_default();
         if page == state.start + state.size - state.ahead.min(state.size) {
             state.start += state.size;
-            state.size = next_size(state.size);
+            state.size = next_size(state.size, window_max);
         } else {
             // A window of another stream in this file: it goes on where the pages end.
-            let Some(start) = (page + 1..=page + WINDOW_MAX).find(|&at| !self.has(file, at)) else { return };
+            let Some(start) = (page + 1..=page + window_max).find(|&at| !self.has(file, at)) else { return };
             let state = self.files.entry(file).or_default();
             state.start = start;
-            state.size = next_size(start - page + pages);
+            state.size = next_size(start - page + pages, window_max);
         }
         let state = self.files.entry(file).or_default();
         state.ahead = state.size;
@@ -563,21 +567,21 @@ impl Cache {
 }
 
 /// The first window after a read of so many pages.
-fn first_size(pages: u64) -> u64 {
+fn first_size(pages: u64, most: u64) -> u64 {
     let size = pages.next_power_of_two();
-    let size = if size <= WINDOW_MAX / 32 {
+    let size = if size <= most / 32 {
         size * 4
-    } else if size <= WINDOW_MAX / 4 {
+    } else if size <= most / 4 {
         size * 2
     } else {
-        WINDOW_MAX
+        most
     };
     size.max(pages)
 }
 
 /// The window after one of so many pages.
-fn next_size(size: u64) -> u64 {
-    if size < WINDOW_MAX / 16 { 4 * size } else { (2 * size).min(WINDOW_MAX) }
+fn next_size(size: u64, most: u64) -> u64 {
+    if size < most / 16 { 4 * size } else { (2 * size).min(most) }
 }
 
 #[cfg(test)]
@@ -586,7 +590,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cache() -> Cache {
-        Cache::new(64 << 20, 0.1, 0.2)
+        Cache::new(64 << 20, 0.1, 0.2, 128 << 10)
     }
 
     /// Reads and lets all transfers end; returns what was loaded.
@@ -608,6 +612,16 @@ mod tests {
         let loads: Vec<(u64, u64)> = (0..32).flat_map(|i| read(&mut cache, 1, 2 * i, 2)).collect();
         assert_eq!(loads, [(0, 4), (4, 8), (12, 16), (28, 32), (60, 32), (92, 32)]);
         assert_eq!(cache.outcome.misses, 2, "only the first read waited");
+    }
+
+    #[test]
+    fn windows_are_as_large_as_the_device_wants_them() {
+        let mut cache = Cache::new(64 << 20, 0.1, 0.2, 2560 << 10);
+        let loads: Vec<(u64, u64)> = (0..64).flat_map(|i| read(&mut cache, 1, 64 * i, 64)).collect();
+        assert!(loads.iter().all(|(_, pages)| *pages <= TRANSFER_MAX), "{loads:?}");
+        // Far ahead of the reader: more than the windows of the other test, 128 KB.
+        assert!(cache.has(1, 64 * 64 + 300) && !cache.has(1, 64 * 64 + 1400), "{loads:?}");
+        assert_eq!(cache.outcome.misses, 64, "only the first read waited");
     }
 
     #[test]
@@ -654,7 +668,7 @@ mod tests {
         /// Whatever is read and written: a batch waits for what is loaded for it, dirty pages add up, the cache keeps its size.
         #[test]
         fn pages_add_up(steps in proptest::collection::vec((0u64..3, 0u64..600, 1u64..40, any::<bool>()), 1..120)) {
-            let mut cache = Cache::new(1 << 20, 0.1, 0.3);
+            let mut cache = Cache::new(1 << 20, 0.1, 0.3, 128 << 10);
             let (mut moving, mut ready) = (Vec::new(), Vec::new());
             for (batch, (file, page, pages, write)) in (0..).zip(steps) {
                 let now = u64::from(batch) * 1_000_000_000;

@@ -127,8 +127,9 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new(device: Box<dyn Device>, storage: &Storage, noise: Option<Noise>) -> Disk {
-        let places = Places::new(device.capacity_bytes(), storage.extent, storage.groups);
-        let cache = |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard));
+        let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation);
+        let cache =
+            |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard, cache.read_ahead));
         let depth = match storage.device_queue {
             0 if storage.kernel == Kernel::None => QUEUE_MAX,
             0 => KERNEL_QUEUE_MAX,

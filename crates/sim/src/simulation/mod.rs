@@ -79,6 +79,9 @@ pub struct Options {
     pub forgetful: bool,
     /// Give up after so many events, as if interrupted; 0: never.
     pub events_max: u64,
+    /// End after so many nanoseconds of virtual time, as one who measures with a clock does: only requests that were answered by
+    /// then count, and the makespan is this time. 0: when all processes have finished. Not together with `check`.
+    pub until_ns: u64,
 }
 
 /// A running hash over words.
@@ -143,6 +146,8 @@ pub(crate) struct Simulation<'a> {
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
     events_max: u64,
+    /// No event after that counts.
+    until_ns: u64,
     selector: Option<&'a mut dyn Selector>,
     export_windows: bool,
     windows: Vec<Window>,
@@ -217,7 +222,7 @@ impl<'a> Simulation<'a> {
         let (clients, io_nodes, servers) = (scenario.clients.nodes, scenario.io_nodes.count, scenario.servers.count);
         let machines = clients + io_nodes + servers;
         let network = &scenario.network;
-        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival);
+        let link = || Link::new(network.bandwidth, network.message_ns, network.by_arrival, network.burst);
         let mut simulation = Simulation {
             scenario,
             calendar: Calendar::default(),
@@ -258,7 +263,11 @@ impl<'a> Simulation<'a> {
             windows: Vec::new(),
             policy_changes: 0,
             events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
+            until_ns: if options.until_ns == 0 { u64::MAX } else { options.until_ns },
         };
+        if options.check && options.until_ns != 0 {
+            return Err(Failure::Setup("what ends before all is answered cannot be checked".to_owned()));
+        }
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
         }
@@ -384,6 +393,9 @@ impl<'a> Simulation<'a> {
             }
             for _ in 0..LOOK_EVERY {
                 let Some(event) = self.calendar.next() else { break };
+                if self.calendar.now() > self.until_ns {
+                    return Ok(());
+                }
                 if self.calendar.now() > TIME_MAX {
                     return Err(Failure::Setup(
                         "more than 73 years of virtual time: something takes far too long".to_owned(),
@@ -438,7 +450,8 @@ impl<'a> Simulation<'a> {
             check.finish(self.calendar.now())?;
         }
         let inside: u64 = self.nodes.iter().map(Node::outstanding).sum();
-        if self.faults.is_none() && (inside != 0 || self.calls.len() != 0 || self.sent.len() != 0) {
+        let is_whole = self.unfinished == 0 && self.faults.is_none();
+        if is_whole && (inside != 0 || self.calls.len() != 0 || self.sent.len() != 0) {
             let text = format!("{inside} requests and {} calls are left over", self.calls.len());
             return Err(Failure::Violation(text));
         }
@@ -455,7 +468,13 @@ impl<'a> Simulation<'a> {
             }
         }
         let start = self.apps.iter().map(|app| app.start_ns).min().unwrap_or(0);
-        let end = self.apps.iter().map(|app| app.finish_ns).max().unwrap_or(0);
+        // One that has not finished when time is up ends there.
+        let until_ns = self.until_ns;
+        let finish = |application: &Application, app: &App| {
+            if app.finished < application.processes { until_ns.max(app.start_ns) } else { app.finish_ns }
+        };
+        let pairs = self.scenario.applications.iter().zip(&self.apps);
+        let end = pairs.map(|(application, app)| finish(application, app)).max().unwrap_or(0);
         let apps = self.scenario.applications.iter().zip(&self.apps);
         Ok(Outcome {
             makespan_ns: end - start,
@@ -467,7 +486,7 @@ impl<'a> Simulation<'a> {
             apps: apps
                 .map(|(application, app)| AppOutcome {
                     name: application.name.clone(),
-                    makespan_ns: app.finish_ns - app.start_ns,
+                    makespan_ns: finish(application, app) - app.start_ns,
                     bytes: app.bytes,
                     calls: app.calls,
                     latency: (&app.latency).into(),

@@ -1,7 +1,7 @@
 //! Where files lie on a server's device.
 //!
 //! With block groups (after ext4): a file that is there before it is read lies in one piece, in the order in which files are
-//! first used; what is new gets extents of a fixed size when it is first written, as if each were allocated at once. A file or
+//! first used; what is new gets extents of a fixed size when it is first written, as if each were allocated at once, unless all files are said to be there. A file or
 //! extent as large as a block group begins at one; smaller ones fill it up. Without them, everything gets extents when it is
 //! first touched, as `sluice_storage::emulated` places them: then random reads of a large file find it short, as only what
 //! they touch has a place.
@@ -12,6 +12,7 @@ use std::hash::BuildHasherDefault;
 use sluice_core::Op;
 
 use super::disk::Mixer;
+use crate::scenario::Allocation;
 
 /// Bytes of a block group of ext4 with blocks of 4 KB.
 const GROUP: u64 = 128 << 20;
@@ -38,13 +39,13 @@ pub(super) struct Places {
     next: u64,
     extent: u64,
     capacity: u64,
-    groups: bool,
+    allocation: Allocation,
 }
 
 impl Places {
-    pub(super) fn new(capacity: u64, extent: u64, groups: bool) -> Places {
+    pub(super) fn new(capacity: u64, extent: u64, allocation: Allocation) -> Places {
         let last = Piece { file: u64::MAX, start: 0, end: 0, address: 0 };
-        Places { of: HashMap::default(), last, next: 0, extent: extent.min(capacity), capacity, groups }
+        Places { of: HashMap::default(), last, next: 0, extent: extent.min(capacity), capacity, allocation }
     }
 
     /// Address of a byte of a file that ends at `end` (as far as is known), and how many follow in the same piece.
@@ -68,7 +69,12 @@ impl Places {
         if let Some(address) = self.of.get(&(file, number)).copied() {
             return extent(address);
         }
-        let is_there = self.groups && op == Op::Read && end <= self.capacity && !self.of.contains_key(&(file, 0));
+        let may_be_there = match self.allocation {
+            Allocation::Groups => op == Op::Read && !self.of.contains_key(&(file, 0)),
+            Allocation::Present => true,
+            Allocation::Extents => false,
+        };
+        let is_there = may_be_there && end <= self.capacity;
         if is_there {
             let address = self.allocate(end.max(1));
             self.of.insert((file, WHOLE), address);
@@ -82,7 +88,7 @@ impl Places {
     fn allocate(&mut self, bytes: u64) -> u64 {
         let bytes = bytes.next_multiple_of(PAGE).min(self.capacity);
         let left = GROUP - self.next % GROUP;
-        if self.groups && bytes > left {
+        if self.allocation != Allocation::Extents && bytes > left {
             self.next += left;
         }
         if self.next + bytes > self.capacity {
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_there_lies_in_one_piece_whatever_is_read_first() {
-        let mut places = Places::new(1 << 40, 64 << 20, true);
+        let mut places = Places::new(1 << 40, 64 << 20, Allocation::Groups);
         let far = places.locate(1, 300 << 30, Op::Read, 400 << 30).0;
         let near = places.locate(1, 4096, Op::Read, 400 << 30).0;
         assert_eq!(far - near, (300 << 30) - 4096);
@@ -113,8 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_new_gets_extents_when_it_is_written() {
-        for groups in [true, false] {
-            let mut places = Places::new(1 << 40, 1 << 20, groups);
+        for allocation in [Allocation::Groups, Allocation::Extents] {
+            let mut places = Places::new(1 << 40, 1 << 20, allocation);
             let all: Vec<u64> = [(1, 5 << 20), (2, 0), (1, 0)]
                 .iter()
                 .map(|&(f, at)| places.locate(f, at, Op::Write, 1 << 30).0)
@@ -126,8 +132,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_present_lies_in_one_piece_though_it_is_written_first() {
+        let mut places = Places::new(1 << 40, 1 << 20, Allocation::Present);
+        let far = places.locate(1, 300 << 20, Op::Write, 400 << 20).0;
+        let near = places.locate(1, 0, Op::Write, 400 << 20).0;
+        assert_eq!(far - near, 300 << 20);
+    }
+
+    #[test]
     fn a_full_device_begins_anew() {
-        let mut places = Places::new(10 << 20, 4 << 20, false);
+        let mut places = Places::new(10 << 20, 4 << 20, Allocation::Extents);
         let all: Vec<u64> = (0..4).map(|at| places.locate(1, at << 22, Op::Write, 1 << 30).0).collect();
         assert_eq!(all, [0, 4 << 20, 0, 4 << 20]);
     }

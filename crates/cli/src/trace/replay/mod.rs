@@ -15,6 +15,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use serde::Serialize;
 use sluice_core::{Histogram, Op};
+use sluice_notation::counted;
 
 use self::files::{Expected, Target, Targets, fill};
 use self::source::{Source, Whole};
@@ -129,7 +130,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn show(report: &Report) {
     let Report { requests, seconds, mb_s, .. } = report;
-    output::line(format_args!("{requests} requests in {seconds:.3} s, {mb_s:.1} MB/s"));
+    output::line(format_args!("{} in {seconds:.3} s, {mb_s:.1} MB/s", counted(*requests, "request")));
     let (p50, p99) = (report.latency_p50_us, report.latency_p99_us);
     output::line(format_args!("latency: median {p50:.1} us, 99th percentile {p99:.1} us"));
     if let Some(late) = report.late_p99_us {

@@ -1,4 +1,7 @@
-//! The disk, and what is mounted on it for a side: ext4 under one of the kernel's schedulers, with or without Sluicegate over it.
+//! Linux beds: an emulated disk as a block device, and what is mounted on it for a side: ext4 under one of the kernel's
+//! schedulers, with or without Sluicegate over it.
+
+mod run;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::run::Runner;
+pub(crate) use run::{Runner, check_fio, fio_command};
 
 /// How long a file system may be busy with what has just left it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -16,15 +19,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Side {
+pub(crate) struct Side {
     /// The kernel's scheduler.
-    pub(super) scheduler: String,
+    pub(crate) scheduler: String,
     /// Sluicegate's algorithm over it, if any.
-    pub(super) policy: Option<String>,
+    pub(crate) policy: Option<String>,
 }
 
 impl Side {
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match (&self.policy, self.scheduler.as_str()) {
             (None, scheduler) => scheduler.to_owned(),
             (Some(policy), "none") => policy.clone(),
@@ -34,7 +37,7 @@ impl Side {
 }
 
 /// An emulated disk of this program's own. Goes away with it.
-pub(super) struct Bed {
+pub(crate) struct Bed {
     runner: Runner,
     sluice: PathBuf,
     name: String,
@@ -45,25 +48,29 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// Makes the disk.
+    /// Makes the disk, whose name begins with `purpose`.
     ///
     /// # Errors
     /// What `sluice disk` says.
-    pub(super) fn new(
+    pub(crate) fn new(
         runner: &Runner,
         sluice: &Path,
+        purpose: &str,
         model: &str,
         size: &str,
         dir: Option<&Path>,
     ) -> anyhow::Result<Bed> {
-        let room = tempfile::Builder::new().prefix("sluice-rivals-").tempdir().context("a temporary directory")?;
+        let room = tempfile::Builder::new()
+            .prefix(&format!("sluice-{purpose}-"))
+            .tempdir()
+            .context("a temporary directory")?;
         for name in ["disk", "mount"] {
             fs::create_dir(room.path().join(name))?;
         }
         let mut bed = Bed {
             runner: runner.clone(),
             sluice: sluice.to_owned(),
-            name: format!("rivals-{}", std::process::id()),
+            name: format!("{purpose}-{}", std::process::id()),
             room,
             device: PathBuf::new(),
             queue: PathBuf::new(),
@@ -87,6 +94,11 @@ impl Bed {
         Ok(bed)
     }
 
+    /// The device's directory in sysfs.
+    pub(crate) fn sysfs(&self) -> PathBuf {
+        self.queue.with_file_name("")
+    }
+
     fn disk(&self) -> PathBuf {
         self.room.path().join("disk")
     }
@@ -97,11 +109,12 @@ impl Bed {
 
     /// Sets everything up for a side: the directory to work in. Nothing of the disk is in memory then, for unmounting drops
     /// the caches of a file system and, as its last user leaves, of a device; below that all I/O is direct. Dropping those of
-    /// the whole machine would only make it slow to start the programs.
+    /// the whole machine would only make it slow to start the programs. `settings` are lines of a mount's configuration, which
+    /// begin in its section `mount`.
     ///
     /// # Errors
     /// What cannot be mounted or unmounted.
-    pub(super) fn switch(&self, side: &Side, direct: bool) -> anyhow::Result<PathBuf> {
+    pub(crate) fn switch(&self, side: &Side, settings: &[&str]) -> anyhow::Result<PathBuf> {
         self.leave()?;
         self.set_scheduler(&side.scheduler)?;
         self.runner.run(Command::new("mount").args(["-t", "ext4"]).arg(&self.device).arg(self.disk()))?;
@@ -110,7 +123,7 @@ impl Bed {
             "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\n[log]\nfile = {:?}\n",
             self.disk(),
             self.mount_point(),
-            settings(direct).join("\n"),
+            settings.join("\n"),
             self.room.path().join("log")
         );
         let config = self.room.path().join("config.toml");
@@ -124,7 +137,7 @@ impl Bed {
     ///
     /// # Errors
     /// If the kernel has none of that name.
-    pub(super) fn set_scheduler(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn set_scheduler(&self, name: &str) -> anyhow::Result<()> {
         let path = self.queue.join("scheduler");
         // It says "[none] mq-deadline kyber bfq".
         let set = fs::write(&path, name).and_then(|()| fs::read_to_string(&path));
@@ -139,7 +152,7 @@ impl Bed {
     ///
     /// # Errors
     /// If something stays busy.
-    pub(super) fn leave(&self) -> anyhow::Result<()> {
+    pub(crate) fn leave(&self) -> anyhow::Result<()> {
         self.unmount(&self.mount_point())?;
         self.unmount(&self.disk())
     }
@@ -157,11 +170,17 @@ impl Bed {
     }
 }
 
-/// The same for all algorithms and workloads, but that direct I/O goes past both caches and the other through the mount's.
-pub(super) fn settings(direct: bool) -> [&'static str; 5] {
-    let (cache, direct) =
-        if direct { ("cache = \"none\"", "direct = true") } else { ("cache = \"auto\"", "direct = false") };
-    [cache, "[volume]", direct, "[device]", "kind = \"disk\""]
+/// The program `sluice`, which makes disks and mounts: the one given, or the one beside this program.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
+    let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
+    if !path.is_file() {
+        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
+    }
+    Ok(path)
 }
 
 fn is_mounted(path: &Path) -> anyhow::Result<bool> {

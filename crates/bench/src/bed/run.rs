@@ -1,6 +1,5 @@
 //! Running other people's programs, which end when this one is told to.
 
-use std::ffi::OsString;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -13,26 +12,25 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde_json::Value;
 
-const PROGRAMS: &str = include_str!("programs.py");
 /// How often a program that runs is ended if it is to be.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What a program said before it ended well.
-pub(super) struct Said {
-    pub(super) out: String,
-    pub(super) err: String,
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Runs programs until it is told to stop.
 #[derive(Clone)]
-pub(super) struct Runner {
+pub(crate) struct Runner {
     /// Set from elsewhere.
-    pub(super) stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Runner {
     /// Fails if it was told to stop.
-    pub(super) fn go_on(&self) -> anyhow::Result<()> {
+    pub(crate) fn go_on(&self) -> anyhow::Result<()> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -43,7 +41,7 @@ impl Runner {
     ///
     /// # Errors
     /// If it cannot be started, fails, or was ended.
-    pub(super) fn run(&self, command: &mut Command) -> anyhow::Result<Said> {
+    pub(crate) fn run(&self, command: &mut Command) -> anyhow::Result<Said> {
         self.go_on()?;
         self.finish(command, true)
     }
@@ -52,7 +50,7 @@ impl Runner {
     ///
     /// # Errors
     /// If it cannot be started, or fails.
-    pub(super) fn finish(&self, command: &mut Command, may_be_ended: bool) -> anyhow::Result<Said> {
+    pub(crate) fn finish(&self, command: &mut Command, may_be_ended: bool) -> anyhow::Result<Said> {
         let program = command.get_program().to_string_lossy().into_owned();
         let file = || tempfile::tempfile().context("a temporary file");
         let (mut out, mut err) = (file()?, file()?);
@@ -85,23 +83,10 @@ impl Runner {
         }
         Ok(said)
     }
-
-    /// Runs a part of `programs.py`: how much it has done, and the seconds that it took.
-    ///
-    /// # Errors
-    /// As [`Runner::run`].
-    pub(super) fn python(&self, args: &[OsString]) -> anyhow::Result<(f64, f64)> {
-        let said = self.run(Command::new("python3").args(["-c", PROGRAMS]).args(args))?;
-        let mut numbers = said.out.split_whitespace().map(str::parse::<f64>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(done)), Some(Ok(took))) if took > 0.0 => Ok((done, took)),
-            _ => bail!("python3: not what was expected: {}", said.out.trim()),
-        }
-    }
 }
 
 /// fio, with what is the same for all.
-pub(super) fn fio_command() -> Command {
+pub(crate) fn fio_command() -> Command {
     let mut command = Command::new("fio");
     command.args(["--output-format=json", "--ioengine=psync"]);
     command
@@ -111,7 +96,7 @@ pub(super) fn fio_command() -> Command {
 ///
 /// # Errors
 /// If a job had some, or the output is not fio's.
-pub(super) fn check_fio(said: &Said) -> anyhow::Result<Value> {
+pub(crate) fn check_fio(said: &Said) -> anyhow::Result<Value> {
     // Warnings may come before the JSON text.
     let json: Option<Value> = said.out.find('{').and_then(|start| serde_json::from_str(&said.out[start..]).ok());
     let jobs = json.as_ref().and_then(|json| json["jobs"].as_array());
