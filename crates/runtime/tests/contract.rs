@@ -446,7 +446,7 @@ impl sluice_storage::Data for Full {
         offset: u64,
         bufs: &[std::io::IoSlice<'_>],
     ) -> std::io::Result<usize> {
-        if target == 1 {
+        if target == (file.first_target() as usize + 1) % self.layout().targets() as usize {
             return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
         }
         self.0.write(file, target, offset, bufs)
