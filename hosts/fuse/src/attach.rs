@@ -27,6 +27,10 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     let at = || path.to_owned();
     let gone = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
     let mut meta = fs::metadata(path);
+    // A question that was under way when the server was killed; the next one is told that there is none.
+    if meta.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ECONNABORTED)) {
+        meta = fs::metadata(path);
+    }
     if meta.as_ref().is_err_and(gone) {
         let stale = |source| MountError::Stale { mountpoint: at(), source };
         let place = resolve_parent(path).map_err(stale)?;
