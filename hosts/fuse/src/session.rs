@@ -245,7 +245,12 @@ pub(crate) fn serve(
     let (at, device) = (mounted.path.clone(), mounted.device.clone());
     let run = move || {
         // Ends when the mount does, and closes the device: whatever happened, nobody waits for an answer after this.
-        let result = session.run();
+        let gone = || attach::mounts_at(&at).is_ok_and(|mounts| mounts.iter().all(|mount| mount.device != device));
+        let result = match session.run() {
+            // A thread that was about to ask the kernel for requests when the mount went away.
+            Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && gone() => Ok(()),
+            result => result,
+        };
         if let Err(error) = &result {
             tracing::error!(mountpoint = %at.display(), %error, "serving the mount failed");
             let _ = remove(&at, &device, true);
