@@ -101,6 +101,15 @@ impl Port {
         self.counts.is_none()
     }
 
+    /// It submits no more, and nothing of it is outstanding or to be told. `none_left`: of nobody, which tells it of a
+    /// client that is alone.
+    pub(crate) fn has_left(&self, none_left: bool) -> bool {
+        let nothing_left = |counts: &Counts| {
+            counts.outstanding.load(Ordering::SeqCst) == 0 && counts.untold.load(Ordering::SeqCst) == 0
+        };
+        self.is_closed() && self.counts.as_ref().map_or(none_left, nothing_left)
+    }
+
     pub(crate) fn enters(&self) {
         if let Some(counts) = &self.counts {
             counts.outstanding.fetch_add(1, Ordering::SeqCst);

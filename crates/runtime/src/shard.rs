@@ -165,16 +165,15 @@ enum Turn {
 }
 
 impl Shard {
-    pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
+    pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Arc<Shard> {
         let capacity = engine.config().capacity;
         let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
-        let core = Core::new(engine, clock.now());
-        Shard {
+        Arc::new_cyclic(|shard| Shard {
             index,
             clock,
             driving,
             token: CachePadded::new(Token::default()),
-            core: CachePadded::new(Held::new(core)),
+            core: CachePadded::new(Held::new(Core::new(engine, clock.now(), shard.clone()))),
             inbox: Inbox::new(capacity),
             capacity,
             closed: AtomicBool::new(false),
@@ -185,7 +184,7 @@ impl Shard {
             bell,
             gate: Gate::default(),
             window: ArcSwapOption::empty(),
-        }
+        })
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -337,6 +336,15 @@ impl Shard {
         if places > 0 {
             self.token.give_back(places);
             self.gate.changed();
+            self.may_be_over();
+        }
+    }
+
+    /// Something has ended that the end may wait for.
+    fn may_be_over(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.gate.changed();
+            self.bell.ring_at(0);
         }
     }
 
@@ -549,10 +557,10 @@ impl Shard {
         };
         let freed = std::mem::take(&mut effects.freed) > 0;
         let answered = std::mem::take(&mut effects.answered);
-        if freed || answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed()
-        {
+        if freed || answered || turn == Turn::Interrupted || own.port.is_closed() {
             self.gate.changed();
         }
+        self.may_be_over();
         match turn {
             Turn::Interrupted => self.bell.ring_at(0),
             Turn::Settled => match ring {
@@ -633,9 +641,7 @@ impl Shard {
     /// Effects of one turn were carried out.
     pub(crate) fn carried(&self) {
         self.token.carried();
-        if self.closed.load(Ordering::SeqCst) {
-            self.gate.changed();
-        }
+        self.may_be_over();
     }
 
     /// A client was told something.
@@ -648,8 +654,8 @@ impl Shard {
     // ---- clients and the end ---------------------------------------------------------------------------------
 
     pub(crate) fn attach(&self, own: &Completer) {
-        let completer = own.clone();
-        self.ask(own, move |core| core.attach(completer));
+        let (port, none_left) = (own.port.clone(), self.token.places() == 0);
+        self.ask(own, move |core| core.attach(port, none_left));
     }
 
     /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.
@@ -679,7 +685,7 @@ impl Shard {
         let alone = port.is_none_or(Port::is_alone);
         let told = || match port {
             Some(port) if !alone => port.has_been_told(),
-            _ => self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet(),
+            _ => self.has_told(),
         };
         // What was left to this thread nobody else carries out.
         let go_on = || {
@@ -703,11 +709,14 @@ impl Shard {
         (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
     }
 
-    /// Forgets all clients, at the end.
-    pub(crate) fn forget_clients(self: &Arc<Shard>) {
-        let forget =
-            |core: &mut Core| core.clients.iter_mut().flatten().map(|route| route.completer.take()).collect::<Vec<_>>();
-        drop(self.ask(&self.nobody(), forget));
+    /// Hosts have been told of everything but what is in flight.
+    fn has_told(&self) -> bool {
+        self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet()
+    }
+
+    /// See [`Port::has_left`].
+    pub(crate) fn has_left(&self, port: &Port) -> bool {
+        port.has_left(self.token.places() == 0)
     }
 
     /// Forgets a client that has left.
@@ -731,6 +740,10 @@ impl Served for Shard {
         // Whoever holds then sets it again.
         self.deadline.store(NEVER, Ordering::SeqCst);
         Shard::drive(self, &self.nobody());
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed.load(Ordering::SeqCst) && !self.is_ready() && self.has_told()
     }
 }
 
@@ -759,7 +772,7 @@ mod tests {
     fn what_is_parked_gives_its_place_back_to_its_own_engine() {
         let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
         let engine = || Engine::new(config.clone(), &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
-        let shard = |index| Arc::new(Shard::new(index, clock, engine(), Driving::Caller, Bell::new()));
+        let shard = |index| Shard::new(index, clock, engine(), Driving::Caller, Bell::new());
         let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet))) };
         let owners: Owners = Arc::new([own(0), own(1)]);
         let (file, app, target) = (FileId(1), AppId(0), TargetId(1));
