@@ -14,7 +14,7 @@ use sluice_trace::{End, Meta};
 use super::{blocks, open};
 use crate::output;
 
-/// Says what is in a trace: files, sizes, read share, how requests follow each other, bursts, duration
+/// Says what is in a trace: files, sizes, read share, order, bursts, duration
 #[derive(clap::Args)]
 pub(crate) struct InfoArgs {
     /// The trace
@@ -22,7 +22,7 @@ pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw what arrived over time, as SVG
+    /// Draw what arrived over time, as SVG [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct CatArgs {
     /// Print JSON: one object a line
     #[arg(long)]
     json: bool,
-    /// Stop after so many
+    /// Stop after so many requests [default: all]
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<u64>,
 }

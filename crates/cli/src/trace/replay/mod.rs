@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 /// Longest sleep before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Does the requests of a trace again, on files of the same names in a directory (a mount, for example)
+/// Does the requests of a trace again, on files of the same names in a directory or mount
 ///
 /// Files that are missing are made first, as large as the trace needs them. Files that are there are read, and written only
 /// with --overwrite. What is written depends on file and place alone.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Each request at its time; without it as fast as possible
     #[arg(long)]
     timed: bool,
-    /// As --timed, but so many times as fast
+    /// As --timed, but so many times as fast [default: 1 with --timed]
     #[arg(long, value_name = "FACTOR", value_parser = speed)]
     speed: Option<f64>,
     /// Requests at a time
