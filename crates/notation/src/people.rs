@@ -50,11 +50,11 @@ pub fn show_rate(bytes_per_s: f64) -> String {
 }
 
 fn time(ns: f64, digits: usize) -> String {
-    const UNITS: [(f64, &str); 5] = [(1e3, "ns"), (1e6, "µs"), (1e9, "ms"), (120e9, "s"), (7_200e9, "min")];
+    const UNITS: [(f64, &str); 5] = [(1e3, "ns"), (1e6, "us"), (1e9, "ms"), (120e9, "s"), (7_200e9, "min")];
     if ns == 0.0 || !ns.is_finite() {
         return format!("{ns} s");
     }
-    // Rounded first: 999.9 µs are 1.00 ms.
+    // Rounded first: 999.9 us are 1.00 ms.
     let (ns, _) = rounded(ns, digits);
     let found = UNITS.iter().position(|(end, _)| ns.abs() < *end);
     let (scale, unit) = match found {
@@ -120,7 +120,7 @@ mod tests {
         let cases = [
             (0.0, "0 s"),
             (870.0, "870 ns"),
-            (12_340.0, "12.3 µs"),
+            (12_340.0, "12.3 us"),
             (999_900.0, "1.00 ms"),
             (1e9, "1.00 s"),
             (90e9, "90.0 s"),
