@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint doc check bench install clean
+.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -59,6 +59,15 @@ lint: ## What CI demands of the sources beside the tests
 	$(CARGO) clippy $(AS_TESTS) --all-targets -- -D warnings
 	$(CARGO) clippy --locked --profile test -p sluice-runtime --features model --all-targets -- -D warnings
 	scripts/check-sources.sh
+
+# Their compilation takes minutes, so CI does without; the advisories come from a repository that must be reached.
+AUDIT := $(abspath $(TARGET))/audit
+audit: ## Look at the dependencies: advisories, licences, sources, what is unused (the first time it builds tools for that)
+	test -x $(AUDIT)/bin/cargo-machete || $(CARGO) install --locked --root $(AUDIT) cargo-machete
+	test -x $(AUDIT)/bin/cargo-deny || $(CARGO) install --locked --root $(AUDIT) cargo-deny
+	$(AUDIT)/bin/cargo-machete
+	$(AUDIT)/bin/cargo-deny check licenses bans sources
+	$(AUDIT)/bin/cargo-deny check advisories
 
 doc: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(AS_TESTS) --no-deps
