@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let disk = format!("emulated {}, {}, ext4", args.model, args.size);
     let report = Report::new(disk, test.rounds, test.seconds, test.sides.clone(), rows);
     if args.json {
-        output::pretty_json(report.as_json())?;
+        output::pretty_json(&report.as_json())?;
     } else {
         report.print();
     }

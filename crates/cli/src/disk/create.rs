@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// What to call it
     name: String,
     /// Device model: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md)
-    #[arg(short, long, value_parser = suggest::models())]
+    #[arg(short, long, value_parser = suggest::models(), hide_possible_values = true)]
     model: String,
     /// How large it is, in bytes or like 20G (powers of 1,024) [default: as large as the model]
     #[arg(short, long, value_name = "BYTES")]

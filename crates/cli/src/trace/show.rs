@@ -76,7 +76,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         let bytes = std::fs::metadata(&args.trace)?.len();
-        output::json(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}))?;
+        output::json(&json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let bytes = std::fs::metadata(&args.trace)?.len();
@@ -199,7 +199,7 @@ fn draw(summary: &Summary, emulated: bool) -> anyhow::Result<String> {
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let (summary, ..) = summary(&args.trace, usize::MAX)?;
     if args.json {
-        output::json(json!({"files": summary.largest_files}))?;
+        output::json(&json!({"files": summary.largest_files}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
