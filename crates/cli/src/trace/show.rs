@@ -123,7 +123,8 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
         [summary.spatiality.contiguous, summary.spatiality.strided, summary.spatiality.other]
             .map(|share| share * 100.0);
     writeln!(text, "follow     {contiguous:.0} % contiguous, {strided:.0} % strided, {other:.0} % neither")?;
-    writeln!(text, "bursts     {} of {:.1} requests (pauses of 100 ms)", summary.bursts, summary.burst_requests)?;
+    let each = show_number(summary.burst_requests);
+    writeln!(text, "bursts     {} of {each} requests (pauses of 100 ms)", summary.bursts)?;
     course(text, summary)?;
     writeln!(text, "\nlengths")?;
     let most = summary.lengths.iter().copied().max().unwrap_or_default().max(1);

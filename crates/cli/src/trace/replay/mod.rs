@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 /// Longest sleep before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Does the requests of a trace again, on files of the same names in a directory or mount
+/// Does the requests of a trace again, on files of the same names below a directory
 ///
 /// Files that are missing are made first, as large as the trace needs them. Files that are there are read, and written only
 /// with --overwrite. What is written depends on file and place alone.
