@@ -50,6 +50,8 @@ pub(crate) struct Port {
     pub(crate) executor: Arc<dyn Executor>,
     /// It has left, or is about to.
     closed: AtomicBool,
+    /// It has left: what the engine has is others'.
+    left: AtomicBool,
     /// What it has outstanding, if it is not alone. The counts of an engine say that of a client that has it for itself.
     counts: Option<Counts>,
 }
@@ -78,7 +80,8 @@ impl Port {
     /// A client for a range of targets; of all of them, if it is to be the only one.
     pub(crate) fn new(number: u16, targets: Range<u32>, executor: Arc<dyn Executor>) -> Port {
         let counts = (targets != ALL).then(Counts::default);
-        Port { number, targets, executor, closed: AtomicBool::new(false), counts }
+        let (closed, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Port { number, targets, executor, closed, left, counts }
     }
 
     /// Stands for threads that hold an engine on nobody's behalf.
@@ -95,6 +98,14 @@ impl Port {
 
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_alone(&self) -> bool {

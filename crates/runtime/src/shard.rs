@@ -64,6 +64,8 @@ pub(crate) struct Shard {
     /// Places of the token: requests accepted and not yet completed. What the engine and the inbox hold.
     capacity: u32,
     closed: AtomicBool,
+    /// Threads that wait until nobody holds the engine or carries effects out.
+    ending: AtomicU32,
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
@@ -178,6 +180,7 @@ impl Shard {
             inbox: Inbox::new(capacity),
             capacity,
             closed: AtomicBool::new(false),
+            ending: AtomicU32::new(0),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
             allows_bypass: AtomicBool::new(allows_bypass),
@@ -501,7 +504,7 @@ impl Shard {
             let before = effects.len();
             let turn = self.turn(own, effects, &mut brought, &mut budget, at.take());
             if effects.len() > before {
-                self.token.carried();
+                self.carried();
             }
             if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
                 break;
@@ -549,9 +552,10 @@ impl Shard {
         };
         let freed = std::mem::take(&mut effects.freed) > 0;
         let answered = std::mem::take(&mut effects.answered);
-        if freed || answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed()
-        {
+        if freed || answered || turn == Turn::Interrupted || own.port.is_closed() {
             self.gate.changed();
+        } else {
+            self.quieter();
         }
         match turn {
             Turn::Interrupted => self.bell.ring_at(0),
@@ -621,9 +625,7 @@ impl Shard {
         match self.driving {
             Driving::Thread if !self.bell.is_here() || in_callback() => {
                 self.bell.defer(|to| effects.defer(own, to));
-                if self.closed.load(Ordering::SeqCst) {
-                    self.gate.changed();
-                }
+                self.quieter();
                 false
             }
             _ => effects.carry_out(own),
@@ -633,7 +635,12 @@ impl Shard {
     /// Effects of one turn were carried out.
     pub(crate) fn carried(&self) {
         self.token.carried();
-        if self.closed.load(Ordering::SeqCst) {
+        self.quieter();
+    }
+
+    /// Somebody holds or tells no more: who waits for the end looks again.
+    fn quieter(&self) {
+        if self.ending.load(Ordering::SeqCst) > 0 {
             self.gate.changed();
         }
     }
@@ -666,7 +673,7 @@ impl Shard {
         before_waiting();
         self.gate.wait(until, || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
-            None => self.token.places() == 0,
+            None => self.token.places() == 0 || port.is_some_and(Port::has_left),
         })
     }
 
@@ -678,6 +685,7 @@ impl Shard {
         let before = self.ask(own, move |core| core.fail(number, errno));
         let alone = port.is_none_or(Port::is_alone);
         let told = || match port {
+            Some(port) if port.has_left() => true,
             Some(port) if !alone => port.has_been_told(),
             _ => self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet(),
         };
@@ -694,10 +702,15 @@ impl Shard {
         go_on();
         // Inside a call this thread itself has hosts to tell, when it returns.
         if !sabotaged!(LeavesEarly) && !in_callback() {
+            self.ending.fetch_add(1, Ordering::SeqCst);
             self.gate.wait(None, || {
                 go_on();
                 told()
             });
+            self.ending.fetch_sub(1, Ordering::SeqCst);
+        }
+        if port.is_some_and(Port::has_left) {
+            return (0, 0);
         }
         let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
         (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
@@ -715,6 +728,9 @@ impl Shard {
         let number = own.port.number;
         // The route goes outside: it may be the last one to know the executor.
         drop(self.ask(own, move |core| core.clients[number as usize].take()));
+        // Before its targets are another's, who would be waited for by whoever else waits for its end.
+        own.port.leave();
+        self.gate.changed();
     }
 }
 
