@@ -45,6 +45,7 @@ mod gate;
 mod holder;
 mod inbox;
 mod names;
+mod predictor;
 mod record;
 mod scheduler;
 mod shard;

@@ -14,6 +14,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
+use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
@@ -344,7 +345,7 @@ impl Scheduler {
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
         let version = count(&mut self.0.current.lock().predictors);
         self.each(|shard| {
-            let predictor = make(shard.index());
+            let predictor = make(shard.index()).map(Guarded::new);
             shard.ask(&shard.nobody(), move |core| core.set_predictor(version, predictor));
         });
     }

@@ -672,6 +672,35 @@ fn a_client_that_has_left_does_not_wait_for_the_one_after_it() {
     }
 }
 
+/// Panics when it is asked, or told of a request.
+#[derive(Debug)]
+struct Panics {
+    when_told: bool,
+}
+
+impl Predictor for Panics {
+    fn submitted(&mut self, _: Time, _: &Request) {
+        assert!(!self.when_told, "on purpose");
+    }
+
+    fn expect(&mut self, _: Time, _: &Chosen) -> Option<Expected> {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_predictor_that_panics_predicts_nothing_and_harms_nobody() {
+    for (driving, when_told) in BOTH.into_iter().flat_map(|driving| [(driving, true), (driving, false)]) {
+        let host = Arc::new(Notes::default());
+        let scheduler = Scheduler::start(config("to-agg", driving, EngineConfig::default())).unwrap();
+        let client = scheduler.attach(host.clone()).unwrap();
+        scheduler.set_predictors(|_| Some(Box::new(Panics { when_told })));
+        (0..10).for_each(|cookie| client.submit(0, request(cookie, 1)).unwrap());
+        assert_eq!(scheduler.shutdown(DRAIN), ShutdownReport::default(), "{driving:?}");
+        assert_eq!(host.started.lock().len(), 10, "{driving:?}");
+    }
+}
+
 /// Its last request ends, and it leaves, while the thread that was to start that is on its way back from the call.
 #[test]
 fn a_client_leaves_while_a_thread_comes_back_from_a_call_of_it() {
