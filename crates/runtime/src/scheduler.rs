@@ -250,6 +250,15 @@ impl Scheduler {
     /// # Errors
     /// See [`AttachError`].
     pub fn attach_targets(&self, executor: Arc<dyn Executor>, targets: Range<u32>) -> Result<Client, AttachError> {
+        self.join(executor, targets, true)
+    }
+
+    /// As [`Scheduler::attach`], for an executor that hands over what it is to start, and calls no host for that.
+    pub(crate) fn attach_volume(&self, executor: Arc<dyn Executor>) -> Result<Client, AttachError> {
+        self.join(executor, ALL, false)
+    }
+
+    fn join(&self, executor: Arc<dyn Executor>, targets: Range<u32>, is_host: bool) -> Result<Client, AttachError> {
         if targets.is_empty() {
             return Err(AttachError::NoTargets);
         }
@@ -267,7 +276,7 @@ impl Scheduler {
         clients.targets.push((number, targets.clone()));
         drop(clients);
         // What is outstanding is counted for each engine.
-        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone()));
+        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone(), is_host));
         let completers: Vec<Completer> =
             engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port() }).collect();
         completers.iter().for_each(|completer| completer.shard.attach(completer));

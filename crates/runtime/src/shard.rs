@@ -1,15 +1,5 @@
 //! One engine, its inbox, and who may touch it.
 //!
-//! ```text
-//!   submit   complete   cancel, policy, limits, snapshot, ...
-//!      \        |        /
-//!       [ inbox, in order ]       knock: is somebody holding?
-//!               |                   no: this thread holds      yes: the holder finds it
-//!         [ holder: Core ]        commands -> engine -> effects
-//!               |
-//!         let go, then carry out the effects: start batches, tell hosts, ring the bell
-//! ```
-//!
 //! The engine is held by one thread at a time, never while a host is called, and never waited for (`token.rs`). A request
 //! that the engine has no room for (its table of files is full) waits in `Core::stalled`, not in the inbox, so completions
 //! behind it are seen and nobody spins. What the holder itself brings does not go through the inbox: it comes right after
@@ -27,7 +17,7 @@ use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, TargetId, Ti
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback, start_deferred};
+use crate::effects::{Deferred, Effect, Effects, Recipient, carry_out_deferred, in_callback, start_deferred};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
@@ -632,6 +622,16 @@ impl Shard {
         }
     }
 
+    /// Has the serving thread tell a host.
+    pub(crate) fn leave_to_server(&self, to: &Completer, effect: Effect) {
+        self.token.carry();
+        self.bell.defer(|leave| {
+            leave(Deferred::Effect(to.boxed(), effect));
+            leave(Deferred::Carried(to.boxed()));
+        });
+        self.quieter();
+    }
+
     /// Effects of one turn were carried out.
     pub(crate) fn carried(&self) {
         self.token.carried();
@@ -776,7 +776,7 @@ mod tests {
         let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
         let engine = || Engine::new(config.clone(), &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
         let shard = |index| Arc::new(Shard::new(index, clock, engine(), Driving::Caller, Bell::new()));
-        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet))) };
+        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet), true)) };
         let owners: Owners = Arc::new([own(0), own(1)]);
         let (file, app, target) = (FileId(1), AppId(0), TargetId(1));
         let request = Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 1 };

@@ -49,11 +49,11 @@ use self::ring::Ring;
 use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
 use crate::client::{Completer, SubmitError};
-use crate::effects::Effects;
+use crate::effects::{Effects, InCallback};
 use crate::names::FileNames;
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
 use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
-use crate::shard::{Driving, before_locking, reuse_effects, take_effects};
+use crate::shard::{Driving, before_locking, before_waiting, reuse_effects, take_effects};
 use crate::striped::thread_number;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
@@ -157,7 +157,8 @@ impl<H: Host> Volume<H> {
             inline: config.inline,
             tap: scheduler.taps().0.clone(),
         });
-        let client = scheduler.attach(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
+        let client =
+            scheduler.attach_volume(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
         service.connect(client.completers().into());
         let system = |source| StartError::System { what: "a thread", source };
         service.workers.start_one(|| service.spawn()).map_err(system)?;
@@ -436,6 +437,10 @@ impl<H: Host> Volume<H> {
                 return None;
             }
             return Some(result.map(|()| 0).map_err(io::Error::from));
+        }
+        if waits && InCallback::is_deep() {
+            // It will be executed by others, and hosts that are told here while it is might wait for its place.
+            before_waiting();
         }
         let time = self.client.time();
         let slot = self.admit(if waits { 0 } else { access.len as u64 });
