@@ -4,7 +4,8 @@
 //! not whole belongs to an operation that had not begun; a whole one is carried through or found void (see
 //! [`recover`](super::StripedStorage::recover)). The model is a process killed at any moment: what was written stays in
 //! the page cache, so nothing is synced. After a power failure run [`check`](super::check); a truncation's record from
-//! before it is void, as the file may have been written and synced since.
+//! before it is void, as the file may have been written and synced since, and a rename's is followed only on targets that
+//! are as they were before it.
 
 use std::io;
 use std::path::Path;
@@ -32,6 +33,9 @@ pub(super) enum Intent {
         whiteout: bool,
         from_inodes: Vec<i64>,
         to_inodes: Vec<i64>,
+        /// As of a truncation: in another system's time nothing is removed for it.
+        #[serde(default)]
+        boot: String,
     },
     /// To be carried through.
     Truncate {
