@@ -7,6 +7,13 @@ pub(super) fn step() -> std::io::Result<()> {
     Ok(())
 }
 
+/// The process was "killed".
+#[cfg(not(test))]
+#[inline]
+pub(super) fn is_dead() -> bool {
+    false
+}
+
 /// Asked before a name is looked up on a target but the first, and before what the journal names is looked for.
 #[cfg(not(test))]
 #[inline]
@@ -15,7 +22,7 @@ pub(super) fn look() -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) use armed::{before_step, disarm, fail_after, fail_looks, kill_after, look, step};
+pub(super) use armed::{before_step, disarm, fail_after, fail_looks, is_dead, kill_after, look, step};
 
 #[cfg(test)]
 mod armed {
@@ -51,6 +58,10 @@ mod armed {
     /// Lets `steps` more steps happen on this thread and none after them.
     pub(in super::super) fn kill_after(steps: u32) {
         LEFT.set(Some(steps));
+    }
+
+    pub(in super::super) fn is_dead() -> bool {
+        LEFT.get() == Some(0)
     }
 
     /// Back to life. True if the kill had struck.

@@ -128,7 +128,7 @@ impl Entry<'_> {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         if !self.0.kept
-            && fault::step().is_ok()
+            && !fault::is_dead()
             && let Err(error) = self.0.erase()
         {
             // To be done before anything else: a truncation carried through later would take what was written since.
@@ -154,6 +154,7 @@ impl Inner {
     /// Makes the record one that is not whole. The space stays.
     fn erase(&mut self) -> io::Result<()> {
         self.stale = true;
+        fault::step()?;
         match rustix::io::pwrite(&self.file, b"\0", 0)? {
             1 => {
                 self.stale = false;
