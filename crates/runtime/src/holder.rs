@@ -111,7 +111,7 @@ impl Core {
     /// A client joins. Those that have left meanwhile are forgotten (`none_left`: nothing of anybody is outstanding).
     pub(crate) fn attach(&mut self, port: Arc<Port>, none_left: bool) {
         for route in &mut self.clients {
-            route.take_if(|route| route.port.has_left(none_left));
+            route.take_if(|route| route.port.is_gone(none_left));
         }
         let at = port.number as usize;
         if self.clients.len() <= at {

@@ -14,6 +14,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
+use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
@@ -197,8 +198,13 @@ struct Member {
 }
 
 impl Member {
+    /// It has left, and nothing of it is to be told any more; who waits for its end does not wait for others then.
     fn has_left(&self) -> bool {
-        self.completers.iter().all(|own| own.shard.has_left(&own.port))
+        let is_gone = self.completers.iter().all(|own| own.shard.is_gone(&own.port));
+        if is_gone {
+            self.completers.iter().for_each(|own| own.port.leave());
+        }
+        is_gone
     }
 }
 
@@ -262,6 +268,15 @@ impl Scheduler {
     /// # Errors
     /// See [`AttachError`].
     pub fn attach_targets(&self, executor: Arc<dyn Executor>, targets: Range<u32>) -> Result<Client, AttachError> {
+        self.join(executor, targets, true)
+    }
+
+    /// As [`Scheduler::attach`], for an executor that hands over what it is to start, and calls no host for that.
+    pub(crate) fn attach_volume(&self, executor: Arc<dyn Executor>) -> Result<Client, AttachError> {
+        self.join(executor, ALL, false)
+    }
+
+    fn join(&self, executor: Arc<dyn Executor>, targets: Range<u32>, is_host: bool) -> Result<Client, AttachError> {
         if targets.is_empty() {
             return Err(AttachError::NoTargets);
         }
@@ -278,7 +293,7 @@ impl Scheduler {
         let number = clients.numbers;
         clients.numbers = number.checked_add(1).filter(|next| *next < 65_000).ok_or(AttachError::TooMany)?;
         // What is outstanding is counted for each engine.
-        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone()));
+        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone(), is_host));
         let completers: Vec<Completer> =
             engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port() }).collect();
         let member = Member { number, targets: targets.clone(), completers: completers.clone() };
@@ -359,7 +374,7 @@ impl Scheduler {
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
         let version = count(&mut self.0.current.lock().predictors);
         self.each(|shard| {
-            let predictor = make(shard.index());
+            let predictor = make(shard.index()).map(Guarded::boxed);
             shard.ask(&shard.nobody(), move |core| core.set_predictor(version, predictor));
         });
     }
@@ -564,7 +579,7 @@ impl Client {
         }
         let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&own.port), errno)).collect();
         let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();
-        if self.completers.iter().all(|own| own.shard.has_left(&own.port)) {
+        if self.completers.iter().all(|own| own.shard.is_gone(&own.port)) {
             self.forget();
         }
         ShutdownReport { failed: ended.iter().map(|(failed, _)| failed).sum(), in_flight }

@@ -114,6 +114,11 @@ impl Token {
         (word & !HELD) + if carrying { CARRIER } else { 0 } - u64::from(ended) * PLACE
     }
 
+    /// One more thread has effects to carry out, and will call [`Token::carried`].
+    pub(crate) fn carry(&self) {
+        self.0.fetch_add(CARRIER, Ordering::SeqCst);
+    }
+
     pub(crate) fn carried(&self) {
         self.0.fetch_sub(CARRIER, Ordering::SeqCst);
     }

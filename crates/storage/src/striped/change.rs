@@ -194,6 +194,7 @@ impl StripedStorage {
             whiteout,
             from_inodes: from_inodes.clone(),
             to_inodes: to_inodes.clone(),
+            boot: boot_id().to_owned(),
         })?;
         fault::step()?;
         self.targets[0].rename(from_dir.first(), from.1, to_dir.first(), to.1, flags)?;
@@ -301,7 +302,7 @@ impl StripedStorage {
     }
 
     /// What each target has under a name.
-    fn inodes(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<i64>> {
+    pub(super) fn inodes(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<i64>> {
         let dirs = parent.pieces.iter().enumerate();
         dirs.map(|(target, dir)| dir.as_ref().map_or(Ok(0), |dir| self.inode(target, (dir, name)))).collect()
     }
@@ -348,6 +349,7 @@ impl StripedStorage {
         self.expect_whole(node)?;
         let _tree = self.tree()?;
         let floor = self.sizes.of(node.id);
+        let _alone = floor.resizing.lock();
         let _truncating = floor.truncating(size);
         let first = self.targets[0].getattr(node.first())?;
         let mut sizes = vec![first.size];
@@ -416,7 +418,10 @@ impl StripedStorage {
     pub(super) fn recover(&self) -> io::Result<()> {
         match self.journal.pending()? {
             None => return self.journal.clear(),
-            Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes }) => {
+            Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes, boot }) => {
+                // What a record says that outlived a power failure may be older than what was synced since: numbers may be
+                // those of other objects.
+                let old = is_of_another_start(&boot);
                 let ends = |target: &PosixStorage| -> io::Result<_> {
                     let parent =
                         |path: &[u8]| target.resolve(&path[..path.iter().rposition(|b| *b == b'/').unwrap_or(0)]);
@@ -431,8 +436,11 @@ impl StripedStorage {
                 for target in 1..if done { self.targets.len() } else { 0 } {
                     match ends(&self.targets[target]) {
                         Ok((dir_a, dir_b)) => {
+                            let (a, b) = ((&dir_a, &*a), (&dir_b, &*b));
                             let inodes = (from_inodes[target], to_inodes[target]);
-                            self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, (exchange, whiteout))?;
+                            if !old || inodes.0 != 0 && inodes == (self.inode(target, a)?, self.inode(target, b)?) {
+                                self.settle(target, a, b, inodes, (exchange, whiteout))?;
+                            }
                         }
                         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
                             tracing::error!(%error, target, "a rename's directory is missing on a target");
@@ -442,8 +450,7 @@ impl StripedStorage {
                 }
                 tracing::info!(done, from = %a.display(), to = %b.display(), "a rename was cut short");
             }
-            // What a record says that outlived a power failure may be older than what was synced since.
-            Some(Intent::Truncate { path, boot, .. }) if !boot.is_empty() && boot != boot_id() => {
+            Some(Intent::Truncate { path, boot, .. }) if is_of_another_start(&boot) => {
                 let path = String::from_utf8_lossy(&path);
                 tracing::warn!(%path, "the journal holds a truncation from before the last start of the system: not repeated");
             }
@@ -483,6 +490,11 @@ impl StripedStorage {
         fault::step()?;
         self.journal.clear()
     }
+}
+
+/// Whether a record was written before the system was started.
+fn is_of_another_start(boot: &str) -> bool {
+    !boot.is_empty() && boot != boot_id()
 }
 
 /// The pieces to change, and to what size, for a file to have the logical `size`.

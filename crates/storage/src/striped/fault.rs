@@ -7,6 +7,13 @@ pub(super) fn step() -> std::io::Result<()> {
     Ok(())
 }
 
+/// The process was "killed".
+#[cfg(not(test))]
+#[inline]
+pub(super) fn is_dead() -> bool {
+    false
+}
+
 /// Asked before a name is looked up on a target but the first, and before what the journal names is looked for.
 #[cfg(not(test))]
 #[inline]
@@ -15,7 +22,7 @@ pub(super) fn look() -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) use armed::{disarm, fail_after, fail_looks, kill_after, look, step};
+pub(super) use armed::{before_step, disarm, fail_after, fail_looks, is_dead, kill_after, look, step};
 
 #[cfg(test)]
 mod armed {
@@ -27,6 +34,12 @@ mod armed {
         /// Steps that succeed, and those after them that fail.
         static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
         static FAIL_LOOKS: Cell<bool> = const { Cell::new(false) };
+        static BEFORE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    /// Does something before the next step on this thread.
+    pub(in super::super) fn before_step(act: impl FnOnce() + 'static) {
+        BEFORE.set(Some(Box::new(act)));
     }
 
     /// Lets `steps` more steps happen on this thread, and the `count` after them fail as on a read-only file system.
@@ -47,12 +60,19 @@ mod armed {
         LEFT.set(Some(steps));
     }
 
+    pub(in super::super) fn is_dead() -> bool {
+        LEFT.get() == Some(0)
+    }
+
     /// Back to life. True if the kill had struck.
     pub(in super::super) fn disarm() -> bool {
         LEFT.replace(None) == Some(0)
     }
 
     pub(in super::super) fn step() -> io::Result<()> {
+        if let Some(act) = BEFORE.take() {
+            act();
+        }
         match FAIL.get() {
             (_, 0) => {}
             (0, count) => {
