@@ -100,7 +100,8 @@ impl Token {
     /// still, with all places). `carrying`: it has effects to carry out, and will call [`Token::carried`].
     pub(crate) fn leave(&self, carrying: bool, ended: u32) -> bool {
         let left = |word: u64| {
-            (word & WORK == 0 || sabotaged!(TokenForgetsWork)).then(|| Token::without(word, carrying, ended))
+            let word = if sabotaged!(TokenForgetsWork) { word & !WORK } else { word };
+            (word & WORK == 0).then(|| Token::without(word, carrying, ended))
         };
         self.change(left).is_ok()
     }
