@@ -15,14 +15,16 @@ pub(super) fn look() -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) use armed::{disarm, fail_after, fail_looks, kill_after, look, step};
+pub(super) use armed::{before_step, disarm, fail_after, fail_looks, kill_after, look, step};
 
 #[cfg(test)]
 mod armed {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
 
     thread_local! {
+        /// What somebody else does right before a step.
+        static MEANWHILE: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// Steps that succeed, and those after them that fail.
         static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
@@ -52,7 +54,17 @@ mod armed {
         LEFT.replace(None) == Some(0)
     }
 
+    /// Does `work` after so many more steps of this thread, before the next.
+    pub(in super::super) fn before_step(steps: u32, work: impl FnOnce() + 'static) {
+        MEANWHILE.set(Some((steps, Box::new(work))));
+    }
+
     pub(in super::super) fn step() -> io::Result<()> {
+        match MEANWHILE.take() {
+            Some((0, work)) => work(),
+            Some((steps, work)) => MEANWHILE.set(Some((steps - 1, work))),
+            None => {}
+        }
         match FAIL.get() {
             (_, 0) => {}
             (0, count) => {

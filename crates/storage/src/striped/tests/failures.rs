@@ -163,3 +163,20 @@ fn a_truncation_is_not_forgotten_because_the_file_could_not_be_looked_at() {
     assert_eq!(storage.getattr(&node).unwrap().size, 10);
     assert_eq!(storage.journal.pending().unwrap(), None);
 }
+
+/// The piece on target 0 is shorter than it could be: there is a hole. Somebody writes there meanwhile.
+#[test]
+fn a_truncation_that_changes_no_size_takes_nothing_that_is_written_meanwhile() {
+    let volume = Volume { number: 0, ..Volume::new(3) };
+    let storage = Arc::new(volume.open(16).unwrap());
+    let (node, file) = create(&storage, &storage.root(), "a").unwrap();
+    assert_eq!(file.first_target(), 0);
+    write(&storage, &file, 40, &[1; 8]);
+    let before = storage.getattr(&node).unwrap();
+    let (other, same) = (storage.clone(), file.clone());
+    fault::before_step(0, move || write(&other, &same, 0, &[2; 16]));
+    let after = storage.setattr(&node, None, SetAttr { size: Some(48), ..SetAttr::default() }).unwrap();
+    assert_eq!(after.size, 48);
+    assert!(after.mtime >= before.mtime);
+    assert_eq!(read(&storage, &file, 0, 48), [&[2; 16][..], &[0; 24], &[1; 8]].concat());
+}
