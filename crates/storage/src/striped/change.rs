@@ -327,7 +327,7 @@ impl StripedStorage {
             self.resize(node, file, size)?;
         }
         if times != SetAttr::default() {
-            let all = if node.is_file() && set.mtime.is_some() { self.targets.len() } else { 1 };
+            let all = if node.is_file() { self.targets.len() } else { 1 };
             for target in (0..all).rev() {
                 let Some(piece) = &node.pieces[target] else { continue };
                 fault::step()?;
