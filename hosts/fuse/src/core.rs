@@ -3,22 +3,23 @@
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen,
-    ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry,
+    ReplyOpen, ReplyXattr, Request,
 };
 use sluice_runtime::Volume;
-use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Namespace, NodeRef, SetAttr};
+use sluice_storage::{Attr, Creator, Data, DirEntries, DirEntry, FileRef, Namespace, NodeRef, SetAttr};
 
 use crate::apps::{Apps, LastCaller};
 use crate::coherence::{Change, Coherence, Invalidator, Verdict};
 use crate::filesystem::FuseHost;
 use crate::handles::{DirHandle, Handle, Handles};
-use crate::inodes::{Inode, Inodes, SET_ID};
+use crate::inodes::{Inode, Inodes, SET_ID, kind};
 use crate::pool::Pool;
 use crate::{CacheMode, MountOptions, groups};
 
@@ -96,6 +97,9 @@ impl CacheUse {
         }
     }
 }
+
+/// Attributes, generation, and the number if the entry counts as looked up.
+type Listed = (FileAttr, Generation, Option<INodeNo>);
 
 /// A file that was just made, and is open.
 pub(crate) struct Created {
@@ -484,6 +488,42 @@ impl Core {
             *entries = Arc::new(self.namespace.readdir(&dir.inode.node)?);
         }
         Ok(entries.clone())
+    }
+
+    /// What an entry of a directory is; looked at where the storage does not list that.
+    pub(crate) fn kind_of(&self, dir: &DirHandle, entry: &DirEntry) -> FileType {
+        let look = || {
+            let node = self.namespace.lookup(&dir.inode.node, OsStr::from_bytes(entry.name.as_bytes())).ok()?;
+            kind((self.namespace.getattr(&node).ok()?.mode >> 12) as u8)
+        };
+        kind(entry.kind).or_else(look).unwrap_or(FileType::RegularFile)
+    }
+
+    /// An entry for a list with attributes; `None` if it is gone.
+    pub(crate) fn listed(&self, dir: &DirHandle, entry: &DirEntry) -> Answer<Option<Listed>> {
+        // These two the kernel does not count as looked up.
+        if matches!(entry.name.as_bytes(), b"." | b"..") {
+            let attr = self.inodes.file_attr(&self.namespace.getattr(&dir.inode.node)?);
+            return Ok(Some((FileAttr { ino: self.inodes.number(entry.ino), ..attr }, Generation(0), None)));
+        }
+        let find = || {
+            let node = self.namespace.lookup(&dir.inode.node, OsStr::from_bytes(entry.name.as_bytes()))?;
+            Ok((self.namespace.getattr(&node)?, node))
+        };
+        match find() {
+            Ok((attr, node)) => {
+                let inode = self.inodes.looked_up(node);
+                Ok(Some((self.noted(&inode, &attr), inode.generation, Some(inode.ino))))
+            }
+            Err::<_, io::Error>(error) => match error.raw_os_error() {
+                // Removed since.
+                Some(libc::ENOENT) => Ok(None),
+                // There may be another answer soon.
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR | libc::EAGAIN) => Err(error.into()),
+                // The mount of another user's program, or of one that has died. Who looks at it is told; the others are there.
+                _ => Ok(Some((self.inodes.unknown_attr(self.kind_of(dir, entry)), Generation(0), None))),
+            },
+        }
     }
 
     /// The kernel does not know an object any more. Those that still have a name stay for users of file handles.

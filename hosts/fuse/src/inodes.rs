@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo};
@@ -33,6 +33,7 @@ pub(crate) struct Inodes {
     root_id: u64,
     shards: Vec<Mutex<HashMap<u64, Entry>>>,
     generations: AtomicU32,
+    nobodies: AtomicU64,
     forgotten: Mutex<Forgotten>,
 }
 
@@ -95,6 +96,7 @@ impl Inodes {
             root_id,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             generations: AtomicU32::new(start),
+            nobodies: AtomicU64::new(0),
             forgotten: Mutex::default(),
         }
     }
@@ -107,6 +109,16 @@ impl Inodes {
             1 => self.root_id,
             _ => id,
         })
+    }
+
+    /// A number that is no object's: for what a list names and nobody can look at. What the kernel forgets of it is not known.
+    fn nobody(&self) -> INodeNo {
+        loop {
+            let ino = INodeNo(!self.nobodies.fetch_add(1, Ordering::Relaxed));
+            if self.get(ino).is_err() {
+                return ino;
+            }
+        }
     }
 
     fn shard(&self, ino: INodeNo) -> &Mutex<HashMap<u64, Entry>> {
@@ -175,6 +187,28 @@ impl Inodes {
     /// How many objects are known, the top directory not counted.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Attributes of something that is there, of which nothing else is known.
+    pub(crate) fn unknown_attr(&self, kind: FileType) -> FileAttr {
+        let none = UNIX_EPOCH;
+        FileAttr {
+            ino: self.nobody(),
+            size: 0,
+            blocks: 0,
+            atime: none,
+            mtime: none,
+            ctime: none,
+            crtime: none,
+            kind,
+            perm: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
     }
 
     pub(crate) fn file_attr(&self, attr: &Attr) -> FileAttr {
