@@ -141,9 +141,13 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let entry = shard.entry(ino.0).or_insert_with(|| {
             let known = self.take_forgotten(ino).filter(|inode| inode.node.id() == node.id());
-            let make = || Inode::new(node, ino, self.generations.fetch_add(1, Ordering::Relaxed));
+            let make = || Inode::new(node.clone(), ino, self.generations.fetch_add(1, Ordering::Relaxed));
             Entry { inode: known.unwrap_or_else(make), lookups: 0 }
         });
+        if !entry.inode.node.is_whole() && node.is_whole() {
+            // Could not be opened before, so there is nothing else to remember.
+            entry.inode = Inode::new(node, ino, entry.inode.generation.0 as u32);
+        }
         entry.lookups += 1;
         entry.inode.clone()
     }

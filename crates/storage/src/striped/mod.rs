@@ -123,6 +123,10 @@ impl Node for StripedNode {
     fn id(&self) -> u64 {
         self.id
     }
+
+    fn is_whole(&self) -> bool {
+        self.first.is_some() && self.pieces.iter().all(Option::is_some)
+    }
 }
 
 impl OpenFile for StripedFile {
@@ -252,10 +256,10 @@ impl StripedStorage {
 
     /// `EIO`, with a trace event that names what is wrong where, unless the node is whole.
     fn expect_whole(&self, node: &StripedNode) -> io::Result<()> {
-        let missing = node.pieces.iter().position(Option::is_none);
-        if missing.is_none() && node.first.is_some() {
+        if node.is_whole() {
             return Ok(());
         }
+        let missing = node.pieces.iter().position(Option::is_none);
         let path = self.targets[0].path_of(node.first()).unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
         match missing {
