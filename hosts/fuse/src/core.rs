@@ -365,6 +365,22 @@ impl Core {
         });
     }
 
+    /// Begins a change of a file, after a look for those of others.
+    pub(crate) fn change(&self, inode: &Arc<Inode>) -> Change {
+        let coherence = &inode.coherence;
+        if self.options.cache == CacheMode::Auto
+            && coherence.is_quiet()
+            && let Some(mut pages) = coherence.try_lock()
+            && pages.are_known()
+        {
+            let before = coherence.before();
+            if let Ok(attr) = self.namespace.getattr(&inode.node) {
+                coherence.judge(&mut pages, before, &attr);
+            }
+        }
+        Change::begin(inode)
+    }
+
     /// Closes what the kernel has released.
     pub(crate) fn close(&self, handle: &Handle) {
         if !handle.cached {
@@ -384,7 +400,7 @@ impl Core {
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
     pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Arc<Inode>) {
-        let _change = Change::begin(inode);
+        let _change = self.change(inode);
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
             let gone = lost_set_id(requester, &attr);
@@ -414,7 +430,7 @@ impl Core {
         // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
         let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
         let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
-        let _change = Change::begin(inode);
+        let _change = self.change(inode);
         let mut attr = self.namespace.setattr(&inode.node, file, set)?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
             self.drop_set_id(requester, inode);
@@ -435,7 +451,7 @@ impl Core {
         offset: u64,
         len: u64,
     ) -> Answer<()> {
-        let _change = Change::begin(&handle.inode);
+        let _change = self.change(&handle.inode);
         let caller = self.caller_of(requester, &handle.inode);
         Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &caller)?)
     }
@@ -469,7 +485,7 @@ impl Core {
     /// A file is about to get another name, which is a change of it, too. Not looked for where nothing is compared.
     fn change_of_name(&self, dir: &Inode, name: &OsStr) -> Option<Change> {
         let node = (self.options.cache == CacheMode::Auto).then(|| self.namespace.lookup(&dir.node, name))?.ok()?;
-        Some(Change::begin(&self.inodes.get(self.inodes.number(node.id())).ok()?))
+        Some(self.change(&self.inodes.get(self.inodes.number(node.id())).ok()?))
     }
 
     /// Who changes an object. Members of its group may leave it set-group-ID, so the groups are looked up if it is.

@@ -220,7 +220,7 @@ impl Filesystem for SluiceFs {
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
             let inode = self.inodes.get(ino)?;
-            let _change = Change::begin(&inode);
+            let _change = self.change(&inode);
             self.under(newparent, |dir| self.namespace.link(&inode.node, dir, newname))
         };
         answer!(reply, link(), (inode, attr) => self.entry(reply, &inode, &attr));
@@ -306,7 +306,7 @@ impl Filesystem for SluiceFs {
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
-            let change = (self.options.cache == CacheMode::Auto).then(|| Change::begin(inode));
+            let change = (self.options.cache == CacheMode::Auto).then(|| self.change(inode));
             self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change)));
         });
     }
