@@ -25,6 +25,9 @@ use crate::{CacheMode, MountOptions, groups};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
+/// The attribute with what a program may do whoever starts it.
+const CAPABILITIES: &str = "security.capability";
+
 pub(crate) struct Core {
     pub(crate) namespace: Arc<dyn Namespace>,
     pub(crate) data: Arc<dyn Data>,
@@ -302,6 +305,23 @@ impl Core {
         });
     }
 
+    /// Whether capabilities of a program must be taken away here when it is written. Of what goes by its cache the kernel
+    /// does that; else the file system below, which on several targets does not see all that is written.
+    pub(crate) fn drops_capabilities(&self) -> bool {
+        self.options.cache == CacheMode::None && self.data.layout().targets() > 1
+    }
+
+    /// Takes them away.
+    pub(crate) fn drop_capabilities(&self, inode: &Arc<Inode>) {
+        inode.capable.store(false, Ordering::SeqCst);
+        match self.namespace.removexattr(&inode.node, CAPABILITIES.as_ref()) {
+            Err(error) if error.raw_os_error() != Some(libc::ENODATA) => {
+                tracing::warn!(%error, "a written file keeps its capabilities");
+            }
+            _ => {}
+        }
+    }
+
     fn open_storage(&self, ino: INodeNo, flags: i32) -> Answer<(Arc<Inode>, FileRef)> {
         let inode = self.inodes.get(ino)?;
         let wanted = self.storage_flags(flags);
@@ -313,6 +333,12 @@ impl Core {
             }
             result => result?,
         };
+        if is_writable(flags)
+            && self.drops_capabilities()
+            && self.namespace.getxattr(&inode.node, CAPABILITIES.as_ref()).is_ok()
+        {
+            inode.capable.store(true, Ordering::SeqCst);
+        }
         Ok((inode, file))
     }
 
@@ -465,13 +491,17 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        let _change = Change::begin(&inode);
-        Ok(self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?)
+        let _change = self.change(&inode);
+        self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?;
+        if name == CAPABILITIES {
+            inode.capable.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &OsStr) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        let _change = Change::begin(&inode);
+        let _change = self.change(&inode);
         Ok(self.namespace.removexattr(&inode.node, name)?)
     }
 

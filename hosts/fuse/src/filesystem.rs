@@ -303,6 +303,9 @@ impl Filesystem for SluiceFs {
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && inode.set_id.load(Ordering::Relaxed) {
                 self.drop_set_id(req.into(), inode);
             }
+            if inode.capable.load(Ordering::SeqCst) && self.drops_capabilities() {
+                self.drop_capabilities(inode);
+            }
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
