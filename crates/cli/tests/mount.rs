@@ -409,6 +409,15 @@ fn a_living_mount_becomes_read_only_and_back() {
     assert_eq!(write(), Err(Some(libc::EROFS)));
     assert_eq!(place.status()["read_only"], true);
     assert!(mount_line(&place).0.iter().any(|option| option == "noexec"), "the others stay");
+    let mut others = Command::new("mount");
+    others.args(["-i", "-o", "remount,bind,ro,noexec,nosymfollow"]).arg(place.path("mnt"));
+    if others.status().is_ok_and(|status| status.success()) {
+        place.good(&["mount", "-o", "remount,ro", "@mnt"]);
+        assert!(
+            mount_line(&place).0.iter().any(|option| option == "nosymfollow"),
+            "also those that are not ours to give"
+        );
+    }
     assert!(place.bad(&["mount", "-o", "remount,cache=none", "@mnt"]).contains("mount anew"));
     place.good(&["mount", "-o", "remount,rw,exec", "@mnt"]);
     write().unwrap();
