@@ -330,8 +330,20 @@ fn ordinary_users_mount_through_fusermount() {
         command.args(place.sluice(args).get_args()).env("SLUICE_RUNTIME_DIR", place.path("run")).current_dir("/");
         command
     };
-    let mount = Foreground::start(as_nobody(&["mount", "@source", "@mnt"]));
+    let mount = Foreground::start(as_nobody(&["mount", "--cache", "writeback", "@source", "@mnt"]));
     let at = place.text("mnt");
+    // The time of a write stays what it was when the kernel has written the data and then, in its own name, sets the time.
+    let script = format!(
+        "import ctypes, os, time\nf = open('{at}/t', 'w')\nf.write('x')\nf.flush()\n\
+         written = os.stat('{at}/t').st_mtime_ns\nwhile time.time_ns() < written + 100_000_000: pass\n\
+         zero = ctypes.c_longlong(0)\nassert ctypes.CDLL(None).sync_file_range(f.fileno(), zero, zero, 7) == 0\n\
+         assert os.stat('{0}/t').st_mtime_ns > written\nos.sync()\nprint(os.stat('{0}/t').st_mtime_ns - written)",
+        place.text("source")
+    );
+    match run(nobody("python3").args(["-c", &script])) {
+        output if output.status.success() => assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n"),
+        output => eprintln!("SKIP: no python3 to write with: {}", stderr(&output)),
+    }
     let script = format!("cd {at} && echo hi > f && cat f && umask 0777 && : > g");
     let output = run(nobody("sh").args(["-c", &script]));
     assert_eq!(output.stdout, b"hi\n", "{}", stderr(&output));
