@@ -430,7 +430,9 @@ fn a_living_mount_becomes_read_only_and_back() {
             "also those that are not ours to give"
         );
     }
-    assert!(place.bad(&["mount", "-o", "remount,cache=none", "@mnt"]).contains("mount anew"));
+    for fixed in ["remount,cache=none", "remount,noatime"] {
+        assert!(place.bad(&["mount", "-o", fixed, "@mnt"]).contains("mount anew"));
+    }
     place.good(&["mount", "-o", "remount,rw,exec", "@mnt"]);
     write().unwrap();
     assert!(mount_line(&place).0.iter().all(|option| option != "noexec"));
@@ -441,6 +443,11 @@ fn a_living_mount_becomes_read_only_and_back() {
         assert!(by_system("remount,rw").unwrap().success());
         write().unwrap();
     }
+    daemon.unmount();
+    // `mount` repeats what it finds in its table.
+    let daemon = place.daemon(&["-o", "noatime"]);
+    place.good(&["mount", "-o", "remount,nosuid,nodev,noatime,ro", "@mnt"]);
+    assert_eq!(write(), Err(Some(libc::EROFS)));
     daemon.unmount();
 }
 
