@@ -146,7 +146,9 @@ fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCod
     let [mountpoint] = args.paths.as_slice() else {
         bail!("which mount is to change? sluice mount -o remount,... MOUNTPOINT");
     };
-    sluice_fuse::remount(&control::canonical(mountpoint)?, change)?;
+    let path = control::canonical(mountpoint)?;
+    options::check_remount(&args.o, &path)?;
+    sluice_fuse::remount(&path, change)?;
     Ok(ExitCode::SUCCESS)
 }
 

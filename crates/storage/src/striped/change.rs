@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::journal::boot_id;
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr};
+use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr, SetTime};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
@@ -328,7 +328,7 @@ impl StripedStorage {
             self.resize(node, file, size)?;
         }
         if times != SetAttr::default() {
-            let all = if node.is_file() && set.mtime.is_some() { self.targets.len() } else { 1 };
+            let all = if node.is_file() { self.targets.len() } else { 1 };
             for target in (0..all).rev() {
                 let Some(piece) = &node.pieces[target] else { continue };
                 fault::step()?;
@@ -356,9 +356,9 @@ impl StripedStorage {
         for target in 1..self.targets.len() {
             sizes.push(self.targets[target].getattr(node.on(target)?)?.size);
         }
-        let mut changes = resizes(self.layout_of(node), &sizes, size);
+        let changes = resizes(self.layout_of(node), &sizes, size);
         if changes.is_empty() {
-            changes.push((0, first.size)); // for the times
+            return self.touch(node);
         }
         let mut entry = None;
         if changes.len() > 1 && first.nlink > 0 {
@@ -377,6 +377,21 @@ impl StripedStorage {
         }
         drop(entry);
         Ok(())
+    }
+
+    /// What a truncation does that changes no size. Not done by one: there may be a hole at the piece's end, and others may
+    /// have written there since its size was asked for.
+    fn touch(&self, node: &StripedNode) -> io::Result<()> {
+        let set = |atime| {
+            fault::step()?;
+            let times = SetAttr { atime, mtime: Some(SetTime::Now), ..SetAttr::default() };
+            self.targets[0].setattr(node.first(), None, times).map(drop)
+        };
+        match set(None) {
+            // Of somebody else's file, as truncating it, only this is allowed.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => set(Some(SetTime::Now)),
+            result => result,
+        }
     }
 
     pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {

@@ -26,20 +26,16 @@ pub(super) use armed::{before_step, disarm, fail_after, fail_looks, is_dead, kil
 
 #[cfg(test)]
 mod armed {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
 
     thread_local! {
+        /// What somebody else does right before a step.
+        static MEANWHILE: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// Steps that succeed, and those after them that fail.
         static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
         static FAIL_LOOKS: Cell<bool> = const { Cell::new(false) };
-        static BEFORE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
-    }
-
-    /// Does something before the next step on this thread.
-    pub(in super::super) fn before_step(act: impl FnOnce() + 'static) {
-        BEFORE.set(Some(Box::new(act)));
     }
 
     /// Lets `steps` more steps happen on this thread, and the `count` after them fail as on a read-only file system.
@@ -69,9 +65,16 @@ mod armed {
         LEFT.replace(None) == Some(0)
     }
 
+    /// Does `work` after so many more steps of this thread, before the next.
+    pub(in super::super) fn before_step(steps: u32, work: impl FnOnce() + 'static) {
+        MEANWHILE.set(Some((steps, Box::new(work))));
+    }
+
     pub(in super::super) fn step() -> io::Result<()> {
-        if let Some(act) = BEFORE.take() {
-            act();
+        match MEANWHILE.take() {
+            Some((0, work)) => work(),
+            Some((steps, work)) => MEANWHILE.set(Some((steps - 1, work))),
+            None => {}
         }
         match FAIL.get() {
             (_, 0) => {}

@@ -178,7 +178,7 @@ fn truncations_at_the_same_time_are_one_after_the_other() {
         };
         let (elsewhere, (tell, told)) = (resize(other), std::sync::mpsc::channel());
         let (thread, join) = std::sync::mpsc::channel();
-        fault::before_step(move || {
+        fault::before_step(0, move || {
             let elsewhere = std::thread::spawn(move || {
                 elsewhere();
                 let _ = tell.send(());
@@ -252,4 +252,21 @@ fn a_rename_from_before_the_system_was_started_is_finished_where_it_fits() {
         let node = storage.lookup(&storage.root(), to.as_ref()).unwrap();
         assert_eq!(read(&storage, &storage.open(&node, libc::O_RDONLY).unwrap(), 0, SIZE), [1; SIZE]);
     }
+}
+
+/// The piece on target 0 is shorter than it could be: there is a hole. Somebody writes there meanwhile.
+#[test]
+fn a_truncation_that_changes_no_size_takes_nothing_that_is_written_meanwhile() {
+    let volume = Volume { number: 0, ..Volume::new(3) };
+    let storage = Arc::new(volume.open(16).unwrap());
+    let (node, file) = create(&storage, &storage.root(), "a").unwrap();
+    assert_eq!(file.first_target(), 0);
+    write(&storage, &file, 40, &[1; 8]);
+    let before = storage.getattr(&node).unwrap();
+    let (other, same) = (storage.clone(), file.clone());
+    fault::before_step(0, move || write(&other, &same, 0, &[2; 16]));
+    let after = storage.setattr(&node, None, SetAttr { size: Some(48), ..SetAttr::default() }).unwrap();
+    assert_eq!(after.size, 48);
+    assert!(after.mtime >= before.mtime);
+    assert_eq!(read(&storage, &file, 0, 48), [&[2; 16][..], &[0; 24], &[1; 8]].concat());
 }
