@@ -300,6 +300,17 @@ impl<H: Host> Volume<H> {
         &self.names
     }
 
+    /// How requests become pieces: what predictions from other volumes' traces, or other programs' logs, have to do with them.
+    #[must_use]
+    pub fn split(&self) -> sluice_trace::Split {
+        sluice_trace::Split {
+            request_max: u32::MAX,
+            piece_max: u32::try_from(self.piece_max).unwrap_or(u32::MAX),
+            targets: self.layout.targets(),
+            stripe: self.layout.stripe().unwrap_or(0),
+        }
+    }
+
     /// Records every request from now on in a new trace file, piece by piece as the engines see them, but with targets
     /// counted from the one that a file begins on. `source`: where it was recorded, for people.
     ///

@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::interrupt::flag()?;
     let mut reader = open(&args.trace)?;
     let meta = reader.meta().clone();
-    let needs = files::needs(&args.trace, &mut reader, &meta)?;
+    let (needs, ended) = files::needs(&args.trace, &mut reader, &meta)?;
     let targets = files::prepare(args, &needs, meta.checksums, &stop)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(130));
@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(match stop.load(Ordering::Relaxed) {
         true => ExitCode::from(130),
         false if report.wrong > 0 => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+        false => ended.code(),
     })
 }
 
