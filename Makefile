@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint doc check bench install clean
+.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -26,7 +26,7 @@ build: setup ## Build the sluice command and the libraries for C, optimised
 
 run: setup ## Set up, build, run the demo: algorithms against each other on a mounted volume of emulated disks
 	$(CARGO) build --release --locked -p sluice-cli
-	$(TARGET)/release/sluice demo
+	$(TARGET)/release/sluice demo --plot $(TARGET)/demo.svg
 
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
 	$(CARGO) test --locked --workspace
@@ -59,6 +59,15 @@ lint: ## What CI demands of the sources beside the tests
 	$(CARGO) clippy $(AS_TESTS) --all-targets -- -D warnings
 	$(CARGO) clippy --locked --profile test -p sluice-runtime --features model --all-targets -- -D warnings
 	scripts/check-sources.sh
+
+# Their compilation takes minutes, so CI does without; the advisories come from a repository that must be reached.
+AUDIT := $(abspath $(TARGET))/audit
+audit: ## Look at the dependencies: advisories, licences, sources, what is unused (the first time it builds tools for that)
+	test -x $(AUDIT)/bin/cargo-machete || $(CARGO) install --locked --root $(AUDIT) cargo-machete
+	test -x $(AUDIT)/bin/cargo-deny || $(CARGO) install --locked --root $(AUDIT) cargo-deny
+	$(AUDIT)/bin/cargo-machete
+	$(AUDIT)/bin/cargo-deny check licenses bans sources
+	$(AUDIT)/bin/cargo-deny check advisories
 
 doc: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(AS_TESTS) --no-deps
@@ -95,15 +104,25 @@ SOVERSION := 0
 VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 FILL := sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(PREFIX)/include|; s|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|'
 
-.PHONY: bench-capi install-only install-libraries deb
-install: build install-only ## Install the command, the libraries and the headers below PREFIX (/usr/local)
+# Where manual pages and completions go; packages of systems that have others set these.
+MANDIR ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+DOCDIR ?= $(PREFIX)/share/doc/sluicegate
+# The loader's cache is of this machine, not of what is packed, and knows only the system's directories.
+IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
+LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-install-only: install-libraries
+.PHONY: bench-capi install-only install-libraries install-manual uninstall deb
+install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
+
+install-only: install-libraries install-manual
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/sluice
 	strip --strip-debug $(DESTDIR)$(PREFIX)/bin/sluice
 	install -d $(DESTDIR)$(PREFIX)/sbin
 	ln -sf ../bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.fuse.sluice
-	install -D -m 644 sluice.example.toml $(DESTDIR)$(PREFIX)/share/doc/sluicegate/sluice.example.toml
+	install -D -m 644 sluice.example.toml $(DESTDIR)$(DOCDIR)/sluice.example.toml
 
 install-libraries:
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(PREFIX)/include
@@ -119,6 +138,26 @@ install-libraries:
 	for file in sluiceConfig.cmake sluiceConfigVersion.cmake; do \
 	  $(FILL) packaging/$$file.in > $(DESTDIR)$(LIBDIR)/cmake/sluice/$$file || exit 1; \
 	done
+	$(LDCONFIG)
+
+install-manual: # The manual pages and what shells complete, as the command itself tells them
+	$(COMMAND) man $(DESTDIR)$(MANDIR)/man1
+	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
+	$(COMMAND) completions bash > $(DESTDIR)$(BASHDIR)/sluice
+	$(COMMAND) completions zsh > $(DESTDIR)$(ZSHDIR)/_sluice
+	$(COMMAND) completions fish > $(DESTDIR)$(FISHDIR)/sluice.fish
+
+uninstall: ## Remove what `make install` with the same PREFIX put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.fuse.sluice
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,sluice.h agios.h sluice.hpp)
+	rm -f $(foreach name,sluice agios,$(addprefix $(DESTDIR)$(LIBDIR)/,lib$(name).a lib$(name).so lib$(name).so.$(SOVERSION) \
+	  lib$(name).so.$(VERSION) pkgconfig/$(name).pc))
+	rm -f $(DESTDIR)$(MANDIR)/man1/sluice.1 $(DESTDIR)$(MANDIR)/man1/sluice-*.1
+	rm -f $(DESTDIR)$(BASHDIR)/sluice $(DESTDIR)$(ZSHDIR)/_sluice $(DESTDIR)$(FISHDIR)/sluice.fish
+	rm -f $(DESTDIR)$(LIBDIR)/cmake/sluice/sluiceConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/sluice/sluiceConfigVersion.cmake
+	rm -f $(DESTDIR)$(DOCDIR)/sluice.example.toml
+	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(DOCDIR)
+	$(LDCONFIG)
 
 deb: build ## Build a Debian package, target/sluicegate_VERSION_ARCH.deb
 	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh

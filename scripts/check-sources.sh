@@ -21,4 +21,26 @@ found=$(echo "$sources" | grep -v '^scripts/check-sources.sh$' | xargs grep -nE 
 sleeping=$(git ls-files 'tests/*.rs' '*/tests/*.rs' '*/tests.rs' | xargs -r grep -n 'thread::sleep' || true)
 [ -z "$sleeping" ] || fail "tests do not sleep:"$'\n'"$sleeping"
 
+# Names in a manifest's dependencies, of sections that match.
+names_in() {
+    awk -v section="$2" '/^\[/ { on = $0 ~ section } on && /^[a-z]/ { sub(/[ .=].*/, ""); print }' "$1"
+}
+
+# Every dependency is named in the sources of whoever depends on it, and of the workspace's none is left over. By text, which
+# a comment can deceive; `make audit` looks closer.
+manifests=$(git ls-files '*/Cargo.toml')
+for manifest in $manifests; do
+    dir=$(dirname "$manifest")
+    # Tests may lie elsewhere.
+    elsewhere=$(sed -n 's|^path = "\(\.\./.*\)/main.rs"$|\1|p' "$manifest" | sed "s|^|$dir/|")
+    while read -r name; do
+        # shellcheck disable=SC2086 # Several paths, none with a space.
+        git grep -qwF "${name//-/_}" -- "$dir/*.rs" $elsewhere || fail "$manifest: $name is used nowhere"
+    done < <(names_in "$manifest" '^\\[(dev-|build-)?dependencies\\]$')
+done
+while read -r name; do
+    # shellcheck disable=SC2086 # As above.
+    grep -qE "^$name(\.| =)" $manifests || fail "Cargo.toml: no crate of the workspace uses $name"
+done < <(names_in Cargo.toml '^\\[workspace\\.dependencies\\]$')
+
 exit $status

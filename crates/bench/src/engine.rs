@@ -1,6 +1,6 @@
 //! `sluice-bench engine`: submit, dispatch and complete on one core, without any I/O.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use sluice_cli::output;
 use sluice_core::{
@@ -83,8 +83,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policies = crate::policies(&args.policy, |_| true)?;
     stay_on_one_core();
     let count = policies.len() * args.files.len() * args.depth.len() * PATTERNS.len();
-    let progress = ProgressBar::new((count * ROUNDS) as u64);
-    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} cells, {eta} left  {msg}")?);
+    let progress = output::bar((count * ROUNDS) as u64, "{bar:40} {pos}/{len} cells, {eta} left  {msg}");
     let mut cells = round(&policies, &args, &progress)?;
     for _ in 1..ROUNDS {
         let again = round(&policies, &args, &progress)?;
@@ -96,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let misses = misses(&cells, &memory);
     let report = Report { cells, bytes_per_queued_request: largest, memory, misses };
     if args.json {
-        output::line(serde_json::to_string_pretty(&report)?);
+        output::pretty_json(&report)?;
     } else {
         print(&report, &args);
     }

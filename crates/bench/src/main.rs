@@ -32,7 +32,7 @@ static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// Measures Sluicegate itself.
 #[derive(Parser)]
-#[command(name = "sluice-bench", version, max_term_width = 120)]
+#[command(name = "sluice-bench", version = sluice_cli::VERSION, max_term_width = 120)]
 enum Command {
     Engine(engine::Args),
     Runtime(runtime::Args),

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         alpha,
     };
     if args.json {
-        output::line(format_args!("{:#}", serde_json::to_value(&report)?));
+        output::pretty_json(&report)?;
         return Ok(ExitCode::SUCCESS);
     }
     let Report { entries, predicted_requests, paired, bytes_per_entry, bytes_per_entry_after, .. } = report;

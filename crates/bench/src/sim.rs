@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let misses = missed.map(|row| format!("{}: {:.0} requests/s, bar {BAR_PER_S:.0}", row.what, row.requests_per_s));
     let report = Report { device: args.device, misses: misses.collect(), rows };
     if args.json {
-        output::line(serde_json::to_string_pretty(&report)?);
+        output::pretty_json(&report)?;
     } else {
         print(&report);
     }

@@ -8,9 +8,7 @@ use sluice_storage::striped::{self, Finding, Repair, Report};
 
 use crate::output;
 
-/// Looks for what does not fit between the targets of a striped volume that is not mounted.
-///
-/// Ends with 0 if all is well or was repaired, with 1 if something is left.
+/// Checks whether the targets of a striped volume that is not mounted fit together
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Directory of the volume; give all of them, in their order
@@ -100,7 +98,7 @@ fn as_json(report: &Report, targets: &[PathBuf]) -> serde_json::Value {
         findings.iter().map(row).collect()
     };
     json!({
-        "clean": report.clean(), "objects": report.objects, "orphans": findings(&report.orphans),
+        "schema": output::SCHEMA, "clean": report.clean(), "objects": report.objects, "orphans": findings(&report.orphans),
         "missing": findings(&report.missing), "mismatched": findings(&report.mismatched),
         "unplaced": findings(&report.unplaced),
     })

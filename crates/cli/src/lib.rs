@@ -7,7 +7,10 @@ mod config;
 mod control;
 mod demo;
 mod disk;
+mod help;
+mod input;
 pub mod interrupt;
+mod log;
 mod mount;
 pub mod output;
 mod policy;
@@ -16,21 +19,32 @@ pub mod profile;
 mod report;
 mod simulate;
 mod status;
+mod suggest;
 mod trace;
 mod unmount;
+mod version;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
+pub use version::VERSION;
 
-/// Schedules file I/O requests: reorders, aggregates and paces what programs read and write through a mount, so that the
-/// devices below see large sequential accesses
+/// Schedules file I/O requests, so that devices see large sequential accesses
+///
+/// It reorders, aggregates and paces what programs read and write through a mount of any directory, or of several as one
+/// striped volume.
 #[derive(Parser)]
-#[command(name = "sluice", version, max_term_width = 120)]
+#[command(name = "sluice", version = VERSION, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    verbosity: output::Verbosity,
+    /// The process behind `mount --daemon`: reports on its standard output, which is a pipe
+    #[arg(long, hide = true)]
+    daemon_child: bool,
 }
 
 #[derive(Subcommand)]
@@ -48,6 +62,8 @@ enum Command {
     Profile(Box<profile::Args>),
     Simulate(simulate::Args),
     Report(report::Args),
+    Completions(help::completions::Args),
+    Man(help::man::Args),
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
 }
@@ -68,8 +84,15 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    output::end(match Cli::parse().command {
-        Command::Mount(args) => mount::run(&args),
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let verbosity = cli.verbosity;
+    verbosity.heed();
+    // A mount has its own.
+    if !matches!(cli.command, Command::Mount(_)) {
+        log::start(verbosity.level().unwrap_or(LevelFilter::WARN), log::To::People);
+    }
+    output::end(match cli.command {
+        Command::Mount(args) => mount::run(&args, verbosity, cli.daemon_child),
         Command::Unmount(args) => unmount::run(args),
         Command::Status(args) => status::run(args),
         Command::Policy(args) => policy::run(args),
@@ -80,6 +103,13 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(*args),
         Command::Simulate(args) => simulate::run(args),
         Command::Report(args) => report::run(args),
+        Command::Completions(args) => help::completions::run(&args, command()),
+        Command::Man(args) => help::man::run(&args, command()),
         Command::DemoWorker(args) => demo::worker::run(args),
     })
+}
+
+/// `sluice` with everything that its help says.
+fn command() -> clap::Command {
+    help::with_pages(Cli::command())
 }

@@ -1,17 +1,120 @@
-//! Writing to standard output and standard error.
+//! Writing to standard output, standard error and files, and how much.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Version of the JSON that commands print and write. Fields may be added to it; if one goes or means something else, it
+/// becomes another.
+pub const SCHEMA: u32 = 1;
 
 /// Something could not be written.
 static LOST: AtomicBool = AtomicBool::new(false);
+/// Only results and errors are wanted.
+static QUIET: AtomicBool = AtomicBool::new(false);
 static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// How much a command says.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Verbosity {
+    /// Say more: what the scheduler logs; -vv and -vvv even more [default: warnings]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Say only results and errors: no progress, no hints
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+}
+
+impl Verbosity {
+    /// From now on everything in this module heeds it.
+    pub fn heed(self) {
+        QUIET.store(self.quiet, Ordering::Relaxed);
+    }
+
+    /// What is to be logged, if it was said.
+    #[must_use]
+    pub fn level(self) -> Option<LevelFilter> {
+        match self.verbose {
+            _ if self.quiet => Some(LevelFilter::ERROR),
+            0 => None,
+            1 => Some(LevelFilter::INFO),
+            2 => Some(LevelFilter::DEBUG),
+            _ => Some(LevelFilter::TRACE),
+        }
+    }
+}
+
+/// Whether standard error may be coloured: it is a terminal that can be, and nobody said no (<https://no-color.org>).
+#[must_use]
+pub fn colours() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !is_dumb() && !refused
+}
+
+/// Whether the terminal takes nothing but text.
+#[must_use]
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|value| value == "dumb")
+}
+
+/// Shows how far something is, on a terminal; `template` is indicatif's.
+#[must_use]
+pub fn bar(steps: u64, template: &str) -> ProgressBar {
+    if QUIET.load(Ordering::Relaxed) || is_dumb() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(steps).with_style(style)
+}
+
+/// Writes a line that is no result, but tells people what was done or can be done next.
+pub fn say(text: impl Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        line(text);
+    }
+}
+
+/// An object in JSON with the version of its schema.
+#[derive(Serialize)]
+pub struct Versioned<T> {
+    schema: u32,
+    #[serde(flatten)]
+    object: T,
+}
+
+impl<T: Serialize> Versioned<T> {
+    /// Of something that becomes an object.
+    #[must_use]
+    pub fn new(object: T) -> Versioned<T> {
+        Versioned { schema: SCHEMA, object }
+    }
+}
+
+/// Writes an object as one line of JSON, with the version of its schema.
+///
+/// # Errors
+/// If it has no JSON.
+pub fn json(object: impl Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string(&Versioned::new(object)).context("writing JSON")?);
+    Ok(())
+}
+
+/// As [`json`], on several lines.
+///
+/// # Errors
+/// As [`json`].
+pub fn pretty_json(object: impl Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string_pretty(&Versioned::new(object)).context("writing JSON")?);
+    Ok(())
+}
 
 /// Writes a line. Whoever reads may have had enough (`sluice policy | head`); that is no failure. Others are told of by
 /// [`end`], and must not end a mount.
@@ -31,6 +134,37 @@ fn written(result: io::Result<()>) {
     }
 }
 
+/// Whether standard output is meant by a path.
+#[must_use]
+pub fn is_standard(path: &Path) -> bool {
+    path == "-"
+}
+
+/// That of these only one is standard output.
+///
+/// # Errors
+/// If several are.
+pub fn check_standard<'a>(paths: impl IntoIterator<Item = &'a Path>, json: bool) -> anyhow::Result<()> {
+    let wanted = paths.into_iter().filter(|path| is_standard(path)).count() + usize::from(json);
+    if wanted > 1 {
+        bail!("standard output takes one thing: of several files only one can be -, and none with --json");
+    }
+    Ok(())
+}
+
+/// Writes a whole file, or to standard output if the path is `-`.
+///
+/// # Errors
+/// If it cannot be written; says which file.
+pub fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    if is_standard(path) {
+        let mut out = std::io::stdout().lock();
+        written(out.write_all(bytes).and_then(|()| out.flush()));
+        return Ok(());
+    }
+    std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
+}
+
 /// Whether a file can be written at this path: to be asked before long work whose result would be lost. Leaves nothing there,
 /// and what is there as it is.
 ///
@@ -38,6 +172,7 @@ fn written(result: io::Result<()>) {
 /// Why it cannot.
 pub fn check_file(path: &Path) -> anyhow::Result<()> {
     let tried = match std::fs::metadata(path) {
+        _ if is_standard(path) => Ok(()),
         Ok(meta) if meta.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(meta) if meta.is_file() => std::fs::OpenOptions::new().write(true).open(path).map(drop),
         // A pipe, for one, would wait for its reader.
@@ -81,6 +216,25 @@ pub fn program(name: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_says_what_version_it_is_and_keeps_the_fields_in_order() {
+        #[derive(Serialize)]
+        struct Row {
+            zebra: u32,
+            ant: Option<u64>,
+        }
+        let text = serde_json::to_string(&Versioned::new(Row { zebra: 1, ant: Some(u64::MAX) })).unwrap();
+        assert_eq!(text, format!(r#"{{"schema":{SCHEMA},"zebra":1,"ant":{}}}"#, u64::MAX));
+    }
+
+    #[test]
+    fn standard_output_takes_one_thing() {
+        let paths = ["-", "a", "-"].map(Path::new);
+        assert!(check_standard(paths[..2].iter().copied(), false).is_ok());
+        assert!(check_standard(paths, false).is_err() && check_standard(paths[..1].iter().copied(), true).is_err());
+        assert!(check_file(Path::new("-")).is_ok() && !Path::new("-").exists());
+    }
 
     #[test]
     fn files_that_cannot_be_written_are_told_before() {

@@ -9,9 +9,9 @@ use sluice_core::policy::{Kind, ParamInfo, PolicyInfo, table};
 
 use crate::config;
 use crate::control::{Client, Command};
-use crate::{output, status};
+use crate::{output, status, suggest};
 
-/// Changes the algorithm of a mount while it is in use, or explains the algorithms.
+/// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
 /// Without arguments: the table of algorithms. With a mountpoint: its algorithm. With a name too: the algorithm from now
 /// on, for waiting requests as well; parameters that are not given get their defaults.
@@ -21,6 +21,7 @@ pub(crate) struct Args {
     /// Where it is mounted
     mountpoint: Option<PathBuf>,
     /// The algorithm to change to
+    #[arg(value_parser = suggest::policies())]
     name: Option<String>,
     /// Its parameters
     #[arg(value_name = "KEY=VALUE", value_parser = config::key_value)]
@@ -56,8 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn show(client: &mut Client, json: bool) -> anyhow::Result<()> {
     let status = client.status()?;
     if json {
-        output::line(serde_json::to_string(&status.policy)?);
-        return Ok(());
+        return output::json(&status.policy);
     }
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
     output::line(format_args!("{}: {}{params}", status.mountpoint, status.policy.name));
@@ -124,5 +124,5 @@ fn list_json() -> String {
         })
     };
     let rows: Vec<_> = table().iter().map(row).collect();
-    format!("{:#}\n", json!({ "default": config::DEFAULT_POLICY, "algorithms": rows }))
+    format!("{:#}\n", json!({ "schema": output::SCHEMA, "default": config::DEFAULT_POLICY, "algorithms": rows }))
 }

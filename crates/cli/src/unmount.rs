@@ -9,7 +9,7 @@ use sluice_fuse::MountState;
 use crate::control::{self, Command};
 use crate::output;
 
-/// Ends a mount; returns when the process that served it has ended too.
+/// Ends a mount; returns when the process that served it has ended too
 ///
 /// Also clears away the dead mount of a process that was killed.
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let path = control::canonical(&args.mountpoint)?;
     end(&path, args.lazy)?;
-    output::line(format_args!("{} is unmounted", path.display()));
+    output::say(format_args!("{} is unmounted", path.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -141,7 +141,7 @@ fn a_file_system_is_made_used_and_removed() {
     );
     assert_eq!(disk["mount_points"][0], disks.0.path("").canonicalize().unwrap().join("fs").to_str().unwrap());
     let table = disks.good(&["list"]);
-    assert!(table.contains("emulated null") && table.contains("64M") && table.contains("ready"), "{table}");
+    assert!(table.contains("emulated null") && table.contains("64 MiB") && table.contains("ready"), "{table}");
 
     // The file is still open.
     let error = disks.bad(&["remove", "d"]);
@@ -193,7 +193,7 @@ fn a_striped_disk_deals_its_bytes_out_to_the_drives() {
     let disks = Disks::new();
     let options = ["--stripe", "2", "--stripe-size", "64K"];
     let said = disks.good(&[&["create", "d", "--model", "null", "--size", "16M"], &options[..]].concat());
-    assert!(said.contains("2 x emulated null, striped by 64K"), "{said}");
+    assert!(said.contains("2 x emulated null, striped by 64 KiB"), "{said}");
     let disk = disks.only();
     assert_eq!((disk["drives"].as_u64(), disk["stripe_bytes"].as_u64()), (Some(2), Some(65536)));
     let stripe = 64 << 10;

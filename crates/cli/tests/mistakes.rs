@@ -111,5 +111,5 @@ fn other_commands_explain_themselves() {
 
 #[test]
 fn help_begins_with_what_the_program_is() {
-    assert!(Place::new().good(&["--help"]).starts_with("Schedules file I/O requests: "));
+    assert!(Place::new().good(&["--help"]).starts_with("Schedules file I/O requests, so that"));
 }

@@ -33,7 +33,7 @@ fn an_imported_log_is_shown_and_converted() {
     assert_eq!(info["end"]["complete"], true);
     assert!(fs::read_to_string(place.path("plot.svg")).unwrap().starts_with("<svg"));
     let text = place.good(&["trace", "info", "@t.slt"]);
-    for expected in ["5 requests", "3, 0.0 MB, of 1000 to 8192 bytes", "/t/a", "contiguous", "over time", "complete"] {
+    for expected in ["5 requests", "of 1000 B to 8 KiB", "/t/a", "contiguous", "over time", "complete"] {
         assert!(text.replace("requests   5", "5 requests").contains(expected), "{expected}: {text}");
     }
     let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@t.slt"]).lines().map(json).collect();

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGHUP;
 use sluice_cli::{interrupt, output};
@@ -90,6 +89,9 @@ pub(crate) struct Args {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
+    /// Of the JSON; what was written before there was one has none.
+    #[serde(default)]
+    schema: u32,
     /// The disks are.
     emulated: bool,
     device: String,
@@ -140,7 +142,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cells = simulated(&measured, &situations, &runner.stop)?;
     let report = Report::new(&measured.device, measured.seconds, cells);
     if args.json {
-        output::line(format_args!("{:#}", report.as_json()));
+        output::pretty_json(report.as_json())?;
     } else {
         report.print();
     }
@@ -191,8 +193,7 @@ fn measure(args: &Args, runner: &Runner, situations: &[Situation]) -> anyhow::Re
     let (repetitions, seconds) = (args.repetitions.unwrap_or(repetitions), args.seconds.unwrap_or(seconds));
     let memory = memory()?;
     let sides: usize = situations.iter().map(|one| one.sides.len()).sum();
-    let bar = ProgressBar::new(sides as u64 * repetitions);
-    bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} real runs, {eta} left  {msg}")?);
+    let bar = output::bar(sides as u64 * repetitions, "{bar:40} {pos}/{len} real runs, {eta} left  {msg}");
     bar.set_message("laying out the files");
     bar.tick();
     // What the simulator refuses is not worth measuring.
@@ -205,7 +206,8 @@ fn measure(args: &Args, runner: &Runner, situations: &[Situation]) -> anyhow::Re
     let real = Real::new(runner, &at, situations)?;
     bar.reset_eta();
     let (device, seed) = (args.model.clone(), args.seed);
-    let mut measured = Measured { emulated: true, device, seconds, seed, memory, runs: Vec::new() };
+    let mut measured =
+        Measured { schema: output::SCHEMA, emulated: true, device, seconds, seed, memory, runs: Vec::new() };
     // The unseen half comes last: work can begin on the other while it runs.
     for situation in by_half(situations) {
         let mut bytes_per_s = vec![Vec::new(); situation.sides.len()];

@@ -10,7 +10,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use sluice_cli::output;
 use sluice_core::{PolicyConfig, policy::table};
@@ -79,8 +78,7 @@ pub(super) fn run(options: &Options<'_>) -> anyhow::Result<Report> {
     let sluice = mount(storage, &room.at("sluice"), with_source, VolumeConfig::default())?;
     let plain = passthrough::mount(&source, &room.at(PLAIN), &mounting)?;
     let runs = (LOADS.len() * JOBS.len() * sides.names.len()) as u64 * u64::from(options.rounds);
-    let progress = ProgressBar::new(runs);
-    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+    let progress = output::bar(runs, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
     let mut rows = Vec::new();
     for load in LOADS {
         for jobs in JOBS {
@@ -221,7 +219,7 @@ impl Report {
 
     pub(super) fn print(&self) {
         output::line(format_args!(
-            "\nthousand operations a second: 4 KB at random, a file for each job, no kernel cache, on {} (medians of {} rounds in turns)\n",
+            "\nthousand operations a second: 4 KiB at random, a file for each job, no kernel cache, on {} (medians of {} rounds in turns)\n",
             self.storage, self.rounds
         ));
         let names: String = self.sides.iter().map(|name| format!(" {name:>11}")).collect();

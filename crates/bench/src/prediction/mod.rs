@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_cli::output;
 use sluice_cli::predict::{Options, Predictions, Source};
@@ -146,8 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if plan.is_empty() {
         bail!("nothing to measure: the sweep of jitter is of the pattern strided alone");
     }
-    let progress = ProgressBar::new(plan.len() as u64);
-    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} cells, {eta} left  {msg}")?);
+    let progress = output::bar(plan.len() as u64, "{bar:40} {pos}/{len} cells, {eta} left  {msg}");
     let bed = Bed::make(args)?;
     let mut cells = Vec::new();
     for wanted in &plan {
@@ -161,11 +159,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     progress.finish_and_clear();
     if args.json {
-        let report = serde_json::json!({
+        output::pretty_json(serde_json::json!({
             "emulated": true, "model": bed.model, "processes": args.processes * APPS, "steps": args.steps,
             "in_flight": args.in_flight, "repetitions": args.repetitions, "cells": cells,
-        });
-        output::line(format_args!("{report:#}"));
+        }))?;
     } else {
         print(args, bed.model, &cells);
     }

@@ -77,7 +77,7 @@ pub(super) fn run(sample: u64, seed: u64, json: bool, stop: &AtomicBool) -> anyh
         all,
     };
     match json {
-        true => output::line(format_args!("{:#}", serde_json::to_value(&report)?)),
+        true => output::pretty_json(&report)?,
         false => print(&report),
     }
     Ok(if report.met { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -8,8 +8,9 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use sluice_cli::output;
 use sluice_cli::profile::file::{Failure, FileTarget, Name, room};
-use sluice_cli::profile::{bytes, is_emulated, size_text};
+use sluice_cli::profile::{bytes, is_emulated};
 use sluice_device::profiler::{Burst, Order, TESTS, Target, Test};
+use sluice_notation::show_size;
 
 use crate::statistics::median;
 
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         result => result?,
     };
-    print(&rows, args, is_emulated(&args.path), target.warning());
+    print(&rows, args, is_emulated(&args.path), target.warning())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,11 +146,10 @@ fn fio(file: &Path, test: Test, size: u64, seed: u64) -> anyhow::Result<f64> {
     }
 }
 
-fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) {
+fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) -> anyhow::Result<()> {
     let within = rows.iter().all(|row| (row.ratio - 1.0).abs() <= BAR);
     if args.json {
-        let all = serde_json::json!({"emulated": emulated, "rows": rows, "within": within, "bar": BAR});
-        output::line(format_args!("{all:#}"));
+        output::pretty_json(serde_json::json!({"emulated": emulated, "rows": rows, "within": within, "bar": BAR}))?;
     } else {
         if emulated {
             output::line("the devices are emulated");
@@ -160,7 +160,7 @@ fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) {
             output::line(format_args!(
                 "{:<18}{:>9}{:>12.1}{:>12.1}{:>8.3}  ({:.3} to {:.3})",
                 row.test,
-                size_text(row.size_bytes),
+                show_size(row.size_bytes as f64),
                 row.sluice_ns / 1e3,
                 row.fio_ns / 1e3,
                 row.ratio,
@@ -174,4 +174,5 @@ fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) {
     if let Some(warning) = warning {
         output::tell(format_args!("warning: {warning}"));
     }
+    Ok(())
 }

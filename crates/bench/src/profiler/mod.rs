@@ -7,7 +7,6 @@ mod study;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use sluice_cli::output;
 use sluice_cli::profile::Measuring;
@@ -61,7 +60,7 @@ pub(crate) fn study(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let study = Study::of(in_parallel(&names, &args.measuring.options()?)?);
     if args.json {
-        output::line(format_args!("{:#}", serde_json::to_value(&study)?));
+        output::pretty_json(&study)?;
     } else {
         print_study(&study);
     }
@@ -70,11 +69,7 @@ pub(crate) fn study(args: &StudyArgs) -> anyhow::Result<ExitCode> {
 
 /// One device for each processor at a time.
 fn in_parallel(names: &[&str], options: &Options) -> Result<Vec<DeviceStudy>, ModelError> {
-    let bar = ProgressBar::new(names.len() as u64);
-    bar.set_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} devices, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = output::bar(names.len() as u64, "{bar:40} {pos}/{len} devices, {eta} left");
     bar.tick();
     let (next, sizes) = (AtomicUsize::new(0), standard_sizes().collect::<Vec<_>>());
     let done: Mutex<Vec<(usize, Result<DeviceStudy, ModelError>)>> = Mutex::default();
@@ -150,8 +145,7 @@ pub(crate) fn calibration(args: &CalibrationArgs) -> anyhow::Result<ExitCode> {
     let measured = CALIBRATION.map(|paper| calibrate(paper, &options));
     let measured: Vec<_> = measured.into_iter().collect::<Result<_, _>>()?;
     if args.json {
-        let text = serde_json::json!({"emulated": true, "order": ["write", "read"], "devices": measured});
-        output::line(format_args!("{text:#}"));
+        output::pretty_json(serde_json::json!({"emulated": true, "order": ["write", "read"], "devices": measured}))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(
@@ -159,7 +153,7 @@ pub(crate) fn calibration(args: &CalibrationArgs) -> anyhow::Result<ExitCode> {
     );
     output::line(format_args!(
         "{:<10}{:>16}{:>16}{:>8}   {:>14}{:>14}{:>8}",
-        "device", "8 KB, thesis", "model", "off", "mean, thesis", "model", "off"
+        "device", "8 KiB, thesis", "model", "off", "mean, thesis", "model", "off"
     ));
     let pair = |pair: [f64; 2]| format!("{:.2} {:6.2}", pair[0], pair[1]);
     let percent = |value: f64| format!("{:.1} %", value * 100.0);
@@ -180,7 +174,7 @@ pub(crate) fn calibration(args: &CalibrationArgs) -> anyhow::Result<ExitCode> {
         .fold((0.0, 0.0), |(a, m): (f64, f64), row| (a.max(row.error_at_8k.unwrap_or(0.0)), m.max(row.error_mean)));
     let met = |met: bool| if met { "met" } else { "MISSED" };
     output::line(format_args!(
-        "\nbars: 8 KB within {} ({}), mean over sizes within {} ({})",
+        "\nbars: 8 KiB within {} ({}), mean over sizes within {} ({})",
         percent(AT_8K_BAR),
         met(at_8k <= AT_8K_BAR),
         percent(MEAN_BAR),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use signal_hook::consts::SIGHUP;
 use sluice_cli::{interrupt, output};
 use sluice_notation::parse_bytes;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let disk = format!("emulated {}, {}, ext4", args.model, args.size);
     let report = Report::new(disk, test.rounds, test.seconds, test.sides.clone(), rows);
     if args.json {
-        output::line(format_args!("{:#}", report.as_json()));
+        output::pretty_json(report.as_json())?;
     } else {
         report.print();
     }
@@ -222,8 +222,7 @@ impl Test {
 
     fn measure(&self, workloads: &[Workload]) -> anyhow::Result<Vec<Row>> {
         let runs = (workloads.len() * self.sides.len()) as u64 * u64::from(self.rounds);
-        let bar = ProgressBar::new(runs);
-        bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+        let bar = output::bar(runs, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
         let mut rows = Vec::new();
         for workload in workloads {
             let mut row = Row { workload: *workload, runs: vec![Vec::new(); self.sides.len()] };

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use sluice_core::PolicyConfig;
 
@@ -102,8 +101,7 @@ struct Bars {
 pub(super) fn run(comparison: &Comparison) -> anyhow::Result<Report> {
     let this = std::env::current_exe().context("this program's own file")?;
     let runs = u64::from(comparison.rounds) * comparison.policies.len() as u64 * 2;
-    let progress = ProgressBar::new(runs);
-    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+    let progress = output::bar(runs, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
     let mut rates: Vec<Rates> = Vec::new();
     for round in 0..comparison.rounds {
         for policy in &comparison.policies {

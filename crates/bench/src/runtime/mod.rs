@@ -2,7 +2,6 @@
 
 mod against;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, policy::table};
 use sluice_runtime::{
@@ -96,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let repetitions = args.repetitions.unwrap_or(3);
         let report = against::run(&Comparison { other, policies, rounds: args.rounds, repetitions })?;
         match args.json {
-            true => output::line(serde_json::to_string_pretty(&report)?),
+            true => output::pretty_json(&report)?,
             false => against::print(&report),
         }
         return Ok(ExitCode::SUCCESS);
@@ -112,7 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let misses = misses(&cells, &latency);
     let report = Report { cells, latency, misses };
     if args.json {
-        output::line(serde_json::to_string_pretty(&report)?);
+        output::pretty_json(&report)?;
     } else {
         print(&report, repetitions);
     }
@@ -134,8 +133,7 @@ pub(super) const VOLUME: &str = "volume";
 
 fn throughput(policies: &[PolicyConfig], repetitions: u32, run_for: Duration) -> anyhow::Result<Vec<Cell>> {
     let runs = repetitions as usize * THREADS.len() * WINDOWS.len() * (policies.len() * 2 + 1);
-    let progress = ProgressBar::new(runs as u64);
-    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+    let progress = output::bar(runs as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
     let mut rates: Vec<Rates> = Vec::new();
     for _ in 0..repetitions {
         for (threads, window) in THREADS.into_iter().flat_map(|threads| WINDOWS.map(|window| (threads, window))) {

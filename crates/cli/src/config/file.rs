@@ -9,16 +9,17 @@ use toml::de::{DeTable, DeValue};
 use super::Settings;
 use super::keys::{self, KEYS, PARAMS};
 use super::value::Given;
+use crate::input;
 
 /// Reads the file at `path` over `settings`.
 ///
 /// # Errors
 /// If it cannot be read, is not TOML, or has a key or value that is not known.
 pub(crate) fn read(path: &Path, settings: &mut Settings) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("the configuration file {} cannot be read", path.display()))?;
+    let name = input::name(path);
+    let text = input::text(path).with_context(|| format!("the configuration file {name} cannot be read"))?;
     let base = path.parent().unwrap_or(Path::new(""));
-    parse(&text, &path.display().to_string(), base, settings)
+    parse(&text, &name, base, settings)
 }
 
 /// A file's text, and how to point at a place in it.

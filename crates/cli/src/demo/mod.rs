@@ -7,10 +7,10 @@ mod plot;
 mod report;
 pub(crate) mod worker;
 
-use crate::output;
+use crate::{output, suggest};
 use anyhow::Context;
 use bed::Bed;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use pattern::{PATTERNS, Pattern};
 use report::{Report, Sample};
 use sluice_core::{PolicyConfig, policy::table};
@@ -25,42 +25,43 @@ const REPETITIONS: usize = 3;
 /// Most data, in multiples of the least.
 const SCALE_MAX: u64 = 16;
 
-/// Shows the algorithms at work: four processes interfere on emulated disks.
+/// Shows the algorithms at work: four processes interfere on emulated disks
 ///
 /// Makes a volume striped over four emulated 7,200 rpm disks in a temporary directory, mounts it, and lets four processes
 /// of eight threads read and write through the mount in the patterns of the papers, without scheduling (noop) and under
-/// each algorithm. Checks all data. Takes less than 90 seconds, with --quick less than 25.
+/// each algorithm. Checks all data, and removes it. Takes less than 90 seconds, with --quick less than 25.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Less data: takes less than 25 seconds, and shows less.
+    /// Less data: takes less than 25 seconds, and shows less
     #[arg(long)]
     quick: bool,
-    /// About how long to take [default: 80; with --quick 20].
+    /// About how long to take, in seconds [default: 80; with --quick 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Only these algorithms (noop is always there).
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Only these algorithms; noop is always there [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = suggest::policies())]
     policy: Vec<String>,
-    /// Do not mount: drive the scheduler directly, with threads instead of processes.
+    /// Do not mount: drive the scheduler directly, with threads instead of processes
     #[arg(long)]
     no_fuse: bool,
-    /// Batches at a disk at a time; the others wait in the scheduler. Does not apply to noop.
+    /// Batches at a disk at a time; the others wait in the scheduler. Does not apply to noop
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     in_flight: u32,
-    /// Where to write the plot.
-    #[arg(long, default_value = "sluice-demo.svg", value_name = "FILE")]
-    plot: PathBuf,
-    /// For the order of the runs and the disks' phases.
-    #[arg(long, default_value_t = 1)]
+    /// Draw the result into this SVG file; - is standard output [default: none]
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Start of the random numbers, for the order of the runs and the disks' phases
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let policies = policies(&args.policy)?;
-    output::check_file(&args.plot)?;
+    output::check_standard(args.plot.as_deref(), args.json)?;
+    args.plot.as_deref().map_or(Ok(()), output::check_file)?;
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 80 }));
@@ -68,17 +69,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let samples = demo.measure(&policies, budget, args.seed)?;
     drop(bed);
     let Some(samples) = samples else {
-        eprintln!("interrupted; everything the demo made is removed");
+        output::tell("interrupted; everything the demo made is removed");
         return Ok(ExitCode::from(130));
     };
     let report = Report::new(&policies, &samples, fuse);
-    let svg = plot::draw(&report).context("cannot draw the plot")?;
-    std::fs::write(&args.plot, svg).with_context(|| format!("cannot write {}", args.plot.display()))?;
+    if let Some(path) = &args.plot {
+        let svg = plot::draw(&report).context("cannot draw the plot")?;
+        output::write_file(path, svg.as_bytes())?;
+    }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        report.print(args.in_flight);
-        println!("plot: {}", args.plot.display());
+        output::pretty_json(&report)?;
+    } else if !args.plot.as_deref().is_some_and(output::is_standard) {
+        output::text(&report.text(args.in_flight));
+        if let Some(path) = &args.plot {
+            output::say(format_args!("plot: {}", path.display()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,7 +112,7 @@ fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
         match Bed::make(true, args.in_flight, args.seed) {
             Ok(bed) => return Ok((bed, true)),
             Err(error) if error.downcast_ref::<sluice_fuse::MountError>().is_some_and(|e| e.is_unsupported()) => {
-                eprintln!("FUSE is not available here ({error:#}); driving the scheduler directly");
+                output::tell(format_args!("FUSE is not available here ({error:#}); driving the scheduler directly"));
             }
             Err(error) => return Err(error),
         }
@@ -135,8 +140,7 @@ impl Demo<'_> {
         seed: u64,
     ) -> anyhow::Result<Option<Vec<Sample>>> {
         let runs = (policies.len() * PATTERNS.len()) as u64;
-        let progress = ProgressBar::new(runs * REPETITIONS as u64);
-        progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left  {msg}")?);
+        let progress = output::bar(runs * REPETITIONS as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
         let mut random = seed;
         let Some(mut samples) = self.repetition(policies, 1, 0, &mut random, &progress)? else { return Ok(None) };
         let (least, left) = (self.started.elapsed(), budget.saturating_sub(self.started.elapsed()));

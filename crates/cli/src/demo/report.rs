@@ -4,6 +4,8 @@ use super::bed::{DISKS, MODEL, Outcome, STRIPE};
 use super::pattern::{PATTERNS, PROCESSES, Pattern, THREADS};
 use serde::Serialize;
 use sluice_core::PolicyConfig;
+use sluice_notation::{show_number, show_size};
+use std::fmt::Write as _;
 
 /// One run.
 pub(super) struct Sample {
@@ -57,51 +59,49 @@ impl Report {
 
     /// Of rows whose data nobody has compared.
     pub(super) fn of(rows: Vec<Row>, repetitions: usize) -> Report {
-        let device = format!("{DISKS} emulated disks ({MODEL}), striped by {} KiB", STRIPE >> 10);
+        let device = format!("{DISKS} emulated disks ({MODEL}), striped by {}", show_size(STRIPE as f64));
         Report { rows, repetitions, data_verified: false, emulated: true, device, fuse: false }
     }
 
-    pub(super) fn print(&self, in_flight: u32) {
+    /// As a table.
+    pub(super) fn text(&self, in_flight: u32) -> String {
         let how = if self.fuse { "through a FUSE mount" } else { "driven directly, without FUSE" };
-        println!("{PROCESSES} processes x {THREADS} threads on {}, {how}", self.device);
-        println!(
-            "medians of {} repetitions; time / noop's: makespan relative to noop in the same repetition\n",
-            self.repetitions
+        let mut text = format!(
+            "{PROCESSES} processes x {THREADS} threads on {}, {how}\n\
+             medians of {} repetitions; time / noop's: makespan relative to noop in the same repetition\n\n",
+            self.device, self.repetitions
         );
-        let head = ["pattern", "policy", "makespan", "MB/s", "aggregation", "p99", "time / noop's"];
-        println!(
-            "{:<17} {:<7} {:>9} {:>7} {:>12} {:>9}   {}",
-            head[0], head[1], head[2], head[3], head[4], head[5], head[6]
-        );
+        let [pattern, policy, makespan, rate, aggregation, p99, ratio] =
+            ["pattern", "policy", "makespan", "MB/s", "aggregation", "p99", "time / noop's"];
+        let _ =
+            writeln!(text, "{pattern:<17} {policy:<7} {makespan:>9} {rate:>7} {aggregation:>12} {p99:>9}   {ratio}");
         let mut last = "";
         for row in &self.rows {
             if row.pattern != last && !last.is_empty() {
-                println!();
+                text.push('\n');
             }
             last = row.pattern;
-            println!(
-                "{:<17} {:<7} {:>7.2} s {:>7.1} {:>12.2} {:>6.0} ms   {:>5.2} ({:.2}..{:.2}) {}",
+            let [least, most] = row.ratio_range;
+            let line = format!(
+                "{:<17} {:<7} {:>7.2} s {:>7} {:>12.2} {:>6.0} ms   {:>5.2} ({least:.2}..{most:.2}) {}",
                 row.pattern,
                 row.policy,
                 row.makespan_s,
-                row.throughput_mb_s,
+                show_number(row.throughput_mb_s),
                 row.mean_aggregation,
                 row.p99_ms,
                 row.ratio_to_noop,
-                row.ratio_range[0],
-                row.ratio_range[1],
                 row.verdict()
             );
+            let _ = writeln!(text, "{}", line.trim_end());
         }
-        println!(
-            "\nall data read and written was checked; aggregation: requests in a batch; p99: of the applications' calls"
+        let _ = writeln!(
+            text,
+            "\nall data read and written was checked; aggregation: requests in a batch; p99: of the applications' calls\n\
+             the disks are emulated: real files, computed times. Under noop up to 16 requests wait at each disk, which\n\
+             orders them itself (command queueing); under the others the scheduler orders them, {in_flight} batches at a disk"
         );
-        println!(
-            "the disks are emulated: real files, computed times. Under noop up to 16 requests wait at each disk, which"
-        );
-        println!(
-            "orders them itself (command queueing); under the others the scheduler orders them, {in_flight} batches at a disk"
-        );
+        text
     }
 }
 

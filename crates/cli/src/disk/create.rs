@@ -8,14 +8,14 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use rustix::mount::MountFlags;
 use serde::Serialize;
-use sluice_notation::{parse_bytes, show_bytes};
+use sluice_notation::{parse_bytes, show_bytes, show_size};
 use sluice_storage::emulated::EXTENT;
 
 use super::interrupt::Interrupt;
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase, Store, check_name};
 use super::{list, mounts, queue, teardown};
-use crate::{control, output};
+use crate::{control, output, suggest};
 
 /// Sizes are multiples of this: a page, of which no part is ever read to write the rest.
 const UNIT: u64 = 4096;
@@ -28,7 +28,7 @@ const DEPTH_MAX: u32 = 128;
 /// Of `linux/prctl.h`: the process is in the way of dirty memory to its disk.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-/// Makes a block device with the timing of an emulated drive; with --mkfs and --mount also a file system on it.
+/// Makes a block device with the timing of an emulated drive, with a file system if wanted
 ///
 /// Its bytes are in a sparse file, which bypasses the page cache; its service times are computed by the model. Everything
 /// that is measured on it is emulated. It stays until `sluice disk remove NAME`, or until the machine is restarted.
@@ -37,27 +37,28 @@ pub(crate) struct Args {
     /// What to call it
     name: String,
     /// Device model: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md)
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = suggest::models())]
     model: String,
-    /// How large it is, like 20G (powers of 1,024) [default: as large as the model]
+    /// How large it is, in bytes or like 20G (powers of 1,024) [default: as large as the model]
     #[arg(short, long, value_name = "BYTES")]
     size: Option<String>,
     /// The kernel's I/O scheduler: none, mq-deadline, bfq, kyber [default: mq-deadline for hard disks, none for flash]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME",
+        value_parser = suggest::choice(&["none", "mq-deadline", "bfq", "kyber"]), hide_possible_values = true)]
     scheduler: Option<String>,
     /// Requests at the device at a time; what exceeds them waits in the scheduler [default: 32 for each drive, up to 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     queue_depth: Option<u32>,
-    /// RAID-0: so many emulated drives of the model behind the device, which shares the size among them
+    /// RAID-0: so many emulated drives of the model behind the device, which shares the size among them [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DRIVES_MAX)))]
     stripe: Option<u32>,
     /// Bytes on one drive before the next one's turn [default: 64K]
     #[arg(long, value_name = "BYTES", requires = "stripe")]
     stripe_size: Option<String>,
-    /// Make a file system on it
+    /// Make a file system on it [default: none]
     #[arg(long, value_name = "TYPE", value_parser = ["ext4", "xfs"])]
     mkfs: Option<String>,
-    /// Mount the file system there; the directory is made, and removed with the disk, if there is none
+    /// Mount the file system there; the directory is made, and removed with the disk, if there is none [default: not mounted]
     #[arg(long, value_name = "DIR", requires = "mkfs")]
     mount: Option<PathBuf>,
     /// Directory in which a directory NAME is made for the image [default: /var/lib/sluice/disks]
@@ -91,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(take_back(lock, disk, error)),
     };
     output::line(summary(&disk, &device));
-    output::line(format_args!("To end: sluice disk remove {}", disk.name));
+    output::say(format_args!("To end: sluice disk remove {}", disk.name));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -368,7 +369,8 @@ fn take_back(lock: Locked<'_>, disk: Disk, error: anyhow::Error) -> anyhow::Erro
 }
 
 fn summary(disk: &Disk, device: &Loop) -> String {
-    let stripe = disk.stripe_bytes.map_or_else(String::new, |bytes| format!(", striped by {}", show_bytes(bytes)));
+    let stripe =
+        disk.stripe_bytes.map_or_else(String::new, |bytes| format!(", striped by {}", show_size(bytes as f64)));
     let filesystem = match (&disk.filesystem, &disk.mount_point) {
         (Some(kind), Some(path)) => format!(", {kind} on {}", path.display()),
         (Some(kind), None) => format!(", {kind}"),
@@ -379,7 +381,7 @@ fn summary(disk: &Disk, device: &Loop) -> String {
         disk.name,
         device.path().display(),
         disk.describe(),
-        show_bytes(disk.size_bytes),
+        show_size(disk.size_bytes as f64),
         disk.scheduler,
         disk.queue_depth
     )

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use sluice_notation::show_bytes;
+use sluice_notation::show_size;
 
 use super::loops::Loop;
 use super::state::{Disk, Phase, Store};
 use super::{mounts, queue};
-use crate::{control, output};
+use crate::control;
+use crate::output::{self, Versioned};
 
-/// Lists emulated disks: device, model, size, scheduler, where they are mounted, what they are made of, and their state.
+/// Lists emulated disks with model, size, scheduler, mount points, parts and state
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON: a list of objects
@@ -64,9 +65,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let names = store.names()?;
     let rows: Vec<Row> = names.iter().filter_map(|name| look(&store, name)).collect();
     if args.json {
+        let rows: Vec<_> = rows.iter().map(Versioned::new).collect();
         output::line(serde_json::to_string(&rows)?);
     } else if rows.is_empty() {
-        output::line("There are no emulated disks; make one with: sluice disk create NAME --model hdd-7200 --size 20G");
+        output::say("There are no emulated disks; make one with: sluice disk create NAME --model hdd-7200 --size 20G");
     } else {
         output::text(&table(&rows));
     }
@@ -162,7 +164,7 @@ fn table(rows: &[Row]) -> String {
             row.name.clone(),
             shown(&row.device),
             row.description.clone(),
-            show_bytes(row.size_bytes),
+            show_size(row.size_bytes as f64),
             row.scheduler.clone().unwrap_or_else(|| "-".to_owned()),
             if mount_points.is_empty() { "-".to_owned() } else { mount_points.join(",") },
             format!("{:?}", row.state).to_lowercase(),

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-/// Makes block devices with the timing of an emulated hard disk or flash drive.
+/// Makes block devices with the timing of an emulated hard disk or flash drive
 ///
 /// They are Linux block devices (/dev/loopN): the kernel's I/O schedulers, file systems and page cache work on them as on
 /// a drive. The bytes are real, in a sparse file; the times are computed, so everything measured on one is emulated.

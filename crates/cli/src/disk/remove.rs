@@ -8,9 +8,9 @@ use super::state::{Store, check_name};
 use super::teardown;
 use crate::output;
 
-/// Removes disks with everything that is on them: unmounts, frees the loop device, ends the emulation, removes the image.
+/// Removes disks with everything that is on them
 ///
-/// Also clears away what is left of disks whose processes were killed, or that were not finished.
+/// Unmounts, frees the loop device, ends the emulation, removes the image. Also clears away what is left of disks whose processes were killed, or that were not finished.
 #[derive(clap::Args)]
 #[command(override_usage = "sluice disk remove [--force] NAME...\n       sluice disk remove [--force] --all")]
 pub(crate) struct Args {
@@ -33,12 +33,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let store = Store::open()?;
     let names = if args.all { store.names()? } else { args.names.clone() };
     if names.is_empty() {
-        output::line("There are no emulated disks");
+        output::say("There are no emulated disks");
     }
     let mut failed = false;
     for name in &names {
         match remove(&store, name, args.force) {
-            Ok(what) => output::line(format_args!("{name} ({what}) is removed")),
+            Ok(what) => output::say(format_args!("{name} ({what}) is removed")),
             Err(error) => {
                 output::tell(format_args!("{name}: {error:#}"));
                 failed = true;

@@ -31,8 +31,8 @@ enum Word {
 pub(super) fn start(settings: &Settings) -> anyhow::Result<ExitCode> {
     let log = log_path(settings)?;
     let mut child = Command::new(std::env::current_exe().context("finding this program")?)
-        .args(["mount", "--daemon-child"])
-        .args(std::env::args_os().skip(2))
+        .arg("--daemon-child")
+        .args(std::env::args_os().skip(1))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(serve::open_log(&log)?)
@@ -43,8 +43,8 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ExitCode> {
     BufReader::new(output).read_line(&mut line).context("listening to the daemon")?;
     match serde_json::from_str(&line) {
         Ok(Word::Mounted(summary)) => {
-            output::line(&summary);
-            output::line(format_args!("Log: {}. To end: sluice unmount {}", log.display(), shown_mountpoint(settings)));
+            output::say(&summary);
+            output::say(format_args!("Log: {}. To end: sluice unmount {}", log.display(), shown_mountpoint(settings)));
             Ok(ExitCode::SUCCESS)
         }
         Ok(Word::Failed(error)) => bail!(error),

@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{self, Settings};
 use crate::control;
+use crate::output::Verbosity;
+use crate::suggest;
 
-/// Puts the scheduler in front of a directory, or of several as one striped volume.
+/// Puts the scheduler in front of a directory, or of several as one striped volume
 ///
 /// Stays in the foreground until it is unmounted: with Ctrl-C, or from elsewhere with `sluice unmount MOUNTPOINT`. What
 /// the configuration file says (sluice.example.toml explains all of it), options here override.
@@ -27,23 +30,21 @@ pub(crate) struct Args {
     /// The directory to mount, and where. With --target only where; with both in the configuration file neither
     #[arg(value_names = ["SOURCE", "MOUNTPOINT"], num_args = 0..=2)]
     paths: Vec<PathBuf>,
-    /// Configuration file in TOML
+    /// Configuration file in TOML; - is standard input [default: none]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Return when the mount is usable, and serve it in the background
     #[arg(short, long)]
     daemon: bool,
-    /// The process behind --daemon: reports on its standard output, which is a pipe
-    #[arg(long, hide = true)]
-    daemon_child: bool,
 
-    /// Scheduling algorithm; `sluice policy --list` shows them all
-    #[arg(short, long, value_name = "NAME", help_heading = "Scheduling")]
+    /// Scheduling algorithm; `sluice policy --list` shows them all [default: hbrr]
+    #[arg(short, long, value_name = "NAME", value_parser = suggest::policies(), help_heading = "Scheduling")]
     policy: Option<String>,
     /// Parameter of the algorithm; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
     param: Vec<(String, String)>,
-    /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (few on hard disks)
+    /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (8 on hard disks, else 0)
+    /// [default: auto]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     in_flight: Option<String>,
     /// Let the device idle a moment for the stream of reads it has just served: auto (where its profile, its emulated model
@@ -54,42 +55,48 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", help_heading = "Scheduling")]
     max_wait: Option<String>,
     /// Whether overlapping requests keep their order: strict, none [default: strict]
-    #[arg(long, value_name = "HOW", help_heading = "Scheduling")]
+    #[arg(long, value_name = "HOW",
+        value_parser = suggest::choice(&["strict", "none"]), hide_possible_values = true, help_heading = "Scheduling")]
     ordering: Option<String>,
-    /// Most bytes in a batch of several requests, like 1M
+    /// Most bytes in a batch of several requests [default: 1M]
     #[arg(long, value_name = "BYTES", help_heading = "Scheduling")]
     batch_bytes_max: Option<String>,
-    /// Most requests in a batch
+    /// Most requests in a batch [default: 256]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     batch_requests_max: Option<String>,
-    /// Engines over the targets: auto, per-target, shared
-    #[arg(long, value_name = "HOW", help_heading = "Scheduling")]
+    /// Engines over the targets: per-target, shared, or auto (one for each target, unless the algorithm coordinates them)
+    /// [default: auto]
+    #[arg(long, value_name = "HOW",
+        value_parser = suggest::choice(&["auto", "per-target", "shared"]), hide_possible_values = true, help_heading = "Scheduling")]
     engines: Option<String>,
-    /// Who executes requests: auto, threads, io_uring
-    #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
+    /// Who executes requests: threads, io_uring, or auto (threads) [default: auto]
+    #[arg(long, value_name = "WHO",
+        value_parser = suggest::choice(&["auto", "threads", "io_uring"]), hide_possible_values = true, help_heading = "Scheduling")]
     workers: Option<String>,
 
     /// Directory of a striped volume; give all of them, in their order. Empty directories become a new volume
     #[arg(short, long, value_name = "DIR", help_heading = "Storage")]
     target: Vec<PathBuf>,
-    /// Stripe size of a new volume, 64K if not given; one that is there has its own
+    /// Stripe size of a new volume; one that is there has its own [default: 64K]
     #[arg(long, value_name = "BYTES", help_heading = "Storage")]
     stripe: Option<String>,
-    /// Target that each file of a new volume begins on: hash (chosen by hash, so that small files are everywhere; if not
-    /// given), zero (the first); a volume that is there has its own rule
-    #[arg(long, value_name = "RULE", help_heading = "Storage")]
+    /// Target that each file of a new volume begins on: hash (chosen by hash, so that small files are everywhere), zero (the
+    /// first); a volume that is there has its own rule [default: hash]
+    #[arg(long, value_name = "RULE",
+        value_parser = suggest::choice(&["hash", "zero"]), hide_possible_values = true, help_heading = "Storage")]
     first_target: Option<String>,
     /// Bypass the page cache below the mount (O_DIRECT)
     #[arg(long, help_heading = "Storage")]
     direct: bool,
-    /// Emulate a device of this model (hdd-7200, or a file) below each target: real bytes, computed times
-    #[arg(long, value_name = "MODEL", help_heading = "Storage")]
+    /// Emulate a device of this model (hdd-7200, or a file) below each target: real bytes, computed times [default: none]
+    #[arg(long, value_name = "MODEL", value_parser = suggest::models(), help_heading = "Storage")]
     emulate: Option<String>,
 
     /// What the kernel may keep of files: none, auto (reads), writeback (writes too) [default: auto]
-    #[arg(long, value_name = "MODE", help_heading = "Mount")]
+    #[arg(long, value_name = "MODE",
+        value_parser = suggest::choice(&["none", "auto", "writeback"]), hide_possible_values = true, help_heading = "Mount")]
     cache: Option<String>,
-    /// Let other users in (the default for root)
+    /// Let other users in [default: true for root, else false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
         help_heading = "Mount")]
     allow_other: Option<String>,
@@ -100,18 +107,21 @@ pub(crate) struct Args {
     /// remount a living mount changes: sluice mount -o remount,ro MOUNTPOINT
     #[arg(short, value_name = "OPTION,...", help_heading = "Mount")]
     o: Vec<String>,
-    /// Threads that serve the kernel
+    /// Threads that serve the kernel [default: twice the number of cores, 4 to 16]
     #[arg(long, value_name = "N", help_heading = "Mount")]
     threads: Option<String>,
     /// Environment variable with a batch job's id, by which applications are told apart; may be given several times
     #[arg(long, value_name = "NAME", help_heading = "Mount")]
     job_variable: Vec<String>,
 
-    /// Log file [default: standard error; with --daemon a file of its own]
+    /// Log file [default: standard error; with --daemon /var/log/sluice/NAME.log for root, else
+    /// ~/.local/state/sluice/NAME.log]
     #[arg(long, value_name = "FILE", help_heading = "Log")]
     log: Option<PathBuf>,
-    /// error, warn, info, debug, trace [default: warn at a terminal, info in a file]
-    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    /// What is logged: error, warn, info, debug, trace, or auto; goes before -v and -q [default: auto, which is warn at a
+    /// terminal, info in a file]
+    #[arg(long, value_name = "LEVEL", help_heading = "Log",
+        value_parser = suggest::choice(&["auto", "error", "warn", "info", "debug", "trace"]), hide_possible_values = true)]
     log_level: Option<String>,
 }
 
@@ -119,14 +129,14 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// Whatever keeps it from mounting.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if args.daemon_child {
-        return Ok(daemon::child(|| settings(args)));
+pub(crate) fn run(args: &Args, verbosity: Verbosity, daemon_child: bool) -> anyhow::Result<ExitCode> {
+    if daemon_child {
+        return Ok(daemon::child(|| settings(args, verbosity)));
     }
     if let Some(change) = options::remount(&args.o)? {
         return remount(args, &change);
     }
-    let settings = settings(args)?;
+    let settings = settings(args, verbosity)?;
     if args.daemon { daemon::start(&settings) } else { serve::in_foreground(&settings) }
 }
 
@@ -139,12 +149,16 @@ fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCod
 }
 
 /// Defaults, files, options of `mount`, command line; nothing is opened yet.
-fn settings(args: &Args) -> anyhow::Result<Settings> {
+fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
+    if args.daemon && args.config.as_deref().is_some_and(|path| path == "-") {
+        bail!("--config -: the background has no standard input; name a file, or leave --daemon out");
+    }
     for file in args.config.iter().chain(&options::config_files(&args.o)) {
         config::read(file, &mut settings)?;
     }
     options::apply(&args.o, &mut settings)?;
+    settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
     apply(args, &mut settings)?;
     settings.policy()?;
     check_paths(&settings)?;

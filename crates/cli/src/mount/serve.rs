@@ -1,6 +1,5 @@
 //! Makes a mount and stays with it until it ends.
 
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sluice_fuse::MountHandle;
 use sluice_runtime::Shutdown;
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
 use crate::config::Settings;
 use crate::predict::{self, Predictions};
-use crate::{control, output};
+use crate::{control, log, output};
 
 /// Longest wait at the end for requests that were accepted.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -35,8 +34,8 @@ pub(super) struct Mounted {
 pub(super) fn in_foreground(settings: &Settings) -> anyhow::Result<ExitCode> {
     start_log(settings, Readers::People)?;
     let mounted = mount(settings)?;
-    output::line(&mounted.summary);
-    output::line(format_args!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display()));
+    output::say(&mounted.summary);
+    output::say(format_args!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display()));
     until_the_end(mounted)
 }
 
@@ -148,20 +147,12 @@ pub(super) enum Readers {
 /// # Errors
 /// If the log file cannot be written.
 pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result<()> {
-    let file = settings.log.as_ref().filter(|_| readers == Readers::People);
-    let quiet = readers == Readers::People && file.is_none();
-    let default = if quiet { LevelFilter::WARN } else { LevelFilter::INFO };
-    let level = settings.log_level.map_or(default, LevelFilter::from_level);
-    // What is interrupted may be answered too late; the FUSE library calls that an error, and any user can cause it.
-    let library = if level >= LevelFilter::DEBUG { "" } else { ",fuser=off" };
-    let filter = EnvFilter::try_new(format!("{level}{library}")).context("the log's filter")?;
-    // What cannot be logged is lost. By default it would be told on standard error, which may be the very file that is full:
-    // telling fails then, too, and the thread panics.
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).log_internal_errors(false);
-    match file {
-        Some(path) => builder.with_ansi(false).with_writer(open_log(path)?).init(),
-        None => builder.with_ansi(quiet && io::stderr().is_terminal()).with_writer(io::stderr).init(),
-    }
+    let (to, default) = match (readers, &settings.log) {
+        (Readers::File, _) => (log::To::StandardError, LevelFilter::INFO),
+        (Readers::People, Some(path)) => (log::To::File(open_log(path)?), LevelFilter::INFO),
+        (Readers::People, None) => (log::To::People, LevelFilter::WARN),
+    };
+    log::start(settings.log_level.map_or(default, LevelFilter::from_level), to);
     Ok(())
 }
 

@@ -13,10 +13,9 @@ use parking_lot::Mutex;
 use sluice_device::Op;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Burst, Outcome, Target};
+use sluice_notation::{show_size, show_time};
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::{Creator, Data, FileRef, Namespace};
-
-use super::size_text;
 
 /// Requests of the preparation.
 const PREPARE_BYTES: u64 = 4 << 20;
@@ -146,7 +145,11 @@ impl FileTarget {
             let len = PREPARE_BYTES.min(self.file_bytes - at);
             self.one(Op::Write, at, &mut memory.bytes()[..len as usize])?;
             at += len;
-            bar.set_message(format!("writing the file: {} of {}", size_text(at), size_text(self.file_bytes)));
+            bar.set_message(format!(
+                "writing the file: {} of {}",
+                show_size(at as f64),
+                show_size(self.file_bytes as f64)
+            ));
             bar.tick();
         }
         self.storage.sync(&self.file, true)?;
@@ -245,9 +248,9 @@ pub(super) fn suspicions(profile: &Profile) -> Option<String> {
     let smallest = profile.reads.iter().min_by_key(|point| point.size_bytes)?;
     (smallest.random_ns < MEMORY_NS).then(|| {
         format!(
-            "random reads took {:.1} us: that is memory, not a device; a cache that O_DIRECT does not pass by, or a file \
+            "random reads took {}: that is memory, not a device; a cache that O_DIRECT does not pass by, or a file \
              system in memory",
-            smallest.random_ns / 1e3
+            show_time(smallest.random_ns)
         )
     })
 }

@@ -10,9 +10,9 @@ use sluice_device::ModelError;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::{Modelled, Options, Planner, Report, Target};
 
-use sluice_notation::{parse_bytes, parse_duration};
+use sluice_notation::{counted, parse_bytes, parse_duration, show_size, show_time};
 
-use crate::output;
+use crate::{input, output, suggest};
 
 pub mod file;
 mod meta;
@@ -25,11 +25,10 @@ pub use meta::is_emulated;
 /// Least size of the file.
 const FILE_MIN: u64 = 16 << 20;
 
-/// Measures sequential and random access times of a device or of any storage, and writes them to a profile.
+/// Measures how much the order and size of requests matter to a storage
 ///
 /// PATH is a directory: a disk, a striped volume, a mount. A temporary file is made there, written and read without the
-/// page cache, and removed. How much the order and the size of requests matter follows from the times; the scheduler, the
-/// predictions and the simulator load the profile.
+/// page cache, sequentially and at random, and removed. The scheduler, the predictions and the simulator load the profile.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
@@ -38,15 +37,15 @@ pub struct Args {
     /// Directory on the storage to profile
     #[arg(required_unless_present = "device")]
     path: Option<PathBuf>,
-    /// Profile a device model instead, in virtual time: a shipped one's name, or a file
-    #[arg(long, value_name = "MODEL", conflicts_with = "path")]
+    /// Profile a device model instead, in virtual time: a shipped one's name, or a file [default: none]
+    #[arg(long, value_name = "MODEL", value_parser = suggest::models(), conflicts_with = "path")]
     device: Option<String>,
     #[command(flatten)]
     measuring: Measuring,
-    /// Write the profile to this file
+    /// Write the profile to this file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draw the times and ratios into this SVG file
+    /// Draw the times and ratios into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -66,7 +65,7 @@ pub struct Measuring {
     /// Size of the temporary file [default: 1200M, or what there is room and time for]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     file_size: Option<u64>,
-    /// Half the width of the 95 % confidence interval, over the time, at which a time is known well enough
+    /// Half the width of the 95 % confidence interval, over the time, at which a time is known well enough: from 0.001 to 0.5
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = share)]
     precision: f64,
     /// Start of the random numbers
@@ -82,9 +81,9 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Show {
-    /// The profile
+    /// The profile; - is standard input
     file: PathBuf,
-    /// Draw the times and ratios into this SVG file
+    /// Draw the times and ratios into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -117,9 +116,9 @@ fn share(text: &str) -> Result<f64, String> {
 /// # Errors
 /// If there is nothing to measure, or it cannot be read or written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    for file in args.out.iter().chain(&args.plot) {
-        output::check_file(file)?;
-    }
+    let files = || args.out.iter().chain(&args.plot).map(PathBuf::as_path);
+    output::check_standard(files(), args.json)?;
+    files().try_for_each(output::check_file)?;
     match args {
         Args { command: Some(Command::Show(show)), .. } => run_show(&show),
         Args { device: Some(ref model), .. } => run_model(&args, model),
@@ -143,7 +142,7 @@ impl Measuring {
         }
         let file_bytes = self.file_size.unwrap_or(1200 << 20);
         if file_bytes < FILE_MIN {
-            bail!("--file-size: at least {}, so that random accesses are random", size_text(FILE_MIN));
+            bail!("--file-size: at least {}, so that random accesses are random", show_size(FILE_MIN as f64));
         }
         Ok(Options {
             sizes,
@@ -160,20 +159,19 @@ impl Args {
     /// Writes and prints what was found.
     fn deliver(&self, report: &Report) -> anyhow::Result<ExitCode> {
         if let Some(out) = &self.out {
-            std::fs::write(out, report.profile.to_text())
-                .with_context(|| format!("the profile cannot be written to {}", out.display()))?;
+            output::write_file(out, report.profile.to_text().as_bytes())?;
         }
         draw(&report.profile, self.plot.as_deref())?;
         if self.json {
             output::line(format_args!("{:#}", table::json(report)));
-        } else {
+        } else if !self.out.iter().chain(&self.plot).any(|path| output::is_standard(path)) {
             output::text(&table::text(&report.profile));
-            let (requests, seconds) = (report.requests, report.elapsed_ns as f64 * 1e-9);
-            let time = if report.profile.emulated && self.device.is_some() { "virtual seconds" } else { "seconds" };
-            output::line(format_args!("\n{requests} requests in {seconds:.1} {time}"));
+            let (requests, time) = (counted(report.requests, "request"), show_time(report.elapsed_ns as f64));
+            let clock = if self.device.is_some() { " of virtual time" } else { "" };
+            output::say(format_args!("\n{requests} in {time}{clock}"));
             for (what, path) in [("profile", &self.out), ("plot", &self.plot)] {
                 if let Some(path) = path {
-                    output::line(format_args!("{what}: {}", path.display()));
+                    output::say(format_args!("{what}: {}", path.display()));
                 }
             }
         }
@@ -187,15 +185,18 @@ impl Args {
 fn draw(profile: &Profile, to: Option<&std::path::Path>) -> anyhow::Result<()> {
     let Some(to) = to else { return Ok(()) };
     let svg = plot::draw(profile).context("cannot draw the plot")?;
-    std::fs::write(to, svg).with_context(|| format!("the plot cannot be written to {}", to.display()))
+    output::write_file(to, svg.as_bytes())
 }
 
 fn run_show(show: &Show) -> anyhow::Result<ExitCode> {
-    let profile = Profile::load(&show.file)?;
+    output::check_standard(show.plot.as_deref(), show.json)?;
+    let name = input::name(&show.file);
+    let text = input::text(&show.file).with_context(|| format!("{name} cannot be read"))?;
+    let profile = Profile::parse(&name, &text)?;
     draw(&profile, show.plot.as_deref())?;
     if show.json {
-        output::line(format_args!("{:#}", serde_json::to_value(&profile)?));
-    } else {
+        output::pretty_json(&profile)?;
+    } else if !show.plot.as_deref().is_some_and(output::is_standard) {
         output::text(&table::text(&profile));
     }
     Ok(ExitCode::SUCCESS)
@@ -228,7 +229,7 @@ fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
         options.file_bytes = options.file_bytes.min(room / 2) / (1 << 20) * (1 << 20);
     }
     if options.file_bytes.saturating_add(FILE_MIN) > room || options.file_bytes < FILE_MIN {
-        let (wanted, there) = (size_text(options.file_bytes.max(FILE_MIN)), size_text(room));
+        let (wanted, there) = (show_size(options.file_bytes.max(FILE_MIN) as f64), show_size(room as f64));
         bail!("{}: {there} are free, too little for a file of {wanted}; see --file-size", path.display());
     }
     let watch = watch::Watch::new(path);
@@ -276,16 +277,6 @@ fn measure(target: &mut file::FileTarget, args: &Measuring, options: &mut Option
     }
     bar.finish_and_clear();
     Ok(planner.report())
-}
-
-/// Bytes for people.
-#[must_use]
-pub fn size_text(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 30 => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
-        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
-        bytes => format!("{} KiB", bytes >> 10),
-    }
 }
 
 #[cfg(test)]

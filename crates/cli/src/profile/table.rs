@@ -7,30 +7,20 @@ use sluice_device::Op;
 use sluice_device::profile::{Point, Profile};
 use sluice_device::profiler::Report;
 
-use super::size_text;
-use sluice_notation::show_bytes;
-
-/// A time in the unit that suits it.
-fn time(ns: f64) -> String {
-    match ns {
-        ns if ns < 1e5 => format!("{:.1} us", ns / 1e3),
-        ns if ns < 1e6 => format!("{:.0} us", ns / 1e3),
-        ns if ns < 1e8 => format!("{:.2} ms", ns / 1e6),
-        ns => format!("{:.0} ms", ns / 1e6),
-    }
-}
+use sluice_notation::{show_number, show_size, show_time};
 
 fn rows(text: &mut String, what: &str, points: &[Point]) {
-    let _ = writeln!(text, "\n{what:<10}{:>13}{:>8}{:>13}{:>8}{:>9}{:>8}", "sequential", "", "random", "", "ratio", "");
+    let _ =
+        writeln!(text, "\n{what:<10}{:>13}{:>10}{:>13}{:>10}{:>9}{:>10}", "sequential", "", "random", "", "ratio", "");
     for point in points {
-        let percent = |error: f64| format!("±{:.1} %", error * 100.0);
+        let percent = |error: f64| format!("±{} %", show_number(error * 100.0));
         let _ = writeln!(
             text,
-            "{:>10}{:>13}{:>8}{:>13}{:>8}{:>9.2}{:>8}",
-            show_bytes(point.size_bytes),
-            time(point.sequential_ns),
+            "{:>10}{:>13}{:>10}{:>13}{:>10}{:>9.2}{:>10}",
+            show_size(point.size_bytes as f64),
+            show_time(point.sequential_ns),
             percent(point.sequential_error),
-            time(point.random_ns),
+            show_time(point.random_ns),
             percent(point.random_error),
             point.ratio,
             percent(point.ratio_error()),
@@ -45,7 +35,7 @@ pub(super) fn text(profile: &Profile) -> String {
         profile.device,
         profile.host,
         profile.date,
-        size_text(profile.file_bytes),
+        show_size(profile.file_bytes as f64),
         if profile.emulated { "; emulated: these are a model's times" } else { "" },
     );
     rows(&mut text, "reads", &profile.reads);
@@ -68,6 +58,7 @@ pub(super) fn text(profile: &Profile) -> String {
 /// The report as JSON.
 pub(super) fn json(report: &Report) -> Value {
     json!({
+        "schema": crate::output::SCHEMA,
         "profile": report.profile,
         "emulated": report.profile.emulated,
         "ratios": {"read": report.profile.ratios(Op::Read), "write": report.profile.ratios(Op::Write)},

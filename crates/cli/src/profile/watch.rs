@@ -4,7 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+use sluice_notation::show_size;
+
+use crate::output;
 
 /// Steps of the progress bar.
 pub(super) const STEPS: u64 = 1000;
@@ -16,9 +19,7 @@ const SECTOR: u64 = 512;
 
 /// A bar that knows about when it will be full.
 pub(super) fn bar(budget: Duration) -> ProgressBar {
-    let bar = ProgressBar::new(STEPS);
-    let template = "{bar:40} {percent:>3} %  {msg}";
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = output::bar(STEPS, "{bar:40} {percent:>3} %  {msg}");
     bar.set_message(format!("at most {} s", budget.as_secs()));
     bar
 }
@@ -43,8 +44,8 @@ impl Watch {
         if let Some(now) = self.device.and_then(sectors) {
             let bytes = now.saturating_sub(self.sectors) * SECTOR;
             if bytes > (moved as f64 * OTHERS_FACTOR) as u64 + OTHERS_BYTES {
-                let (others, own) = ((bytes - moved) >> 20, moved >> 20);
-                warnings.push(format!("others used the device: {others} MiB beside the profiler's {own} MiB"));
+                let (others, own) = (show_size((bytes - moved) as f64), show_size(moved as f64));
+                warnings.push(format!("others used the device: {others} beside the profiler's {own}"));
             }
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;

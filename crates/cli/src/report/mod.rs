@@ -10,12 +10,12 @@ static PAGE: &str = include_str!("page.html");
 /// Where the page wants its data.
 const PLACE: &str = "\"DATA\"";
 
-/// Makes a page of plots from the results of `sluice simulate --out DIR`: one HTML file that needs no network.
+/// Makes one HTML page of plots, which needs no network, from results of simulations
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Directory that `sluice simulate --out` wrote, or a directory of such directories.
+    /// Directory that `sluice simulate --out` wrote, or a directory of such directories
     dir: PathBuf,
-    /// Where to write the page [default: report.html in that directory].
+    /// Where to write the page; - is standard output [default: report.html in that directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -31,9 +31,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         experiments.push(compacted.with_context(|| format!("{}: not results of simulations", file.display()))?);
     }
     let out = args.out.unwrap_or_else(|| args.dir.join("report.html"));
-    std::fs::write(&out, page(&Value::Array(experiments))?)
-        .with_context(|| format!("cannot write {}", out.display()))?;
-    output::line(format!("report: {}", out.display()));
+    output::write_file(&out, page(&Value::Array(experiments))?.as_bytes())?;
+    if !output::is_standard(&out) {
+        output::say(format!("report: {}", out.display()));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

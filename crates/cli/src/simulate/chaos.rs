@@ -1,8 +1,7 @@
 //! `sluice simulate --chaos`.
 
 use crate::output;
-use indicatif::{ProgressBar, ProgressStyle};
-use sluice_notation::counted;
+use sluice_notation::{counted, show_size};
 use sluice_sim::{Failure, chaos_many};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -15,20 +14,19 @@ pub(super) fn run(
     json: bool,
     stop: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
-    let progress = ProgressBar::new(count);
-    progress.set_style(ProgressStyle::with_template("chaos {bar:40} {pos}/{len} experiments, {eta} left")?);
+    let progress = output::bar(count, "chaos {bar:40} {pos}/{len} experiments, {eta} left");
     let report = chaos_many(first, count, jobs, stop, || progress.inc(1));
     progress.finish_and_clear();
     match report {
-        Ok(report) if json => output::line(serde_json::to_string_pretty(&report)?),
+        Ok(report) if json => output::pretty_json(&report)?,
         Ok(report) => {
             let faults = &report.faults;
             output::line(format!(
-                "{}, {}, {:.1} MB: every read found the last write, nothing was lost or done twice, no \
+                "{}, {}, {}: every read found the last write, nothing was lost or done twice, no \
                  request waited too long",
                 counted(report.experiments, "experiment"),
                 counted(report.calls, "request"),
-                report.bytes as f64 * 1e-6
+                show_size(report.bytes as f64)
             ));
             output::line(format!(
                 "survived {} lost and {} doubled messages, {}, {}; {} sent again, {} \

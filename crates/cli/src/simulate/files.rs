@@ -1,6 +1,7 @@
 //! Results in files: CSV for other programs, JSON for `sluice report`.
 
 use super::Results;
+use crate::output::Versioned;
 use sluice_sim::{NodesOutcome, Outcome, SEEDS_MIN};
 use std::fmt::Write as _;
 use std::io;
@@ -17,7 +18,7 @@ pub(super) fn write(dir: &Path, results: &Results) -> io::Result<()> {
     if let Some(text) = windows(results) {
         std::fs::write(dir.join("windows.csv"), text)?;
     }
-    let json = serde_json::to_vec(results).map_err(io::Error::other)?;
+    let json = serde_json::to_vec(&Versioned::new(results)).map_err(io::Error::other)?;
     std::fs::write(dir.join("results.json"), json)
 }
 

@@ -4,9 +4,9 @@ mod chaos;
 mod files;
 mod table;
 
-use crate::output;
+use crate::input;
+use crate::output::{self, Versioned};
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_sim::scenario::{Only, Plan, Setting, keys};
 use sluice_sim::{Estimate, Failure, Label, Outcome, Sweep, improvements, labels, sweep};
@@ -18,50 +18,50 @@ use std::sync::atomic::AtomicBool;
 /// With no more simulations than this, details are recorded without being asked for.
 const RECORDED_MAX: usize = 64;
 
-/// Simulates experiments: whole parallel I/O systems in virtual time, with the real engine inside.
+/// Simulates whole parallel I/O systems in virtual time, with the real engine inside
 ///
 /// A scenario file describes machines, algorithms and programs, and what varies; each combination is a run. The same file
 /// and seed give the same digest everywhere.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Scenario files, or directories of them.
+    /// Scenario files, or directories of them; - is standard input
     #[arg(value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
-    /// Replace a value of the scenario: servers.policy=sjf, application.processes=64.
+    /// Replace a value of the scenario: servers.policy=sjf, application.processes=64; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::config::key_value)]
     set: Vec<Setting>,
-    /// Only these values of an axis: pattern=strided,random.
+    /// Only these values of an axis: pattern=strided,random; may be given several times
     #[arg(long, value_name = "AXIS=VALUE,...", value_parser = only)]
     only: Vec<Only>,
-    /// Simulate each run with so many seeds; results then have confidence intervals.
+    /// Simulate each run with so many seeds; results then have confidence intervals
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: u32,
-    /// Simulations at a time [default: one for each core].
+    /// Simulations at a time [default: one for each core]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Write results to this directory: runs.csv, apps.csv, results.json for `sluice report`, and where
-    /// something is compared labels.csv: which is the best in each situation.
+    /// Write results to this directory: runs.csv, apps.csv, results.json for `sluice report`, and where something is compared
+    /// labels.csv: which is the best in each situation [default: none]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print JSON.
+    /// Print JSON: a list of objects, with --chaos one object
     #[arg(long)]
     json: bool,
-    /// Record time lines and request paths for the report, however many runs there are.
+    /// Record time lines and request paths for the report, however many runs there are
     #[arg(long)]
     record: bool,
-    /// Write the features of every window of every engine, too: windows.csv.
+    /// Write the features of every window of every engine, too: windows.csv
     #[arg(long, requires = "out")]
     windows: bool,
-    /// Do not simulate each application alone, too (for slow-downs).
+    /// Do not simulate each application alone, too (for slow-downs)
     #[arg(long)]
     no_alone: bool,
-    /// Show every key that a scenario may have.
+    /// Show every key that a scenario may have
     #[arg(long)]
     keys: bool,
-    /// Random experiments in which everything goes wrong, every step checked: --seeds of them, from --seed on.
+    /// Random experiments in which everything goes wrong, every step checked: --seeds of them, from --seed on
     #[arg(long, conflicts_with_all = ["paths", "set", "only", "out"])]
     chaos: bool,
-    /// The first seed, instead of the scenario's own [default of --chaos: 1].
+    /// The first seed [default: the scenario's own; of --chaos 1]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
 }
@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     set.extend(args.seed.map(|seed| ("seed".to_owned(), seed.to_string())));
     let mut all = Vec::new();
     for file in &files {
-        let plan = Plan::load(file, &set, &args.only)?;
+        let plan = load(file, &set, &args.only)?;
         match simulate(&plan, &args, &stop)? {
             Some(results) => all.push(results),
             None => {
@@ -143,13 +143,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     if args.json {
+        let all: Vec<_> = all.iter().map(Versioned::new).collect();
         output::line(serde_json::to_string_pretty(&all)?);
     } else {
         for results in &all {
             output::text(&table::show(results));
         }
         if let Some(dir) = &args.out {
-            output::line(format!("results: {}; see them with `sluice report {0}`", dir.display()));
+            output::say(format!("results: {}; see them with `sluice report {0}`", dir.display()));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -193,12 +194,20 @@ fn in_directory(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Of standard input, files that the scenario names count from the current directory.
+fn load(file: &Path, set: &[Setting], only: &[Only]) -> anyhow::Result<Plan> {
+    if file != "-" {
+        return Ok(Plan::load(file, set, only)?);
+    }
+    let text = input::text(file).context("standard input cannot be read")?;
+    let plan = Plan::parse(&text, "scenario", Path::new(""), set, only);
+    Ok(plan.map_err(|error| error.in_file(input::name(file)))?)
+}
+
 /// All runs of a plan; `None` if interrupted.
 fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Option<Results>> {
     let total = plan.runs.len() * args.seeds as usize;
-    let progress = ProgressBar::new(total as u64);
-    let style = "{msg} {bar:40} {pos}/{len} simulations, {elapsed}, {eta} left";
-    progress.set_style(ProgressStyle::with_template(style)?);
+    let progress = output::bar(total as u64, "{msg} {bar:40} {pos}/{len} simulations, {elapsed}, {eta} left");
     progress.set_message(plan.name.clone());
     let record = args.record || total <= RECORDED_MAX;
     let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone, windows: args.windows };

@@ -1,7 +1,7 @@
 //! Results for people.
 
 use super::{Results, Row};
-use sluice_notation::counted;
+use sluice_notation::{counted, show_number, show_size, show_time, show_time_roughly};
 use sluice_sim::{Durations, Estimate, Label, Outcome, SEEDS_MIN};
 use std::fmt::Write as _;
 
@@ -30,61 +30,60 @@ pub(super) fn show(results: &Results) -> String {
     text
 }
 
-fn ms(ns: u64) -> String {
-    let ms = ns as f64 * 1e-6;
-    if ms < 10.0 { format!("{ms:.3} ms") } else { format!("{ms:.1} ms") }
-}
-
-fn with_interval(estimate: &Estimate, decimals: usize) -> String {
-    match estimate.half_width {
-        0.0 => format!("{:.decimals$}", estimate.mean),
-        half => format!("{:.decimals$} ±{half:.decimals$}", estimate.mean),
+/// With an interval: to the second digit of its half width, but no more than four of the mean.
+fn with_interval(estimate: &Estimate) -> String {
+    let Estimate { mean, half_width, .. } = *estimate;
+    if half_width == 0.0 {
+        return show_number(mean);
     }
+    let decimals = |value: f64, digits: f64| (digits - 1.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize;
+    let decimals = decimals(half_width, 2.0).min(decimals(mean, 4.0));
+    format!("{mean:.decimals$} ±{half_width:.decimals$}")
 }
 
 fn durations(text: &mut String, name: &str, d: &Durations) {
     let _ = writeln!(
         text,
         "  {name:<22} mean {}, median {}, 95 % {}, 99 % {}, longest {}",
-        ms(d.mean_ns),
-        ms(d.p50_ns),
-        ms(d.p95_ns),
-        ms(d.p99_ns),
-        ms(d.max_ns)
+        show_time(d.mean_ns as f64),
+        show_time_roughly(d.p50_ns as f64),
+        show_time_roughly(d.p95_ns as f64),
+        show_time_roughly(d.p99_ns as f64),
+        show_time(d.max_ns as f64)
     );
 }
 
 /// Everything about a single run; the distributions are the first seed's.
 fn one(text: &mut String, row: &Row) {
     let Some(outcome) = row.outcomes.first() else { return };
-    let _ = writeln!(text, "  {:<22} {} s", "makespan", with_interval(&row.makespan_s, 4));
-    let _ = writeln!(text, "  {:<22} {} MB/s", "throughput", with_interval(&row.throughput_mb_s, 2));
-    let _ = writeln!(text, "  {:<22} {} (Jain's index)", "fairness", with_interval(&row.jain, 4));
+    let _ = writeln!(text, "  {:<22} {} s", "makespan", with_interval(&row.makespan_s));
+    let _ = writeln!(text, "  {:<22} {} MB/s", "throughput", with_interval(&row.throughput_mb_s));
+    let _ = writeln!(text, "  {:<22} {} (Jain's index)", "fairness", with_interval(&row.jain));
     for app in &outcome.apps {
         let slow = app.slow_down.map_or_else(String::new, |slow| format!(", {slow:.2} times its time alone"));
-        let _ = writeln!(text, "  {:<22} {:.4} s{slow}", app.name, app.makespan_ns as f64 * 1e-9);
+        let _ = writeln!(text, "  {:<22} {}{slow}", app.name, show_time(app.makespan_ns as f64));
         durations(text, "  its requests", &app.latency);
     }
     nodes(text, outcome);
     let device = &outcome.device;
     let _ = writeln!(
         text,
-        "  {:<22} {:.1} % busy, {:.1} % of that positioning, {} commands of {:.1} KB",
+        "  {:<22} {:.1} % busy, {:.1} % of that positioning, {} commands of {}",
         "devices",
         outcome.busy_share() * 100.0,
         device.seek_share() * 100.0,
         device.commands,
-        device.bytes as f64 / device.commands.max(1) as f64 / 1024.0
+        show_size(device.bytes as f64 / device.commands.max(1) as f64)
     );
     if let Some(predictions) = &outcome.predictions {
         let _ = writeln!(
             text,
-            "  {:<22} {} requests predicted, {} waits ({} with all that was expected), {:.1} MB joined",
+            "  {:<22} {} requests predicted, {} waits ({} with all that was expected), {} joined",
             "predictions",
             predictions.linked,
             predictions.waits,
             predictions.complete,
-            predictions.gained_bytes as f64 * 1e-6
+            show_size(predictions.gained_bytes as f64)
         );
     }
     if let Some(faults) = &outcome.faults {
@@ -121,15 +120,18 @@ fn list(text: &mut String, results: &Results) {
     let columns = ["makespan s", "MB/s", "aggregation", "99 % wait", "Jain", "busy %", "seek %"];
     let head = head.into_iter().chain(columns.map(str::to_owned)).collect();
     let row = |row: &Row| {
-        let wait = row.outcomes.first().map_or_else(String::new, |outcome| ms(outcome.servers.wait.p99_ns));
+        let wait = row
+            .outcomes
+            .first()
+            .map_or_else(String::new, |outcome| show_time_roughly(outcome.servers.wait.p99_ns as f64));
         let figures = [
-            with_interval(&row.makespan_s, 4),
-            with_interval(&row.throughput_mb_s, 1),
-            with_interval(&row.aggregation, 2),
+            with_interval(&row.makespan_s),
+            with_interval(&row.throughput_mb_s),
+            with_interval(&row.aggregation),
             wait,
-            format!("{:.3}", row.jain.mean),
-            format!("{:.1}", row.busy_share.mean * 100.0),
-            format!("{:.1}", row.seek_share.mean * 100.0),
+            show_number(row.jain.mean),
+            show_number(row.busy_share.mean * 100.0),
+            show_number(row.seek_share.mean * 100.0),
         ];
         row.values.iter().cloned().chain(figures).collect::<Vec<_>>()
     };
@@ -163,12 +165,12 @@ fn compared(text: &mut String, results: &Results) {
     let mut table = vec![head];
     for base in results.rows.iter().filter(|row| row.values[axis] == *baseline) {
         let mut line = others(base);
-        line.push(with_interval(&base.makespan_s, 3));
+        line.push(with_interval(&base.makespan_s));
         for value in &values {
             let found = results.rows.iter().find(|row| row.values[axis] == **value && others(row) == others(base));
             let percent = |e: Estimate| Estimate { mean: e.mean * 100.0, half_width: e.half_width * 100.0, ..e };
             let improvement = found.and_then(|row| row.improvement).map(percent);
-            line.push(improvement.map_or_else(|| "-".to_owned(), |e| with_interval(&e, 1) + mark(&e)));
+            line.push(improvement.map_or_else(|| "-".to_owned(), |e| percentage(&e) + mark(&e)));
         }
         table.push(line);
     }
@@ -186,6 +188,14 @@ fn compared(text: &mut String, results: &Results) {
         }
     } else {
         text.push_str(&aligned(&table, leading));
+    }
+}
+
+/// Per cent, to the tenth at most.
+fn percentage(estimate: &Estimate) -> String {
+    match estimate.half_width {
+        half if half > 0.0 => format!("{:.1} ±{half:.1}", estimate.mean),
+        _ => format!("{:.1}", estimate.mean),
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct MergeArgs {
     align: Align,
 }
 
-/// Converts a trace: to CSV (.csv), Parquet (.parquet, by the Python package), or a trace anew (.slt)
+/// Converts a trace to CSV (.csv), Parquet (.parquet), or a trace anew (.slt)
 ///
 /// A line of CSV, or a row of Parquet, is a request: time in nanoseconds since the trace began, path, operation, offset in the
 /// file, length, application, data server, offset in the data server's part of the file; with checksums also the CRC-32 and
@@ -44,7 +44,7 @@ pub(crate) struct ConvertArgs {
     trace: PathBuf,
     /// The new file; its ending says the format
     out: PathBuf,
-    /// Of a trace anew: only files below this directory, with paths that begin there
+    /// Of a trace anew: only files below this directory, with paths that begin there [default: all files]
     #[arg(long, value_name = "DIR")]
     below: Option<PathBuf>,
 }

@@ -15,8 +15,9 @@ use sluice_trace::{Meta, Writer, import};
 use super::{Output, convert};
 use crate::output;
 
-/// Makes a trace from another program's log: fio's (--write_iolog, versions 2 and 3), or Darshan's extended traces (DXT, by
-/// the Python package)
+/// Makes a trace from another program's log: fio's or Darshan's
+///
+/// Of fio it reads what --write_iolog writes (versions 2 and 3), of Darshan extended traces (DXT, by the Python package).
 ///
 /// Paths are those of the log. In a trace that is to be predicted from, they begin where the mount begins: a log of programs
 /// that used /scratch, of which /scratch is to be mounted, needs --below /scratch.
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     /// The log's format [default: darshan for files that end in .darshan, else fio]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Only files below this directory, with paths that begin there
+    /// Only files below this directory, with paths that begin there [default: all files]
     #[arg(long, value_name = "DIR")]
     below: Option<PathBuf>,
 }

@@ -76,7 +76,7 @@ pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
     let recorded = status::open(&args.mountpoint)?.stop_trace()?;
     if args.json {
-        output::line(serde_json::to_string(&recorded)?);
+        output::json(&recorded)?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(format_args!("{}: {}", recorded.path, counted(recorded.entries, "request")));

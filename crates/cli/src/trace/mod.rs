@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use sluice_trace::{Columns, End, Paths, Reader};
 
-/// Records the requests that reach a mount's scheduler, shows and converts traces, replays them, and predicts from them.
+/// Records a mount's requests; shows, converts, replays traces; predicts from them
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Start(live::StartArgs),

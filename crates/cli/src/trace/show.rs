@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::json;
 use sluice_core::Op;
+use sluice_notation::{show_number, show_rate, show_size, show_time};
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
 use super::{blocks, open, plot};
 use crate::output;
 
-/// Says what is in a trace: files, sizes, read share, how requests follow each other, bursts, duration
+/// Says what is in a trace: files, sizes, read share, order, bursts, duration
 #[derive(clap::Args)]
 pub(crate) struct InfoArgs {
     /// The trace
@@ -22,7 +23,7 @@ pub(crate) struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw what arrived over time, as SVG
+    /// Draw what arrived over time into this SVG file [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -45,7 +46,7 @@ pub(crate) struct CatArgs {
     /// Print JSON: one object a line
     #[arg(long)]
     json: bool,
-    /// Stop after so many
+    /// Stop after so many requests [default: all]
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<u64>,
 }
@@ -75,7 +76,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         let bytes = std::fs::metadata(&args.trace)?.len();
-        output::line(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}));
+        output::json(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let bytes = std::fs::metadata(&args.trace)?.len();
@@ -89,8 +90,8 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     let requests = summary.reads.requests + summary.writes.requests;
     writeln!(
         text,
-        "requests   {requests} in {:.3} s, of {} files by {} applications on {} targets",
-        summary.seconds,
+        "requests   {requests} in {}, of {} files by {} applications on {} targets",
+        show_time(summary.seconds * 1e9),
         summary.files,
         summary.apps,
         // Files that all fit into a stripe have parts on all targets, but only first ones.
@@ -103,7 +104,7 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     origin.extend(meta.emulated.then(|| "times of emulated devices".to_owned()));
     writeln!(text, "recorded   {}", origin.join(", "))?;
     let each = if requests == 0 { 0.0 } else { bytes as f64 / requests as f64 };
-    write!(text, "file       {bytes} bytes, {each:.1} a request; ")?;
+    write!(text, "file       {}, {} bytes a request; ", show_size(bytes as f64), show_number(each))?;
     match end {
         End::Complete { dropped: 0 } => writeln!(text, "complete")?,
         End::Complete { dropped } => writeln!(text, "complete but for {dropped} requests that the recorder lost")?,
@@ -114,7 +115,8 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     }
     for (name, counts) in [("reads", &summary.reads), ("writes", &summary.writes)] {
         let Counts { requests, bytes, len_min, len_max } = *counts;
-        writeln!(text, "{name:<10} {requests}, {:.1} MB, of {len_min} to {len_max} bytes", bytes as f64 / 1e6)?;
+        let [all, least, most] = [bytes, len_min.into(), len_max.into()].map(|bytes: u64| show_size(bytes as f64));
+        writeln!(text, "{name:<10} {requests}, {all}, of {least} to {most}")?;
     }
     writeln!(text, "read share {:.0} % of the bytes", summary.read_share * 100.0)?;
     let [contiguous, strided, other] =
@@ -127,12 +129,12 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     let most = summary.lengths.iter().copied().max().unwrap_or_default().max(1);
     for (power, &count) in summary.lengths.iter().enumerate().filter(|(_, count)| **count > 0) {
         let bar = "#".repeat((count * 40).div_ceil(most) as usize);
-        writeln!(text, "  {:>10} {count:>10} {bar}", sluice_notation::show_bytes(1 << power))?;
+        writeln!(text, "  {:>10} {count:>10} {bar}", show_size((1_u64 << power) as f64))?;
     }
     writeln!(text, "\nlargest files")?;
     for file in &summary.largest_files {
-        let (reads, writes) = (file.reads.bytes as f64 / 1e6, file.writes.bytes as f64 / 1e6);
-        writeln!(text, "  {reads:>10.1} MB read {writes:>10.1} MB written  {}", printable(&file.path))?;
+        let [reads, writes] = [file.reads.bytes, file.writes.bytes].map(|bytes| show_size(bytes as f64));
+        writeln!(text, "  {reads:>10} read {writes:>10} written  {}", printable(&file.path))?;
     }
     Ok(())
 }
@@ -144,9 +146,9 @@ fn course(text: &mut String, summary: &Summary) -> std::fmt::Result {
         summary.course.chunks(2).map(|pair| pair.iter().map(|p| p.read_bytes + p.write_bytes).sum()).collect();
     let most = bytes.iter().copied().max().unwrap_or_default().max(1);
     let line: String = bytes.iter().map(|&bytes| BLOCKS[(bytes * 8).div_ceil(most).min(8) as usize]).collect();
-    let rate = most as f64 / 1e6 / (2.0 * summary.point_seconds).max(1e-9);
     let each = 2.0 * summary.point_seconds;
-    writeln!(text, "over time  |{line}| up to {rate:.1} MB/s, {each:.3} s a column")
+    let (rate, each) = (show_rate(most as f64 / each.max(1e-9)), show_time(each * 1e9));
+    writeln!(text, "over time  |{line}| up to {rate}, {each} a column")
 }
 
 /// Paths come from anywhere: what would move the cursor is shown as it is written.
@@ -157,16 +159,18 @@ pub(super) fn printable(path: &str) -> String {
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let (summary, ..) = summary(&args.trace, usize::MAX)?;
     if args.json {
-        output::line(json!({"files": summary.largest_files}));
+        output::json(json!({"files": summary.largest_files}))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
-    writeln!(text, "{:>10} {:>12} {:>10} {:>12} {:>10}  path", "reads", "MB", "writes", "MB", "seconds")?;
+    let [reads, read, writes, written, time] = ["reads", "read", "writes", "written", "time"];
+    writeln!(text, "{reads:>10} {read:>12} {writes:>10} {written:>12} {time:>10}  path")?;
     for file in &summary.largest_files {
         let (reads, writes) = (&file.reads, &file.writes);
-        let [read, written] = [reads.bytes, writes.bytes].map(|bytes| bytes as f64 / 1e6);
+        let [read, written] = [reads.bytes, writes.bytes].map(|bytes| show_size(bytes as f64));
+        let time = show_time(file.seconds * 1e9);
         let (reads, writes, path) = (reads.requests, writes.requests, printable(&file.path));
-        writeln!(text, "{reads:>10} {read:>12.3} {writes:>10} {written:>12.3} {:>10.3}  {path}", file.seconds)?;
+        writeln!(text, "{reads:>10} {read:>12} {writes:>10} {written:>12} {time:>10}  {path}")?;
     }
     output::text(&text);
     Ok(ExitCode::SUCCESS)
@@ -192,7 +196,7 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
             let op = if entry.op == Op::Read { "read" } else { "write" };
             let (path, seconds) = (paths.text(entry.file), entry.time as f64 / 1e9);
             let written = if json {
-                let mut line = json!({"time_ns": entry.time, "path": path, "op": op, "offset": entry.offset,
+                let mut line = json!({"schema": output::SCHEMA, "time_ns": entry.time, "path": path, "op": op, "offset": entry.offset,
                     "len": entry.len, "app": entry.app, "target": entry.target});
                 if let Some(sum) = block.sum_of(at) {
                     line["crc32"] = sum.crc.into();

@@ -15,7 +15,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use serde::Serialize;
 use sluice_core::{Histogram, Op};
-use sluice_notation::counted;
+use sluice_notation::{counted, show_rate, show_time, show_time_roughly};
 
 use self::files::{Expected, Target, Targets, fill};
 use self::source::{Source, Whole};
@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 /// Longest sleep before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Does the requests of a trace again, on files of the same names in a directory (a mount, for example)
+/// Does the requests of a trace again, on files of the same names in a directory or mount
 ///
 /// Files that are missing are made first, as large as the trace needs them. Files that are there are read, and written only
 /// with --overwrite. What is written depends on file and place alone.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Each request at its time; without it as fast as possible
     #[arg(long)]
     timed: bool,
-    /// As --timed, but so many times as fast
+    /// As --timed, but so many times as fast [default: 1 with --timed]
     #[arg(long, value_name = "FACTOR", value_parser = speed)]
     speed: Option<f64>,
     /// Requests at a time
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let replay = Replay { source: Mutex::new(source), targets, speed, start: Instant::now(), stop: &stop };
     let report = replay.run(args.threads)?;
     if args.json {
-        output::line(serde_json::to_string(&report)?);
+        output::json(&report)?;
     } else {
         show(&report);
     }
@@ -129,12 +129,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn show(report: &Report) {
-    let Report { requests, seconds, mb_s, .. } = report;
-    output::line(format_args!("{} in {seconds:.3} s, {mb_s:.1} MB/s", counted(*requests, "request")));
-    let (p50, p99) = (report.latency_p50_us, report.latency_p99_us);
-    output::line(format_args!("latency: median {p50:.1} us, 99th percentile {p99:.1} us"));
+    let (time, rate) = (show_time(report.seconds * 1e9), show_rate(report.mb_s * 1e6));
+    output::line(format_args!("{} in {time}, {rate}", counted(report.requests, "request")));
+    let [p50, p99] = [report.latency_p50_us, report.latency_p99_us].map(|us| show_time_roughly(us * 1e3));
+    output::line(format_args!("latency: median {p50}, 99th percentile {p99}"));
     if let Some(late) = report.late_p99_us {
-        output::line(format_args!("began late by (99th percentile): {late:.1} us"));
+        output::line(format_args!("began late by (99th percentile): {}", show_time_roughly(late * 1e3)));
     }
     if report.made > 0 {
         output::line(format_args!("files: {} were missing and have been made", report.made));

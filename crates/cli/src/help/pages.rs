@@ -1,0 +1,345 @@
+//! The pages. A test asks for one of each command, and that its examples are command lines that are understood.
+
+use super::{Page, Variable};
+
+/// What every command heeds.
+pub(super) const COMMON_VARIABLES: &[Variable] = &[("NO_COLOR", "if set and not empty, nothing is coloured")];
+
+const RUNTIME: [Variable; 2] = [
+    ("SLUICE_RUNTIME_DIR", "directory of the control sockets [default: /run/sluice for root, else as follows]"),
+    ("XDG_RUNTIME_DIR", "for others than root they are in its sluice/; without it in /tmp/sluice-UID"),
+];
+const STATE: Variable =
+    ("XDG_STATE_HOME", "for others than root, logs and what was learned are in its sluice/ [default: ~/.local/state]");
+const DISKS: Variable =
+    ("SLUICE_DISK_DIR", "directory of the disks' state files and images [default: /var/lib/sluice/disks]");
+const PYTHON: Variable = ("SLUICE_PYTHON", "the Python that has the package sluicegate [default: python3]");
+
+/// Of commands that ask a mount.
+const ASKS: &[Variable] = &RUNTIME;
+const MOUNTS: &[Variable] = &[RUNTIME[0], RUNTIME[1], STATE];
+const FAILED: &str = "it failed; standard error says why";
+const NOBODY: &str = "nobody serves the mount, or it refused";
+
+pub(super) static PAGES: &[Page] = &[
+    Page {
+        command: "",
+        examples: &[
+            ("sluice demo", "see what the algorithms do, on emulated disks; nothing of yours is touched"),
+            ("sluice mount /scratch /mnt/scratch --daemon", "put the scheduler in front of a directory"),
+            ("sluice status /mnt/scratch", "what it does now"),
+            ("sluice help mount", "everything about one command; man sluice-mount has the same"),
+        ],
+        variables: &[RUNTIME[0], RUNTIME[1], STATE, DISKS, PYTHON],
+        success: "done",
+        failure: FAILED,
+        interruptible: true,
+    },
+    Page {
+        command: "mount",
+        examples: &[
+            ("sluice mount /lustre/scratch /mnt/scratch", "any directory, with the default algorithm, until Ctrl-C"),
+            ("sluice mount --policy sjf /data /mnt/data --daemon", "choose the algorithm; return when it is usable"),
+            (
+                "sluice mount --target /disk1 --target /disk2 --stripe 64K /mnt/volume",
+                "several directories as one striped volume",
+            ),
+            (
+                "sluice mount --emulate hdd-7200 /tmp/a /mnt/a",
+                "real bytes, the computed times of an emulated hard disk",
+            ),
+            ("sluice mount --config /etc/sluice/data.toml", "everything as a file says"),
+            ("sluice mount -o remount,ro /mnt/data", "refuse changes from now on"),
+        ],
+        variables: MOUNTS,
+        success: "the mount was ended; with --daemon it is usable",
+        failure: "it could not be mounted, or serving it failed",
+        interruptible: false,
+    },
+    Page {
+        command: "unmount",
+        examples: &[
+            ("sluice unmount /mnt/data", "end the mount and wait for its process"),
+            ("sluice unmount --lazy /mnt/data", "even if it is in use"),
+        ],
+        variables: ASKS,
+        success: "it is not mounted any more",
+        failure: "nothing of Sluicegate is mounted there, or it is in use",
+        interruptible: false,
+    },
+    Page {
+        command: "status",
+        examples: &[
+            ("sluice status /mnt/data", "once"),
+            ("sluice status --watch /mnt/data", "every second"),
+            ("sluice status --json /mnt/data", "for programs; docs/status.md explains the fields"),
+        ],
+        variables: ASKS,
+        success: "it was printed",
+        failure: NOBODY,
+        interruptible: false,
+    },
+    Page {
+        command: "policy",
+        examples: &[
+            ("sluice policy --list", "all algorithms and their parameters"),
+            ("sluice policy /mnt/data", "that of a mount"),
+            ("sluice policy /mnt/data mlf wait_time=500us", "another one from now on"),
+        ],
+        variables: ASKS,
+        success: "it was printed, and changed if that was asked for",
+        failure: "nobody serves the mount, or the algorithm or a parameter was refused; nothing has changed then",
+        interruptible: false,
+    },
+    Page {
+        command: "trace",
+        examples: &[
+            ("sluice trace start /mnt/data --out day.slt", "record a mount that is in use"),
+            ("sluice trace info day.slt", "what is in it"),
+        ],
+        variables: &[RUNTIME[0], RUNTIME[1], PYTHON],
+        success: "done",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace start",
+        examples: &[
+            ("sluice trace start /mnt/data --out day.slt", "record every request that reaches the scheduler"),
+            ("sluice trace start /mnt/data --checksums", "with checksums of the data, for trace replay --check"),
+        ],
+        variables: ASKS,
+        success: "it is being recorded",
+        failure: "nobody serves the mount, it records already, or the file cannot be written",
+        interruptible: false,
+    },
+    Page {
+        command: "trace stop",
+        examples: &[("sluice trace stop /mnt/data", "end the recording; says how many requests there are")],
+        variables: ASKS,
+        success: "the trace is complete",
+        failure: "nothing was being recorded, or the recording had ended early",
+        interruptible: false,
+    },
+    Page {
+        command: "trace predict",
+        examples: &[
+            ("sluice trace predict /mnt/data run1.slt run2.slt", "expect what these runs did"),
+            ("sluice trace predict /mnt/data learn", "notice what repeats"),
+            ("sluice trace predict /mnt/data off", "no prediction any more"),
+        ],
+        variables: ASKS,
+        success: "the mount predicts from them",
+        failure: "nobody serves the mount, or a trace cannot be used; nothing has changed then",
+        interruptible: false,
+    },
+    Page {
+        command: "trace info",
+        examples: &[
+            ("sluice trace info day.slt", "files, sizes, read share, bursts, duration"),
+            ("sluice trace info day.slt --plot day.svg", "and a picture of what arrived when"),
+        ],
+        variables: &[],
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace stats",
+        examples: &[("sluice trace stats day.slt", "requests and bytes of each file")],
+        variables: &[],
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace cat",
+        examples: &[
+            ("sluice trace cat -n 20 day.slt", "the first 20 requests"),
+            ("sluice trace cat --json day.slt | jq .offset", "for programs, one object a line"),
+        ],
+        variables: &[],
+        success: "they were printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace merge",
+        examples: &[
+            ("sluice trace merge a.slt b.slt --out both.slt", "in the order of the clock"),
+            ("sluice trace merge a.slt b.slt --align start --out both.slt", "as if they had begun together"),
+        ],
+        variables: &[],
+        success: "the trace is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace convert",
+        examples: &[
+            ("sluice trace convert day.slt day.csv", "a line for each request"),
+            ("sluice trace convert day.slt day.parquet", "for data frames; needs the Python package"),
+            ("sluice trace convert cut.slt whole.slt", "a whole trace of one that a killed recorder left"),
+        ],
+        variables: &[PYTHON],
+        success: "the file is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace import",
+        examples: &[
+            ("sluice trace import job.darshan job.slt --below /scratch", "Darshan's log of a job; /scratch is mounted"),
+            ("sluice trace import fio.log fio.slt", "what fio --write_iolog=fio.log wrote"),
+        ],
+        variables: &[PYTHON],
+        success: "the trace is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "trace replay",
+        examples: &[
+            ("sluice trace replay day.slt /mnt/other", "the same requests, as fast as possible"),
+            ("sluice trace replay --timed day.slt /mnt/other", "each at its time"),
+            ("sluice trace replay --check day.slt /mnt/data", "compare what is read with the checksums in the trace"),
+        ],
+        variables: &[],
+        success: "all requests were done, and no data differed",
+        failure: "it failed, or data differed",
+        interruptible: true,
+    },
+    Page {
+        command: "check",
+        examples: &[
+            ("sluice check --target /disk1 --target /disk2", "look, change nothing"),
+            ("sluice check --repair --target /disk1 --target /disk2", "and put right what can be"),
+        ],
+        variables: &[],
+        success: "all is well, or was repaired",
+        failure: "something is left to do, or the directories are not one volume, or it is mounted",
+        interruptible: false,
+    },
+    Page {
+        command: "disk",
+        examples: &[
+            (
+                "sluice disk create slow --model hdd-7200 --size 20G --mkfs ext4 --mount /mnt/slow",
+                "a disk to measure on",
+            ),
+            ("sluice disk remove slow", "and no trace of it"),
+        ],
+        variables: &[DISKS, RUNTIME[0]],
+        success: "done",
+        failure: "it failed, or was not asked for by root",
+        interruptible: false,
+    },
+    Page {
+        command: "disk create",
+        examples: &[
+            (
+                "sluice disk create slow --model hdd-7200 --size 20G",
+                "a block device with a hard disk's times, emulated",
+            ),
+            ("sluice disk create fast --model nvme --mkfs xfs --mount /mnt/fast", "with a file system on it, mounted"),
+            ("sluice disk create raid --model hdd-7200 --stripe 4 --scheduler bfq", "RAID-0, under the kernel's BFQ"),
+        ],
+        variables: &[DISKS, RUNTIME[0]],
+        success: "the disk is there",
+        failure: "it could not be made; nothing of it is left",
+        interruptible: false,
+    },
+    Page {
+        command: "disk list",
+        examples: &[("sluice disk list", "all emulated disks and what they are made of")],
+        variables: &[DISKS, RUNTIME[0]],
+        success: "they were printed, broken ones too",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "disk remove",
+        examples: &[
+            ("sluice disk remove slow", "with everything that is on it"),
+            ("sluice disk remove --force --all", "all of them, even those in use"),
+        ],
+        variables: &[DISKS, RUNTIME[0]],
+        success: "they are removed",
+        failure: "one of them is not there, or in use",
+        interruptible: false,
+    },
+    Page {
+        command: "demo",
+        examples: &[
+            ("sluice demo", "all algorithms, 80 seconds"),
+            ("sluice demo --quick --policy aioli,hbrr --plot demo.svg", "two of them, and a picture"),
+        ],
+        variables: &[("TMPDIR", "where the volume of emulated disks is made [default: /tmp]")],
+        success: "it was shown, and all data was right",
+        failure: FAILED,
+        interruptible: true,
+    },
+    Page {
+        command: "profile",
+        examples: &[
+            ("sluice profile /data --out data.toml", "a minute: how much order and size matter there"),
+            ("sluice profile --device hdd-7200", "of a device model, in virtual time"),
+            ("sluice profile show data.toml --plot data.svg", "look at a profile again"),
+        ],
+        variables: ASKS,
+        success: "it was measured, and written if that was asked for",
+        failure: FAILED,
+        interruptible: true,
+    },
+    Page {
+        command: "profile show",
+        examples: &[("sluice profile show data.toml", "the times and ratios of a profile")],
+        variables: &[],
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "simulate",
+        examples: &[
+            ("sluice simulate scenarios/quick.toml", "eight algorithms, one pattern, four modelled disks"),
+            ("sluice simulate scenarios/quick.toml --seeds 10 --out q", "with confidence intervals, kept for report"),
+            ("sluice simulate scenarios/quick.toml --only algorithm=noop,sjf --json", "two algorithms, for programs"),
+            ("sluice simulate --keys", "everything that a scenario may say"),
+        ],
+        variables: &[],
+        success: "all runs were simulated; with --chaos nothing was found",
+        failure: "a scenario cannot be used, a run failed, or --chaos found a mistake",
+        interruptible: true,
+    },
+    Page {
+        command: "report",
+        examples: &[
+            ("sluice report q", "one page of plots, q/report.html, from what simulate --out q wrote"),
+            ("sluice report q --out - > page.html", "on standard output"),
+        ],
+        variables: &[],
+        success: "the page is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "completions",
+        examples: &[
+            ("sluice completions bash > ~/.local/share/bash-completion/completions/sluice", "for bash, for this user"),
+            ("sluice completions zsh > ~/.zfunc/_sluice", "for zsh, if ~/.zfunc is in its fpath"),
+        ],
+        variables: &[],
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "man",
+        examples: &[("sluice man /tmp/man && man /tmp/man/sluice.1", "look at a page without installing it")],
+        variables: &[],
+        success: "the pages are written",
+        failure: FAILED,
+        interruptible: false,
+    },
+];
