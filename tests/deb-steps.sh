@@ -63,5 +63,6 @@ echo "--- and gone"
 rm /etc/sluice/test.toml
 packages=$(for file in deb/*.deb; do dpkg-deb --field "$file" Package; done)
 dpkg --remove $packages
-! command -v sluice
+hash -r
+if command -v sluice; then exit 1; fi
 dpkg --purge $packages
