@@ -21,6 +21,9 @@ setup: ## Install what building and mounting need (as root), or say what to inst
 setup-tests: ## The same, and the programs that the tests run
 	@scripts/setup.sh tests
 
+setup-packages: ## The same, and the programs that build Debian packages
+	@scripts/setup.sh packages
+
 build: setup ## Build the sluice command and the libraries for C, optimised
 	$(CARGO) build --release --locked -p sluice-cli -p sluice-capi -p sluice-agios
 
@@ -104,25 +107,33 @@ SOVERSION := 0
 VERSION := $(shell sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 FILL := sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(PREFIX)/include|; s|@VERSION@|$(VERSION)|; s|@SOVERSION@|$(SOVERSION)|'
 
-# Where manual pages and completions go; packages of systems that have others set these.
+# Where manual pages, completions and units go; packages of systems that have others set these.
 MANDIR ?= $(PREFIX)/share/man
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 DOCDIR ?= $(PREFIX)/share/doc/sluicegate
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# Static libraries also carry what the compiler's own link-time optimisation would need: three quarters of them.
+STRIP := strip --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd
 # The loader's cache is of this machine, not of what is packed, and knows only the system's directories.
 IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
 LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-.PHONY: bench-capi install-only install-libraries install-manual uninstall deb
+.PHONY: bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
 install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
 
 install-only: install-libraries install-manual
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/sluice
-	strip --strip-debug $(DESTDIR)$(PREFIX)/bin/sluice
+	$(STRIP) $(DESTDIR)$(PREFIX)/bin/sluice
 	install -d $(DESTDIR)$(PREFIX)/sbin
+	ln -sf ../bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.sluice
 	ln -sf ../bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.fuse.sluice
+	install -D -m 644 packaging/mount.sluice.8 $(DESTDIR)$(MANDIR)/man8/mount.sluice.8
+	ln -sf mount.sluice.8 $(DESTDIR)$(MANDIR)/man8/mount.fuse.sluice.8
 	install -D -m 644 sluice.example.toml $(DESTDIR)$(DOCDIR)/sluice.example.toml
+	install -d $(DESTDIR)$(UNITDIR)
+	$(FILL) packaging/sluice-mount@.service.in > $(DESTDIR)$(UNITDIR)/sluice-mount@.service
 
 install-libraries:
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(PREFIX)/include
@@ -130,7 +141,7 @@ install-libraries:
 	for name in sluice agios; do \
 	  install -m 644 $(BUILT)/lib$$name.so $(DESTDIR)$(LIBDIR)/lib$$name.so.$(VERSION) && \
 	  install -m 644 $(BUILT)/lib$$name.a $(DESTDIR)$(LIBDIR) && \
-	  strip --strip-debug $(DESTDIR)$(LIBDIR)/lib$$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$name.a && \
+	  $(STRIP) $(DESTDIR)$(LIBDIR)/lib$$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$name.a && \
 	  ln -sf lib$$name.so.$(VERSION) $(DESTDIR)$(LIBDIR)/lib$$name.so.$(SOVERSION) && \
 	  ln -sf lib$$name.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/lib$$name.so && \
 	  $(FILL) packaging/$$name.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/$$name.pc || exit 1; \
@@ -148,7 +159,8 @@ install-manual: # The manual pages and what shells complete, as the command itse
 	$(COMMAND) completions fish > $(DESTDIR)$(FISHDIR)/sluice.fish
 
 uninstall: ## Remove what `make install` with the same PREFIX put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/sluice $(DESTDIR)$(PREFIX)/sbin/mount.fuse.sluice
+	rm -f $(DESTDIR)$(PREFIX)/bin/sluice $(addprefix $(DESTDIR)$(PREFIX)/sbin/,mount.sluice mount.fuse.sluice)
+	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,mount.sluice.8 mount.fuse.sluice.8) $(DESTDIR)$(UNITDIR)/sluice-mount@.service
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,sluice.h agios.h sluice.hpp)
 	rm -f $(foreach name,sluice agios,$(addprefix $(DESTDIR)$(LIBDIR)/,lib$(name).a lib$(name).so lib$(name).so.$(SOVERSION) \
 	  lib$(name).so.$(VERSION) pkgconfig/$(name).pc))
@@ -159,8 +171,14 @@ uninstall: ## Remove what `make install` with the same PREFIX put there
 	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(DOCDIR)
 	$(LDCONFIG)
 
-deb: build ## Build a Debian package, target/sluicegate_VERSION_ARCH.deb
-	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh
+deb: setup-packages build ## Build the Debian packages, into target/deb
+	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh $(TARGET)/deb
+
+deb-test: setup-packages build ## Build them, check them with lintian, install them in a copy of this system, use and remove them
+	tests/deb.sh $(BUILT) $(COMMAND)
+
+wheel: ## Build the Python package, target/wheel/sluicegate-VERSION-py3-none-any.whl
+	python3 -m pip wheel --quiet --no-deps --wheel-dir $(TARGET)/wheel ./python
 
 clean: ## Remove what was built
 	$(CARGO) clean

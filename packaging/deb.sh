@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds target/sluicegate_VERSION_ARCH.deb from what `make build` made.
+# Builds the Debian packages sluicegate, libsluice0 and libsluice-dev from what `make build` has made.
 #   packaging/deb.sh [DIRECTORY]
+# BUILT and COMMAND say where the libraries and the command are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=${1:-target}
+out=$(realpath -m "${1:-target/deb}")
+command -v dh > /dev/null || { echo "debhelper is missing: scripts/setup.sh packages installs it" >&2; exit 1; }
 version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
-arch=$(dpkg --print-architecture)
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
-make --no-print-directory install-only DESTDIR="$tree" PREFIX=/usr LIBDIR="/usr/lib/$(gcc -print-multiarch)"
-install -d "$tree/DEBIAN" "$out"
-sed -e "s/@VERSION@/$version/; s/@ARCH@/$arch/" packaging/control.in > "$tree/DEBIAN/control"
-printf 'activate-noawait ldconfig\n' > "$tree/DEBIAN/triggers"
-chmod -R u=rwX,go=rX "$tree"
-dpkg-deb --root-owner-group --build "$tree" "$out/sluicegate_${version}_$arch.deb"
+packaged=$(dpkg-parsechangelog -S Version)
+[ "$version" = "$packaged" ] || { echo "debian/changelog ends with $packaged, but this is $version: add an entry" >&2; exit 1; }
+mkdir -p "$out"
+trap 'debian/rules clean > /dev/null' EXIT
+# So dpkg-deb says that files are root's: nobody needs to be root, or to pretend to be.
+DEB_RULES_REQUIRES_ROOT=no OUT=$out debian/rules binary
+ls -l "$out"/*.deb

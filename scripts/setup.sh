@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing: a C compiler, fuse3 and Rust, and with `tests` as argument also the programs that the tests
-# run on a mount. Without root, or on a system without apt, it says what to install instead.
+# Installs what is missing: a C compiler, fuse3 and Rust, with `tests` as argument also the programs that the tests run on a
+# mount, with `packages` those that build Debian packages and look at them. Without root, or on a system without apt, it says what to install instead.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -71,6 +71,16 @@ if [ "${1:-}" = tests ]; then
     need cmake cmake
     need strip binutils
     need valgrind valgrind
+    need node nodejs
+fi
+if [ "${1:-}" = packages ]; then
+    need dh debhelper
+    need lintian lintian
+    need logrotate logrotate
+    need g++ g++
+    need pkg-config pkg-config
+    need python3 python3
+    need unshare util-linux
 fi
 if ! has_rust && may_install; then
     need curl curl

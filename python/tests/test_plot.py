@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sluicegate import plot
+from sluicegate import compare, plot
 from sluicegate.__main__ import main
 
 pytest.importorskip("matplotlib")
@@ -157,4 +157,49 @@ def test_a_table_has_a_line_for_each_situation(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("simulated, medians of")
     assert lines[2].split() == ["aioli"]
-    assert [line.split()[-2:] for line in lines[3:]][1] == ["+0%", "+50%"]
+    assert [line.split()[-2:] for line in lines[3:]][1] == ["0%", "+50%"]
+
+
+def test_no_change_has_no_sign():
+    for change, shown in [(0.004, ["0%", "0%"]), (-0.006, ["-1%", "+1%"])]:
+        cell = plot.Cell("hbrr", "strided", "read", 0.05, plot.SAME, change, -0.1, 0.1, -change)
+        assert compare.table(plot.Results("made up", [cell])).split()[-2:] == shown
+
+
+def boxes(figure):
+    """Where legends and titles are, and where data is, in pixels."""
+    figure.draw_without_rendering()
+    legends = [legend.get_window_extent() for legend in figure.legends]
+    words = [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel)]
+    return legends, words, [place.get_tightbbox() for place in figure.axes if place.get_visible()]
+
+
+@pytest.mark.parametrize("make", [bench, runs])
+@pytest.mark.parametrize("draw", [plot.table, plot.over_jitter])
+def test_all_of_a_figure_can_be_read(tmp_path, make, draw):
+    figure = draw(plot.read(make(tmp_path)))
+    legends, words, panels = boxes(figure)
+    assert len(legends) == 1 and all(panel.width > 100 and panel.height > 50 for panel in panels)
+    for at, box in enumerate([*legends, *words]):
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in [*panels, *[*legends, *words][:at]])
+
+
+def test_better_and_worse_and_neither_are_told_apart_without_red_and_green():
+    from matplotlib.colors import to_rgb
+
+    changes = {"less": -0.1, "the same": 0.004, "more": 0.1}
+    cells = [
+        plot.Cell(name, "strided", "read", 0.05, plot.SAME, change, change, change, 0.0)
+        for name, change in changes.items()
+    ]
+    figure = plot.table(plot.Results("made up", cells))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(changes)
+    points = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "", None)]
+    assert len({line.get_marker() for line in points}) == 3
+    less, same, more = (to_rgb(line.get_color()) for line in points)
+    assert len(set(same)) == 1, "grey"
+    # Who sees no difference between red and green sees the blue.
+    assert less[2] - less[0] > 0.4 and more[0] - more[2] > 0.4

@@ -1,6 +1,7 @@
 //! The `sluice` command, and what of it `sluice-bench` (`crates/bench`) measures or uses: [`predict`], [`profile`],
 //! [`output`], [`interrupt`].
 
+mod chart;
 mod check;
 mod config;
 mod control;

@@ -14,6 +14,8 @@ pub(crate) enum To {
     People,
     /// Standard error, which is a file.
     StandardError,
+    /// Standard error, which is systemd's journal: that notes the times.
+    Journal,
     /// A file.
     File(File),
 }
@@ -30,6 +32,13 @@ pub(crate) fn start(level: LevelFilter, to: To) {
     match to {
         To::People => registry.with(layer.with_ansi(output::colours()).with_writer(std::io::stderr)).init(),
         To::StandardError => registry.with(layer.with_ansi(false).with_writer(std::io::stderr)).init(),
+        To::Journal => registry.with(layer.without_time().with_ansi(false).with_writer(std::io::stderr)).init(),
         To::File(file) => registry.with(layer.with_ansi(false).with_writer(file)).init(),
     }
+}
+
+/// Whether standard error is systemd's journal, as systemd.exec(5) tells to find out.
+pub(crate) fn is_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    rustix::fs::fstat(std::io::stderr()).is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }

@@ -451,6 +451,45 @@ fn a_living_mount_becomes_read_only_and_back() {
     daemon.unmount();
 }
 
+/// As a service of systemd, with the journal on standard error.
+#[test]
+fn a_service_manager_hears_of_the_mount_and_may_take_it_out_of_sight() {
+    use std::os::unix::fs::MetadataExt;
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path("source/a"), b"here").unwrap();
+    let manager = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
+    manager.set_read_timeout(Some(common::LIMIT)).unwrap();
+    let journal = File::create(place.path("journal")).unwrap();
+    let (device, inode) = journal.metadata().map(|meta| (meta.dev(), meta.ino())).unwrap();
+    let mut command = place.sluice(&["mount", "source", "mnt"]);
+    command.env("NOTIFY_SOCKET", place.path("notify")).env("JOURNAL_STREAM", format!("{device}:{inode}"));
+    let mut service = command.stdout(Stdio::null()).stderr(journal).spawn().unwrap();
+    let mut heard = [0; 4096];
+    let length = manager.recv(&mut heard).unwrap();
+    let heard = String::from_utf8_lossy(&heard[..length]);
+    assert!(heard.starts_with("READY=1\nSTATUS=") && heard.contains("is mounted"), "{heard}");
+    let open = File::open(place.path("mnt/a")).unwrap();
+    // What stopping does, with SendSIGHUP.
+    for signal in [Signal::TERM, Signal::HUP] {
+        kill_process(rustix::process::Pid::from_child(&service), signal).unwrap();
+    }
+    eventually("the mount is out of sight", || !place.is_mounted());
+    assert_eq!(std::io::read_to_string(&open).unwrap(), "here");
+    drop(open);
+    let mut status = None;
+    eventually("the service ends", || {
+        status = service.try_wait().unwrap();
+        status.is_some()
+    });
+    let log = fs::read_to_string(place.path("journal")).unwrap();
+    assert!(status.unwrap().success(), "{log}");
+    // The journal has times of its own.
+    assert!(log.starts_with(" INFO ") && log.contains("is mounted"), "{log}");
+}
+
 #[test]
 fn mount_calls_the_helper() {
     if !fuse_works() {

@@ -53,6 +53,32 @@ fn a_file_becomes_a_table_files_and_a_page() {
     assert!(good(&place, &["report", "out"]).contains("out/report.html"));
     let page = fs::read_to_string(place.path("source/out/report.html")).unwrap();
     assert!(page.contains("two algorithms") && page.contains("\"path\""));
+    seen(&place, "out/report.html");
+}
+
+/// Looks at a page as a browser would show it: see `page.mjs`.
+fn seen(place: &Place, page: &str) {
+    let looker = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page.mjs");
+    let output = Command::new("node").arg(looker).arg(place.path("source").join(page)).output();
+    let output = output.expect("node looks at pages: `make setup-tests` installs it");
+    assert!(output.status.success(), "{page}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_page_of_many_applications_and_long_names_can_be_read() {
+    let place = Place::new();
+    let (head, axis) = TWO.split_once("[report]\ncompare = \"algorithm\"\nbaseline = \"noop\"\n").unwrap();
+    let writers: String = (0..9)
+        .map(|at| {
+            let phase =
+                "[[application.phase]]\npattern = \"contiguous\"\nop = \"write\"\nrequest = \"8K\"\ndata = \"256K\"\n";
+            format!("[[application]]\nname = \"WWWW-writer-{at}\"\nprocesses = 2\n{phase}")
+        })
+        .collect();
+    fs::write(place.path("source/many.toml"), format!("scale = \"1/2\"\n{head}{writers}{axis}")).unwrap();
+    good(&place, &["simulate", "many.toml", "--seeds", "2", "--out", "many", "--record"]);
+    good(&place, &["report", "many"]);
+    seen(&place, "many/report.html");
 }
 
 #[test]

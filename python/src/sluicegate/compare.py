@@ -29,6 +29,12 @@ def table(results: Results) -> str:
     ]
     for situation, name in names.items():
         found = (cells.get((*situation, policy)) for policy in policies)
-        values = (f"{cell.change:+.0%} {cell.aggregation:+6.0%}" if cell else "" for cell in found)
+        values = (f"{_signed(cell.change)} {_signed(cell.aggregation):>6}" if cell else "" for cell in found)
         lines.append((name.ljust(width) + "".join(f"{value:>14}" for value in values)).rstrip())
     return "\n".join(lines)
+
+
+def _signed(change: float) -> str:
+    """Whole percent, with a sign where there is a change."""
+    percent = round(100 * change)
+    return f"{percent:+d}%" if percent else "0%"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 SAME = "same program"
 _MARKERS = "osD^vP*Xh<>"
+# Okabe and Ito (2008): told apart by people who see few colours.
+_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+_LESS, _MORE, _SAME = ("#0072B2", "o", "less"), ("#D55E00", "s", "more"), ("0.45", "D", "the same")
 _COST_BAR = 0.02
 
 
@@ -41,6 +45,11 @@ class Cell:
     high: float
     aggregation: float
     """Mean requests in a batch with prediction over that without, less one: its median."""
+
+    @property
+    def percent(self) -> int:
+        """The change as it is written: in whole percent."""
+        return round(100 * self.change)
 
     @property
     def panel(self) -> str:
@@ -221,6 +230,14 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def _describe(figure: Figure, title: str, below: str) -> None:
+    """Write above and below the panels, in as many lines as it takes."""
+    # At 9 points 13 letters of a wide font take an inch.
+    title, below = (textwrap.fill(text, int(13 * figure.get_figwidth())) for text in (title, below))
+    figure.suptitle(title, fontsize=9)
+    figure.supxlabel(below, fontsize=9)
+
+
 def _percent(axes: Axes, *, along_x: bool) -> None:
     from matplotlib.ticker import PercentFormatter
 
@@ -251,25 +268,30 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
     policies = _unique(cell.policy for cell in cells)
     columns = 3 if len(panels) % 3 == 0 else min(len(panels), 4)
     rows = -(-len(panels) // columns)
-    figure = _figure(1.0 + 2.4 * columns, 0.9 + (0.5 + 0.28 * len(policies)) * rows)
+    figure = _figure(1.9 + 2.4 * columns, 0.9 + (0.5 + 0.28 * len(policies)) * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    kinds = {}
     for panel, place in zip(panels, axes.flat, strict=False):
         place.axvspan(0, _COST_BAR, color="0.92")
         place.axvline(0, color="0.4", linewidth=0.8)
         for cell in (cell for cell in cells if cell.panel == panel):
             at = policies.index(cell.policy)
-            color = "tab:green" if cell.change < 0 else "tab:red"
+            kind = _LESS if cell.percent < 0 else _MORE if cell.percent > 0 else _SAME
+            color, marker, name = kind
             place.plot([cell.low, cell.high], [at, at], color=color, linewidth=1.5, alpha=0.5)
-            place.plot([cell.change], [at], "o", color=color, markersize=4)
+            (kinds[name],) = place.plot([cell.change], [at], marker, color=color, markersize=4)
         place.set_title(panel, fontsize=9)
         place.set_yticks(range(len(policies)), policies)
         _percent(place, along_x=True)
     axes[0, 0].set_ylim(len(policies) - 0.5, -0.5)
     for place in list(axes.flat)[len(panels) :]:
         place.set_visible(False)
-    figure.suptitle(f"{results.origin}; predicted from: {predicted_from}; jitter {jitter:.0%}", fontsize=9)
-    label = "makespan with prediction against without (less is better; grey: up to 2 % more)"
-    figure.supxlabel(label, fontsize=9)
+    title = f"{results.origin}; predicted from: {predicted_from}; jitter {jitter:.0%}"
+    _describe(
+        figure, title, "makespan with prediction against without (less is better; grey: up to 2 % more)"
+    )
+    names = [name for _, _, name in (_LESS, _SAME, _MORE) if name in kinds]
+    figure.legend([kinds[name] for name in names], names, loc="outside right center", fontsize=8)
     return figure
 
 
@@ -288,7 +310,7 @@ def over_jitter(results: Results) -> Figure:
         raise ValueError("nothing was measured with several jitters")
     panels = _unique(cell.panel for cell in cells)
     policies = _unique(cell.policy for cell in cells)
-    figure = _figure(max(6.0, 1.2 + 2.6 * len(panels)), 5.0)
+    figure = _figure(max(6.0, 2.0 + 2.6 * len(panels)), 5.0)
     axes = figure.subplots(2, len(panels), sharex=True, squeeze=False)
     for column, panel in enumerate(panels):
         makespan, aggregation = axes[:, column]
@@ -302,8 +324,10 @@ def over_jitter(results: Results) -> Figure:
             line = [cell for cell in cells if (cell.panel, cell.policy) == (panel, policy)]
             line.sort(key=lambda cell: cell.jitter)
             at = [cell.jitter for cell in line]
-            color = f"C{number}"
-            style = {"color": color, "marker": _MARKERS[number % len(_MARKERS)], "markersize": 4}
+            color = _COLORS[number % len(_COLORS)]
+            again = ("-", "--", ":")[number // len(_COLORS) % 3]
+            marker = _MARKERS[number % len(_MARKERS)]
+            style = {"color": color, "linestyle": again, "marker": marker, "markersize": 4}
             low, high = [cell.low for cell in line], [cell.high for cell in line]
             makespan.fill_between(at, low, high, color=color, alpha=0.15)
             makespan.plot(at, [cell.change for cell in line], label=policy, **style)
@@ -311,9 +335,10 @@ def over_jitter(results: Results) -> Figure:
         makespan.set_title(panel, fontsize=9)
     axes[0, 0].set_ylabel("makespan")
     axes[1, 0].set_ylabel("requests in a batch")
-    axes[0, -1].legend(fontsize=8)
-    figure.suptitle(f"{results.origin}; with prediction against without", fontsize=9)
-    figure.supxlabel("jitter of the time between steps", fontsize=9)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8)
+    title = f"{results.origin}; with prediction against without"
+    _describe(figure, title, "jitter of the time between steps")
     return figure
 
 

@@ -34,6 +34,9 @@ pub(super) struct Mounted {
 pub(super) fn in_foreground(settings: &Settings) -> anyhow::Result<ExitCode> {
     start_log(settings, Readers::People)?;
     let mounted = mount(settings)?;
+    // A service manager that waits for it is told, too.
+    let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&mounted.summary)];
+    sd_notify::notify(&states).unwrap_or_else(|error| tracing::warn!("NOTIFY_SOCKET: {error}"));
     output::say(&mounted.summary);
     output::say(format_args!("To end: Ctrl-C here, or: sluice unmount {}", mounted.handle.mountpoint().display()));
     until_the_end(mounted)
@@ -160,6 +163,7 @@ pub(super) fn start_log(settings: &Settings, readers: Readers) -> anyhow::Result
     let (to, default) = match (readers, &settings.log) {
         (Readers::File, _) => (log::To::StandardError, LevelFilter::INFO),
         (Readers::People, Some(path)) => (log::To::File(open_log(path)?), LevelFilter::INFO),
+        (Readers::People, None) if log::is_journal() => (log::To::Journal, LevelFilter::INFO),
         (Readers::People, None) => (log::To::People, LevelFilter::WARN),
     };
     log::start(settings.log_level.map_or(default, LevelFilter::from_level), to);

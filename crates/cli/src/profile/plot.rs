@@ -1,16 +1,10 @@
 //! A profile's picture: access times and ratios over the request size.
 
-use plotters::coord::Shift;
+use crate::chart::{self, Area, Mark};
 use plotters::prelude::*;
 use sluice_device::profile::{Point, Profile};
 
 const SIZE: (u32, u32) = (1100, 460);
-const READ: RGBColor = RGBColor(0, 114, 178);
-const WRITE: RGBColor = RGBColor(213, 94, 0);
-const READ_SEQUENTIAL: RGBColor = RGBColor(86, 180, 233);
-const WRITE_SEQUENTIAL: RGBColor = RGBColor(230, 159, 0);
-
-type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Size, value, and its lower and upper bound.
 type Bounds = (f64, f64, f64, f64);
 /// Name, colour, points.
@@ -23,13 +17,14 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let emulated = if profile.emulated && !profile.device.contains("emulated") { " (emulated)" } else { "" };
-        let area = area.titled(&format!("{}{emulated}", profile.device), ("sans-serif", 20))?;
+        let area =
+            area.margin(8, 0, 0, 0).titled(&format!("{}{emulated}", profile.device), ("sans-serif", chart::TITLE))?;
         let (left, right) = area.split_horizontally(SIZE.0 / 2);
         let times = |points: &[Point], of: fn(&Point) -> (f64, f64)| {
             let bounds = |point: &Point| {
                 let (ns, error) = of(point);
                 let ms = ns / 1e6;
-                (point.size_bytes as f64 / 1024.0, ms, ms * (1.0 - error).max(0.01), ms * (1.0 + error))
+                (point.size_bytes as f64, ms, ms * (1.0 - error).max(0.01), ms * (1.0 + error))
             };
             points.iter().map(bounds).collect()
         };
@@ -37,56 +32,122 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
         let random: fn(&Point) -> (f64, f64) = |point| (point.random_ns, point.random_error);
         panel(
             &left,
-            "milliseconds for a request",
-            SeriesLabelPosition::UpperLeft,
+            "time of a request in ms",
             &[
-                ("sequential read", READ_SEQUENTIAL, times(&profile.reads, sequential)),
-                ("random read", READ, times(&profile.reads, random)),
-                ("sequential write", WRITE_SEQUENTIAL, times(&profile.writes, sequential)),
-                ("random write", WRITE, times(&profile.writes, random)),
+                ("sequential read", chart::SKY, times(&profile.reads, sequential)),
+                ("random read", chart::BLUE, times(&profile.reads, random)),
+                ("sequential write", chart::ORANGE, times(&profile.writes, sequential)),
+                ("random write", chart::VERMILION, times(&profile.writes, random)),
             ],
         )?;
         let ratios = |points: &[Point]| {
             let bounds = |point: &Point| {
                 let error = point.ratio_error();
                 let low = point.ratio * (1.0 - error).max(0.01);
-                (point.size_bytes as f64 / 1024.0, point.ratio, low, point.ratio * (1.0 + error))
+                (point.size_bytes as f64, point.ratio, low, point.ratio * (1.0 + error))
             };
             points.iter().map(bounds).collect()
         };
         panel(
             &right,
-            "sequential over random throughput",
-            SeriesLabelPosition::UpperRight,
-            &[("reads", READ, ratios(&profile.reads)), ("writes", WRITE, ratios(&profile.writes))],
+            "sequential / random throughput",
+            &[("reads", chart::BLUE, ratios(&profile.reads)), ("writes", chart::VERMILION, ratios(&profile.writes))],
         )?;
         area.present()?;
     }
     Ok(svg)
 }
 
-fn panel(area: &Panel<'_>, what: &str, legend: SeriesLabelPosition, lines: &[Line]) -> anyhow::Result<()> {
+fn panel(area: &Area<'_>, what: &str, lines: &[Line]) -> anyhow::Result<()> {
     let all = || lines.iter().flat_map(|line| &line.2);
     let range = |of: fn(&Bounds) -> (f64, f64)| {
         let low = all().map(|point| of(point).0).fold(f64::INFINITY, f64::min);
         low * 0.8..all().map(|point| of(point).1).fold(0.0, f64::max) * 1.25
     };
     let (x, y) = (range(|p| (p.0, p.0)), range(|p| (p.2, p.3)));
-    let mut chart = ChartBuilder::on(area)
-        .caption(what, ("sans-serif", 15))
+    let (sizes, values) = (chart::size_ticks(&x, 8), chart::log_ticks(&y, 10));
+    let (legend, area) = area.split_vertically(chart::LEGEND);
+    // Above the axis, unless it needs more room.
+    let indent = if lines.len() > 2 { 24 } else { 78 };
+    let names: Vec<_> = lines.iter().map(|(name, colour, _)| (*name, Mark::Line(*colour))).collect();
+    chart::legend(&legend.margin(0, 0, indent, 0), &names)?;
+    let mut plot = ChartBuilder::on(&area)
         .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d(x.log_scale(), y.log_scale())?;
-    chart.configure_mesh().x_desc("request size in KiB").light_line_style(WHITE).draw()?;
-    for (name, colour, points) in lines {
-        let (name, colour) = (*name, *colour);
-        chart
-            .draw_series(LineSeries::new(points.iter().map(|p| (p.0, p.1)), colour.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-        chart.draw_series(points.iter().map(|p| ErrorBar::new_vertical(p.0, p.2, p.1, p.3, colour.filled(), 5)))?;
+        .x_label_area_size(46)
+        .y_label_area_size(68)
+        .build_cartesian_2d(x.log_scale().with_key_points(sizes), y.log_scale().with_key_points(values))?;
+    plot.configure_mesh()
+        .x_desc("size of the request in bytes")
+        .y_desc(what)
+        .x_label_formatter(&|bytes| sluice_notation::show_bytes(*bytes as u64))
+        .y_label_formatter(&|value| chart::number(*value))
+        .label_style(("sans-serif", chart::TEXT))
+        .light_line_style(WHITE)
+        .draw()?;
+    for (_, colour, points) in lines {
+        plot.draw_series(LineSeries::new(points.iter().map(|p| (p.0, p.1)), colour.stroke_width(2)))?;
+        plot.draw_series(points.iter().map(|p| ErrorBar::new_vertical(p.0, p.2, p.1, p.3, colour.filled(), 5)))?;
     }
-    chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::seen::Picture;
+    use sluice_device::profile::{Saturation, VERSION};
+
+    /// From 8 KiB to 4 MiB, of a disk with an arm.
+    fn profile(slower: f64) -> Profile {
+        let points = |transfer_ns: f64| {
+            let point = |power: u32| {
+                let (size_bytes, error) = (1_u64 << power, 0.02);
+                let sequential_ns = slower * size_bytes as f64 * transfer_ns;
+                let random_ns = sequential_ns + slower * 8e6;
+                let (sequential_error, random_error) = (error, error);
+                Point {
+                    size_bytes,
+                    sequential_ns,
+                    random_ns,
+                    sequential_error,
+                    random_error,
+                    ratio: random_ns / sequential_ns,
+                }
+            };
+            (13..=22).map(point).collect()
+        };
+        let text = |text: &str| text.to_owned();
+        Profile {
+            version: VERSION,
+            method: text("made up"),
+            date: text("2026-01-31T12:00:00Z"),
+            host: text("node7"),
+            device: text("hdd-7200"),
+            emulated: true,
+            file_bytes: 1 << 30,
+            saturation: Saturation { read: 16, write: 4 },
+            reads: points(8.0),
+            writes: points(9.5),
+        }
+    }
+
+    #[test]
+    fn all_of_it_can_be_read() {
+        let picture = Picture::of(&draw(&profile(1.0)).unwrap());
+        picture.is_readable();
+        picture.has_legend(&["sequential read", "random read", "sequential write", "random write", "reads", "writes"]);
+        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200"]);
+        let sizes = ["8K", "32K", "128K", "512K", "2M"];
+        let times = ["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"];
+        let ratios = ["1", "2", "5", "10", "20", "50", "100"];
+        assert_eq!(ticks, [&times[..], &sizes, &ratios, &sizes].concat());
+    }
+
+    #[test]
+    fn a_slow_device_has_few_ticks_too() {
+        let picture = Picture::of(&draw(&profile(300.0)).unwrap());
+        picture.is_readable();
+        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200"]);
+        assert!(ticks.contains(&"1\u{a0}000") && ticks.len() <= 2 * (8 + 10), "{ticks:?}");
+    }
 }

@@ -12,7 +12,7 @@ use sluice_notation::{show_number, show_rate, show_size, show_time};
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
-use super::{Ended, blocks, open};
+use super::{Ended, blocks, open, plot};
 use crate::output;
 
 /// Says what is in a trace: files, sizes, read share, order, bursts, duration
@@ -88,7 +88,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let looked = look(&args.trace, 10)?;
     let Looked { summary, meta, ended, .. } = &looked;
     if let Some(plot) = &args.plot {
-        let svg = draw(summary, meta.emulated).context("drawing the plot")?;
+        let svg = plot::draw(summary, meta.emulated).context("drawing the plot")?;
         std::fs::write(plot, svg).with_context(|| format!("{} cannot be written", plot.display()))?;
     }
     if args.json {
@@ -178,46 +178,6 @@ fn course(text: &mut String, summary: &Summary) -> std::fmt::Result {
 /// Paths come from anywhere: what would move the cursor is shown as it is written.
 pub(super) fn printable(path: &str) -> String {
     path.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
-}
-
-fn draw(summary: &Summary, emulated: bool) -> anyhow::Result<String> {
-    use plotters::prelude::*;
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (900, 320)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let width = summary.point_seconds;
-        let end = (summary.course.len() as f64 * width).max(width);
-        let rate = |bytes: u64| bytes as f64 / 1e6 / width;
-        // Above the bars there is room for the legend.
-        let top = summary.course.iter().map(|p| rate(p.read_bytes + p.write_bytes)).fold(1e-6, f64::max) * 1.4;
-        let title = if emulated { "Arrivals over time, emulated devices" } else { "Arrivals over time" };
-        let mut chart = ChartBuilder::on(&area)
-            .caption(title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(60)
-            .build_cartesian_2d(0.0..end, 0.0..top)?;
-        chart.configure_mesh().disable_x_mesh().x_desc("seconds").y_desc("MB/s").draw()?;
-        let (blue, orange) = (RGBColor(0, 114, 178), RGBColor(230, 159, 0));
-        let bar = |at: usize, from: u64, to: u64, colour: RGBColor| {
-            let x = at as f64 * width;
-            Rectangle::new([(x, rate(from)), (x + width, rate(to))], colour.filled())
-        };
-        let points = || summary.course.iter().enumerate();
-        chart
-            .draw_series(points().map(|(at, p)| bar(at, 0, p.read_bytes, blue)))?
-            .label("read")
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], blue.filled()));
-        chart
-            .draw_series(points().map(|(at, p)| bar(at, p.read_bytes, p.read_bytes + p.write_bytes, orange)))?
-            .label("written")
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], orange.filled()));
-        let legend = SeriesLabelPosition::UpperRight;
-        chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw()?;
-        area.present()?;
-    }
-    Ok(svg)
 }
 
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
