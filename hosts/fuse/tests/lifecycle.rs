@@ -63,7 +63,8 @@ fn a_mountpoint_in_the_storage_under_another_name_is_refused() {
     if let Err(error) = rustix::mount::mount_bind(&source, &alias) {
         return eprintln!("SKIP: no mounting here ({error}): this test did NOT run");
     }
-    let prepared = ["a/b", "a", ""].map(|below| sluice_fuse::check_mountpoint(&alias.join(below), &[source.clone()]));
+    let prepared =
+        ["a/b", "a", ""].map(|below| sluice_fuse::check_mountpoint(&alias.join(below), std::slice::from_ref(&source)));
     rustix::mount::unmount(&alias, rustix::mount::UnmountFlags::DETACH).unwrap();
     for result in prepared {
         assert!(matches!(result, Err(MountError::Overlap { .. } | MountError::NoDevice { .. })), "{result:?}");
