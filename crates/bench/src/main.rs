@@ -4,6 +4,7 @@
 
 mod allocations;
 mod bed;
+mod detector;
 mod device;
 mod emulation;
 mod engine;
@@ -47,6 +48,7 @@ enum Command {
     #[command(hide = true)]
     FidelityServer(fidelity::ServerArgs),
     Prediction(prediction::Args),
+    Detector(detector::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::run(args),
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
+        Command::Detector(args) => detector::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),
         Command::AgainstFio(args) => profiler::fio::run(&args),
