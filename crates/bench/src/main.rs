@@ -8,6 +8,7 @@ mod detector;
 mod device;
 mod emulation;
 mod engine;
+mod features;
 mod fidelity;
 mod fuse;
 mod patterns;
@@ -48,6 +49,7 @@ enum Command {
     #[command(hide = true)]
     FidelityServer(fidelity::ServerArgs),
     Prediction(prediction::Args),
+    Features(features::Args),
     Detector(detector::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::run(args),
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
+        Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),

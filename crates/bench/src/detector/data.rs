@@ -101,6 +101,23 @@ pub(crate) fn head() -> String {
     format!("{known},{},{},{}\n", truth.join(","), INPUTS.join(","), thesis.join(","))
 }
 
+/// Columns before the inputs.
+const KNOWN: usize = 17;
+
+/// The inputs of a line of the data set; `None` if it is of no known pattern.
+pub(crate) fn inputs_of(line: &str) -> anyhow::Result<Option<[f32; INPUTS.len()]>> {
+    let fields: Vec<&str> = line.split(',').collect();
+    anyhow::ensure!(fields.len() == KNOWN + INPUTS.len() + THESIS_INPUTS.len(), "{} columns", fields.len());
+    if fields[11] == "-1" {
+        return Ok(None);
+    }
+    let mut inputs = [0.0; INPUTS.len()];
+    for (input, field) in inputs.iter_mut().zip(&fields[KNOWN..]) {
+        *input = field.parse().with_context(|| format!("\"{field}\" is no number"))?;
+    }
+    Ok(Some(inputs))
+}
+
 /// A scenario's rows of the data set: a line for each file, or files with few requests, in a window.
 pub(crate) fn lines(text: &mut String, seen: &Seen) {
     for window in &seen.windows {

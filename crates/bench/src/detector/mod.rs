@@ -3,7 +3,8 @@
 mod data;
 mod scenarios;
 
-use std::path::PathBuf;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -44,9 +45,34 @@ pub(crate) struct Args {
     /// Write the windows as a data set (CSV) instead of judging
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
+    /// Print what the model says of a data set's rows of known patterns, the votes of each in a line, instead of judging
+    #[arg(long, value_name = "FILE", conflicts_with = "export")]
+    classify: Option<PathBuf>,
     /// Which scenarios
     #[arg(long, value_enum, default_value = "held-out")]
     set: Set,
+}
+
+impl Args {
+    fn detector(&self) -> anyhow::Result<Detector> {
+        let Some(path) = &self.model else { return Ok(Detector::shipped()?) };
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Detector::parse(&text).with_context(|| path.display().to_string())
+    }
+}
+
+fn classify(path: &Path, detector: &Detector) -> anyhow::Result<ExitCode> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for (number, line) in text.lines().enumerate().skip(1) {
+        let row = data::inputs_of(line).with_context(|| format!("{}, line {}", path.display(), number + 1))?;
+        let Some(inputs) = row else { continue };
+        let mut votes = [0.0; 4];
+        detector.forest().votes(&inputs, &mut votes);
+        writeln!(out, "{}", votes.map(|vote| vote.to_string()).join(","))?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Right ones of all.
@@ -103,6 +129,9 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(data) = &args.classify {
+        return classify(data, &args.detector()?);
+    }
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let progress = ProgressBar::new(args.seeds);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} scenarios, {eta} left")?);
@@ -114,13 +143,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let detector = match &args.model {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            Detector::parse(&text).with_context(|| path.display().to_string())?
-        }
-        None => Detector::shipped()?,
-    };
+    let detector = args.detector()?;
     let thesis = Forest::parse(THESIS, &THESIS_PURPOSE)?;
     let mut scores = Scores::default();
     seen.iter().for_each(|seen| scores.judge(seen, &detector, &thesis));

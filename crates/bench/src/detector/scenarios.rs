@@ -40,28 +40,28 @@ const K: u64 = 1 << 10;
 
 #[rustfmt::skip]
 const TRAIN: &[Platform] = &[
-    Platform { name: "pastel", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 16, bandwidth: "1Gbit/s", latency: "50us", more: DNFSP, windows: FAST },
-    Platform { name: "graphene", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 32, bandwidth: "1Gbit/s", latency: "50us", more: DNFSP, windows: FAST },
-    Platform { name: "suno", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 16, bandwidth: "1Gbit/s", latency: "50us", more: DNFSP, windows: FAST },
-    Platform { name: "bali-hdd", servers: 4, stripe: 64 * K, transfer: 64 * K, nodes: 8, bandwidth: "1Gbit/s", latency: "50us", more: "threads = 16\nin_flight = 16\n", windows: SLOW },
+    Platform { name: "pastel", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 16, bandwidth: "'1Gbit/s'", latency: "50us", more: DNFSP, windows: FAST },
+    Platform { name: "graphene", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 32, bandwidth: "'1Gbit/s'", latency: "50us", more: DNFSP, windows: FAST },
+    Platform { name: "suno", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 16, bandwidth: "'1Gbit/s'", latency: "50us", more: DNFSP, windows: FAST },
+    Platform { name: "bali-hdd", servers: 4, stripe: 64 * K, transfer: 64 * K, nodes: 8, bandwidth: "'1Gbit/s'", latency: "50us", more: "threads = 16\nin_flight = 16\n", windows: SLOW },
     Platform { name: "hdd-7200", servers: 1, stripe: 64 * K, transfer: 1024 * K, nodes: 1, bandwidth: "0", latency: "0", more: "kernel = 'deadline'\n", windows: SLOW },
-    Platform { name: "hdd-7200", servers: 2, stripe: 256 * K, transfer: 256 * K, nodes: 8, bandwidth: "10Gbit/s", latency: "20us", more: "in_flight = 4\n", windows: SLOW },
-    Platform { name: "ssd-sata", servers: 2, stripe: 64 * K, transfer: 1024 * K, nodes: 8, bandwidth: "10Gbit/s", latency: "20us", more: "in_flight = 32\n", windows: FAST },
-    Platform { name: "bali-ssd", servers: 8, stripe: 64 * K, transfer: 256 * K, nodes: 16, bandwidth: "10Gbit/s", latency: "30us", more: "in_flight = 16\n", windows: FAST },
-    Platform { name: "chimint", servers: 4, stripe: 128 * K, transfer: 32 * K, nodes: 8, bandwidth: "1Gbit/s", latency: "80us", more: "threads = 8\nin_flight = 8\n", windows: SLOW },
-    Platform { name: "graphite", servers: 6, stripe: 1024 * K, transfer: 1024 * K, nodes: 12, bandwidth: "10Gbit/s", latency: "10us", more: "in_flight = 8\n", windows: FAST },
+    Platform { name: "hdd-7200", servers: 2, stripe: 256 * K, transfer: 256 * K, nodes: 8, bandwidth: "'10Gbit/s'", latency: "20us", more: "in_flight = 4\n", windows: SLOW },
+    Platform { name: "ssd-sata", servers: 2, stripe: 64 * K, transfer: 1024 * K, nodes: 8, bandwidth: "'10Gbit/s'", latency: "20us", more: "in_flight = 32\n", windows: FAST },
+    Platform { name: "bali-ssd", servers: 8, stripe: 64 * K, transfer: 256 * K, nodes: 16, bandwidth: "'10Gbit/s'", latency: "30us", more: "in_flight = 16\n", windows: FAST },
+    Platform { name: "chimint", servers: 4, stripe: 128 * K, transfer: 32 * K, nodes: 8, bandwidth: "'1Gbit/s'", latency: "80us", more: "threads = 8\nin_flight = 8\n", windows: SLOW },
+    Platform { name: "graphite", servers: 6, stripe: 1024 * K, transfer: 1024 * K, nodes: 12, bandwidth: "'10Gbit/s'", latency: "10us", more: "in_flight = 8\n", windows: FAST },
     Platform { name: "ssd-sata", servers: 1, stripe: 128 * K, transfer: 128 * K, nodes: 1, bandwidth: "0", latency: "0", more: "", windows: FAST },
-    Platform { name: "bali-hdd", servers: 3, stripe: 64 * K, transfer: 16 * K, nodes: 12, bandwidth: "10Gbit/s", latency: "30us", more: "page_cache = 'on'\nmemory = '1G'\nthreads = 32\n", windows: FAST },
+    Platform { name: "bali-hdd", servers: 3, stripe: 64 * K, transfer: 16 * K, nodes: 12, bandwidth: "'10Gbit/s'", latency: "30us", more: "page_cache = 'on'\nmemory = '1G'\nthreads = 32\n", windows: FAST },
 ];
 
 #[rustfmt::skip]
 const HELD_OUT: &[Platform] = &[
-    Platform { name: "edel", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 24, bandwidth: "1Gbit/s", latency: "50us", more: DNFSP, windows: FAST },
-    Platform { name: "taurus", servers: 5, stripe: 64 * K, transfer: 16 * K, nodes: 10, bandwidth: "1Gbit/s", latency: "60us", more: "threads = 12\nin_flight = 12\n", windows: SLOW },
-    Platform { name: "grimoire", servers: 4, stripe: 128 * K, transfer: 1024 * K, nodes: 16, bandwidth: "10Gbit/s", latency: "25us", more: "in_flight = 8\n", windows: SLOW },
-    Platform { name: "nvme", servers: 3, stripe: 512 * K, transfer: 1024 * K, nodes: 6, bandwidth: "25Gbit/s", latency: "8us", more: "in_flight = 64\n", windows: FAST },
+    Platform { name: "edel", servers: 4, stripe: 32 * K, transfer: 8 * K, nodes: 24, bandwidth: "'1Gbit/s'", latency: "50us", more: DNFSP, windows: FAST },
+    Platform { name: "taurus", servers: 5, stripe: 64 * K, transfer: 16 * K, nodes: 10, bandwidth: "'1Gbit/s'", latency: "60us", more: "threads = 12\nin_flight = 12\n", windows: SLOW },
+    Platform { name: "grimoire", servers: 4, stripe: 128 * K, transfer: 1024 * K, nodes: 16, bandwidth: "'10Gbit/s'", latency: "25us", more: "in_flight = 8\n", windows: SLOW },
+    Platform { name: "nvme", servers: 3, stripe: 512 * K, transfer: 1024 * K, nodes: 6, bandwidth: "'25Gbit/s'", latency: "8us", more: "in_flight = 64\n", windows: FAST },
     Platform { name: "taurus", servers: 1, stripe: 64 * K, transfer: 512 * K, nodes: 1, bandwidth: "0", latency: "0", more: "", windows: SLOW },
-    Platform { name: "grimoire", servers: 2, stripe: 64 * K, transfer: 64 * K, nodes: 8, bandwidth: "1Gbit/s", latency: "40us", more: "page_cache = 'on'\nmemory = '1G'\nthreads = 16\n", windows: FAST },
+    Platform { name: "grimoire", servers: 2, stripe: 64 * K, transfer: 64 * K, nodes: 8, bandwidth: "'1Gbit/s'", latency: "40us", more: "page_cache = 'on'\nmemory = '1G'\nthreads = 16\n", windows: FAST },
 ];
 
 const TRAIN_PROCESSES: &[u32] = &[2, 4, 8, 12, 16, 24, 32, 64];
@@ -112,7 +112,7 @@ pub(crate) fn scenario(set: Set, seed: u64) -> anyhow::Result<Known> {
         _ => platform.more.to_owned(),
     };
     let mut text = format!(
-        "seed = {seed}\n[clients]\nnodes = {}\ntransfer = {}\njitter = '{}'\n[network]\nbandwidth = '{}'\nlatency = '{}'\n\
+        "seed = {seed}\n[clients]\nnodes = {}\ntransfer = {}\njitter = '{}'\n[network]\nbandwidth = {}\nlatency = '{}'\n\
          [servers]\ncount = {}\nstripe = {}\ndevice = '{}'\npolicy = '{policy}'\nwindow = '{}'\n{more}",
         platform.nodes,
         platform.transfer,
