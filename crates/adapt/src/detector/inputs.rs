@@ -3,7 +3,7 @@
 use crate::features::Features;
 
 /// Names of the inputs, in order. `log2` ones are of a ratio plus a small number, so that 0 has a logarithm.
-pub const INPUTS: [&str; 21] = [
+pub const INPUTS: [&str; 25] = [
     "size_mean_stripes_log2",
     "size_max_stripes_log2",
     "whole_stripes",
@@ -25,6 +25,10 @@ pub const INPUTS: [&str; 21] = [
     "depth_log2",
     "app_files_log2",
     "stride_share",
+    "extent_log2",
+    "stream_gap_spread",
+    "boundary_gap_log2",
+    "think_spread",
 ];
 
 /// Names of the published measures: D and ΔT_S in microseconds.
@@ -67,6 +71,10 @@ pub fn inputs(features: &Features) -> [f32; INPUTS.len()] {
         f.depth.map_or(-20.0, log2),
         log2(f64::from(f.app_files)),
         f.stride_share as f32,
+        log2(f.extent),
+        f.stream_gap_spread as f32,
+        log2(f.boundary_gap),
+        f.think_spread.map_or(-20.0, |spread| spread as f32),
     ]
 }
 

@@ -24,8 +24,15 @@ pub(super) struct Tally {
     pub(super) stripe_ns: u64,
     pub(super) continued: u64,
     pub(super) streams: u32,
+    /// Time since the request that a continuing one continues: the sum, that of the powers of two, and the sum and number of those
+    /// at the beginning of a stripe.
+    pub(super) stream_gap_ns: u64,
+    pub(super) stream_gap_log2: u64,
+    pub(super) boundary_gap_ns: u64,
+    pub(super) boundaries: u64,
     pub(super) answered: u64,
     pub(super) think_ns: u64,
+    pub(super) think_log2: u64,
     pub(super) bursts: u64,
     pub(super) aligned: u64,
     pub(super) depth: u64,
@@ -35,6 +42,8 @@ pub(super) struct Tally {
     pub(super) hits: u64,
     pub(super) blocks: u32,
     pub(super) reach_log2: f32,
+    /// The same of all requests of a file in the window.
+    pub(super) extent_log2: f32,
     /// Requests as far from the one before as most are, and how far that is.
     pub(super) stride: i64,
     pub(super) stride_votes: u32,
@@ -75,8 +84,13 @@ impl Tally {
         self.stripe_ns += other.stripe_ns;
         self.continued += other.continued;
         self.streams += other.streams;
+        self.stream_gap_ns += other.stream_gap_ns;
+        self.stream_gap_log2 += other.stream_gap_log2;
+        self.boundary_gap_ns += other.boundary_gap_ns;
+        self.boundaries += other.boundaries;
         self.answered += other.answered;
         self.think_ns += other.think_ns;
+        self.think_log2 += other.think_log2;
         self.bursts += other.bursts;
         self.aligned += other.aligned;
         self.depth += other.depth;
@@ -85,6 +99,7 @@ impl Tally {
         self.hits += other.hits;
         self.blocks += other.blocks;
         self.reach_log2 += other.reach_log2;
+        self.extent_log2 += other.extent_log2;
         // The one that more requests keep is kept (Boyer and Moore 1981, for what two have found).
         if self.stride == other.stride {
             self.stride_votes += other.stride_votes;
@@ -119,14 +134,38 @@ impl Tally {
             stride: self.stride,
             stride_share: mean(f64::from(self.stride_votes), distances).min(1.0),
             reach: if self.blocks == 0 { 0.0 } else { f64::from((self.reach_log2 / self.blocks as f32).exp2()) },
+            extent: f64::from((self.extent_log2 / self.files.max(1) as f32).exp2()),
             burst_bytes: mean(bytes as f64, self.bursts),
             burst_aligned: mean(self.aligned as f64, self.bursts),
+            stream_gap_ns: mean(self.stream_gap_ns as f64, self.continued),
+            stream_gap_spread: spread(self.stream_gap_ns, self.stream_gap_log2, self.continued),
+            boundary_gap: boundary_gap(self),
             answered: mean(self.answered as f64, self.continued),
             depth: knows_answers.then(|| mean(self.depth as f64, requests)),
             think_ns: knows_answers.then(|| mean(self.think_ns as f64, self.answered)),
+            think_spread: knows_answers.then(|| spread(self.think_ns, self.think_log2, self.answered)),
             cache_hits: (self.hits_known > 0).then(|| mean(self.hits as f64, self.hits_known)),
             files: self.files,
             app_files,
         }
     }
+}
+
+/// Powers of two between the mean of times and their geometric mean, of whose logarithms the sum is given (rounded down).
+fn spread(sum_ns: u64, sum_log2: u64, count: u64) -> f64 {
+    if count == 0 {
+        return 0.0;
+    }
+    let count = count as f64;
+    // Rounding down takes off half a power on average.
+    (sum_ns as f64 / count + 1.0).log2() - (sum_log2 as f64 / count + 0.5)
+}
+
+fn boundary_gap(tally: &Tally) -> f64 {
+    let inside = tally.continued - tally.boundaries;
+    if tally.boundaries == 0 || inside == 0 {
+        return 1.0;
+    }
+    let mean = |sum: u64, count: u64| (sum + 1) as f64 / count as f64;
+    mean(tally.boundary_gap_ns, tally.boundaries) / mean(tally.stream_gap_ns - tally.boundary_gap_ns, inside)
 }

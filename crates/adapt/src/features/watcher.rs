@@ -87,6 +87,9 @@ struct File {
     low: u64,
     high: u64,
     block_bytes: u64,
+    /// The same of the window.
+    lowest: u64,
+    highest: u64,
     /// The window that the tally is of.
     window: u32,
     tally: Tally,
@@ -107,6 +110,8 @@ impl File {
             low: u64::MAX,
             high: 0,
             block_bytes: 0,
+            lowest: u64::MAX,
+            highest: 0,
             window: 0,
             tally: Tally::default(),
         }
@@ -137,6 +142,8 @@ impl File {
     fn reach(&mut self, request: &Request) {
         self.low = self.low.min(request.offset);
         self.high = self.high.max(request.end());
+        self.lowest = self.lowest.min(request.offset);
+        self.highest = self.highest.max(request.end());
         self.block_bytes += u64::from(request.len);
         self.block += 1;
         if self.block == BLOCK {
@@ -388,6 +395,7 @@ impl Watcher {
             self.touched.push(at as u32);
             (file.window, file.tally) = (window, Tally::default());
             file.restart_block();
+            (file.lowest, file.highest) = (u64::MAX, 0);
         }
         let op = request.op.index();
         let tally = &mut file.tally;
@@ -418,8 +426,17 @@ impl Watcher {
                 Answers::After(ns) => now.since(stream.at) >= ns,
             };
             tally.answered += u64::from(is_new_burst);
+            let gap = now.since(stream.at);
+            tally.stream_gap_ns += gap;
+            tally.stream_gap_log2 += u64::from((gap | 1).ilog2());
+            if is_aligned {
+                tally.boundary_gap_ns += gap;
+                tally.boundaries += 1;
+            }
             if is_new_burst && knows_answers {
-                tally.think_ns += now.since(stream.answered);
+                let think = now.since(stream.answered);
+                tally.think_ns += think;
+                tally.think_log2 += u64::from((think | 1).ilog2());
             }
         }
         tally.bursts += u64::from(is_new_burst);
@@ -503,6 +520,8 @@ impl Watcher {
             let file = &mut self.files[at as usize];
             let Some((app, target, op)) = file.group(self.window) else { continue };
             file.tally.files = 1;
+            let bytes = file.tally.bytes[0] + file.tally.bytes[1];
+            file.tally.extent_log2 = ((file.highest - file.lowest) as f32 / bytes as f32).log2();
             sums.all.merge(&file.tally);
             of(&mut sums.apps, app, APPS_MAX).merge(&file.tally);
             of(&mut sums.targets, target, TARGETS_MAX).merge(&file.tally);

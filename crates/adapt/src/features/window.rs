@@ -53,11 +53,19 @@ pub struct Features {
     /// From the lowest to the highest byte of 16 requests that follow each other at a file, in multiples of what these moved
     /// (geometric mean): 1 for a sequential file, large where places far from each other are used in turn.
     pub reach: f64,
+    /// The same of all requests of a file in the window.
+    pub extent: f64,
     /// Mean bytes of a burst. A burst is a run of adjacent requests each of which came while the one before it was not answered:
     /// what a program asked for at once.
     pub burst_bytes: f64,
     /// Share of the bursts that begin at a stripe's beginning.
     pub burst_aligned: f64,
+    /// From a request of a stream to the one that continues it, mean in nanoseconds.
+    pub stream_gap_ns: f64,
+    /// Powers of two between that mean and the geometric mean: about 0 for an even pace, more for bursts and pauses.
+    pub stream_gap_spread: f64,
+    /// That time for requests that begin a stripe, in multiples of that for others; 1 where there are not both.
+    pub boundary_gap: f64,
     /// Of the requests that continue a stream, the share that came after the one before had been answered.
     pub answered: f64,
     /// Requests to the same file that an arriving one found unanswered, mean; unknown without completions.
@@ -65,6 +73,8 @@ pub struct Features {
     /// From an answer to the request that continues its stream, mean in nanoseconds: computing, and the network; unknown
     /// without completions.
     pub think_ns: Option<f64>,
+    /// Powers of two between that mean and the geometric mean; unknown without completions.
+    pub think_spread: Option<f64>,
     /// Share of the completed requests that the device had in its cache, among those where that is known.
     pub cache_hits: Option<f64>,
     /// Files in the group; 1 for a file.
