@@ -188,3 +188,22 @@ fn files_with_few_requests_are_judged_together_or_not_at_all() {
     assert_eq!(patterns.all.class(), Some(Class::ContiguousSmall));
     assert_eq!(patterns.all.unknown, 8192);
 }
+
+/// Rows of the data that the model was trained with, and what scikit-learn says of them.
+#[test]
+fn rust_and_scikit_learn_agree() {
+    let detector = Detector::shipped().unwrap();
+    let mut rows = 0;
+    for line in include_str!("../../../models/detector-check.csv").lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), INPUTS.len() + 4);
+        let inputs: Vec<f32> = fields[..INPUTS.len()].iter().map(|field| field.parse().unwrap()).collect();
+        let theirs: Vec<f64> = fields[INPUTS.len()..].iter().map(|field| field.parse().unwrap()).collect();
+        let mut ours = [0.0; 4];
+        detector.forest().votes(&inputs, &mut ours);
+        assert_eq!(winner(&ours), winner(&theirs), "{line}");
+        assert!(ours.iter().zip(&theirs).all(|(ours, theirs)| (ours - theirs).abs() < 1e-12), "{ours:?} {theirs:?}");
+        rows += 1;
+    }
+    assert_eq!(rows, 200);
+}

@@ -42,9 +42,15 @@ def main(arguments: list[str] | None = None) -> int:
     plot.add_argument("--jitter", type=float, help="for table, in percent; default: the most frequent one")
     train = commands.add_parser("train", help="train a model with simulated systems")
     train.add_argument("model", choices=["detector"], help="detector: of access patterns")
-    train.add_argument("--bench", default="sluice-bench", help="the sluice-bench command (default: from PATH)")
-    train.add_argument("--out", default="models", help="directory of the model and its card (default: models)")
-    train.add_argument("--work", default="target/train", help="what was simulated is kept here, and used again")
+    train.add_argument(
+        "--bench", default="sluice-bench", help="the sluice-bench command (default: from PATH)"
+    )
+    train.add_argument(
+        "--out", default="models", help="directory of the model and its card (default: models)"
+    )
+    train.add_argument(
+        "--work", default="target/train", help="what was simulated is kept here, and used again"
+    )
     train.add_argument("--seeds", type=int, default=600, help="scenarios to train with (default: 600)")
     train.add_argument("--held-out", type=int, default=300, help="scenarios to judge by (default: 300)")
     train.add_argument("--trees", type=int, default=12)
@@ -128,7 +134,9 @@ def _train(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     servers, files = scores["server_accuracy"], scores["file_accuracy"]
-    print(f"{args.out}/detector.json: on platforms never seen {servers:.1%} of servers, {files:.1%} of files right")
+    print(
+        f"{args.out}/detector.json: on platforms never seen right: {servers:.1%} servers, {files:.1%} files"
+    )
     return 0
 
 

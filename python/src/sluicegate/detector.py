@@ -45,7 +45,7 @@ class Data:
         return Data(inputs, thesis, self.names, self.thesis_names, label, seed, platform)
 
     def weights(self) -> np.ndarray:
-        """Return a weight for each row: a scenario with many rows counts for more than one with few, by the root only."""
+        """Return a weight for each row: a scenario counts by the square root of its rows."""
         _, place, count = np.unique(self.seed, return_inverse=True, return_counts=True)
         return np.asarray(1.0 / np.sqrt(count[place]))
 
@@ -77,11 +77,11 @@ def read(path: str | Path) -> Data:
     )
 
 
-def fit(data: Data, inputs: np.ndarray, trees: int, leaves: int, seed: int) -> Any:
+def fit(data: Data, inputs: np.ndarray, trees: int, leaves: int, seed: int) -> forest.Model:
     """Fit a forest; `leaves`: most leaves of a tree."""
     from sklearn.ensemble import RandomForestClassifier
 
-    model = RandomForestClassifier(
+    model: forest.Model = RandomForestClassifier(
         n_estimators=trees,
         max_leaf_nodes=leaves,
         min_samples_leaf=4,
@@ -92,7 +92,9 @@ def fit(data: Data, inputs: np.ndarray, trees: int, leaves: int, seed: int) -> A
     )
     model.fit(inputs, data.label, sample_weight=data.weights())
     if list(model.classes_) != list(range(len(CLASSES))):
-        raise ValueError(f"the data has only {len(model.classes_)} of {len(CLASSES)} patterns: more scenarios are needed")
+        raise ValueError(
+            f"the data has only {len(model.classes_)} of {len(CLASSES)} patterns: more scenarios are needed"
+        )
     return model
 
 
@@ -115,7 +117,9 @@ class Bench:
     def _run(self, arguments: Sequence[str]) -> str:
         done = subprocess.run([self.command, "detector", *arguments], stdout=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            raise OSError(f"{self.command} detector {' '.join(arguments)} failed with status {done.returncode}")
+            raise OSError(
+                f"{self.command} detector {' '.join(arguments)} failed with status {done.returncode}"
+            )
         return done.stdout
 
     def export(self, seeds: int, out: Path) -> None:
@@ -129,7 +133,9 @@ class Bench:
 
     def judge(self, model: Path, seeds: int) -> dict[str, Any]:
         """Judge a model by scenarios that it was not trained with."""
-        found: dict[str, Any] = json.loads(self._run(["--json", "--seeds", str(seeds), "--model", str(model)]))
+        found: dict[str, Any] = json.loads(
+            self._run(["--json", "--seeds", str(seeds), "--model", str(model)])
+        )
         return found
 
 
@@ -180,13 +186,14 @@ def train(
     forest.save(out / "detector-thesis.json", small, tree, {**trained, "trees": 1})
     equal = check_equal(bench, path, out / "detector.json", model, data)
     say(f"Rust and scikit-learn agree on all {equal} rows")
+    write_check(out / "detector-check.csv", model, data, seed)
     scores = bench.judge(out / "detector.json", held_out)
     importance = sorted(zip(data.names, model.feature_importances_, strict=True), key=lambda pair: -pair[1])
     (out / "detector.md").write_text(card(data, trained, others, scores, equal, importance))
     return scores
 
 
-def check_equal(bench: Bench, path: Path, exported: Path, model: Any, data: Data) -> int:
+def check_equal(bench: Bench, path: Path, exported: Path, model: forest.Model, data: Data) -> int:
     """Compare Rust's votes with scikit-learn's for all rows; returns how many there are.
 
     Raises ValueError if a class differs, or a vote by more than a rounding error.
@@ -199,6 +206,16 @@ def check_equal(bench: Bench, path: Path, exported: Path, model: Any, data: Data
         row = int(differ.argmax())
         raise ValueError(f"{differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}")
     return len(ours)
+
+
+def write_check(path: Path, model: forest.Model, data: Data, seed: int, rows: int = 200) -> None:
+    """Write some rows and scikit-learn's votes for them: a test of Rust's compares them without Python."""
+    some = np.sort(np.random.default_rng(seed).choice(len(data), size=min(rows, len(data)), replace=False))
+    inputs, votes = data.inputs[some], model.predict_proba(data.inputs[some])
+    lines = [",".join([*data.names, *(f"votes {name}" for name in CLASSES)])]
+    for row, vote in zip(inputs, votes, strict=True):
+        lines.append(",".join([*(str(value) for value in row), *(repr(float(value)) for value in vote)]))
+    path.write_text("\n".join(lines) + "\n")
 
 
 def card(
@@ -215,12 +232,13 @@ def card(
     lines = [
         "# The detector of access patterns",
         "",
-        "Written by `python -m sluicegate train detector`. What it decides, and what its inputs are: `docs/adaptivity.md`.",
+        "Written by `python -m sluicegate train detector`; see `docs/adaptivity.md`.",
         "",
         "| | |",
         "|---|---|",
         f"| model | {trained['trees']} trees of at most {trained['leaves_max']} leaves (scikit-learn) |",
-        f"| data | {len(data)} files in windows of {len(np.unique(data.seed))} simulated scenarios: {classes} |",
+        f"| data | {len(data)} files in windows of {len(np.unique(data.seed))} simulated scenarios: "
+        f"{classes} |",
         f"| seeds | scenarios 0 to {trained['scenarios'] - 1}, forest {trained['seed']} |",
         f"| platforms | {', '.join(sorted(set(data.platform.tolist())))} |",
         f"| Rust and scikit-learn | the same class and votes on all {equal} rows |",
@@ -259,7 +277,7 @@ def _line(line: dict[str, Any]) -> str:
 
 LIMITS = [
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
-    "* Random accesses, regions with gaps and appended logs are of no class, either; it takes them for one of the four.",
-    "* A program that keeps several small requests to one file under way looks like several that take turns in it.",
-    "* Requests that were rearranged before the server (by I/O nodes, by the cache of a client) are judged as they come.",
+    "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
+    "* One program with several small requests to a file under way looks like several that take turns in it.",
+    "* Requests that were rearranged before the server (I/O nodes, client caches) are judged as they come.",
 ]

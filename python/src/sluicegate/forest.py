@@ -7,11 +7,34 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 FORMAT = "sluice-forest 1"
+
+
+class Tree(Protocol):
+    """A fitted tree of scikit-learn."""
+
+    tree_: Any
+
+
+class Model(Protocol):
+    """A fitted forest of scikit-learn."""
+
+    estimators_: list[Tree]
+    classes_: np.ndarray
+    feature_importances_: np.ndarray
+
+    def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray) -> Any:  # noqa: ANN401
+        """Learn from rows."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the class of each row."""
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return the votes of each row."""
 
 
 @dataclass
@@ -24,7 +47,7 @@ class Purpose:
     classes: Sequence[str]
 
 
-def tree_of(tree: Any) -> dict[str, list[Any]]:
+def tree_of(tree: Tree) -> dict[str, list[Any]]:
     """Return a fitted tree of scikit-learn as arrays with an entry for each node, in preorder."""
     nodes = tree.tree_
     is_leaf = nodes.children_left < 0
@@ -59,8 +82,8 @@ def dumps(purpose: Purpose, trees: Sequence[Mapping[str, Any]], trained: Mapping
 def votes(trees: Sequence[Mapping[str, Any]], inputs: np.ndarray) -> np.ndarray:
     """Return what a model's file says of rows of inputs: the votes for each class.
 
-    Computed from the file's arrays rather than by scikit-learn, and as Rust does: float32 inputs, float64 thresholds, trees
-    in order.
+    Computed from the file's arrays rather than by scikit-learn, and as Rust does: float32 inputs, float64
+    thresholds, trees in order.
     """
     rows = np.asarray(inputs, dtype=np.float32).astype(np.float64)
     total: np.ndarray | None = None
@@ -80,6 +103,8 @@ def votes(trees: Sequence[Mapping[str, Any]], inputs: np.ndarray) -> np.ndarray:
     return total / len(trees)
 
 
-def save(path: str | Path, purpose: Purpose, trees: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> None:
+def save(
+    path: str | Path, purpose: Purpose, trees: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]
+) -> None:
     """Write a model's file."""
     Path(path).write_text(dumps(purpose, trees, trained))

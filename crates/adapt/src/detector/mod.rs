@@ -122,6 +122,13 @@ impl Mix {
         }
     }
 
+    /// Adds another window or group.
+    pub fn merge(&mut self, other: &Mix) {
+        self.bytes.iter_mut().zip(other.bytes).for_each(|(mine, theirs)| *mine += theirs);
+        self.votes.iter_mut().zip(other.votes).for_each(|(mine, theirs)| *mine += theirs);
+        self.unknown += other.unknown;
+    }
+
     /// The pattern with most bytes; `None` if nothing is known.
     #[must_use]
     pub fn class(&self) -> Option<Class> {

@@ -3,6 +3,7 @@
 mod convert;
 mod import;
 mod live;
+mod pattern;
 mod replay;
 mod show;
 

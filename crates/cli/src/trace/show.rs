@@ -11,6 +11,7 @@ use sluice_core::Op;
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
+use super::pattern::{Pattern, Recogniser};
 use super::{blocks, open};
 use crate::output;
 
@@ -50,14 +51,18 @@ pub(crate) struct CatArgs {
     limit: Option<u64>,
 }
 
-fn summary(path: &Path, files: usize) -> anyhow::Result<(Summary, Meta, End)> {
+fn summary(path: &Path, files: usize, mut recogniser: Option<&mut Recogniser>) -> anyhow::Result<(Summary, Meta, End)> {
     let mut reader = open(path)?;
+    let meta = reader.meta().clone();
     let mut gatherer = Gatherer::default();
     let end = blocks(path, &mut reader, |_, block| {
         gatherer.add(block);
+        if let Some(recogniser) = &mut recogniser {
+            recogniser.add(&meta, block);
+        }
         Ok(())
     })?;
-    Ok((gatherer.finish(reader.paths(), files), reader.meta().clone(), end))
+    Ok((gatherer.finish(reader.paths(), files), meta, end))
 }
 
 fn end_json(end: End) -> serde_json::Value {
@@ -68,24 +73,32 @@ fn end_json(end: End) -> serde_json::Value {
 }
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let (summary, meta, end) = summary(&args.trace, 10)?;
+    let mut recogniser = Recogniser::new()?;
+    let (summary, meta, end) = summary(&args.trace, 10, Some(&mut recogniser))?;
+    let pattern = recogniser.finish();
     if let Some(plot) = &args.plot {
         let svg = draw(&summary, meta.emulated).context("drawing the plot")?;
         std::fs::write(plot, svg).with_context(|| format!("{} cannot be written", plot.display()))?;
     }
     if args.json {
         let bytes = std::fs::metadata(&args.trace)?.len();
-        output::line(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}));
+        output::line(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary,
+            "pattern": pattern}));
         return Ok(ExitCode::SUCCESS);
     }
     let bytes = std::fs::metadata(&args.trace)?.len();
     let mut text = String::new();
-    describe(&mut text, &summary, &meta, end, bytes)?;
+    describe(&mut text, &summary, &pattern, (&meta, end, bytes))?;
     output::text(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: u64) -> std::fmt::Result {
+fn describe(
+    text: &mut String,
+    summary: &Summary,
+    pattern: &Pattern,
+    (meta, end, bytes): (&Meta, End, u64),
+) -> std::fmt::Result {
     let requests = summary.reads.requests + summary.writes.requests;
     writeln!(
         text,
@@ -121,6 +134,16 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
         [summary.spatiality.contiguous, summary.spatiality.strided, summary.spatiality.other]
             .map(|share| share * 100.0);
     writeln!(text, "follow     {contiguous:.0} % contiguous, {strided:.0} % strided, {other:.0} % neither")?;
+    match (pattern.class, &pattern.why) {
+        (Some(class), Some(why)) => {
+            let shares = pattern.shares.iter().map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
+            let shares: Vec<String> = shares.collect();
+            let sure = pattern.confidence * 100.0;
+            writeln!(text, "pattern    {class} ({sure:.0} % sure): {}", shares.join(", "))?;
+            writeln!(text, "           {why}")?;
+        }
+        _ => writeln!(text, "pattern    unknown: no file or application has 16 requests in a second")?,
+    }
     writeln!(text, "bursts     {} of {:.1} requests (pauses of 100 ms)", summary.bursts, summary.burst_requests)?;
     course(text, summary)?;
     writeln!(text, "\nlengths")?;
@@ -195,7 +218,7 @@ fn draw(summary: &Summary, emulated: bool) -> anyhow::Result<String> {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
-    let (summary, ..) = summary(&args.trace, usize::MAX)?;
+    let (summary, ..) = summary(&args.trace, usize::MAX, None)?;
     if args.json {
         output::line(json!({"files": summary.largest_files}));
         return Ok(ExitCode::SUCCESS);
