@@ -3,7 +3,7 @@
 use crate::features::Features;
 
 /// Names of the inputs, in order. `log2` ones are of a ratio plus a small number, so that 0 has a logarithm.
-pub const INPUTS: [&str; 25] = [
+pub const INPUTS: [&str; 26] = [
     "size_mean_stripes_log2",
     "size_max_stripes_log2",
     "whole_stripes",
@@ -29,6 +29,7 @@ pub const INPUTS: [&str; 25] = [
     "stream_gap_spread",
     "boundary_gap_log2",
     "think_spread",
+    "fresh_bursts",
 ];
 
 /// Names of the published measures: D and ΔT_S in microseconds.
@@ -75,6 +76,8 @@ pub fn inputs(features: &Features) -> [f32; INPUTS.len()] {
         f.stream_gap_spread as f32,
         log2(f.boundary_gap),
         f.think_spread.map_or(-20.0, |spread| spread as f32),
+        // Bursts that continue nothing: processes that take turns begin somewhere else each time.
+        ((1.0 - f.continued) * f.burst_bytes / f.size_mean.max(1.0)).min(1.0) as f32,
     ]
 }
 

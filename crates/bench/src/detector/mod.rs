@@ -1,6 +1,7 @@
 //! `sluice-bench detector`: how often patterns are recognised.
 
 mod data;
+mod real;
 mod scenarios;
 
 use std::io::{BufWriter, Write};
@@ -48,6 +49,19 @@ pub(crate) struct Args {
     /// Print what the model says of a data set's rows of known patterns, the votes of each in a line, instead of judging
     #[arg(long, value_name = "FILE", conflicts_with = "export")]
     classify: Option<PathBuf>,
+    /// Run real processes, too: programs with known patterns on a mount over four directories in memory, and over emulated
+    /// devices; needs FUSE, fio and python3
+    #[arg(long)]
+    real: bool,
+    /// How long each of these runs
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    seconds: f64,
+    /// Where they run: tmpfs, or models of devices that are emulated
+    #[arg(long, value_delimiter = ',', default_values = ["tmpfs", "ssd-sata"], value_name = "BED")]
+    beds: Vec<String>,
+    /// The sluice command [default: the one beside this]
+    #[arg(long)]
+    sluice: Option<PathBuf>,
     /// Which scenarios
     #[arg(long, value_enum, default_value = "held-out")]
     set: Set,
@@ -125,7 +139,14 @@ struct Report {
     windows: u64,
     files: u64,
     lines: Vec<Line>,
+    /// Of data servers in half seconds, with real processes, from recorded arrivals; none if they were not run.
+    real_accuracy: Option<f64>,
+    real: Vec<real::Run>,
     misses: Vec<String>,
+}
+
+fn sum(scores: impl Iterator<Item = Score>) -> Score {
+    scores.fold(Score::default(), |sum, score| Score { right: sum.right + score.right, of: sum.of + score.of })
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -147,7 +168,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let thesis = Forest::parse(THESIS, &THESIS_PURPOSE)?;
     let mut scores = Scores::default();
     seen.iter().for_each(|seen| scores.judge(seen, &detector, &thesis));
-    let report = scores.report(seen.len());
+    let mut report = scores.report(seen.len());
+    if args.real {
+        let sluice = match &args.sluice {
+            Some(sluice) => sluice.clone(),
+            None => std::env::current_exe()?.with_file_name("sluice"),
+        };
+        report.real = real::judge(&sluice, &args.beds, args.seconds, &detector, |what| eprintln!("{what}"))?;
+        report.real_accuracy = Some(sum(report.real.iter().map(|run| run.server)).share());
+    }
     if args.json {
         output::line(serde_json::to_string_pretty(&report)?);
     } else {
@@ -204,6 +233,8 @@ impl Scores {
             windows: self.server.of,
             files: self.file.of,
             lines: self.by.into_iter().map(|(what, (server, file, thesis))| Line { what, server, file, thesis }).collect(),
+            real_accuracy: None,
+            real: Vec::new(),
             misses: missed.map(|(what, share, bar)| format!("{what}: {:.1} %, bar {:.0} %", share * 100.0, bar * 100.0)).collect(),
         }
     }
@@ -230,6 +261,16 @@ fn print(report: &Report) {
     output::line(format!("{:<18} {}", "", report.classes.map(|name| format!("{name:>17}")).join("")));
     for (name, row) in report.classes.iter().zip(&report.confusion) {
         output::line(format!("{name:<18} {}", row.map(|count| format!("{count:>17}")).join("")));
+    }
+    if let Some(accuracy) = report.real_accuracy {
+        let files = sum(report.real.iter().map(|run| run.file));
+        let (accuracy, files) = (accuracy * 100.0, percent(files));
+        output::line(format!("\nreal processes: {accuracy:.1} % of servers in half seconds, {files} of files (bar 90 %)"));
+        for run in &report.real {
+            let bed = if run.bed == "tmpfs" { "tmpfs".to_owned() } else { format!("emulated {}", run.bed) };
+            let (server, file) = (percent(run.server), percent(run.file));
+            output::line(format!("{bed:<18} {:<46} {:>7} requests {server:>8} {file:>8}", run.workload, run.requests));
+        }
     }
     output::line(format!("\nbars: servers {:.0} %, files {:.0} %", BAR_SERVER * 100.0, BAR_FILE * 100.0));
     report.misses.iter().for_each(|miss| output::line(format!("MISSED {miss}")));
