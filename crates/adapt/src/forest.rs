@@ -34,10 +34,14 @@ pub enum ForestError {
     #[error("not a model: it does not begin with \"format\": \"sluice-forest ...\"")]
     Foreign,
     /// Of another version of the format.
-    #[error("a model of another version, \"{0}\"; this program reads \"{FORMAT}\"; train it anew or use the program it came with")]
+    #[error(
+        "a model of another version, \"{0}\"; this program reads \"{FORMAT}\"; train it anew or use the program it came with"
+    )]
     Version(String),
     /// The checksum is wrong.
-    #[error("the model is damaged: its checksum is {found:08x}, and {stated} is stated; take a fresh copy or train it anew")]
+    #[error(
+        "the model is damaged: its checksum is {found:08x}, and {stated} is stated; take a fresh copy or train it anew"
+    )]
     Damaged {
         /// Of the bytes that are there.
         found: u32,
@@ -51,7 +55,9 @@ pub enum ForestError {
     #[error("not a model: {0}")]
     Invalid(String),
     /// It decides something else, or from something else.
-    #[error("a model for another purpose: its {what} is {found}, and {wanted} is needed; train it anew with this version")]
+    #[error(
+        "a model for another purpose: its {what} is {found}, and {wanted} is needed; train it anew with this version"
+    )]
     Other {
         /// What differs.
         what: &'static str,
@@ -121,7 +127,8 @@ pub struct Forest {
 /// The second and third line of a model, and its checksum.
 fn head(text: &str) -> Option<(&str, &str, u32)> {
     let value = |line: &'_ str, key: &str| -> Option<(usize, usize)> {
-        let value = line.trim_end().strip_prefix('"')?.strip_prefix(key)?.strip_prefix("\": \"")?.strip_suffix("\",")?;
+        let value =
+            line.trim_end().strip_prefix('"')?.strip_prefix(key)?.strip_prefix("\": \"")?.strip_suffix("\",")?;
         let start = value.as_ptr() as usize - line.as_ptr() as usize;
         Some((start, start + value.len()))
     };
@@ -231,8 +238,13 @@ impl File {
             let trees = self.trees.len();
             return Err(ForestError::Invalid(format!("{trees} trees of {total} nodes; 1 tree to {NODES_MAX} nodes")));
         }
-        let mut forest =
-            Forest { classes, roots: Vec::new(), nodes: Vec::with_capacity(total), votes: Vec::new(), trained: self.trained };
+        let mut forest = Forest {
+            classes,
+            roots: Vec::new(),
+            nodes: Vec::with_capacity(total),
+            votes: Vec::new(),
+            trained: self.trained,
+        };
         for (number, tree) in self.trees.iter().enumerate() {
             forest.roots.push(forest.nodes.len() as u32);
             tree.add(inputs, &mut forest).map_err(|what| ForestError::Invalid(format!("tree {number}: {what}")))?;
@@ -262,7 +274,10 @@ impl FileTree {
                 Err(_) => {
                     let votes = &self.votes[node];
                     let sum: f64 = votes.iter().sum();
-                    if votes.len() != forest.classes || votes.iter().any(|vote| !(0.0..=1.0).contains(vote)) || (sum - 1.0).abs() > 1e-6 {
+                    if votes.len() != forest.classes
+                        || votes.iter().any(|vote| !(0.0..=1.0).contains(vote))
+                        || (sum - 1.0).abs() > 1e-6
+                    {
                         return Err(format!("the votes of node {node} are no shares of the classes"));
                     }
                     forest.votes.extend_from_slice(votes);

@@ -103,7 +103,9 @@ fn trees_that_are_none_are_refused() {
     assert!(Forest::parse(&with(""), &PURPOSE).unwrap_err().to_string().contains("0 trees"));
     assert!(tree("", "", "", "", "").contains("lengths"));
     assert!(tree("-1", "0, 0", "0", "0", leaf).contains("lengths"));
-    assert!(tree("99, -1, -1", "0, 0, 0", "1, 0, 0", "2, 0, 0", &format!("[], {leaf}, {leaf}")).contains("no input 99"));
+    assert!(
+        tree("99, -1, -1", "0, 0, 0", "1, 0, 0", "2, 0, 0", &format!("[], {leaf}, {leaf}")).contains("no input 99")
+    );
     assert!(tree("0, -1", "0, 0", "0, 0", "1, 0", &format!("[], {leaf}")).contains("children"), "a circle");
     assert!(tree("0, -1", "0, 0", "1, 0", "7, 0", &format!("[], {leaf}")).contains("children"));
     for votes in ["[]", "[1, 0, 0]", "[2, 0, 0, 0]", "[0.5, 0, 0, 0]", "[1, 1, 0, 0]"] {

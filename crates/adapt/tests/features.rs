@@ -135,7 +135,12 @@ fn streams_and_reach_tell_contiguous_from_strided() {
     let contiguous = run(&|turn, process| (process * 1_000_000 + turn) * 16 * K);
     let strided = run(&|turn, process| (turn * 4 + process) * 16 * K);
     assert_eq!((contiguous.streams, strided.streams), (4, 1));
-    assert!(contiguous.reach > 1_000.0 && (0.9..1.1).contains(&strided.reach), "{} {}", contiguous.reach, strided.reach);
+    assert!(
+        contiguous.reach > 1_000.0 && (0.9..1.1).contains(&strided.reach),
+        "{} {}",
+        contiguous.reach,
+        strided.reach
+    );
     assert_eq!(contiguous.continued, 156.0 / 160.0);
     assert_eq!((strided.stride, strided.distances[0]), (16 << 10, 159));
     assert_eq!(contiguous.answered, 1.0);

@@ -19,7 +19,7 @@ const DEPTH: usize = 32;
 
 /// Measures the watcher that gives the features of windows: arrival, dispatch and completion of a request, on one core.
 ///
-/// Shared: 16 streams in one file. Strided: 16 processes take turns. Own files: 1,024 files. Random: over 1,024 files. 32 requests
+/// Shared: 16 streams in one file. Strided: 16 processes take turns. Own files: 256 files. Random: over 256 files. 32 requests
 /// are under way. The time of the same loop without a watcher is taken off, and also told is its noise: by how much passes
 /// differ.
 #[derive(clap::Args)]
@@ -58,8 +58,8 @@ fn requests(pattern: &str, count: u32) -> Vec<Request> {
         let (file, offset) = match pattern {
             "shared" => (0, (process << 32) + n / 16 * 32_768),
             "strided" => (0, (n & !15 | (process * 7 + n / 16 * 5) % 16) * 32_768),
-            "own files" => (n % 1_024, n / 1_024 * 32_768),
-            _ => (random.next() % 1_024, random.next() % 65_536 * 32_768),
+            "own files" => (n % 256, n / 256 * 32_768),
+            _ => (random.next() % 256, random.next() % 65_536 * 32_768),
         };
         let (app, target) = (AppId((file % 8) as u32), TargetId(0));
         Request { cookie: n, file: FileId(file), app, target, op: Op::Read, offset, len: 32_768 }
@@ -120,7 +120,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cells = patterns.iter().flat_map(|pattern| [true, false].map(|known| measure(pattern, known, args.requests)));
     let cells: Vec<Cell> = cells.collect();
     let slow = cells.iter().filter(|cell| cell.ns_per_request > BAR_NS || cell.allocs_per_request > 0.001);
-    let miss = |cell: &Cell| format!("{}: {:.1} ns, {:.3} allocations", cell.pattern, cell.ns_per_request, cell.allocs_per_request);
+    let miss = |cell: &Cell| {
+        format!("{}: {:.1} ns, {:.3} allocations", cell.pattern, cell.ns_per_request, cell.allocs_per_request)
+    };
     let report = Report { misses: slow.map(miss).collect(), cells };
     if args.json {
         output::line(serde_json::to_string_pretty(&report)?);

@@ -35,7 +35,8 @@ pub enum Class {
 
 impl Class {
     /// All, in the order of the models' classes.
-    pub const ALL: [Class; 4] = [Class::ContiguousSmall, Class::ContiguousLarge, Class::StridedSmall, Class::StridedLarge];
+    pub const ALL: [Class; 4] =
+        [Class::ContiguousSmall, Class::ContiguousLarge, Class::StridedSmall, Class::StridedLarge];
     /// Their names, likewise.
     pub const NAMES: [&'static str; 4] = ["contiguous small", "contiguous large", "strided small", "strided large"];
 
@@ -237,7 +238,14 @@ impl Detector {
         for file in &window.files {
             let verdict = Some(self.classify(&file.features));
             let (bytes, file_id) = (file.features.bytes, Some(file.file));
-            patterns.add(FilePattern { file: file_id, target: file.target, app: file.app, op: file.op, bytes, verdict });
+            patterns.add(FilePattern {
+                file: file_id,
+                target: file.target,
+                app: file.app,
+                op: file.op,
+                bytes,
+                verdict,
+            });
         }
         for rest in &window.rest {
             let ((app, target, op), bytes) = (rest.key, rest.features.bytes);

@@ -8,7 +8,9 @@ impl Verdict {
     #[must_use]
     pub fn why(&self, features: &Features) -> String {
         let percent = |share: f64| (share * 100.0).round();
-        let kib = |bytes: f64| if bytes < 10_240.0 { format!("{:.1} KiB", bytes / 1024.0) } else { format!("{:.0} KiB", bytes / 1024.0) };
+        let kib = |bytes: f64| {
+            if bytes < 10_240.0 { format!("{:.1} KiB", bytes / 1024.0) } else { format!("{:.0} KiB", bytes / 1024.0) }
+        };
         let f = features;
         let spatiality = if self.class.is_strided() {
             format!(
@@ -17,7 +19,11 @@ impl Verdict {
                 percent(f.continued)
             )
         } else if f.app_files > 1 && f.reach < 4.0 {
-            format!("{} files, each from front to back: {} % of the requests continue one", f.app_files, percent(f.continued))
+            format!(
+                "{} files, each from front to back: {} % of the requests continue one",
+                f.app_files,
+                percent(f.continued)
+            )
         } else if f.reach < 4.0 {
             format!("one sequential stream: {} % of the requests continue one", percent(f.continued))
         } else {

@@ -26,7 +26,7 @@ mod watcher;
 mod window;
 
 pub use watcher::{Answers, Settings, Watcher};
-pub use window::{APPS_MAX, DISTANCES, FileWindow, Features, GroupWindow, SIZES, TARGETS_MAX, Window};
+pub use window::{APPS_MAX, DISTANCES, Features, FileWindow, GroupWindow, SIZES, TARGETS_MAX, Window};
 
 /// Grows when a feature changes its meaning; models are made for one version.
 pub const VERSION: u32 = 1;

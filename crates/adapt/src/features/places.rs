@@ -68,7 +68,8 @@ impl Streams {
     pub(super) fn put(&mut self, file: u64, end: u64, stream: Stream) {
         let key = Streams::key(file, end);
         let [first, second] = self.pair(key);
-        let first_goes = first.key == key || (second.key != key && (first.key == 0 || (second.key != 0 && first.at <= second.at)));
+        let first_goes =
+            first.key == key || (second.key != key && (first.key == 0 || (second.key != 0 && first.at <= second.at)));
         *(if first_goes { first } else { second }) = Stream { key, ..stream };
     }
 

@@ -60,7 +60,10 @@ pub(super) fn size_class(len: u32) -> usize {
 #[inline]
 pub(super) fn distance_class(distance: u64, len: u32, is_backward: bool) -> usize {
     let lengths = |n: u32| u64::from(len) << n;
-    let class = 1 + usize::from(distance > lengths(0)) + usize::from(distance > lengths(3)) + usize::from(distance > lengths(6));
+    let class = 1
+        + usize::from(distance > lengths(0))
+        + usize::from(distance > lengths(3))
+        + usize::from(distance > lengths(6));
     if distance == 0 { 0 } else { class + if is_backward { 4 } else { 0 } }
 }
 

@@ -46,7 +46,8 @@ pub(crate) fn rows(seen: &PatternWindow) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for file in files {
         let key = (file.file, file.app, file.op);
-        let truth = left.iter().position(|(known, _)| *known == key).map_or(Truth::default(), |at| left.swap_remove(at).1);
+        let truth =
+            left.iter().position(|(known, _)| *known == key).map_or(Truth::default(), |at| left.swap_remove(at).1);
         rows.push(Row { file: Some(file.file), app: file.app, op: file.op, features: &file.features, truth });
     }
     for group in rest {
@@ -71,7 +72,12 @@ fn see(set: Set, seed: u64) -> anyhow::Result<Option<Seen>> {
 }
 
 /// Simulates the scenarios of these seeds, in order of the seeds; `progress` is called after each.
-pub(crate) fn simulated(set: Set, seeds: std::ops::Range<u64>, jobs: usize, progress: &(dyn Fn() + Sync)) -> anyhow::Result<Vec<Seen>> {
+pub(crate) fn simulated(
+    set: Set,
+    seeds: std::ops::Range<u64>,
+    jobs: usize,
+    progress: &(dyn Fn() + Sync),
+) -> anyhow::Result<Vec<Seen>> {
     let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
@@ -95,7 +101,8 @@ pub(crate) fn simulated(set: Set, seeds: std::ops::Range<u64>, jobs: usize, prog
 
 /// The first line of the data set.
 pub(crate) fn head() -> String {
-    let truth = ["contiguous_small", "contiguous_large", "strided_small", "strided_large", "other"].map(|name| format!("{name}_bytes"));
+    let truth = ["contiguous_small", "contiguous_large", "strided_small", "strided_large", "other"]
+        .map(|name| format!("{name}_bytes"));
     let thesis = THESIS_INPUTS.map(|name| format!("thesis_{name}"));
     let known = "seed,platform,mode,knows_answers,server,window_end_ns,is_file,app,op,requests,bytes,label";
     format!("{known},{},{},{}\n", truth.join(","), INPUTS.join(","), thesis.join(","))

@@ -188,11 +188,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 impl Scores {
     fn judge(&mut self, seen: &Seen, detector: &Detector, thesis: &Forest) {
         let answers = if seen.known.knows_answers { "completions known" } else { "arrivals only" };
-        let whats = [format!("platform {}", seen.known.platform), format!("workload {}", seen.known.mode), answers.to_owned()];
+        let whats =
+            [format!("platform {}", seen.known.platform), format!("workload {}", seen.known.mode), answers.to_owned()];
         for window in &seen.windows {
             let found = detector.detect(&window.window, Settings::default().requests_min).all.class();
             let mut all = [0; 5];
-            window.truths.iter().for_each(|(_, truth)| all.iter_mut().zip(truth).for_each(|(sum, bytes)| *sum += bytes));
+            window
+                .truths
+                .iter()
+                .for_each(|(_, truth)| all.iter_mut().zip(truth).for_each(|(sum, bytes)| *sum += bytes));
             if let (Some(found), Some(truth)) = (found, class(&all)) {
                 self.server.add(found.index() == truth);
                 whats.iter().for_each(|what| self.of(what).0.add(found.index() == truth));
@@ -232,10 +236,16 @@ impl Scores {
             scenarios,
             windows: self.server.of,
             files: self.file.of,
-            lines: self.by.into_iter().map(|(what, (server, file, thesis))| Line { what, server, file, thesis }).collect(),
+            lines: self
+                .by
+                .into_iter()
+                .map(|(what, (server, file, thesis))| Line { what, server, file, thesis })
+                .collect(),
             real_accuracy: None,
             real: Vec::new(),
-            misses: missed.map(|(what, share, bar)| format!("{what}: {:.1} %, bar {:.0} %", share * 100.0, bar * 100.0)).collect(),
+            misses: missed
+                .map(|(what, share, bar)| format!("{what}: {:.1} %, bar {:.0} %", share * 100.0, bar * 100.0))
+                .collect(),
         }
     }
 }
@@ -265,7 +275,9 @@ fn print(report: &Report) {
     if let Some(accuracy) = report.real_accuracy {
         let files = sum(report.real.iter().map(|run| run.file));
         let (accuracy, files) = (accuracy * 100.0, percent(files));
-        output::line(format!("\nreal processes: {accuracy:.1} % of servers in half seconds, {files} of files (bar 90 %)"));
+        output::line(format!(
+            "\nreal processes: {accuracy:.1} % of servers in half seconds, {files} of files (bar 90 %)"
+        ));
         for run in &report.real {
             let bed = if run.bed == "tmpfs" { "tmpfs".to_owned() } else { format!("emulated {}", run.bed) };
             let (server, file) = (percent(run.server), percent(run.file));

@@ -67,7 +67,11 @@ impl Workload {
             if self.is_strided {
                 let (range, zones) = (request * PROCESSES, calls);
                 command.args([format!("--offset_increment={request}"), format!("--size={}", range * zones)]);
-                command.args(["--zonemode=strided".to_owned(), format!("--zonesize={request}"), format!("--zonerange={range}")]);
+                command.args([
+                    "--zonemode=strided".to_owned(),
+                    format!("--zonesize={request}"),
+                    format!("--zonerange={range}"),
+                ]);
                 command.arg(format!("--io_size={BYTES}"));
             } else {
                 command.args([format!("--offset_increment={part}"), format!("--size={part}")]);
@@ -126,7 +130,13 @@ impl Drop for Mount<'_> {
 }
 
 /// Runs all workloads on each bed: `tmpfs`, or device models that are emulated.
-pub(super) fn judge(sluice: &Path, beds: &[String], seconds: f64, detector: &Detector, say: impl Fn(&str)) -> anyhow::Result<Vec<Run>> {
+pub(super) fn judge(
+    sluice: &Path,
+    beds: &[String],
+    seconds: f64,
+    detector: &Detector,
+    say: impl Fn(&str),
+) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for bed in beds {
         // Below /dev/shm the bytes are in memory, so that times are those of the emulation, or none.

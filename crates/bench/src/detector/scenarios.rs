@@ -108,7 +108,12 @@ pub(crate) fn scenario(set: Set, seed: u64) -> anyhow::Result<Known> {
     let policy = dice.of(&["noop", "noop", "to", "to-agg", "sjf", "mlf", "aioli", "hbrr", "wfq"]);
     // `noop` lets everything through.
     let more: String = match *policy {
-        "noop" => platform.more.lines().filter(|line| !line.starts_with("in_flight")).map(|line| format!("{line}\n")).collect(),
+        "noop" => platform
+            .more
+            .lines()
+            .filter(|line| !line.starts_with("in_flight"))
+            .map(|line| format!("{line}\n"))
+            .collect(),
         _ => platform.more.to_owned(),
     };
     let mut text = format!(
@@ -169,7 +174,12 @@ fn application(
     }
 }
 
-fn add_phase(text: &mut String, dice: &mut Dice, platform: &Platform, (processes, pieces, phase, is_one_of): (u64, u64, u64, bool)) {
+fn add_phase(
+    text: &mut String,
+    dice: &mut Dice,
+    platform: &Platform,
+    (processes, pieces, phase, is_one_of): (u64, u64, u64, bool),
+) {
     let is_strided = dice.percent(50);
     let is_large = dice.percent(50);
     let own_files = !is_strided && dice.percent(50);

@@ -25,8 +25,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_adapt::features::Answers;
+use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
@@ -40,8 +40,8 @@ pub use cache::CacheOutcome;
 pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
-pub use patterns::{PatternWindow, Truth};
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
+pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
 pub use windows::{Selector, Window, windows_csv};
 

@@ -6,8 +6,8 @@ use sluice_core::{Counters, Histogram};
 use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
-use super::prediction::PredictionCounts;
 use super::patterns::PatternWindow;
+use super::prediction::PredictionCounts;
 use super::windows::Window;
 
 /// A distribution of durations in nanoseconds; percentiles are at most 12.5 % too high.

@@ -6,8 +6,8 @@ use sluice_adapt::detector::Class;
 use sluice_adapt::features::{Answers, Settings, Watcher, Window};
 use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
 
-use super::records::Content;
 use super::Simulation;
+use super::records::Content;
 use crate::scenario::{Application, Scenario};
 use crate::workload::{Pattern, Phase};
 
