@@ -57,7 +57,7 @@ fn requests(pattern: &str, count: u32) -> Vec<Request> {
         let (n, process) = (u64::from(n), u64::from(n % 16));
         let (file, offset) = match pattern {
             "shared" => (0, (process << 32) + n / 16 * 32_768),
-            "strided" => (0, (n & !15 | (process * 7 + n / 16 * 5) % 16) * 32_768),
+            "strided" => (0, (n / 16 * 16 + (process * 7 + n / 16 * 5) % 16) * 32_768),
             "own files" => (n % 256, n / 256 * 32_768),
             _ => (random.next() % 256, random.next() % 65_536 * 32_768),
         };

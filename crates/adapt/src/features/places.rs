@@ -2,10 +2,10 @@
 
 use sluice_core::Time;
 
-/// Mixes a number into a hash: a multiplication whose halves are added (after wyhash, W. Yi).
+/// Mixes a number into a hash: a multiplication whose halves are folded (after wyhash, W. Yi).
 #[inline]
 pub(super) fn mix(hash: u64, value: u64) -> u64 {
-    let product = u128::from(hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let product = u128::from(hash ^ value) * 0x9e37_79b9_7f4a_7c15;
     (product >> 64) as u64 ^ product as u64
 }
 

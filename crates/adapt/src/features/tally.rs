@@ -36,8 +36,7 @@ pub(super) struct Tally {
     pub(super) bursts: u64,
     pub(super) aligned: u64,
     pub(super) depth: u64,
-    /// Completed requests, those of which it is known whether the device had them in its cache, and those that it had.
-    pub(super) completed: u64,
+    /// Completed requests of which it is known whether the device had them in its cache, and those that it had.
     pub(super) hits_known: u64,
     pub(super) hits: u64,
     pub(super) blocks: u32,
@@ -97,7 +96,6 @@ impl Tally {
         self.bursts += other.bursts;
         self.aligned += other.aligned;
         self.depth += other.depth;
-        self.completed += other.completed;
         self.hits_known += other.hits_known;
         self.hits += other.hits;
         self.blocks += other.blocks;

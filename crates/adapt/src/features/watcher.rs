@@ -82,6 +82,8 @@ struct File {
     app: u8,
     /// Arrived and not completed.
     outstanding: u32,
+    /// The window that the tally is of.
+    window: u32,
     /// Requests of the running block, and where they lie.
     block: u32,
     low: u64,
@@ -90,8 +92,6 @@ struct File {
     /// The same of the window.
     lowest: u64,
     highest: u64,
-    /// The window that the tally is of.
-    window: u32,
     tally: Tally,
 }
 
@@ -198,6 +198,8 @@ pub struct Watcher {
     /// The power of two that the stripe is, if it is one.
     shift: Option<u32>,
     files: Box<[File]>,
+    /// The hash of each of them, close together for looking one up.
+    tags: Box<[u64]>,
     /// Where the file of the last request is.
     recent: usize,
     /// Files with requests in this window.
@@ -271,6 +273,7 @@ impl Watcher {
         Watcher {
             shift: settings.stripe.is_power_of_two().then(|| settings.stripe.ilog2()),
             files: vec![File::new(); files].into(),
+            tags: vec![0; files].into(),
             recent: 0,
             touched: Vec::with_capacity(files),
             streams: Streams::new(settings.streams),
@@ -309,7 +312,7 @@ impl Watcher {
     fn stripe(&self, offset: u64) -> (u64, bool) {
         match self.shift {
             Some(shift) => (offset >> shift, offset & (self.settings.stripe - 1) == 0),
-            None => (offset / self.settings.stripe, offset % self.settings.stripe == 0),
+            None => (offset / self.settings.stripe, offset.is_multiple_of(self.settings.stripe)),
         }
     }
 
@@ -319,8 +322,8 @@ impl Watcher {
         // The number of sets is a power of two.
         let first = (hash >> 20) as usize & (self.files.len() / WAYS - 1);
         let first = first * WAYS;
-        let set = &self.files[first..first + WAYS];
-        set.iter().position(|file| file.hash == hash && file.key == Some(key)).map(|way| first + way).ok_or(first)
+        let is_it = |at: &usize| self.tags[*at] == hash && self.files[*at].key == Some(key);
+        (first..first + WAYS).find(is_it).ok_or(first)
     }
 
     /// The place of a request's file, which is followed from now on.
@@ -347,6 +350,7 @@ impl Watcher {
             self.evicted += file.tally.count();
         }
         *file = File { key: Some(key), hash, app, window, ..File::new() };
+        self.tags[at] = hash;
         at
     }
 
@@ -480,10 +484,9 @@ impl Watcher {
         let Ok(at) = found else { return self.app_left(now, AppId(key.app)) };
         let file = &mut self.files[at];
         file.outstanding = file.outstanding.saturating_sub(1);
-        if file.window == self.window {
-            file.tally.completed += 1;
-            file.tally.hits_known += u64::from(hit.is_some());
-            file.tally.hits += u64::from(hit == Some(true));
+        if let Some(hit) = hit.filter(|_| file.window == self.window) {
+            file.tally.hits_known += 1;
+            file.tally.hits += u64::from(hit);
         }
         let (hash, app) = (file.hash, file.app);
         self.streams.answered(hash, request.end(), now);
