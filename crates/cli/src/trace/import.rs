@@ -69,7 +69,7 @@ fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<()> {
         Format::Darshan => {
             let quiet = (said == Said::Later).then_some("--quiet".as_ref());
             let command: [&OsStr; 3] = ["import-darshan".as_ref(), args.log.as_ref(), out.as_ref()];
-            convert::python(&command.into_iter().chain(quiet).collect::<Vec<_>>())
+            convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
         }
         Format::Fio => fio(&args.log, out, said),
     }
