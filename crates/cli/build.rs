@@ -1,5 +1,5 @@
 //! Tells the program which commit it is built from: `SLUICE_COMMIT` ("HASH DATE") if it is set, else what git says of these
-//! sources, else nothing, as in a packaged source.
+//! sources, else nothing, as in a packaged source. Only in releases: others would be built anew after each commit.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,15 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=SLUICE_COMMIT");
-    let commit = std::env::var("SLUICE_COMMIT").ok().or_else(from_git).unwrap_or_default();
-    let version = env!("CARGO_PKG_VERSION");
-    match commit.split_once(' ') {
+    let is_debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
+    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let commit = std::env::var("SLUICE_COMMIT").ok().or_else(|| if is_debug { None } else { from_git() });
+    match commit.as_deref().and_then(|commit| commit.split_once(' ')) {
         Some((hash, date)) => {
             println!("cargo:rustc-env=SLUICE_VERSION={version} ({hash} {date})");
             println!("cargo:rustc-env=SLUICE_DATE={date}");
         }
+        None if is_debug => println!("cargo:rustc-env=SLUICE_VERSION={version} (debug build)"),
         None => println!("cargo:rustc-env=SLUICE_VERSION={version}"),
     }
 }

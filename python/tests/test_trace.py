@@ -72,6 +72,22 @@ def test_checksums_come_back_and_are_exported(tmp_path: Path):
     assert table["crc32_bytes"].to_pylist() == trace.checked.tolist()
 
 
+def test_processes_and_what_is_missing_come_back(tmp_path: Path):
+    trace = example(70_000)
+    trace.process = np.arange(70_000, dtype=np.uint32) % 192
+    trace.incomplete = "the log is cut: 7 %, say ü"
+    data = dumps(trace)
+    back = loads(data)
+    assert data[10] == 2 and back.meta["processes"] is True and back.complete
+    assert np.array_equal(back.process, trace.process) and back.incomplete == trace.incomplete
+    assert loads(dumps(example(10))).process is None
+    empty = example(0)
+    empty.process = np.empty(0, dtype=np.uint32)
+    assert len(loads(dumps(empty)).process) == 0
+    pytest.importorskip("pyarrow")
+    assert back.to_arrow()["process"].to_pylist() == trace.process.tolist()
+
+
 def test_a_torn_tail_is_left_out():
     trace = example()
     data = dumps(trace)
@@ -106,8 +122,11 @@ def test_what_is_before_a_damaged_place_can_be_had(tmp_path: Path, capsys):
     assert len(back) == 65536 and not back.complete and "damaged at byte" in back.damage
     pytest.importorskip("pyarrow")
     (tmp_path / "t.slt").write_bytes(data)
-    assert main(["convert", str(tmp_path / "t.slt"), str(tmp_path / "t.parquet")]) == 0
+    assert main(["convert", str(tmp_path / "t.slt"), str(tmp_path / "t.parquet")]) == 3
     assert "damaged at byte" in capsys.readouterr().err
+    (tmp_path / "t.slt").write_bytes(dumps(example())[:-60])
+    assert main(["convert", str(tmp_path / "t.slt"), str(tmp_path / "t.parquet")]) == 3
+    assert "has no end" in capsys.readouterr().err
 
 
 def forged(random):
@@ -204,6 +223,7 @@ def test_records_of_darshan_become_a_trace():
         "/scratch/a",
     ]
     assert trace.op.tolist() == [1, 0, 1, 0]
+    assert trace.process.tolist() == [0, 1, 0, 1]
     assert same(loads(dumps(trace)), trace)
     assert len(loads(dumps(dxt.from_records([], {})))) == 0
 
@@ -257,6 +277,8 @@ def test_the_rust_program_reads_the_same(tmp_path: Path):
     if not sluice:
         pytest.skip("name the sluice program in the variable SLUICE")
     trace = example(70_000)
+    trace.process = np.arange(70_000, dtype=np.uint32) % 5
+    trace.incomplete = "cut"
     sluicegate.write(tmp_path / "t.slt", trace)
     lines = subprocess.run(
         [sluice, "trace", "cat", "--json", tmp_path / "t.slt"], check=True, capture_output=True, text=True
@@ -264,5 +286,7 @@ def test_the_rust_program_reads_the_same(tmp_path: Path):
     rows = [json.loads(line) for line in lines]
     assert [row["time_ns"] for row in rows] == trace.time.tolist()
     assert [row["offset"] for row in rows] == trace.offset.tolist()
+    assert [row["process"] for row in rows] == trace.process.tolist()
     subprocess.run([sluice, "trace", "convert", tmp_path / "t.slt", tmp_path / "again.slt"], check=True)
-    assert same(sluicegate.read(tmp_path / "again.slt"), trace)
+    again = sluicegate.read(tmp_path / "again.slt")
+    assert same(again, trace) and np.array_equal(again.process, trace.process) and again.incomplete == "cut"

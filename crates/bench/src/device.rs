@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let rows = names.iter().map(|name| measure(name, args.requests)).collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        output::pretty_json(serde_json::json!({"emulated": true, "bar": BAR, "rows": rows}))?;
+        output::pretty_json(&serde_json::json!({"emulated": true, "bar": BAR, "rows": rows}))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(format_args!("{:<10}{:>16}", "model", "requests/s"));

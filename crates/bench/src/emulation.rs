@@ -38,7 +38,7 @@ struct Row {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rows = THREADS.iter().map(|&threads| measure(&args, threads)).collect::<anyhow::Result<Vec<_>>>()?;
     if args.json {
-        output::pretty_json(serde_json::json!({"model": args.model, "emulated": true, "rows": rows}))?;
+        output::pretty_json(&serde_json::json!({"model": args.model, "emulated": true, "rows": rows}))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(format_args!("emulated {}: how late calls return, in microseconds\n", args.model));

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        output::pretty_json(serde_json::json!({"traces": rows, "recording": recording}))?;
+        output::pretty_json(&serde_json::json!({"traces": rows, "recording": recording}))?;
         return Ok(ExitCode::SUCCESS);
     }
     print(&rows, &recording);

@@ -56,6 +56,7 @@ fn results_have_their_fields() {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--json");
         let report = good(&args);
+        assert_eq!(report["schema"], 1, "{command}");
         let rows = report[rows].as_array().unwrap();
         assert!(!rows.is_empty(), "{command}");
         for (row, field) in rows.iter().flat_map(|row| fields.iter().map(move |field| (row, field))) {

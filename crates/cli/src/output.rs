@@ -102,7 +102,7 @@ impl<T: Serialize> Versioned<T> {
 ///
 /// # Errors
 /// If it has no JSON.
-pub fn json(object: impl Serialize) -> anyhow::Result<()> {
+pub fn json(object: &impl Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string(&Versioned::new(object)).context("writing JSON")?);
     Ok(())
 }
@@ -111,7 +111,7 @@ pub fn json(object: impl Serialize) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`json`].
-pub fn pretty_json(object: impl Serialize) -> anyhow::Result<()> {
+pub fn pretty_json(object: &impl Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string_pretty(&Versioned::new(object)).context("writing JSON")?);
     Ok(())
 }

@@ -8,8 +8,9 @@
 //! ends, the stream's requests go first and those of others are kept back, also while the stream has none for a moment.
 //! Writes that a cache absorbs move nothing, so theirs are no streams to wait for.
 //!
-//! What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait, there is one
-//! slice's time without any.
+//! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
+//! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
+//! there is one slice's time without any.
 //!
 //! Everything here is O(1), and nothing is allocated after [`Streams::new`].
 
@@ -23,6 +24,8 @@ const SETS: usize = 1 << 10;
 const WAYS: usize = 8;
 /// Requests that have followed each other before a stream is waited for.
 const FOLLOWED_MIN: u32 = 2;
+/// So many streams with requests outstanding, or more, have slices of the configured length.
+const MANY: u64 = 8;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
 
@@ -34,7 +37,8 @@ pub struct Anticipation {
     pub positioning_ns: u64,
     /// How far from a stream's last request, in bytes, the next one may begin. At least 1.
     pub near_bytes: u64,
-    /// How long a stream is served while others wait, in nanoseconds. At least 1.
+    /// How long a stream is served while others wait, in nanoseconds, if eight or more have requests outstanding; with fewer
+    /// up to [`Anticipation::longest_slice_ns`]. At least 1.
     pub slice_ns: u64,
 }
 
@@ -49,6 +53,12 @@ impl Anticipation {
             near_bytes: u64::try_from(near).unwrap_or(u64::MAX).max(1),
             slice_ns: 100_000_000,
         }
+    }
+
+    /// The slice of a stream while few others have requests: 2.5 times the configured one. In nanoseconds.
+    #[must_use]
+    pub fn longest_slice_ns(&self) -> u64 {
+        self.slice_ns.saturating_mul(5) / 2
     }
 }
 
@@ -140,6 +150,8 @@ pub(crate) struct Streams {
     device_at: u32,
     others: Others,
     round: u32,
+    /// Streams with requests outstanding.
+    busy: u64,
 }
 
 impl Streams {
@@ -154,6 +166,7 @@ impl Streams {
             device_at: NIL,
             others: Others { outstanding: 0, last: Time::ZERO, turn_until: Time::ZERO },
             round: 1,
+            busy: 0,
         }
     }
 
@@ -196,6 +209,7 @@ impl Streams {
         }
         stream.used = self.arrivals;
         stream.end = end;
+        self.busy += u64::from(stream.outstanding == 0);
         stream.outstanding += 1;
     }
 
@@ -236,13 +250,20 @@ impl Streams {
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
         if self.slice.is_none_or(|slice| slice.stream != number) {
-            self.slice =
-                self.may_begin(now, number).then(|| Slice { stream: number, until: now.after(self.config.slice_ns) });
+            let until = now.after(self.slice_ns());
+            self.slice = self.may_begin(now, number).then_some(Slice { stream: number, until });
         }
+    }
+
+    /// How long a slice that begins now is.
+    fn slice_ns(&self) -> u64 {
+        let shared = self.config.slice_ns.saturating_mul(MANY) / self.busy.max(1);
+        shared.clamp(self.config.slice_ns, self.config.longest_slice_ns())
     }
 
     /// Whether a stream of which a request was dispatched gets a slice.
     fn may_begin(&mut self, now: Time, number: u32) -> bool {
+        let slice_ns = self.slice_ns();
         let Some(stream) = self.table.get_mut(number as usize).filter(|stream| stream.is_worth(&self.config)) else {
             return false;
         };
@@ -250,7 +271,7 @@ impl Streams {
         let wait = others.outstanding > 0 || now.since(others.last) < self.config.positioning_ns;
         if wait && stream.round == self.round {
             self.round = self.round.wrapping_add(1).max(1);
-            others.turn_until = now.after(self.config.slice_ns);
+            others.turn_until = now.after(slice_ns);
         }
         if wait && now < others.turn_until {
             return false;
@@ -279,6 +300,7 @@ impl Streams {
         stream.outstanding -= 1;
         if stream.outstanding == 0 {
             stream.idle_since = now;
+            self.busy -= 1;
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluice_adapt::predictor::{Names, series_of};
 use sluice_core::{EngineConfig, FileId, Predictor, Request};
 use sluice_runtime::{FileNames, Host, Observer, RecordError, Scheduler, Volume};
+use sluice_trace::Split;
 
 /// The paths by which files are known in traces. All methods may be called from any thread.
 pub trait FilePaths: Send + Sync {
@@ -59,6 +60,8 @@ pub trait Ground {
     fn engines(&self) -> usize;
     /// The paths of its files.
     fn paths(&self) -> Arc<dyn FilePaths>;
+    /// How it splits requests; `None` if they come as they are.
+    fn split(&self) -> Option<Split>;
     /// Gives each engine a predictor, or none.
     fn set_predictors(&self, make: &mut dyn FnMut(usize) -> Option<Box<dyn Predictor>>);
     /// Tells an observer of every request from now on.
@@ -83,6 +86,9 @@ impl<H: Host> Ground for Volume<H> {
     fn paths(&self) -> Arc<dyn FilePaths> {
         self.names().clone()
     }
+    fn split(&self) -> Option<Split> {
+        Some(Volume::split(self))
+    }
     fn set_predictors(&self, make: &mut dyn FnMut(usize) -> Option<Box<dyn Predictor>>) {
         Volume::set_predictors(self, make);
     }
@@ -103,6 +109,9 @@ impl Ground for Scheduler {
     }
     fn paths(&self) -> Arc<dyn FilePaths> {
         Arc::new(Numbers)
+    }
+    fn split(&self) -> Option<Split> {
+        None
     }
     fn set_predictors(&self, make: &mut dyn FnMut(usize) -> Option<Box<dyn Predictor>>) {
         Scheduler::set_predictors(self, make);

@@ -17,14 +17,14 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Counters, Forecast, Handle, Settings, TimeToProcess, TracePredictor, Verdict,
+    Added, Aggregations, Combiner, Counters, Forecast, Handle, Settings, TimeToProcess, TracePredictor, Verdict,
     default_time_to_process, estimate_alpha,
 };
 use sluice_core::{Op, Predictor};
 use sluice_device::ModelError;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::profile_of_model;
-use sluice_trace::Reader;
+use sluice_trace::{End, Reader, Split};
 
 use ground::GroundNames;
 pub use ground::{FilePaths, Ground};
@@ -56,6 +56,22 @@ pub struct Options {
     pub model: Option<String>,
     /// Where what was learned is kept; `None`: nowhere.
     pub state: Option<PathBuf>,
+    /// Bytes of the largest request that the host hands to the volume; `None`: any.
+    pub request_max: Option<u32>,
+    /// What of programs' requests the host does not hand on one by one.
+    pub cached: Cached,
+}
+
+/// What a host, or the kernel before it, caches: it comes in other sizes, at other times, or not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cached {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Reads.
+    Reads,
+    /// Reads and writes.
+    All,
 }
 
 /// What `sluice status` tells of predictions.
@@ -85,6 +101,26 @@ pub struct Status {
     /// What is known of what repeats, when that is predicted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub learned: Option<Learned>,
+    /// The traces that are predicted from.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub traces: Vec<TraceUse>,
+}
+
+/// What can be predicted from a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceUse {
+    /// The file.
+    pub path: PathBuf,
+    /// Its requests.
+    pub requests: u64,
+    /// The same as the volume splits them.
+    pub pieces: u64,
+    /// Of these, those that a request to the volume can match.
+    pub can_match: u64,
+    /// Why others cannot, or may not.
+    pub notes: Vec<String>,
+    /// The trace has its end.
+    pub complete: bool,
 }
 
 /// What is known of what repeats.
@@ -117,6 +153,7 @@ pub struct Predictions {
 
 struct Active {
     from: String,
+    traces: Vec<TraceUse>,
     device_known: bool,
     /// The volume has an observer, which tells what it learns.
     learns: Option<Told>,
@@ -180,14 +217,64 @@ pub fn check_profile(path: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If one cannot be read.
-fn combine(paths: &[PathBuf], settings: Settings) -> anyhow::Result<Forecast> {
-    let mut combiner = Combiner::new(settings);
+fn combine(
+    paths: &[PathBuf],
+    settings: Settings,
+    split: Option<Split>,
+    cached: Cached,
+) -> anyhow::Result<(Forecast, Vec<TraceUse>)> {
+    let mut combiner = Combiner::new(settings).splitting(split);
+    let mut uses = Vec::with_capacity(paths.len());
     for path in paths {
         let shown = || path.display().to_string();
         let mut reader = Reader::open(path).with_context(shown)?;
-        combiner.add(&mut reader).with_context(shown)?;
+        let added = combiner.add(&mut reader).with_context(shown)?;
+        let complete = matches!(reader.end(), End::Complete { .. });
+        // A bare scheduler knows no paths.
+        let strangers = if split.is_some() { added.absolute } else { 0 };
+        uses.push(TraceUse {
+            path: path.clone(),
+            requests: added.entries,
+            pieces: added.requests,
+            can_match: added.requests - strangers,
+            notes: notes(&reader, &added, strangers, cached),
+            complete,
+        });
     }
-    Ok(combiner.finish())
+    Ok((combiner.finish(), uses))
+}
+
+/// Why requests of a trace cannot match, or may not.
+fn notes<R: std::io::Read>(reader: &Reader<R>, added: &Added, strangers: u64, cached: Cached) -> Vec<String> {
+    let meta = reader.meta();
+    let mut notes = Vec::new();
+    if strangers > 0 {
+        notes.push(format!(
+            "{strangers} cannot match: their paths begin with /, which no file of a mount does; `sluice trace convert --below \
+             DIR` mends that"
+        ));
+    }
+    // A recording has what came through the cache.
+    let (what, passed) = match cached {
+        _ if meta.pieces => ("", 0),
+        Cached::Nothing => ("", 0),
+        Cached::Reads => ("reads", added.reads),
+        Cached::All => ("reads and writes", added.requests),
+    };
+    if passed > 0 {
+        notes.push(format!(
+            "{passed} may not match: {what} come in other sizes, or not at all, through the cache (cache)"
+        ));
+    }
+    if meta.untimed {
+        notes.push("most may not match: their log had no times".to_owned());
+    }
+    match reader.end() {
+        End::Complete { .. } if reader.incomplete().is_empty() => {}
+        End::Complete { .. } => notes.push(format!("requests are missing: {}", reader.incomplete())),
+        _ => notes.push("requests may be missing: the trace has no end".to_owned()),
+    }
+    notes
 }
 
 impl Predictions {
@@ -219,7 +306,8 @@ impl Predictions {
         let active = self.active.lock();
         let active = active.as_ref()?;
         let learned = active.learns.as_ref().map(Told::learned);
-        let mut status = Status { from: active.from.clone(), learned, ..Status::default() };
+        let (from, traces) = (active.from.clone(), active.traces.clone());
+        let mut status = Status { from, learned, traces, ..Status::default() };
         let (mut pays, mut does_not, mut gains, mut told) = (0, 0, 0.0, 0_u32);
         for handle in active.handles.iter() {
             let Counters { known, linked, waits, complete, waited_ns, verdict, gain, alpha, .. } = handle.counters();
@@ -277,11 +365,16 @@ fn from_files(
     options: &Options,
 ) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
     let (settings, ttp) = settings(volume, options)?;
-    let forecast = Arc::new(combine(paths, settings)?);
+    let split =
+        volume.split().map(|split| Split { request_max: options.request_max.unwrap_or(split.request_max), ..split });
+    let (forecast, traces) = combine(paths, settings, split, options.cached)?;
+    let forecast = Arc::new(forecast);
     let totals = forecast.totals();
     tracing::info!(?totals, "predicting from traces");
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    start(volume, forecast, settings, ttp, shown.join(", "), false)
+    let (predictors, mut active) = start(volume, forecast, settings, ttp, shown.join(", "), false)?;
+    active.traces = traces;
+    Ok((predictors, active))
 }
 
 fn start(
@@ -306,6 +399,7 @@ fn start(
     let handles = Arc::new(handles);
     let mut active = Active {
         from,
+        traces: Vec::new(),
         device_known: settings.device_known,
         learns: None,
         handles,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use crate::clock::Clock;
-use crate::effects::{Deferred, InCallback, carry_out};
+use crate::effects::{Deferred, InCallback, carry_out, in_callback};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread};
 
@@ -24,6 +24,8 @@ pub(crate) trait Served: Send + Sync + 'static {
     /// It wants to be driven now, whatever the time is.
     fn is_ready(&self) -> bool;
     fn drive(self: &Arc<Self>);
+    /// Nothing will come of it any more but completions of what is in flight. It rings when that may have become true.
+    fn is_over(&self) -> bool;
 }
 
 /// How the others reach a serving thread.
@@ -136,13 +138,14 @@ impl Server {
         self.bell.wakes()
     }
 
+    /// Ends the thread as soon as all that it serves is over. Waits for that, but not inside a call of a host, without which
+    /// it is not over: then the thread ends by itself later.
     pub(crate) fn stop(&self) {
         self.bell.stop.store(true, Ordering::SeqCst);
         self.bell.unpark();
         let thread = self.thread.lock().take();
-        // A host that drops its scheduler inside a callback is on this very thread: it ends by itself then.
         if let Some(thread) = thread
-            && thread.thread().id() != thread::current().id()
+            && !in_callback()
         {
             let _ = thread.join();
         }
@@ -160,11 +163,12 @@ fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
     let _ = bell.thread.set(thread::current());
     // The default slack of 50 us would be added to every wait of a policy.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
-    while !bell.stop.load(Ordering::SeqCst) {
+    let is_over = || bell.stop.load(Ordering::SeqCst) && served.iter().all(|one| one.is_over());
+    while !is_over() {
         bell.wakes.fetch_add(1, Ordering::Relaxed);
         bell.wakes_at.store(AWAKE, Ordering::SeqCst);
         let mut looks = 0;
-        while looks < LOOKS && !bell.stop.load(Ordering::SeqCst) {
+        while looks < LOOKS && !is_over() {
             let now = clock.now().0;
             let mut found = bell.carry_out_deferred();
             for one in served {
@@ -188,7 +192,7 @@ fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
         fence(Ordering::SeqCst); // see `Bell`
         let now = clock.now().0;
         let ready = |one: &Arc<S>| one.is_ready() || one.deadline() <= now || one.deadline() < next;
-        if served.iter().any(ready) || bell.has_deferred.load(Ordering::SeqCst) || bell.stop.load(Ordering::SeqCst) {
+        if served.iter().any(ready) || bell.has_deferred.load(Ordering::SeqCst) || is_over() {
             continue;
         }
         park((next != NEVER).then(|| next.saturating_sub(now)));

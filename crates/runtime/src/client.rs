@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use sluice_core::{Batch, Outcome, Request, RequestId, TargetId};
 
-use crate::effects::{Recipient, Reports};
+use crate::effects::{Effect, Recipient, Reports};
 use crate::shard::Shard;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -48,8 +48,12 @@ pub(crate) struct Port {
     pub(crate) number: u16,
     pub(crate) targets: Range<u32>,
     pub(crate) executor: Arc<dyn Executor>,
+    /// The executor is a host's: nobody knows what it does in a call.
+    is_host: bool,
     /// It has left, or is about to.
     closed: AtomicBool,
+    /// It has left: what the engine has is others'.
+    left: AtomicBool,
     /// What it has outstanding, if it is not alone. The counts of an engine say that of a client that has it for itself.
     counts: Option<Counts>,
 }
@@ -76,15 +80,17 @@ impl Executor for Nobody {
 
 impl Port {
     /// A client for a range of targets; of all of them, if it is to be the only one.
-    pub(crate) fn new(number: u16, targets: Range<u32>, executor: Arc<dyn Executor>) -> Port {
+    pub(crate) fn new(number: u16, targets: Range<u32>, executor: Arc<dyn Executor>, is_host: bool) -> Port {
         let counts = (targets != ALL).then(Counts::default);
-        Port { number, targets, executor, closed: AtomicBool::new(false), counts }
+        let (closed, left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Port { number, targets, executor, is_host, closed, left, counts }
     }
 
     /// Stands for threads that hold an engine on nobody's behalf.
     pub(crate) fn nobody() -> Arc<Port> {
-        let new = || Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody)));
-        static SHARED: LazyLock<Arc<Port>> = LazyLock::new(|| Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody))));
+        let new = || Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody), false));
+        static SHARED: LazyLock<Arc<Port>> =
+            LazyLock::new(|| Arc::new(Port::new(NOBODY, 0..0, Arc::new(Nobody), false)));
         // What the checker of the model watches must not outlive one run of it.
         if cfg!(feature = "model") { new() } else { SHARED.clone() }
     }
@@ -97,8 +103,25 @@ impl Port {
         self.closed.store(true, Ordering::SeqCst);
     }
 
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn is_alone(&self) -> bool {
         self.counts.is_none()
+    }
+
+    /// It submits no more, and nothing of it is outstanding or to be told. `none_left`: of nobody, which tells it of a
+    /// client that is alone.
+    pub(crate) fn is_gone(&self, none_left: bool) -> bool {
+        let nothing_left = |counts: &Counts| {
+            counts.outstanding.load(Ordering::SeqCst) == 0 && counts.untold.load(Ordering::SeqCst) == 0
+        };
+        self.has_left() || self.is_closed() && self.counts.as_ref().map_or(none_left, nothing_left)
     }
 
     pub(crate) fn enters(&self) {
@@ -242,6 +265,14 @@ impl Recipient for Completer {
 
     fn carried(&self) {
         self.shard.carried();
+    }
+
+    fn is_host(&self) -> bool {
+        self.port.is_host
+    }
+
+    fn leave_to_server(&self, effect: Effect) {
+        self.shard.leave_to_server(self, effect);
     }
 
     fn boxed(&self) -> Box<dyn Recipient> {

@@ -26,6 +26,10 @@ pub(crate) trait Recipient: Send {
     fn cancelled(&self, request: &Request, errno: i32);
     /// All effects of one turn were carried out.
     fn carried(&self);
+    /// Starting something calls a host.
+    fn is_host(&self) -> bool;
+    /// Has the serving thread carry it out.
+    fn leave_to_server(&self, effect: Effect);
     fn boxed(&self) -> Box<dyn Recipient>;
 }
 
@@ -125,8 +129,8 @@ pub(crate) fn carry_out(left: VecDeque<Deferred>) {
     carry_out_deferred();
 }
 
-/// As [`carry_out_deferred`], of starts only. Hosts are told of nothing for this, so nothing more is left here by it that
-/// would have to be started inside it, and so on.
+/// As [`carry_out_deferred`], of starts only, and those of hosts are left to the serving thread. No host is called for this:
+/// it might wait for what this thread has, or leave more here that would have to be started inside, and so on.
 pub(crate) fn start_deferred() {
     let next = |deferred: &mut VecDeque<Deferred>| {
         let at = deferred.iter().position(|one| matches!(one, Deferred::Effect(_, Effect::Start(_))))?;
@@ -134,9 +138,10 @@ pub(crate) fn start_deferred() {
     };
     CARRYING.with(|carrying| {
         while let Some(start) = { next(&mut carrying.deferred.borrow_mut()) } {
-            let depth = carrying.depth.replace(carrying.depth.get() + 1);
-            start.carry_out();
-            carrying.depth.set(depth);
+            match start {
+                Deferred::Effect(recipient, effect) if recipient.is_host() => recipient.leave_to_server(effect),
+                start => start.carry_out(),
+            }
         }
     });
 }

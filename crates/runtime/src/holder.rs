@@ -2,7 +2,7 @@
 //! no host is called.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use sluice_core::{
     CancelError, ConfigError, Engine, EngineConfig, Outcome, Predictor, PreparedPolicy, Request, RequestId, Time,
@@ -11,11 +11,13 @@ use sluice_core::{
 use crate::client::{Completer, Port, SubmitError};
 use crate::effects::{Effect, Effects};
 use crate::inbox::{Brought, Command};
+use crate::shard::Shard;
 use crate::sync::sabotaged;
 
 /// What the holder has.
 pub(crate) struct Core {
     pub(crate) engine: Engine,
+    shard: Weak<Shard>,
     /// The time of this turn.
     pub(crate) now: Time,
     /// Submitted, but the engine had no room.
@@ -54,18 +56,17 @@ fn is_newer(version: u64, in_force: &mut u64) -> bool {
 
 /// A client, as the holder knows it.
 pub(crate) struct Route {
-    /// `None` after the scheduler's end, so that engines and clients do not keep each other.
-    pub(crate) completer: Option<Completer>,
     pub(crate) port: Arc<Port>,
     /// It leaves: what it has queued fails with this error number.
     pub(crate) failing: Option<i32>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, now: Time) -> Core {
+    pub(crate) fn new(engine: Engine, now: Time, shard: Weak<Shard>) -> Core {
         let capacity = engine.config().capacity;
         Core {
             engine,
+            shard,
             now,
             stalled: VecDeque::with_capacity(capacity as usize),
             has_room: true,
@@ -107,12 +108,16 @@ impl Core {
         }
     }
 
-    pub(crate) fn attach(&mut self, completer: Completer) {
-        let at = completer.port.number as usize;
+    /// A client joins. Those that have left meanwhile are forgotten (`none_left`: nothing of anybody is outstanding).
+    pub(crate) fn attach(&mut self, port: Arc<Port>, none_left: bool) {
+        for route in &mut self.clients {
+            route.take_if(|route| route.port.is_gone(none_left));
+        }
+        let at = port.number as usize;
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, || None);
         }
-        self.clients[at] = Some(Route { port: completer.port.clone(), completer: Some(completer), failing: None });
+        self.clients[at] = Some(Route { port, failing: None });
     }
 
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
@@ -242,12 +247,13 @@ impl Core {
     }
 
     pub(crate) fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {
-        let Some(completer) = self.clients[client as usize].as_ref().and_then(|route| route.completer.as_ref()) else {
+        // Who holds has the shard; who has something outstanding is a client still.
+        let (Some(route), Some(shard)) = (&self.clients[client as usize], self.shard.upgrade()) else {
             debug_assert!(false, "a client leaves when nothing of it is left");
             return;
         };
-        completer.port.will_be_told();
-        effects.push(client, self.own, effect, || completer.clone());
+        route.port.will_be_told();
+        effects.push(client, self.own, effect, || Completer { shard, port: route.port.clone() });
     }
 
     pub(crate) fn admit_stalled(&mut self, effects: &mut Effects<Completer>) {
@@ -331,7 +337,8 @@ mod tests {
     #[test]
     fn of_two_changes_the_later_one_counts_even_if_it_comes_first() {
         let (config, fifo) = (EngineConfig::default(), PolicyConfig::parse("to").unwrap());
-        let mut core = Core::new(Engine::new(config.clone(), &fifo, Time::default()).unwrap(), Time::default());
+        let mut core =
+            Core::new(Engine::new(config.clone(), &fifo, Time::default()).unwrap(), Time::default(), Weak::new());
         let limits = |in_flight_max| EngineConfig { in_flight_max, ..config.clone() };
         core.set_limits(2, &limits(7)).unwrap();
         core.set_limits(1, &limits(5)).unwrap();

@@ -45,6 +45,8 @@ mod gate;
 mod holder;
 mod inbox;
 mod names;
+mod parked;
+mod predictor;
 mod record;
 mod scheduler;
 mod shard;

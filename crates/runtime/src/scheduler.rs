@@ -14,6 +14,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
+use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
@@ -182,11 +183,29 @@ fn count(changes: &mut u64) -> u64 {
 
 #[derive(Default)]
 struct Clients {
-    /// The number and the targets of each that is there.
-    targets: Vec<(u16, Range<u32>)>,
+    /// Those that are there, or have left while something of theirs was to be told.
+    members: Vec<Member>,
     /// Numbers given so far: none is used twice, so that what a client left behind is nobody else's.
     numbers: u16,
     closed: bool,
+}
+
+/// A client.
+struct Member {
+    number: u16,
+    targets: Range<u32>,
+    completers: Vec<Completer>,
+}
+
+impl Member {
+    /// It has left, and nothing of it is to be told any more; who waits for its end does not wait for others then.
+    fn has_left(&self) -> bool {
+        let is_gone = self.completers.iter().all(|own| own.shard.is_gone(&own.port));
+        if is_gone {
+            self.completers.iter().for_each(|own| own.port.leave());
+        }
+        is_gone
+    }
 }
 
 impl Scheduler {
@@ -207,7 +226,7 @@ impl Scheduler {
                 Driving::Thread => Bell::new(),
             };
             bells.push(bell.clone());
-            shards.push(Arc::new(Shard::new(index, clock, engine, config.driving, bell)));
+            shards.push(Shard::new(index, clock, engine, config.driving, bell));
         }
         let failed = |source| StartError::System { what: "a thread", source };
         // On an error the servers that run already are stopped by their drop.
@@ -249,6 +268,15 @@ impl Scheduler {
     /// # Errors
     /// See [`AttachError`].
     pub fn attach_targets(&self, executor: Arc<dyn Executor>, targets: Range<u32>) -> Result<Client, AttachError> {
+        self.join(executor, targets, true)
+    }
+
+    /// As [`Scheduler::attach`], for an executor that hands over what it is to start, and calls no host for that.
+    pub(crate) fn attach_volume(&self, executor: Arc<dyn Executor>) -> Result<Client, AttachError> {
+        self.join(executor, ALL, false)
+    }
+
+    fn join(&self, executor: Arc<dyn Executor>, targets: Range<u32>, is_host: bool) -> Result<Client, AttachError> {
         if targets.is_empty() {
             return Err(AttachError::NoTargets);
         }
@@ -257,18 +285,20 @@ impl Scheduler {
         if clients.closed {
             return Err(AttachError::Closed);
         }
-        let overlaps = |(_, range): &(u16, Range<u32>)| range.start < targets.end && targets.start < range.end;
-        if clients.targets.iter().any(overlaps) {
+        clients.members.retain(|member| !member.has_left());
+        let overlaps = |range: &Range<u32>| range.start < targets.end && targets.start < range.end;
+        if clients.members.iter().any(|member| overlaps(&member.targets)) {
             return Err(AttachError::Targets(targets));
         }
         let number = clients.numbers;
         clients.numbers = number.checked_add(1).filter(|next| *next < 65_000).ok_or(AttachError::TooMany)?;
-        clients.targets.push((number, targets.clone()));
-        drop(clients);
         // What is outstanding is counted for each engine.
-        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone()));
+        let port = || Arc::new(Port::new(number, targets.clone(), executor.clone(), is_host));
         let completers: Vec<Completer> =
             engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port() }).collect();
+        let member = Member { number, targets: targets.clone(), completers: completers.clone() };
+        clients.members.push(member);
+        drop(clients);
         completers.iter().for_each(|completer| completer.shard.attach(completer));
         let client = Client { engines: engines.clone(), completers, number, targets };
         if engines.clients.lock().closed {
@@ -344,7 +374,7 @@ impl Scheduler {
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
         let version = count(&mut self.0.current.lock().predictors);
         self.each(|shard| {
-            let predictor = make(shard.index());
+            let predictor = make(shard.index()).map(Guarded::boxed);
             shard.ask(&shard.nobody(), move |core| core.set_predictor(version, predictor));
         });
     }
@@ -434,7 +464,8 @@ impl Scheduler {
     /// Ends the scheduler: no request is accepted any more, those accepted are dispatched or failed, the threads end.
     ///
     /// When this returns, every client has been told of everything: no call of an executor is under way or will come, except
-    /// inside such a call, where those that other threads are in the middle of are not waited for.
+    /// inside such a call, which nothing is waited for in: clients are told of the rest later, by whoever is telling them, and
+    /// the report counts what has failed by then.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         let engines = &self.0;
         engines.clients.lock().closed = true;
@@ -449,9 +480,7 @@ impl Scheduler {
         }
         let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
         engines.servers.iter().for_each(Server::stop);
-        // Engines and clients know each other; that ends here.
-        engines.clients.lock().targets.clear();
-        self.each(|shard| shard.forget_clients());
+        engines.clients.lock().members.clear();
         let (failed, in_flight) = ended.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         ShutdownReport { failed, in_flight }
     }
@@ -550,7 +579,7 @@ impl Client {
         }
         let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&own.port), errno)).collect();
         let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();
-        if in_flight == 0 {
+        if self.completers.iter().all(|own| own.shard.is_gone(&own.port)) {
             self.forget();
         }
         ShutdownReport { failed: ended.iter().map(|(failed, _)| failed).sum(), in_flight }
@@ -559,7 +588,7 @@ impl Client {
     /// Nothing of this client is left anywhere.
     fn forget(&self) {
         self.completers.iter().for_each(|own| own.shard.detach(own));
-        self.engines.clients.lock().targets.retain(|(number, _)| *number != self.number);
+        self.engines.clients.lock().members.retain(|member| member.number != self.number);
     }
 
     // ---- for the volume --------------------------------------------------------------------------------------

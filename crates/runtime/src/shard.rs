@@ -1,15 +1,5 @@
 //! One engine, its inbox, and who may touch it.
 //!
-//! ```text
-//!   submit   complete   cancel, policy, limits, snapshot, ...
-//!      \        |        /
-//!       [ inbox, in order ]       knock: is somebody holding?
-//!               |                   no: this thread holds      yes: the holder finds it
-//!         [ holder: Core ]        commands -> engine -> effects
-//!               |
-//!         let go, then carry out the effects: start batches, tell hosts, ring the bell
-//! ```
-//!
 //! The engine is held by one thread at a time, never while a host is called, and never waited for (`token.rs`). A request
 //! that the engine has no room for (its table of files is full) waits in `Core::stalled`, not in the inbox, so completions
 //! behind it are seen and nobody spins. What the holder itself brings does not go through the inbox: it comes right after
@@ -22,15 +12,16 @@ use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, TargetId, Time, WindowFeatures};
+use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, WindowFeatures};
 
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Effect, Effects, Recipient, carry_out_deferred, in_callback, start_deferred};
+use crate::effects::{Deferred, Effect, Effects, Recipient, in_callback};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
+use crate::parked::before_waiting;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Held, back_off, sabotaged};
 use crate::token::Token;
@@ -64,6 +55,8 @@ pub(crate) struct Shard {
     /// Places of the token: requests accepted and not yet completed. What the engine and the inbox hold.
     capacity: u32,
     closed: AtomicBool,
+    /// Threads that wait until nobody holds the engine or carries effects out.
+    ending: AtomicU32,
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
@@ -80,68 +73,6 @@ crate::sync::thread_cell! {
     /// Lists reused from turn to turn; several where hosts' calls are inside each other.
     #[allow(clippy::vec_box)] // they are large, and go in and out
     static SPARE: RefCell<Vec<Box<Effects<Completer>>>> = RefCell::new(Vec::new());
-}
-
-/// Lists of effects of frames further down this thread's stack, which are calling a host just now. While that call waits
-/// for something, others have to get what is in there.
-pub(crate) struct Parked(usize);
-
-/// One client, to each engine.
-pub(crate) type Owners = Arc<[Completer]>;
-
-/// The one to the engine of a target.
-pub(crate) fn owner(owners: &[Completer], target: TargetId) -> &Completer {
-    &owners[if owners.len() == 1 { 0 } else { target.0 as usize }]
-}
-
-crate::sync::thread_cell! {
-    static PARKED: RefCell<Vec<(Owners, Effects<Completer>)>> = RefCell::new(Vec::new());
-}
-
-impl Parked {
-    /// Keeps the list, all of one client, of any of its engines, until [`Parked::take`].
-    pub(crate) fn put(owners: &Owners, effects: Effects<Completer>) -> Parked {
-        PARKED.with(|parked| {
-            parked.borrow_mut().push((owners.clone(), effects));
-            Parked(parked.borrow().len())
-        })
-    }
-
-    /// What is left of it.
-    pub(crate) fn take(self) -> Effects<Completer> {
-        PARKED.with(|parked| {
-            debug_assert_eq!(parked.borrow().len(), self.0, "frames end in order");
-            parked.borrow_mut().pop().map_or_else(Effects::default, |(_, effects)| effects)
-        })
-    }
-}
-
-/// To be called before this thread waits for anything: others get what it has dispatched.
-pub(crate) fn before_waiting() {
-    carry_out_deferred();
-    carry_out_parked();
-}
-
-/// To be called before this thread takes a lock with which it may wait, and with which it calls no host: what it has
-/// dispatched has places, and nobody else starts it.
-pub(crate) fn before_locking() {
-    start_deferred();
-    carry_out_parked();
-}
-
-fn carry_out_parked() {
-    let take = || {
-        PARKED.with(|parked| {
-            let mut parked = parked.borrow_mut();
-            parked.iter_mut().find_map(|(owners, effects)| Some((owners.clone(), effects.pop_own()?)))
-        })
-    };
-    while let Some((owners, effect)) = take() {
-        match effect {
-            Effect::Start(batch) => owner(&owners, batch.parts()[0].request.target).start(&batch, None),
-            Effect::Cancel(refused) => owner(&owners, refused.0.target).cancelled(&refused.0, refused.1),
-        }
-    }
 }
 
 /// An empty list of effects.
@@ -165,19 +96,19 @@ enum Turn {
 }
 
 impl Shard {
-    pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Shard {
+    pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Arc<Shard> {
         let capacity = engine.config().capacity;
         let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
-        let core = Core::new(engine, clock.now());
-        Shard {
+        Arc::new_cyclic(|shard| Shard {
             index,
             clock,
             driving,
             token: CachePadded::new(Token::default()),
-            core: CachePadded::new(Held::new(core)),
+            core: CachePadded::new(Held::new(Core::new(engine, clock.now(), shard.clone()))),
             inbox: Inbox::new(capacity),
             capacity,
             closed: AtomicBool::new(false),
+            ending: AtomicU32::new(0),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
             allows_bypass: AtomicBool::new(allows_bypass),
@@ -185,7 +116,7 @@ impl Shard {
             bell,
             gate: Gate::default(),
             window: ArcSwapOption::empty(),
-        }
+        })
     }
 
     pub(crate) fn index(&self) -> usize {
@@ -337,6 +268,7 @@ impl Shard {
         if places > 0 {
             self.token.give_back(places);
             self.gate.changed();
+            self.quieter();
         }
     }
 
@@ -501,7 +433,7 @@ impl Shard {
             let before = effects.len();
             let turn = self.turn(own, effects, &mut brought, &mut budget, at.take());
             if effects.len() > before {
-                self.token.carried();
+                self.carried();
             }
             if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
                 break;
@@ -549,10 +481,10 @@ impl Shard {
         };
         let freed = std::mem::take(&mut effects.freed) > 0;
         let answered = std::mem::take(&mut effects.answered);
-        if freed || answered || turn == Turn::Interrupted || self.closed.load(Ordering::SeqCst) || own.port.is_closed()
-        {
+        if freed || answered || turn == Turn::Interrupted || own.port.is_closed() {
             self.gate.changed();
         }
+        self.quieter();
         match turn {
             Turn::Interrupted => self.bell.ring_at(0),
             Turn::Settled => match ring {
@@ -621,20 +553,36 @@ impl Shard {
         match self.driving {
             Driving::Thread if !self.bell.is_here() || in_callback() => {
                 self.bell.defer(|to| effects.defer(own, to));
-                if self.closed.load(Ordering::SeqCst) {
-                    self.gate.changed();
-                }
+                self.quieter();
                 false
             }
             _ => effects.carry_out(own),
         }
     }
 
+    /// Has the serving thread tell a host.
+    pub(crate) fn leave_to_server(&self, to: &Completer, effect: Effect) {
+        self.token.carry();
+        self.bell.defer(|leave| {
+            leave(Deferred::Effect(to.boxed(), effect));
+            leave(Deferred::Carried(to.boxed()));
+        });
+        self.quieter();
+    }
+
     /// Effects of one turn were carried out.
     pub(crate) fn carried(&self) {
         self.token.carried();
-        if self.closed.load(Ordering::SeqCst) {
+        self.quieter();
+    }
+
+    /// Somebody holds or tells no more: who waits for the end looks again, and so does the thread that may end with it.
+    fn quieter(&self) {
+        if self.ending.load(Ordering::SeqCst) > 0 {
             self.gate.changed();
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            self.bell.ring_at(0);
         }
     }
 
@@ -648,8 +596,8 @@ impl Shard {
     // ---- clients and the end ---------------------------------------------------------------------------------
 
     pub(crate) fn attach(&self, own: &Completer) {
-        let completer = own.clone();
-        self.ask(own, move |core| core.attach(completer));
+        let (port, none_left) = (own.port.clone(), self.token.places() == 0);
+        self.ask(own, move |core| core.attach(port, none_left));
     }
 
     /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.
@@ -666,7 +614,7 @@ impl Shard {
         before_waiting();
         self.gate.wait(until, || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
-            None => self.token.places() == 0,
+            None => self.token.places() == 0 || port.is_some_and(Port::has_left),
         })
     }
 
@@ -678,8 +626,9 @@ impl Shard {
         let before = self.ask(own, move |core| core.fail(number, errno));
         let alone = port.is_none_or(Port::is_alone);
         let told = || match port {
+            Some(port) if port.has_left() => true,
             Some(port) if !alone => port.has_been_told(),
-            _ => self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet(),
+            _ => self.has_told(),
         };
         // What was left to this thread nobody else carries out.
         let go_on = || {
@@ -694,20 +643,28 @@ impl Shard {
         go_on();
         // Inside a call this thread itself has hosts to tell, when it returns.
         if !sabotaged!(LeavesEarly) && !in_callback() {
+            self.ending.fetch_add(1, Ordering::SeqCst);
             self.gate.wait(None, || {
                 go_on();
                 told()
             });
+            self.ending.fetch_sub(1, Ordering::SeqCst);
+        }
+        if port.is_some_and(Port::has_left) {
+            return (0, 0);
         }
         let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
         (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
     }
 
-    /// Forgets all clients, at the end.
-    pub(crate) fn forget_clients(self: &Arc<Shard>) {
-        let forget =
-            |core: &mut Core| core.clients.iter_mut().flatten().map(|route| route.completer.take()).collect::<Vec<_>>();
-        drop(self.ask(&self.nobody(), forget));
+    /// Hosts have been told of everything but what is in flight.
+    fn has_told(&self) -> bool {
+        self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet()
+    }
+
+    /// See [`Port::is_gone`].
+    pub(crate) fn is_gone(&self, port: &Port) -> bool {
+        port.is_gone(self.token.places() == 0)
     }
 
     /// Forgets a client that has left.
@@ -715,6 +672,9 @@ impl Shard {
         let number = own.port.number;
         // The route goes outside: it may be the last one to know the executor.
         drop(self.ask(own, move |core| core.clients[number as usize].take()));
+        // Before its targets are another's, who would be waited for by whoever else waits for its end.
+        own.port.leave();
+        self.gate.changed();
     }
 }
 
@@ -732,6 +692,10 @@ impl Served for Shard {
         self.deadline.store(NEVER, Ordering::SeqCst);
         Shard::drive(self, &self.nobody());
     }
+
+    fn is_over(&self) -> bool {
+        self.closed.load(Ordering::SeqCst) && !self.is_ready() && self.has_told()
+    }
 }
 
 impl Shard {
@@ -746,7 +710,8 @@ mod tests {
     use super::*;
     use crate::client::{ALL, Executor, Started};
     use crate::clock::ClockKind;
-    use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, PolicyConfig};
+    use crate::parked::{Owners, Parked};
+    use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, PolicyConfig, TargetId};
 
     struct Quiet;
 
@@ -759,8 +724,8 @@ mod tests {
     fn what_is_parked_gives_its_place_back_to_its_own_engine() {
         let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
         let engine = || Engine::new(config.clone(), &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
-        let shard = |index| Arc::new(Shard::new(index, clock, engine(), Driving::Caller, Bell::new()));
-        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet))) };
+        let shard = |index| Shard::new(index, clock, engine(), Driving::Caller, Bell::new());
+        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet), true)) };
         let owners: Owners = Arc::new([own(0), own(1)]);
         let (file, app, target) = (FileId(1), AppId(0), TargetId(1));
         let request = Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 1 };

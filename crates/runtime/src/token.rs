@@ -100,7 +100,8 @@ impl Token {
     /// still, with all places). `carrying`: it has effects to carry out, and will call [`Token::carried`].
     pub(crate) fn leave(&self, carrying: bool, ended: u32) -> bool {
         let left = |word: u64| {
-            (word & WORK == 0 || sabotaged!(TokenForgetsWork)).then(|| Token::without(word, carrying, ended))
+            let word = if sabotaged!(TokenForgetsWork) { word & !WORK } else { word };
+            (word & WORK == 0).then(|| Token::without(word, carrying, ended))
         };
         self.change(left).is_ok()
     }
@@ -112,6 +113,11 @@ impl Token {
 
     fn without(word: u64, carrying: bool, ended: u32) -> u64 {
         (word & !HELD) + if carrying { CARRIER } else { 0 } - u64::from(ended) * PLACE
+    }
+
+    /// One more thread has effects to carry out, and will call [`Token::carried`].
+    pub(crate) fn carry(&self) {
+        self.0.fetch_add(CARRIER, Ordering::SeqCst);
     }
 
     pub(crate) fn carried(&self) {

@@ -14,8 +14,8 @@ use sluice_core::{
     TargetId, Time,
 };
 use sluice_runtime::{
-    AttachError, Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started,
-    SubmitError, Volume, VolumeConfig,
+    AttachError, Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown,
+    ShutdownReport, Started, SubmitError, Volume, VolumeConfig,
 };
 
 const BOTH: [Driving; 2] = [Driving::Caller, Driving::Thread];
@@ -641,5 +641,84 @@ fn the_later_of_two_calls_decides_the_predictor_of_every_engine() {
         });
         let left = |count: &AtomicU32| count.load(Ordering::SeqCst);
         assert_eq!((left(&earlier), left(&later)), (0, 3), "{driving:?}");
+    }
+}
+
+/// It has left, and its targets are another's by the time it is dropped, or it leaves once more.
+#[test]
+fn a_client_that_has_left_does_not_wait_for_the_one_after_it() {
+    for (driving, dropped) in BOTH.into_iter().flat_map(|driving| [(driving, true), (driving, false)]) {
+        let host = Notes::keeping();
+        let engine = EngineConfig { in_flight_max: 1, ..EngineConfig::default() };
+        let scheduler = Scheduler::start(config("to", driving, engine)).unwrap();
+        let first = scheduler.attach(Arc::new(Notes::default())).unwrap();
+        assert_eq!(first.detach(DRAIN), ShutdownReport::default());
+        let second = scheduler.attach(host.clone()).unwrap();
+        (0..2).for_each(|cookie| second.submit(0, request(cookie, 1)).unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        let leave = std::thread::spawn(move || {
+            if !dropped {
+                assert_eq!(first.detach(DRAIN), ShutdownReport::default());
+            }
+            drop(first);
+            tell.send(()).unwrap();
+        });
+        let waited = told.recv_timeout(Duration::from_secs(15)).is_err();
+        for _ in 0..2 {
+            host.complete(host.take(1));
+        }
+        leave.join().unwrap();
+        assert!(!waited, "{driving:?}: it has waited for the second client's requests");
+    }
+}
+
+/// Panics when it is asked, or told of a request.
+#[derive(Debug)]
+struct Panics {
+    when_told: bool,
+}
+
+impl Predictor for Panics {
+    fn submitted(&mut self, _: Time, _: &Request) {
+        assert!(!self.when_told, "on purpose");
+    }
+
+    fn expect(&mut self, _: Time, _: &Chosen) -> Option<Expected> {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_predictor_that_panics_predicts_nothing_and_harms_nobody() {
+    for (driving, when_told) in BOTH.into_iter().flat_map(|driving| [(driving, true), (driving, false)]) {
+        let host = Arc::new(Notes::default());
+        let scheduler = Scheduler::start(config("to-agg", driving, EngineConfig::default())).unwrap();
+        let client = scheduler.attach(host.clone()).unwrap();
+        scheduler.set_predictors(|_| Some(Box::new(Panics { when_told })));
+        (0..10).for_each(|cookie| client.submit(0, request(cookie, 1)).unwrap());
+        assert_eq!(scheduler.shutdown(DRAIN), ShutdownReport::default(), "{driving:?}");
+        assert_eq!(host.started.lock().len(), 10, "{driving:?}");
+    }
+}
+
+/// Its last request ends, and it leaves, while the thread that was to start that is on its way back from the call.
+#[test]
+fn a_client_leaves_while_a_thread_comes_back_from_a_call_of_it() {
+    for driving in BOTH {
+        let host = Notes::keeping();
+        let scheduler = Scheduler::start(config("to", driving, EngineConfig::default())).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for cookie in 0..3_000 {
+                let client = scheduler.attach(host.clone()).unwrap();
+                std::thread::scope(|scope| {
+                    scope.spawn(|| client.submit(0, request(cookie, 1)).unwrap());
+                    host.complete(host.take(1));
+                    client.detach(DRAIN);
+                });
+            }
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{driving:?}: it waits for ever"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use common::{Faulty, create, storage};
+use common::{Faulty, Results, create, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
 use sluice_runtime::{
@@ -268,5 +268,108 @@ fn a_host_told_inside_a_submitting_call_may_wait_for_the_memory_of_what_that_sub
             ended.sort_unstable();
             assert_eq!(ended, [(1, 0), (2, 0), (3, 0)], "writes: {writes}");
         });
+    }
+}
+
+/// Submits the next request, and writes two pieces to a volume, each time it is to start one.
+struct Writes {
+    client: OnceLock<Client>,
+    volume: Volume<Results>,
+    file: FileRef,
+    last: u64,
+    deepest: AtomicU32,
+    told: Mutex<Sender<()>>,
+}
+
+struct WritesInside(Arc<Writes>);
+
+impl Executor for WritesInside {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        let Writes { client, volume, file, last, deepest, told } = &*self.0;
+        DEPTH.set(DEPTH.get() + 1);
+        deepest.fetch_max(DEPTH.get(), Ordering::SeqCst);
+        let Request { cookie, len, .. } = batch.parts()[0].request;
+        if cookie < *last {
+            client.get().unwrap().submit(0, request(cookie + 1)).unwrap();
+            volume.write(file, AppId(0), 0, &[1; 8192], cookie);
+        } else {
+            told.lock().send(()).unwrap();
+        }
+        started.complete(batch.parts()[0].id, Outcome::ok(len));
+        DEPTH.set(DEPTH.get() - 1);
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// A host with a scheduler of its own is not told inside the submission of what it has admitted to a volume.
+#[test]
+fn a_host_is_not_called_while_its_own_operation_is_half_submitted() {
+    for capacity in [1, 2, 1024] {
+        let deepest = in_time("a chain over a scheduler and a volume", move || {
+            let dir = tempfile::tempdir().unwrap();
+            let plain = storage(dir.path(), 2);
+            let file = create(&plain, "f");
+            let policy = PolicyConfig::parse("sjf").unwrap();
+            let mut config = VolumeConfig::new(policy.clone());
+            config.engine.capacity = capacity;
+            let volume = Volume::start(plain, Arc::new(Results::default()), config).unwrap();
+            let scheduler = Scheduler::start(SchedulerConfig::new(policy)).unwrap();
+            let ((tell, told), deepest) = (channel(), AtomicU32::new(0));
+            let writes = Writes { client: OnceLock::new(), volume, file, last: 200, deepest, told: Mutex::new(tell) };
+            let writes = Arc::new(writes);
+            let client = scheduler.attach(Arc::new(WritesInside(writes.clone()))).unwrap();
+            writes.client.get_or_init(|| client).submit(0, request(0)).unwrap();
+            told.recv().unwrap();
+            scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+            writes.deepest.load(Ordering::SeqCst)
+        });
+        // A host that waits for room in each call has others told inside.
+        assert!(capacity < 1024 || deepest < 10, "{deepest} calls inside each other");
+    }
+}
+
+/// Asks for nothing inside each call, and then waits for a read. Request `3` is told in the fourth call inside calls.
+#[test]
+fn a_read_that_is_waited_for_deep_inside_calls_leaves_room_for_who_is_told_meanwhile() {
+    in_time("a read in the fourth call", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let mut config = VolumeConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.capacity = 1;
+        let (tell, told) = channel();
+        let deep = Arc::new(Deep { volume: OnceLock::new(), file: file.clone(), told: Mutex::new(tell) });
+        let volume = Arc::new(Volume::start(plain, deep.clone(), config).unwrap());
+        let _ = deep.volume.set(Arc::downgrade(&volume));
+        volume.write(&file, AppId(0), 0, &[], 0);
+        let mut all: Vec<u64> = (0..=5).map(|_| told.recv().unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+    });
+}
+
+struct Deep {
+    volume: OnceLock<Weak<Volume<Deep>>>,
+    file: FileRef,
+    told: Mutex<Sender<u64>>,
+}
+
+impl Host for Deep {
+    type Ticket = u64;
+
+    fn complete(&self, ticket: u64, _: io::Result<Done<'_>>) {
+        let volume = self.volume.get().and_then(Weak::upgrade).unwrap();
+        match ticket {
+            0..=3 => {
+                volume.write(&self.file, AppId(0), 0, &[], ticket + 1);
+                if ticket == 3 {
+                    volume.read_at(&self.file, AppId(0), 0, &mut [0; 512]).unwrap();
+                }
+            }
+            4 => volume.read(&self.file, AppId(0), 0, 512, 5),
+            _ => {}
+        }
+        self.told.lock().send(ticket).unwrap();
     }
 }

@@ -13,6 +13,11 @@ pub trait Node: Any + Send + Sync {
     /// Identity of the object within this storage: equal for two nodes exactly if they are the same object (hard links
     /// included) as long as one of them is alive.
     fn id(&self) -> u64;
+
+    /// False if something of the object was not there when it was looked up: then a later look-up may find more.
+    fn is_whole(&self) -> bool {
+        true
+    }
 }
 
 /// An open regular file.

@@ -38,13 +38,22 @@ pub struct Sum {
     pub bytes: u32,
 }
 
+/// What an entry may have besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extra {
+    /// The process of the application that sent it: a rank, or a process id. 0 where nobody told.
+    pub process: u32,
+    /// The checksum of its data.
+    pub sum: Option<Sum>,
+}
+
 /// CRC-32 of zlib and Ethernet (polynomial 0x04C11DB7, reflected).
 #[must_use]
 pub fn checksum(data: &[u8]) -> u32 {
     crc32fast::hash(data)
 }
 
-/// Many entries by columns, all of the same length, but for the last two.
+/// Many entries by columns, all of the same length, but for the last three.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {
     /// See [`Entry::time`].
@@ -65,10 +74,12 @@ pub struct Columns {
     pub sum: Vec<u32>,
     /// Bytes at the end of the entry that its checksum is not of; all of them, if it has none. Empty as `sum`.
     pub unsummed: Vec<u32>,
+    /// See [`Extra::process`]. Empty if no entry tells it.
+    pub process: Vec<u32>,
 }
 
 impl Columns {
-    /// No entries, and room for so many without checksums.
+    /// No entries, and room for so many without anything besides.
     pub(crate) fn with_capacity(count: usize) -> Columns {
         Columns {
             time: Vec::with_capacity(count),
@@ -121,15 +132,46 @@ impl Columns {
         (bytes > 0).then(|| Sum { crc: self.sum[at], bytes })
     }
 
+    /// The process that sent an entry; 0 where nobody told.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[must_use]
+    pub fn process_of(&self, at: usize) -> u32 {
+        assert!(at < self.len());
+        self.process.get(at).copied().unwrap_or_default()
+    }
+
+    /// What an entry has besides.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[must_use]
+    pub fn extra_of(&self, at: usize) -> Extra {
+        Extra { process: self.process_of(at), sum: self.sum_of(at) }
+    }
+
     /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    /// Appends an entry, which has no checksum.
+    /// Appends an entry, which has nothing besides.
     pub fn push(&mut self, entry: Entry) {
-        if !self.sum.is_empty() {
-            self.push_sum(entry.len, None);
+        self.push_with(entry, Extra::default());
+    }
+
+    /// Appends an entry with what it has besides.
+    pub fn push_with(&mut self, entry: Entry, extra: Extra) {
+        if extra.process != 0 || !self.process.is_empty() {
+            // Those before have none.
+            self.process.resize(self.len(), 0);
+            self.process.push(extra.process);
+        }
+        if extra.sum.is_some() || !self.sum.is_empty() {
+            self.sum.resize(self.len(), 0);
+            self.unsummed.extend_from_slice(&self.len[self.unsummed.len()..]);
+            self.push_sum(entry.len, extra.sum);
         }
         self.time.push(entry.time);
         self.file.push(entry.file);
@@ -140,25 +182,17 @@ impl Columns {
         self.len.push(entry.len);
     }
 
-    /// Appends an entry with a checksum.
-    pub(crate) fn push_summed(&mut self, entry: Entry, sum: Sum) {
-        // Those before have none.
-        self.sum.resize(self.len(), 0);
-        self.unsummed.extend_from_slice(&self.len[self.unsummed.len()..]);
-        self.push_sum(entry.len, Some(sum));
-        let (sum, unsummed) = (std::mem::take(&mut self.sum), std::mem::take(&mut self.unsummed));
-        self.push(entry);
-        (self.sum, self.unsummed) = (sum, unsummed);
-    }
-
     fn push_sum(&mut self, len: u32, sum: Option<Sum>) {
         let Sum { crc, bytes } = sum.unwrap_or(Sum { crc: 0, bytes: 0 });
         self.sum.push(crc);
         self.unsummed.push(len - bytes.min(len));
     }
 
-    /// Appends entries, which have no checksums, column by column.
+    /// Appends entries, which have nothing besides, column by column.
     pub(crate) fn extend(&mut self, entries: &[Entry]) {
+        if !self.process.is_empty() {
+            self.process.resize(self.len() + entries.len(), 0);
+        }
         if !self.sum.is_empty() {
             entries.iter().for_each(|entry| self.push_sum(entry.len, None));
         }
@@ -182,5 +216,6 @@ impl Columns {
         self.len.clear();
         self.sum.clear();
         self.unsummed.clear();
+        self.process.clear();
     }
 }

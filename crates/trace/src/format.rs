@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89SLTR\r\n\x1a";
 /// A later major version cannot be read by older programs; a later minor one has more, which they skip.
 pub(crate) const MAJOR: u16 = 1;
-/// Traces with checksums of data have 1.
+/// Traces with checksums of data have 1, those with the numbers of processes 2.
 pub(crate) const MINOR: u16 = 0;
 pub(crate) const MINOR_CHECKSUMS: u16 = 1;
+pub(crate) const MINOR_PROCESSES: u16 = 2;
 /// Magic, versions, reserved, checksum.
 pub(crate) const FILE_HEADER: usize = 24;
 
@@ -26,6 +27,8 @@ pub(crate) const PATH_MAX: usize = 1 << 16;
 pub const PATH_BYTES_MAX: usize = 256 << 20;
 /// Paths of a trace.
 pub(crate) const PATHS_MAX: usize = 1 << 24;
+/// Bytes of the text that says why a trace is not complete.
+pub(crate) const INCOMPLETE_MAX: usize = 1 << 16;
 /// Bytes of the paths of one block.
 pub(crate) const PATH_BLOCK_MAX: usize = 16 << 20;
 
@@ -127,6 +130,15 @@ pub struct Meta {
     /// Entries have checksums of their data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub checksums: bool,
+    /// Entries tell the process that sent them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub processes: bool,
+    /// The batch job that was recorded, as its log names it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub job: String,
+    /// The order of the entries is right, their times are made up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub untimed: bool,
 }
 
 impl Default for Meta {
@@ -141,6 +153,9 @@ impl Default for Meta {
             source: String::new(),
             policy: String::new(),
             checksums: false,
+            processes: false,
+            job: String::new(),
+            untimed: false,
         }
     }
 }

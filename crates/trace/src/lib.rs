@@ -1,5 +1,5 @@
 //! Recorded file I/O requests: a compact file format (docs/trace-format.md), its [`Writer`] and [`Reader`], a
-//! [`summary`] for people, [merging](merge), and the [`import`] of fio's logs.
+//! [`summary`] for people, [merging](merge), [splitting](Split) as volumes do, and the [`import`] of other programs' logs.
 //!
 //! A trace holds, in about the order of arrival, one [`Entry`] for each request that reached the scheduler. Paths are in a
 //! dictionary. Entries come in blocks of columns, each with checksums, so that a file cut short by a crash is read up to
@@ -35,12 +35,14 @@ pub mod import;
 pub mod merge;
 mod paths;
 mod reader;
+mod split;
 pub mod summary;
 mod writer;
 
-pub use entry::{Columns, Entry, Sum, checksum};
+pub use entry::{Columns, Entry, Extra, Sum, checksum};
 pub use error::{Error, Problem};
 pub use format::{BLOCK_ENTRIES, BLOCK_ENTRIES_MAX, Meta, PATH_BYTES_MAX};
 pub use paths::Paths;
 pub use reader::{End, Reader};
+pub use split::{Split, joined};
 pub use writer::Writer;

@@ -1,8 +1,9 @@
 //! Several traces as one, in the order of time.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 
-use crate::{Columns, End, Entry, Error, Paths, Reader, Sum, Writer};
+use crate::{Columns, End, Entry, Error, Extra, Paths, Reader, Writer};
 
 /// How the times of traces relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,6 +13,30 @@ pub enum Align {
     Clock,
     /// All begin together.
     Start,
+}
+
+/// What becomes of the numbers of applications and processes, which traces made at different places use again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Apart {
+    /// They stay.
+    #[default]
+    Keep,
+    /// The traces are of different applications: those of different traces get different numbers.
+    Applications,
+    /// The traces are of the processes of one application, which gets number 0: each application and process of each trace
+    /// becomes a process of its own.
+    Processes,
+}
+
+/// New numbers in the order in which they are asked for.
+#[derive(Default)]
+struct Numbers(HashMap<(usize, u32, u32), u32>);
+
+impl Numbers {
+    fn of(&mut self, key: (usize, u32, u32)) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(key).or_insert(next)
+    }
 }
 
 struct Source<'a, R> {
@@ -43,26 +68,34 @@ impl<R: Read> Source<'_, R> {
         Ok(Some(Entry { file, time: entry.time.saturating_add(self.shift), ..entry }))
     }
 
-    /// Goes on behind the entry seen last; returns the checksum of its data.
-    fn take(&mut self) -> Option<Sum> {
+    /// Goes on behind the entry seen last; returns what it has besides.
+    fn take(&mut self) -> Extra {
         self.at += 1;
-        self.block.sum_of(self.at - 1)
+        self.block.extra_of(self.at - 1)
     }
 }
 
 /// Merges traces into `writer`; returns the entries lost by their recorders. Memory: a block of each.
 ///
-/// A trace that was cut short is taken as far as it goes.
+/// A trace that was cut short is taken as far as it goes; each reader tells how its trace ended.
 ///
 /// # Errors
 /// If one cannot be read, or the result not written.
-pub fn merge<R: Read, W: Write>(readers: &mut [Reader<R>], align: Align, writer: &mut Writer<W>) -> Result<u64, Error> {
-    let first = readers.iter().map(|reader| reader.meta().start_unix_ns).min().unwrap_or_default();
+pub fn merge<R: Read, W: Write>(
+    readers: &mut [Reader<R>],
+    align: Align,
+    apart: Apart,
+    writer: &mut Writer<W>,
+) -> Result<u64, Error> {
+    let mut numbers = Numbers::default();
+    // Of those that do not tell when they began nothing better is known than that they begin with the others.
+    let starts = readers.iter().map(|reader| reader.meta().start_unix_ns);
+    let first = starts.filter(|start| *start > 0).min().unwrap_or_default();
     let mut sources: Vec<_> = readers
         .iter_mut()
         .map(|reader| {
             let shift = match align {
-                Align::Clock => reader.meta().start_unix_ns - first,
+                Align::Clock => reader.meta().start_unix_ns.saturating_sub(first),
                 Align::Start => 0,
             };
             Source { reader, block: Columns::default(), at: 0, shift, numbers: Vec::new() }
@@ -77,9 +110,17 @@ pub fn merge<R: Read, W: Write>(readers: &mut [Reader<R>], align: Align, writer:
                 next = Some((entry, number));
             }
         }
-        let Some((entry, number)) = next else { break };
-        let sum = sources[number].take();
-        writer.push_summed(entry, sum)?;
+        let Some((mut entry, number)) = next else { break };
+        let mut extra = sources[number].take();
+        match apart {
+            Apart::Keep => {}
+            Apart::Applications => entry.app = numbers.of((number, entry.app, 0)),
+            Apart::Processes => {
+                extra.process = numbers.of((number, entry.app, extra.process));
+                entry.app = 0;
+            }
+        }
+        writer.push_with(entry, extra)?;
     }
     Ok(sources
         .iter()

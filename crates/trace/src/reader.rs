@@ -41,6 +41,7 @@ pub struct Reader<R> {
     meta: Meta,
     paths: Paths,
     end: End,
+    incomplete: String,
     entries: u64,
     payload: Vec<u8>,
 }
@@ -72,7 +73,8 @@ impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Result<Reader<R>, Error> {
         let decoder = DecoderBox(Decoder::new()?);
         let (meta, paths, payload) = (Meta::default(), Paths::default(), Vec::new());
-        let mut reader = Reader { input, decoder, at: 0, meta, paths, end: End::Open, entries: 0, payload };
+        let incomplete = String::new();
+        let mut reader = Reader { input, decoder, at: 0, meta, paths, end: End::Open, incomplete, entries: 0, payload };
         let mut header = [0; FILE_HEADER];
         let got = reader.fill(&mut header)?;
         if got < FILE_HEADER || header[..8] != MAGIC {
@@ -112,6 +114,13 @@ impl<R: Read> Reader<R> {
     #[must_use]
     pub fn end(&self) -> End {
         self.end
+    }
+
+    /// Why requests are missing although the trace has an end, once [`Reader::next_block`] has returned false: what it was made
+    /// of was cut or damaged. Empty if none are.
+    #[must_use]
+    pub fn incomplete(&self) -> &str {
+        &self.incomplete
     }
 
     /// Entries read so far.
@@ -212,7 +221,7 @@ impl<R: Read> Reader<R> {
             let descriptor = Descriptor::of_bytes(bytes)?;
             let (stored, rest) = data.split_at_checked(descriptor.stored as usize).ok_or(Problem::Columns)?;
             data = rest;
-            if !(1..=9).contains(&descriptor.id) {
+            if !(1..=10).contains(&descriptor.id) {
                 continue; // of a later minor version
             }
             let bit = 1 << descriptor.id;
@@ -235,12 +244,14 @@ impl<R: Read> Reader<R> {
                 6 => narrow(values, &mut block.app, 1 << 32, "an application")?,
                 7 => narrow(values, &mut block.target, 1 << 32, "a data server")?,
                 8 => narrow(values, &mut block.sum, 1 << 32, "a checksum")?,
+                10 => narrow(values, &mut block.process, 1 << 32, "a process")?,
                 _ => narrow(values, &mut block.unsummed, 1 << 32, "the length of what a checksum is of")?,
             }
         }
-        const ALL: u32 = 0b00_1111_1110;
-        const WITH_SUMS: u32 = 0b11_1111_1110;
-        if (seen != ALL && seen != WITH_SUMS) || !data.is_empty() {
+        const ALL: u32 = 0b000_1111_1110;
+        const WITH_SUMS: u32 = 0b011_1111_1110;
+        const PROCESS: u32 = 0b100_0000_0000;
+        if ![ALL, WITH_SUMS].contains(&(seen & !PROCESS)) || !data.is_empty() {
             return Err(Problem::Columns);
         }
         let ends = block.offset.iter().zip(&block.len);
@@ -287,9 +298,11 @@ impl<R: Read> Reader<R> {
         if entries != self.entries {
             return Ok(Err(Problem::Count));
         }
+        let incomplete = self.payload.split_off(16);
         if !self.rest_is_zero()? {
             return Ok(Err(Problem::Trailing));
         }
+        self.incomplete = String::from_utf8_lossy(&incomplete).into_owned();
         self.end = End::Complete { dropped };
         Ok(Ok(()))
     }

@@ -85,6 +85,8 @@ pub struct Summary {
     pub files: usize,
     /// Applications.
     pub apps: usize,
+    /// Their processes, as far as the trace tells: at least one each.
+    pub processes: usize,
     /// Different [`Entry::target`]s.
     pub targets: usize,
     /// Requests by length: the entry at `n` counts those of 2^n to 2^(n+1) - 1 bytes (the first also those of 0).
@@ -125,6 +127,7 @@ pub struct Gatherer {
     files: HashMap<u32, Of>,
     last: HashMap<(u32, u32, u8), Last>,
     apps: HashMap<u32, ()>,
+    processes: HashMap<(u32, u32), ()>,
     targets: HashMap<u32, ()>,
     contiguous: u64,
     strided: u64,
@@ -139,7 +142,10 @@ pub struct Gatherer {
 impl Gatherer {
     /// Looks at a block.
     pub fn add(&mut self, block: &Columns) {
-        block.iter().for_each(|entry| self.add_entry(entry));
+        for (at, entry) in block.iter().enumerate() {
+            self.add_entry(entry);
+            self.processes.insert((entry.app, block.process_of(at)), ());
+        }
     }
 
     fn add_entry(&mut self, entry: Entry) {
@@ -228,6 +234,7 @@ impl Gatherer {
             seconds: self.times.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9),
             files: self.files.len(),
             apps: self.apps.len(),
+            processes: self.processes.len(),
             targets: self.targets.len(),
             lengths: self.lengths[..used].to_vec(),
             spatiality: Spatiality {

@@ -5,9 +5,12 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use crate::column::Encoder;
-use crate::entry::{Columns, Entry, Sum};
+use crate::entry::{Columns, Entry, Extra, Sum};
 use crate::error::Error;
-use crate::format::{BLOCK_ENTRIES, Header, Kind, MINOR, MINOR_CHECKSUMS, Meta, PATH_BLOCK_MAX, file_header};
+use crate::format::{
+    BLOCK_ENTRIES, Header, INCOMPLETE_MAX, Kind, MINOR, MINOR_CHECKSUMS, MINOR_PROCESSES, Meta, PATH_BLOCK_MAX,
+    file_header,
+};
 use crate::paths::Paths;
 
 /// Fast, and near what higher levels reach on these columns.
@@ -54,7 +57,12 @@ impl<W: Write> Writer<W> {
             descriptors: Vec::new(),
             data: Vec::new(),
         };
-        writer.out.write_all(&file_header(if meta.checksums { MINOR_CHECKSUMS } else { MINOR }))?;
+        let minor = match meta {
+            Meta { processes: true, .. } => MINOR_PROCESSES,
+            Meta { checksums: true, .. } => MINOR_CHECKSUMS,
+            _ => MINOR,
+        };
+        writer.out.write_all(&file_header(minor))?;
         let json = serde_json::to_vec(meta).map_err(std::io::Error::from)?;
         writer.write_block(Kind::Meta, 0, 0, &[&json])?;
         writer.out.flush()?;
@@ -122,9 +130,16 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// See [`Writer::push`].
     pub fn push_summed(&mut self, entry: Entry, sum: Option<Sum>) -> Result<(), Error> {
-        let Some(sum) = sum else { return self.push(entry) };
+        self.push_with(entry, Extra { sum, ..Extra::default() })
+    }
+
+    /// Adds an entry with what it has besides, for traces that say so ([`Meta::checksums`], [`Meta::processes`]).
+    ///
+    /// # Errors
+    /// See [`Writer::push`].
+    pub fn push_with(&mut self, entry: Entry, extra: Extra) -> Result<(), Error> {
         self.check(std::slice::from_ref(&entry))?;
-        self.block.push_summed(entry, sum);
+        self.block.push_with(entry, extra);
         self.entries += 1;
         if self.block.len() >= BLOCK_ENTRIES {
             self.write_entries()?;
@@ -156,10 +171,21 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// If the file below fails.
-    pub fn finish(mut self, dropped: u64) -> Result<W, Error> {
+    pub fn finish(self, dropped: u64) -> Result<W, Error> {
+        self.finish_incomplete(dropped, "")
+    }
+
+    /// The same for a trace of which more is missing than a recorder lost; `why`: what, for people. Of a text longer than
+    /// 64 KiB the beginning is kept.
+    ///
+    /// # Errors
+    /// If the file below fails.
+    pub fn finish_incomplete(mut self, dropped: u64, why: &str) -> Result<W, Error> {
         self.write_entries()?;
         let mut totals = self.entries.to_le_bytes().to_vec();
         totals.extend_from_slice(&dropped.to_le_bytes());
+        let kept = (0..=why.len().min(INCOMPLETE_MAX)).rfind(|&at| why.is_char_boundary(at));
+        totals.extend_from_slice(&why.as_bytes()[..kept.unwrap_or(0)]);
         self.write_block(Kind::End, 0, 0, &[&totals])?;
         self.out.flush()?;
         Ok(self.out)
@@ -183,7 +209,11 @@ impl<W: Write> Writer<W> {
         let mut count = 7;
         if !block.sum.is_empty() {
             columns!(8 => sum, 9 => unsummed);
-            count = 9;
+            count += 2;
+        }
+        if !block.process.is_empty() {
+            columns!(10 => process);
+            count += 1;
         }
         self.write_block(Kind::Entries, count, block.len() as u32, &[&descriptors, &data])?;
         (self.block, self.descriptors, self.data) = (block, descriptors, data);

@@ -1,8 +1,8 @@
 //! Space on disk for what the papers' workloads look like, and merging.
 
 use sluice_core::Op;
-use sluice_trace::merge::{Align, merge};
-use sluice_trace::{BLOCK_ENTRIES, Columns, End, Entry, Meta, Reader, Writer};
+use sluice_trace::merge::{Align, Apart, merge};
+use sluice_trace::{BLOCK_ENTRIES, Columns, End, Entry, Extra, Meta, Reader, Writer};
 
 /// Entries of 4 applications of 16 processes; `place`: (process, its n-th request) to (file, offset).
 fn workload(requests: u64, place: impl Fn(u64, u64) -> (u32, u64)) -> Vec<Entry> {
@@ -86,10 +86,38 @@ fn traces_merge_in_the_order_of_time_with_their_paths() {
     ] {
         let mut readers = [Reader::new(&a[..]).unwrap(), Reader::new(&b[..]).unwrap()];
         let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
-        assert_eq!(merge(&mut readers, align, &mut writer).unwrap(), 6);
+        assert_eq!(merge(&mut readers, align, Apart::Keep, &mut writer).unwrap(), 6);
         let (all, _) = read(&writer.finish(6).unwrap());
         let seen: Vec<_> = all.iter().map(|(entry, path)| (entry.time, std::str::from_utf8(path).unwrap())).collect();
         assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn numbers_of_merged_traces_are_kept_apart_if_wanted() {
+    let one = |numbers: &[(u32, u32)]| {
+        let mut writer = Writer::new(Vec::new(), &Meta { processes: true, ..Meta::default() }).unwrap();
+        let file = writer.file(b"f").unwrap();
+        for (time, &(app, process)) in (0..).zip(numbers) {
+            let entry = Entry { time, file, app, target: 0, op: Op::Read, offset: 0, len: 1 };
+            writer.push_with(entry, Extra { process, sum: None }).unwrap();
+        }
+        writer.finish(0).unwrap()
+    };
+    let (a, b) = (one(&[(7, 0), (7, 5), (8, 0)]), one(&[(7, 5), (7, 0), (7, 5)]));
+    for (apart, expected) in [
+        (Apart::Keep, [(7, 0), (7, 5), (7, 5), (7, 0), (8, 0), (7, 5)]),
+        (Apart::Applications, [(0, 0), (1, 5), (0, 5), (1, 0), (2, 0), (1, 5)]),
+        (Apart::Processes, [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 1)]),
+    ] {
+        let mut readers = [Reader::new(&a[..]).unwrap(), Reader::new(&b[..]).unwrap()];
+        let mut writer = Writer::new(Vec::new(), &Meta { processes: true, ..Meta::default() }).unwrap();
+        merge(&mut readers, Align::Clock, apart, &mut writer).unwrap();
+        let bytes = writer.finish(0).unwrap();
+        let (mut reader, mut block) = (Reader::new(&bytes[..]).unwrap(), Columns::default());
+        assert!(reader.next_block(&mut block).unwrap());
+        let seen: Vec<_> = (0..block.len()).map(|at| (block.get(at).app, block.process_of(at))).collect();
+        assert_eq!(seen, expected, "{apart:?}");
     }
 }
 

@@ -245,7 +245,13 @@ pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
     flags.set(MountFlags::NOSUID, change.suid.map_or(has("nosuid"), |suid| !suid));
     flags.set(MountFlags::NODEV, change.dev.map_or(has("nodev"), |dev| !dev));
     flags.set(MountFlags::NOEXEC, change.no_exec.unwrap_or(has("noexec")));
-    flags.set(MountFlags::NOATIME, has("noatime"));
+    for (flag, option) in [
+        (MountFlags::NOATIME, "noatime"),
+        (MountFlags::NODIRATIME, "nodiratime"),
+        (MountFlags::NOSYMFOLLOW, "nosymfollow"),
+    ] {
+        flags.set(flag, has(option));
+    }
     let result = rustix::mount::mount_remount(path, flags, c"");
     result.map_err(|error| match error {
         Errno::PERM => MountError::NotPermitted {

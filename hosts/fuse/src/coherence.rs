@@ -11,8 +11,8 @@
 //!   by an explicit notification before the open is answered;
 //! * if somebody has, and the file is opened for reading only, the open file bypasses the cache (`FOPEN_DIRECT_IO`): what it
 //!   reads is right, and no write is disturbed. Those who open it to write share the pages of the writers there are;
-//! * changes made through this mount are told from others by counting them and by the time of the last. Attributes and
-//!   names of a file change its `ctime`, too, so these count. (The kernel's change counter, `STATX_CHANGE_COOKIE`, would
+//! * changes made through this mount are told from others by counting them and by the time of the last. The first one after a
+//!   pause looks for others before. Attributes and names of a file change its `ctime`, too, so these count. (The kernel's change counter, `STATX_CHANGE_COOKIE`, would
 //!   tell more; it is not given to programs.)
 //!
 //! The kernel still drops all pages when it learns of another *size*; the sizes of its own writes it knows itself.
@@ -44,6 +44,9 @@ use crate::pool::Pool;
 
 /// Notifications at a time.
 const THREADS: usize = 4;
+/// Changes here that follow each other faster than this are not looked between: 10 ms, in nanoseconds. A tick of the kernel's
+/// clock is not longer.
+const PAUSE_NS: u64 = 10_000_000;
 
 /// One file's state.
 #[derive(Default)]
@@ -63,6 +66,8 @@ pub(crate) struct Pages {
     version: Option<Version>,
     /// [`Coherence::begun`] at that time.
     begun: u64,
+    /// Somebody else has changed the file since, whatever was changed here afterwards.
+    foreign: bool,
     /// Open files with cached writes.
     writers: u32,
 }
@@ -133,6 +138,13 @@ impl Coherence {
         self.pages.lock()
     }
 
+    /// Nothing was changed here for a while: who is about to should look before, as what others have done cannot be told
+    /// from it later.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let idle = self.begun.load(Ordering::SeqCst) == self.before();
+        idle && now_ns().saturating_sub(self.last_ended_ns.load(Ordering::SeqCst)) > PAUSE_NS
+    }
+
     /// Compares the file with its pages, and takes changes of our own over.
     pub(crate) fn judge(&self, pages: &mut Pages, before: u64, attr: &Attr) -> Verdict {
         let version = Version::of(attr);
@@ -143,9 +155,11 @@ impl Coherence {
         let ours = || begun != pages.begun && version.since_1970_ns() <= self.last_ended_ns.load(Ordering::SeqCst);
         match pages.version {
             None => {}
-            Some(known) if known == version || overlapped || ours() => {}
-            Some(_) if pages.writers > 0 => return Verdict::Bypass,
-            Some(_) => return Verdict::Drop,
+            Some(known) if !pages.foreign && (known == version || overlapped || ours()) => {}
+            Some(_) => {
+                pages.foreign = true;
+                return if pages.writers > 0 { Verdict::Bypass } else { Verdict::Drop };
+            }
         }
         if !overlapped || pages.version.is_none() {
             (pages.version, pages.begun) = (Some(version), before);
@@ -155,7 +169,7 @@ impl Coherence {
 
     /// Pages were dropped; `attr` was read before that, after `before`.
     pub(crate) fn dropped(&self, pages: &mut Pages, before: u64, attr: &Attr) {
-        pages.version = None;
+        (pages.version, pages.foreign) = (None, false);
         self.judge(pages, before, attr);
     }
 
@@ -309,6 +323,25 @@ mod tests {
         file.dropped(&mut file.lock(), 0, &attr(2, 1));
         assert_eq!(judge(&file, &attr(2, 1)), Verdict::Keep);
         assert_eq!(judge(&file, &attr(3, 1)), Verdict::Drop);
+    }
+
+    #[test]
+    fn what_others_did_is_not_forgotten_for_what_is_done_here() {
+        let file = Coherence::default();
+        let old = now_ns() - 1_000_000_000;
+        assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep);
+        file.opened(&mut file.lock(), true);
+        assert!(file.is_quiet());
+        assert_eq!(judge(&file, &attr(old + 1, 5)), Verdict::Bypass);
+        file.changing();
+        assert!(!file.is_quiet());
+        file.changed();
+        assert!(!file.is_quiet(), "so soon after a change");
+        assert_eq!(judge(&file, &attr(now_ns() - 1, 5)), Verdict::Bypass);
+        file.closed(true);
+        assert_eq!(judge(&file, &attr(old, 5)), Verdict::Drop, "not even if it looks as it did");
+        file.dropped(&mut file.lock(), file.before(), &attr(old, 5));
+        assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep);
     }
 
     #[test]

@@ -3,26 +3,30 @@
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen,
-    ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyEntry,
+    ReplyOpen, ReplyXattr, Request,
 };
 use sluice_runtime::Volume;
-use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Namespace, NodeRef, SetAttr};
+use sluice_storage::{Attr, Creator, Data, DirEntries, DirEntry, FileRef, Namespace, NodeRef, SetAttr};
 
 use crate::apps::{Apps, LastCaller};
 use crate::coherence::{Change, Coherence, Invalidator, Verdict};
 use crate::filesystem::FuseHost;
 use crate::handles::{DirHandle, Handle, Handles};
-use crate::inodes::{Inode, Inodes, SET_ID};
+use crate::inodes::{Inode, Inodes, SET_ID, kind};
 use crate::pool::Pool;
 use crate::{CacheMode, MountOptions, groups};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// The attribute with what a program may do whoever starts it.
+const CAPABILITIES: &str = "security.capability";
 
 pub(crate) struct Core {
     pub(crate) namespace: Arc<dyn Namespace>,
@@ -96,6 +100,9 @@ impl CacheUse {
         }
     }
 }
+
+/// Attributes, generation, and the number if the entry counts as looked up.
+type Listed = (FileAttr, Generation, Option<INodeNo>);
 
 /// A file that was just made, and is open.
 pub(crate) struct Created {
@@ -298,6 +305,23 @@ impl Core {
         });
     }
 
+    /// Whether capabilities of a program must be taken away here when it is written. Of what goes by its cache the kernel
+    /// does that; else the file system below, which on several targets does not see all that is written.
+    pub(crate) fn drops_capabilities(&self) -> bool {
+        self.options.cache == CacheMode::None && self.data.layout().targets() > 1
+    }
+
+    /// Takes them away.
+    pub(crate) fn drop_capabilities(&self, inode: &Arc<Inode>) {
+        inode.capable.store(false, Ordering::SeqCst);
+        match self.namespace.removexattr(&inode.node, CAPABILITIES.as_ref()) {
+            Err(error) if error.raw_os_error() != Some(libc::ENODATA) => {
+                tracing::warn!(%error, "a written file keeps its capabilities");
+            }
+            _ => {}
+        }
+    }
+
     fn open_storage(&self, ino: INodeNo, flags: i32) -> Answer<(Arc<Inode>, FileRef)> {
         let inode = self.inodes.get(ino)?;
         let wanted = self.storage_flags(flags);
@@ -309,6 +333,12 @@ impl Core {
             }
             result => result?,
         };
+        if is_writable(flags)
+            && self.drops_capabilities()
+            && self.namespace.getxattr(&inode.node, CAPABILITIES.as_ref()).is_ok()
+        {
+            inode.capable.store(true, Ordering::SeqCst);
+        }
         Ok((inode, file))
     }
 
@@ -361,6 +391,22 @@ impl Core {
         });
     }
 
+    /// Begins a change of a file, after a look for those of others.
+    pub(crate) fn change(&self, inode: &Arc<Inode>) -> Change {
+        let coherence = &inode.coherence;
+        if self.options.cache == CacheMode::Auto
+            && coherence.is_quiet()
+            && let Some(mut pages) = coherence.try_lock()
+            && pages.are_known()
+        {
+            let before = coherence.before();
+            if let Ok(attr) = self.namespace.getattr(&inode.node) {
+                coherence.judge(&mut pages, before, &attr);
+            }
+        }
+        Change::begin(inode)
+    }
+
     /// Closes what the kernel has released.
     pub(crate) fn close(&self, handle: &Handle) {
         if !handle.cached {
@@ -380,7 +426,7 @@ impl Core {
 
     /// Takes the set-ID bits away from a file whose contents somebody other than root changes.
     pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Arc<Inode>) {
-        let _change = Change::begin(inode);
+        let _change = self.change(inode);
         let change = || -> io::Result<()> {
             let attr = self.namespace.getattr(&inode.node)?;
             let gone = lost_set_id(requester, &attr);
@@ -410,7 +456,7 @@ impl Core {
         // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
         let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
         let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
-        let _change = Change::begin(inode);
+        let _change = self.change(inode);
         let mut attr = self.namespace.setattr(&inode.node, file, set)?;
         if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
             self.drop_set_id(requester, inode);
@@ -431,7 +477,7 @@ impl Core {
         offset: u64,
         len: u64,
     ) -> Answer<()> {
-        let _change = Change::begin(&handle.inode);
+        let _change = self.change(&handle.inode);
         let caller = self.caller_of(requester, &handle.inode);
         Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &caller)?)
     }
@@ -445,13 +491,17 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        let _change = Change::begin(&inode);
-        Ok(self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?)
+        let _change = self.change(&inode);
+        self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?;
+        if name == CAPABILITIES {
+            inode.capable.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &OsStr) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
-        let _change = Change::begin(&inode);
+        let _change = self.change(&inode);
         Ok(self.namespace.removexattr(&inode.node, name)?)
     }
 
@@ -465,7 +515,7 @@ impl Core {
     /// A file is about to get another name, which is a change of it, too. Not looked for where nothing is compared.
     fn change_of_name(&self, dir: &Inode, name: &OsStr) -> Option<Change> {
         let node = (self.options.cache == CacheMode::Auto).then(|| self.namespace.lookup(&dir.node, name))?.ok()?;
-        Some(Change::begin(&self.inodes.get(self.inodes.number(node.id())).ok()?))
+        Some(self.change(&self.inodes.get(self.inodes.number(node.id())).ok()?))
     }
 
     /// Who changes an object. Members of its group may leave it set-group-ID, so the groups are looked up if it is.
@@ -484,6 +534,42 @@ impl Core {
             *entries = Arc::new(self.namespace.readdir(&dir.inode.node)?);
         }
         Ok(entries.clone())
+    }
+
+    /// What an entry of a directory is; looked at where the storage does not list that.
+    pub(crate) fn kind_of(&self, dir: &DirHandle, entry: &DirEntry) -> FileType {
+        let look = || {
+            let node = self.namespace.lookup(&dir.inode.node, OsStr::from_bytes(entry.name.as_bytes())).ok()?;
+            kind((self.namespace.getattr(&node).ok()?.mode >> 12) as u8)
+        };
+        kind(entry.kind).or_else(look).unwrap_or(FileType::RegularFile)
+    }
+
+    /// An entry for a list with attributes; `None` if it is gone.
+    pub(crate) fn listed(&self, dir: &DirHandle, entry: &DirEntry) -> Answer<Option<Listed>> {
+        // These two the kernel does not count as looked up.
+        if matches!(entry.name.as_bytes(), b"." | b"..") {
+            let attr = self.inodes.file_attr(&self.namespace.getattr(&dir.inode.node)?);
+            return Ok(Some((FileAttr { ino: self.inodes.number(entry.ino), ..attr }, Generation(0), None)));
+        }
+        let find = || {
+            let node = self.namespace.lookup(&dir.inode.node, OsStr::from_bytes(entry.name.as_bytes()))?;
+            Ok((self.namespace.getattr(&node)?, node))
+        };
+        match find() {
+            Ok((attr, node)) => {
+                let inode = self.inodes.looked_up(node);
+                Ok(Some((self.noted(&inode, &attr), inode.generation, Some(inode.ino))))
+            }
+            Err::<_, io::Error>(error) => match error.raw_os_error() {
+                // Removed since.
+                Some(libc::ENOENT) => Ok(None),
+                // There may be another answer soon.
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR | libc::EAGAIN) => Err(error.into()),
+                // The mount of another user's program, or of one that has died. Who looks at it is told; the others are there.
+                _ => Ok(Some((self.inodes.unknown_attr(self.kind_of(dir, entry)), Generation(0), None))),
+            },
+        }
     }
 
     /// The kernel does not know an object any more. Those that still have a name stay for users of file handles.

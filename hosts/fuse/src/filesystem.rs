@@ -11,13 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
+    ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use sluice_runtime::{Done, Host};
 use sluice_storage::{Creator, SetAttr, SetTime};
@@ -25,7 +25,7 @@ use sluice_storage::{Creator, SetAttr, SetTime};
 use crate::coherence::Change;
 use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before, visible_names};
 use crate::handles::DirHandle;
-use crate::inodes::{kind, sent_time};
+use crate::inodes::sent_time;
 use crate::{CacheMode, MountOptions};
 
 /// The reply that a read or write waits for. Dropped without an answer it becomes an I/O error.
@@ -220,7 +220,7 @@ impl Filesystem for SluiceFs {
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
             let inode = self.inodes.get(ino)?;
-            let _change = Change::begin(&inode);
+            let _change = self.change(&inode);
             self.under(newparent, |dir| self.namespace.link(&inode.node, dir, newname))
         };
         answer!(reply, link(), (inode, attr) => self.entry(reply, &inode, &attr));
@@ -303,10 +303,13 @@ impl Filesystem for SluiceFs {
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && inode.set_id.load(Ordering::Relaxed) {
                 self.drop_set_id(req.into(), inode);
             }
+            if inode.capable.load(Ordering::SeqCst) && self.drops_capabilities() {
+                self.drop_capabilities(inode);
+            }
             // The kernel's cache writes in nobody's name.
             let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
-            let change = (self.options.cache == CacheMode::Auto).then(|| Change::begin(inode));
+            let change = (self.options.cache == CacheMode::Auto).then(|| self.change(inode));
             self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change)));
         });
     }
@@ -357,10 +360,11 @@ impl Filesystem for SluiceFs {
     }
 
     fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", move || match self.list(self.dirs.get(&fh), offset) {
+        let dir = self.dirs.get(&fh);
+        guarded("readdir", move || match self.list(dir, offset) {
             Ok(entries) => {
                 for (at, entry) in (offset + 1..).zip(entries.iter().skip(offset as usize)) {
-                    let kind = kind(entry.kind).unwrap_or(fuser::FileType::RegularFile);
+                    let kind = self.kind_of(dir, entry);
                     let name = OsStr::from_bytes(entry.name.as_bytes());
                     if reply.add(self.inodes.number(entry.ino), at, kind, name) {
                         break;
@@ -382,29 +386,14 @@ impl Filesystem for SluiceFs {
             let mut any = false;
             for (at, entry) in (offset + 1..).zip(entries.iter().skip(offset as usize)) {
                 let name = OsStr::from_bytes(entry.name.as_bytes());
-                // These two the kernel does not count as looked up.
-                let dots = matches!(entry.name.as_bytes(), b"." | b"..");
-                let found = if dots {
-                    let attr = self.namespace.getattr(&dir.inode.node);
-                    attr.map(|attr| (self.inodes.file_attr(&attr), Generation(0), None))
-                } else {
-                    self.namespace.lookup(&dir.inode.node, name).and_then(|node| {
-                        let attr = self.namespace.getattr(&node)?;
-                        let inode = self.inodes.looked_up(node);
-                        Ok((self.noted(&inode, &attr), inode.generation, Some(inode.ino)))
-                    })
-                };
-                let (mut attr, generation, looked_up) = match found {
-                    Ok(found) => found,
-                    // Removed since: not there any more.
-                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
+                let (attr, generation, looked_up) = match self.listed(dir, entry) {
+                    Ok(Some(listed)) => listed,
+                    Ok(None) => continue,
                     Err(_) if any => break,
-                    Err(error) => return reply.error(error.into()),
+                    Err(error) => return reply.error(error),
                 };
-                if dots {
-                    attr.ino = self.inodes.number(entry.ino);
-                }
-                if reply.add(attr.ino, at, name, &self.ttl(&attr), &attr, generation) {
+                let ttl = looked_up.map_or(Duration::ZERO, |_| self.ttl(&attr));
+                if reply.add(attr.ino, at, name, &ttl, &attr, generation) {
                     if let Some(ino) = looked_up {
                         self.0.forget(ino, 1);
                     }

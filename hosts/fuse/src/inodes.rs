@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo};
@@ -23,6 +23,8 @@ pub(crate) struct Inode {
     pub(crate) generation: Generation,
     /// The object had set-ID bits when last looked at, so a write must take them away.
     pub(crate) set_id: AtomicBool,
+    /// The object may have capabilities, which a write must take away: see `Core::drops_capabilities`.
+    pub(crate) capable: AtomicBool,
     pub(crate) coherence: Coherence,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Inodes {
     root_id: u64,
     shards: Vec<Mutex<HashMap<u64, Entry>>>,
     generations: AtomicU32,
+    nobodies: AtomicU64,
     forgotten: Mutex<Forgotten>,
 }
 
@@ -70,8 +73,8 @@ impl Forgotten {
 
 impl Inode {
     fn new(node: NodeRef, ino: INodeNo, generation: u32) -> Arc<Inode> {
-        let (set_id, coherence) = Default::default();
-        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, coherence })
+        let (set_id, capable, coherence) = Default::default();
+        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, capable, coherence })
     }
 
     /// Remembers what matters of the attributes.
@@ -95,6 +98,7 @@ impl Inodes {
             root_id,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             generations: AtomicU32::new(start),
+            nobodies: AtomicU64::new(0),
             forgotten: Mutex::default(),
         }
     }
@@ -107,6 +111,16 @@ impl Inodes {
             1 => self.root_id,
             _ => id,
         })
+    }
+
+    /// A number that is no object's: for what a list names and nobody can look at. What the kernel forgets of it is not known.
+    fn nobody(&self) -> INodeNo {
+        loop {
+            let ino = INodeNo(!self.nobodies.fetch_add(1, Ordering::Relaxed));
+            if self.get(ino).is_err() {
+                return ino;
+            }
+        }
     }
 
     fn shard(&self, ino: INodeNo) -> &Mutex<HashMap<u64, Entry>> {
@@ -129,9 +143,13 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let entry = shard.entry(ino.0).or_insert_with(|| {
             let known = self.take_forgotten(ino).filter(|inode| inode.node.id() == node.id());
-            let make = || Inode::new(node, ino, self.generations.fetch_add(1, Ordering::Relaxed));
+            let make = || Inode::new(node.clone(), ino, self.generations.fetch_add(1, Ordering::Relaxed));
             Entry { inode: known.unwrap_or_else(make), lookups: 0 }
         });
+        if !entry.inode.node.is_whole() && node.is_whole() {
+            // Could not be opened before, so there is nothing else to remember.
+            entry.inode = Inode::new(node, ino, entry.inode.generation.0 as u32);
+        }
         entry.lookups += 1;
         entry.inode.clone()
     }
@@ -175,6 +193,28 @@ impl Inodes {
     /// How many objects are known, the top directory not counted.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Attributes of something that is there, of which nothing else is known.
+    pub(crate) fn unknown_attr(&self, kind: FileType) -> FileAttr {
+        let none = UNIX_EPOCH;
+        FileAttr {
+            ino: self.nobody(),
+            size: 0,
+            blocks: 0,
+            atime: none,
+            mtime: none,
+            ctime: none,
+            crtime: none,
+            kind,
+            perm: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
     }
 
     pub(crate) fn file_attr(&self, attr: &Attr) -> FileAttr {

@@ -28,7 +28,8 @@
 //! * With [`CacheMode::Auto`] a change behind the mount is seen when the file is opened next (and when its attributes are
 //!   asked for after their timeout, if nobody has it open for writing here); reads through a file that stays open may show
 //!   the old contents until then. A change behind the mount within the same tick of the clock (1 to 10 ms) as the last
-//!   write through it, or while a write through it is under way, may be taken for one made here.
+//!   write through it, while a write through it is under way, or between two that are less than 10 ms apart, may be taken for
+//!   one made here.
 //! * While a file is mapped and written, `SEEK_DATA` may take the pages not yet written back for a hole.
 //! * POSIX and `flock` locks hold among the users of this mount only: neither those of another mount of the same directory
 //!   nor those of the directory itself see them.

@@ -225,7 +225,9 @@ pub(crate) fn serve(
     let mut config = Config::default();
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    // The kernel keeps others out (`allow_other`). The library would also turn away the kernel itself, which writes times of
+    // the write-back cache in nobody's name.
+    config.acl = SessionACL::All;
     let device = attach::attach(path, options)?;
     // Until the first request was answered the mount is there but waits for us: do not touch it.
     let session = match Session::from_fd(fs, device, config.acl, config) {

@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
 use sluice_fuse::CacheMode;
@@ -106,6 +106,37 @@ fn changes_underneath_are_seen_at_the_next_open() {
         drop((reader, writer));
         m.finish();
     }
+}
+
+/// What is written here afterwards does not make somebody else's change one of ours.
+#[test]
+fn a_change_underneath_is_seen_whatever_is_written_here_afterwards() {
+    let Some(m) = common::Mount::new(CacheMode::Auto) else { return };
+    fs::write(m.path("a"), [0; 2 * BLOCK]).unwrap();
+    let below = OpenOptions::new().write(true).open(m.source("a")).unwrap();
+    let seen = || fs::read(m.path("a")).unwrap()[BLOCK];
+    let changed = || fs::metadata(m.source("a")).unwrap().modified().unwrap();
+    for i in 1..11 {
+        let looked = i % 2 == 0;
+        let writer = OpenOptions::new().read(true).write(true).open(m.path("a")).unwrap();
+        assert_eq!(seen(), i - 1);
+        writer.write_all_at(&[i; BLOCK], 0).unwrap();
+        let ours = changed();
+        // Changes within a few ticks of the clock of a write here may be taken for ours.
+        while changed() < ours + Duration::from_millis(50) {
+            below.write_all_at(&[i], BLOCK as u64).unwrap();
+        }
+        if looked {
+            assert_eq!(seen(), i, "by somebody who opens the file anew");
+        }
+        writer.write_all_at(&[i], 0).unwrap();
+        assert_eq!(seen(), i, "after a write to another place; looked at before: {looked}");
+        drop(writer);
+        m.settle(0);
+        assert_eq!(seen(), i);
+        m.settle(0);
+    }
+    m.finish();
 }
 
 /// As `rsync -t` and `cp -p` do it.

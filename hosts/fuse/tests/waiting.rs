@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 
 use common::wrap::{Gate, Hooks, wrap};
 use common::{Mount, bounded};
@@ -30,7 +30,7 @@ impl Drop for OpenAtEnd {
 
 fn others_go_on(name: &'static str, wait: impl Fn(&File, &std::path::Path) + Send + Sync + Clone + 'static) {
     let gate = Arc::new(Gate::default());
-    let hooks = Arc::new(Hooks { gate: Some(gate.clone()), at_close: AtomicI32::new(0) });
+    let hooks = Arc::new(Hooks { gate: Some(gate.clone()), ..Hooks::default() });
     let options = |options: &mut sluice_fuse::MountOptions| {
         options.threads = THREADS;
         options.sync_threads = WAITING;

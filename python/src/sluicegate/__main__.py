@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from sluicegate.trace import TraceError, read, write
 
+PARTLY = 3
+"""Exit status where only a part of a trace or log could be used. Others: 0 for all of it, 1 for a failure."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
@@ -54,11 +57,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _convert(args: argparse.Namespace) -> int:
     trace = read(args.trace, strict=False)
+    missing = None
     if trace.damage:
-        print(f"sluicegate: {args.trace}: {trace.damage}; what is before that place is good", file=sys.stderr)
+        missing = f"{trace.damage}; what is before that place is good"
+    elif not trace.complete:
+        missing = "the trace has no end: it is still being written, or its recorder was killed"
+    if missing:
+        print(f"sluicegate: {args.trace}: {missing}", file=sys.stderr)
     trace.to_parquet(args.out)
     print(f"{args.out}: {len(trace)} requests")
-    return 0
+    return PARTLY if missing else 0
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -68,7 +76,9 @@ def _import(args: argparse.Namespace) -> int:
     write(args.out, trace)
     if not args.quiet:
         print(f"{args.out}: {len(trace)} requests to {len(trace.paths)} files")
-    return 0
+    if trace.incomplete:
+        print(f"sluicegate: {args.log}: {trace.incomplete}", file=sys.stderr)
+    return PARTLY if trace.incomplete else 0
 
 
 def _bench(args: argparse.Namespace) -> int:

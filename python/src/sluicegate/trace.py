@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ _COLUMNS: list[tuple[int, str, Any]] = [
 ]
 # Of version 1.1; a block has both or none.
 _CHECKSUM, _UNSUMMED = 8, 9
+# Of version 1.2.
+_PROCESS = 10
+_INCOMPLETE_MAX = 1 << 16
 
 
 class TraceError(ValueError):
@@ -84,8 +88,12 @@ class Trace:
     """CRC-32 (that of zlib) of the first `checked` bytes of the data, if the trace has checksums."""
     checked: Array32 | None = None
     """Bytes that the checksum is of: fewer than `length` where the file ended before, or 0."""
+    process: Array32 | None = None
+    """The process of the application, a rank or a process id, if the trace tells it; 0 where nobody told."""
     complete: bool = True
     """False if the trace has no end: it is still being written, or its recorder was killed."""
+    incomplete: str = ""
+    """Why requests are missing although the trace has an end: what it was made of was cut or damaged, say."""
     damage: str | None = None
     """Where and how the file is damaged; what is before that place is here."""
     dropped: int = 0
@@ -123,6 +131,8 @@ class Trace:
             "target": pa.array(self.target),
             "target_offset": pa.array(self.offset),
         }
+        if self.process is not None:
+            columns["process"] = pa.array(self.process)
         if self.checksum is not None and self.checked is not None:
             columns["crc32"] = pa.array(self.checksum, mask=self.checked == 0)
             columns["crc32_bytes"] = pa.array(self.checked)
@@ -161,6 +171,7 @@ class _Reader:
         self.trace = Trace(complete=False)
         self.parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for _, name, _ in _COLUMNS}
         self.sums: list[tuple[Array32, Array32]] = []
+        self.processes: list[Array32] = []
         self.entries = 0
         self.path_bytes = 0
         self.zstd = zstandard.ZstdDecompressor()
@@ -179,6 +190,8 @@ class _Reader:
             nothing = [np.empty(0, dtype=np.uint32)]
             self.trace.checksum = np.concatenate([crc for crc, _ in self.sums] or nothing)
             self.trace.checked = np.concatenate([checked for _, checked in self.sums] or nothing)
+        if self.trace.meta.get("processes") is True:
+            self.trace.process = np.concatenate(self.processes or [np.empty(0, dtype=np.uint32)])
         return self.trace
 
     def read_blocks(self) -> None:
@@ -238,6 +251,7 @@ class _Reader:
             raise TraceError("entries are missing")
         self.trace.complete = True
         self.trace.dropped = _u64(payload, 8)
+        self.trace.incomplete = bytes(payload[16:]).decode("utf-8", "replace")
 
     def read_paths(self, count: int, payload: memoryview) -> None:
         if len(payload) < 4 or (raw := _u32(payload, 0)) > _PATH_BLOCK_MAX:
@@ -270,9 +284,10 @@ class _Reader:
             if len(stored) < _u32(head, 4) or head[0] in found:
                 raise TraceError("a block's columns do not add up")
             at += len(stored)
-            if 1 <= head[0] <= _UNSUMMED:
+            if 1 <= head[0] <= _PROCESS:
                 found[head[0]] = self.column(head, stored, count)
         sums = (found.pop(_CHECKSUM, None), found.pop(_UNSUMMED, None))
+        process = found.pop(_PROCESS, None)
         if at != len(payload) or len(found) != len(_COLUMNS) or (sums[0] is None) != (sums[1] is None):
             raise TraceError("a block's columns do not add up")
         limits = {
@@ -282,14 +297,19 @@ class _Reader:
             "app": 1 << 32,
             "target": 1 << 32,
         }
-        for number, name, kind in _COLUMNS:
-            values = found[number]
-            if name in limits and int(values.max()) >= limits[name]:
+        for number, name, _ in _COLUMNS:
+            if name in limits and int(found[number].max()) >= limits[name]:
                 raise TraceError(f"a value is out of range: {name}")
-            self.parts[name].append(values.astype(kind, copy=False))
         if bool(np.any(found[4] + found[5] < found[4])):
             raise TraceError("a value is out of range: a request beyond 2^64")
+        if process is None:
+            process = np.zeros(count, dtype=np.uint64)
+        elif int(process.max()) >= 1 << 32:
+            raise TraceError("a value is out of range: process")
         self.sums.append(self.read_sums(sums[0], sums[1], found[5]))
+        for number, name, kind in _COLUMNS:
+            self.parts[name].append(found[number].astype(kind, copy=False))
+        self.processes.append(process.astype(np.uint32))
         self.entries += count
 
     def read_sums(
@@ -337,16 +357,28 @@ class _Reader:
 
 
 def write(path: str | os.PathLike[str], trace: Trace) -> None:
-    """Write a trace."""
-    Path(path).write_bytes(dumps(trace))
+    """Write a trace. A file appears under its name when it is whole."""
+    data, whole = dumps(trace), Path(path)
+    handle, part = tempfile.mkstemp(prefix=".sluice-", dir=whole.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        # Temporary files are for their owner alone.
+        Path(part).chmod(0o644)
+        Path(part).replace(whole)
+    except OSError:
+        Path(part).unlink()
+        raise
 
 
 def dumps(trace: Trace) -> bytes:
     """Write a trace into memory."""
     sums = None if trace.checksum is None or trace.checked is None else (trace.checksum, trace.checked)
-    head = _MAGIC + (1).to_bytes(2, "little") + (0 if sums is None else 1).to_bytes(2, "little") + bytes(8)
+    minor = 2 if trace.process is not None else 1 if sums is not None else 0
+    head = _MAGIC + (1).to_bytes(2, "little") + minor.to_bytes(2, "little") + bytes(8)
     parts = [head + zlib.crc32(head).to_bytes(4, "little")]
-    meta = {"program": "sluicegate (Python)", **trace.meta, "checksums": sums is not None}
+    meta = {"program": "sluicegate (Python)", **trace.meta}
+    meta |= {"checksums": sums is not None, "processes": trace.process is not None}
     parts += _block(_KIND_META, 0, 0, json.dumps(meta).encode())
     compressor = zstandard.ZstdCompressor(level=3)
     parts += _path_blocks(trace.paths, compressor)
@@ -357,6 +389,8 @@ def dumps(trace: Trace) -> bytes:
         columns = [(number, getattr(trace, name)[here]) for number, name, _ in _COLUMNS]
         if sums is not None:
             columns += [(_CHECKSUM, sums[0][here]), (_UNSUMMED, trace.length[here] - sums[1][here])]
+        if trace.process is not None:
+            columns.append((_PROCESS, trace.process[here]))
         heads, bodies = [], []
         for number, values in columns:
             head, body = _encode(number, values.astype(np.uint64), compressor)
@@ -365,7 +399,8 @@ def dumps(trace: Trace) -> bytes:
         count = len(trace.time[here])
         parts += _block(_KIND_ENTRIES, len(columns), count, b"".join(heads + bodies))
     totals = len(trace).to_bytes(8, "little") + trace.dropped.to_bytes(8, "little")
-    parts += _block(_KIND_END, 0, 0, totals)
+    why = trace.incomplete.encode("utf-8", "replace")[:_INCOMPLETE_MAX]
+    parts += _block(_KIND_END, 0, 0, totals + why)
     return b"".join(parts)
 
 

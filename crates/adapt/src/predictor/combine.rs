@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Read;
 
 use sluice_core::Op;
-use sluice_trace::{Columns, Entry, Paths, Reader};
+use sluice_trace::{Columns, Entry, Paths, Reader, Split, joined};
 
 use super::Settings;
 use super::forecast::{FileForecast, Forecast, Predicted, Totals};
@@ -37,6 +37,19 @@ pub enum CombineError {
     TooManyEntries,
 }
 
+/// What became of a trace's entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Added {
+    /// Entries.
+    pub entries: u64,
+    /// Requests that are predicted from them: pieces, if they are split.
+    pub requests: u64,
+    /// Of these, those whose path begins with `/`, which no file of a volume has.
+    pub absolute: u64,
+    /// Of these, reads.
+    pub reads: u64,
+}
+
 /// One entry of one run; once combined, one predicted request.
 #[derive(Clone, Copy)]
 struct Record {
@@ -53,6 +66,7 @@ struct Record {
 #[derive(Default)]
 pub struct Combiner {
     settings: Settings,
+    split: Option<Split>,
     paths: Paths,
     records: Vec<Record>,
     /// Path and target of each file.
@@ -70,6 +84,13 @@ impl Combiner {
         Combiner { settings, ..Combiner::default() }
     }
 
+    /// Splits the requests of traces from now on as a volume does, which other volumes and programs have not. Without it they
+    /// are taken as they are.
+    #[must_use]
+    pub fn splitting(self, split: Option<Split>) -> Combiner {
+        Combiner { split, ..self }
+    }
+
     /// Makes room for so many entries more. Without it memory grows by doubling.
     pub fn reserve(&mut self, entries: usize) {
         self.records.reserve_exact(entries.min(ENTRIES_MAX));
@@ -79,7 +100,7 @@ impl Combiner {
     ///
     /// # Errors
     /// If it cannot be read, or there are too many runs or entries. What was added before is kept.
-    pub fn add<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), CombineError> {
+    pub fn add<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<Added, CombineError> {
         if self.runs == RUNS_MAX {
             return Err(CombineError::TooManyRuns);
         }
@@ -235,17 +256,34 @@ impl NewRun<'_> {
         Ok(())
     }
 
-    fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), CombineError> {
+    fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<Added, CombineError> {
         let mut block = Columns::default();
-        // The numbers that paths of the trace have here.
-        let mut paths: Vec<u32> = Vec::new();
+        let mut taken = Taken { split: self.combiner.split, added: Added::default() };
+        // The request whose pieces are being put together.
+        let mut whole: Option<Entry> = None;
+        // The numbers that paths of the trace have here, and whether they are absolute.
+        let mut paths: Vec<(u32, bool)> = Vec::new();
         while reader.next_block(&mut block)? {
             for path in reader.paths().iter().skip(paths.len()) {
-                paths.push(self.combiner.paths.insert(path)?);
+                paths.push((self.combiner.paths.insert(path)?, path.starts_with(b"/")));
             }
-            block.iter().try_for_each(|entry| self.push_numbered(paths[entry.file as usize], entry))?;
+            taken.added.entries += block.len() as u64;
+            for entry in block.iter() {
+                if taken.split.is_none() {
+                    taken.push(self, &paths, entry)?;
+                    continue;
+                }
+                let entry = Entry { offset: reader.meta().logical_offset(entry.target, entry.offset), ..entry };
+                let together = whole.filter(|_| reader.meta().pieces).and_then(|whole| joined(&whole, &entry));
+                if let (Some(before), None) = (whole.replace(together.unwrap_or(entry)), together) {
+                    taken.push(self, &paths, before)?;
+                }
+            }
         }
-        Ok(())
+        if let Some(last) = whole {
+            taken.push(self, &paths, last)?;
+        }
+        Ok(taken.added)
     }
 
     /// The run is whole.
@@ -271,6 +309,28 @@ impl Drop for NewRun<'_> {
         if !self.ended {
             self.combiner.records.truncate(self.before);
         }
+    }
+}
+
+/// What is taken of a trace.
+struct Taken {
+    split: Option<Split>,
+    added: Added,
+}
+
+impl Taken {
+    /// Takes a request of a file with this number in the trace.
+    fn push(&mut self, run: &mut NewRun<'_>, paths: &[(u32, bool)], entry: Entry) -> Result<(), CombineError> {
+        let (path, absolute) = paths[entry.file as usize];
+        let mut piece = |piece: Entry| {
+            self.added.requests += 1;
+            self.added.absolute += u64::from(absolute);
+            self.added.reads += u64::from(piece.op == Op::Read);
+            run.push_numbered(path, piece)
+        };
+        let Some(split) = self.split else { return piece(entry) };
+        let mut pieces = split.pieces(entry.offset, entry.len);
+        pieces.try_for_each(|(target, offset, len)| piece(Entry { target, offset, len, ..entry }))
     }
 }
 

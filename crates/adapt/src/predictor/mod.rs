@@ -63,7 +63,7 @@ use std::sync::Arc;
 use sluice_core::Op;
 
 pub use aggregate::{Aggregation, Aggregations, estimate_alpha};
-pub use combine::{CombineError, Combiner, NewRun, RUNS_MAX};
+pub use combine::{Added, CombineError, Combiner, NewRun, RUNS_MAX};
 pub use forecast::{FileForecast, Forecast, Predicted, Totals};
 pub use learn::{LearnLimits, Learner, series_of};
 pub use online::{Counters, Handle, Names, TracePredictor, Verdict};

@@ -22,11 +22,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Side {
     /// The kernel's scheduler.
     pub(crate) scheduler: String,
-    /// Sluicegate's algorithm over it, if any.
+    /// Sluicegate's algorithm over it, if any; followed by [`Side::OFF`], it does without anticipation.
     pub(crate) policy: Option<String>,
 }
 
 impl Side {
+    pub(crate) const OFF: &'static str = "/off";
+
     pub(crate) fn name(&self) -> String {
         match (&self.policy, self.scheduler.as_str()) {
             (None, scheduler) => scheduler.to_owned(),
@@ -119,8 +121,13 @@ impl Bed {
         self.set_scheduler(&side.scheduler)?;
         self.runner.run(Command::new("mount").args(["-t", "ext4"]).arg(&self.device).arg(self.disk()))?;
         let Some(policy) = &side.policy else { return Ok(self.disk()) };
+        let (policy, anticipation) = match policy.strip_suffix(Side::OFF) {
+            Some(policy) => (policy, "off"),
+            None => (policy.as_str(), "auto"),
+        };
         let text = format!(
-            "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\n[log]\nfile = {:?}\n",
+            "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\nanticipation = {anticipation:?}\n\
+             [log]\nfile = {:?}\n",
             self.disk(),
             self.mount_point(),
             settings.join("\n"),

@@ -142,7 +142,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cells = simulated(&measured, &situations, &runner.stop)?;
     let report = Report::new(&measured.device, measured.seconds, cells);
     if args.json {
-        output::pretty_json(report.as_json())?;
+        output::pretty_json(&report.as_json())?;
     } else {
         report.print();
     }

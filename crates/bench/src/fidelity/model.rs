@@ -73,10 +73,9 @@ pub(super) fn scenario(
     let schedules = policy != "noop";
     let threads = match situation.host {
         Host::Ext4 => 0,
-        _ if schedules => WORKERS,
-        // Who receives a request executes it: a mount's threads (twice the cores, at least 4), or a connection's.
-        Host::Mount => (2 * CORES).clamp(4, 16),
-        Host::Tcp => 0,
+        // On a slow device a mount's workers execute what passes through, too; of a server's, each connection's thread.
+        Host::Tcp if !schedules => 0,
+        Host::Mount | Host::Tcp => WORKERS,
     };
     let share = |of: f64| DIRTY_BYTES as f64 * of / memory as f64;
     let own = situation.pattern == "own";

@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         json.append(&mut each_policy(&args, &options)?);
     }
     if args.json {
-        output::pretty_json(json)?;
+        output::pretty_json(&json)?;
     }
     Ok(ExitCode::SUCCESS)
 }

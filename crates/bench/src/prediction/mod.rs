@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     progress.finish_and_clear();
     if args.json {
-        output::pretty_json(serde_json::json!({
+        output::pretty_json(&serde_json::json!({
             "emulated": true, "model": bed.model, "processes": args.processes * APPS, "steps": args.steps,
             "in_flight": args.in_flight, "repetitions": args.repetitions, "cells": cells,
         }))?;

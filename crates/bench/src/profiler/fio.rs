@@ -149,7 +149,7 @@ fn fio(file: &Path, test: Test, size: u64, seed: u64) -> anyhow::Result<f64> {
 fn print(rows: &[Row], args: &Args, emulated: bool, warning: Option<String>) -> anyhow::Result<()> {
     let within = rows.iter().all(|row| (row.ratio - 1.0).abs() <= BAR);
     if args.json {
-        output::pretty_json(serde_json::json!({"emulated": emulated, "rows": rows, "within": within, "bar": BAR}))?;
+        output::pretty_json(&serde_json::json!({"emulated": emulated, "rows": rows, "within": within, "bar": BAR}))?;
     } else {
         if emulated {
             output::line("the devices are emulated");

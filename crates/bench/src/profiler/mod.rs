@@ -145,7 +145,7 @@ pub(crate) fn calibration(args: &CalibrationArgs) -> anyhow::Result<ExitCode> {
     let measured = CALIBRATION.map(|paper| calibrate(paper, &options));
     let measured: Vec<_> = measured.into_iter().collect::<Result<_, _>>()?;
     if args.json {
-        output::pretty_json(serde_json::json!({"emulated": true, "order": ["write", "read"], "devices": measured}))?;
+        output::pretty_json(&serde_json::json!({"emulated": true, "order": ["write", "read"], "devices": measured}))?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(

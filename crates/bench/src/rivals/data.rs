@@ -86,7 +86,7 @@ pub(super) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, dis
     for (name, bytes) in &files {
         let mut command = fio_command();
         command.args(["--name=lay", "--rw=write", "--bs=1m", "--end_fsync=1", "--do_verify=0", "--fallocate=none"]);
-        command.args(["--verify=crc32c", VERIFIED]).arg(format!("--size={bytes}"));
+        command.args(["--verify=crc32c", "--verify_state_save=0", VERIFIED]).arg(format!("--size={bytes}"));
         check_fio(&runner.run(command.arg(format!("--filename={}", dir.join(name).display())))?)?;
     }
     for gap in &gaps {

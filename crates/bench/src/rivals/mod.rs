@@ -50,9 +50,9 @@ pub(crate) struct Args {
     /// Only these workloads; may be given several times
     #[arg(long, value_name = "NAME")]
     workload: Vec<String>,
-    /// Sluicegate's algorithms, each over the kernel's `none` or, as in hbrr+mq-deadline, over another scheduler; may be given
-    /// several times [default: hbrr, to-agg, hbrr+mq-deadline]
-    #[arg(long, value_name = "NAME[+SCHEDULER]")]
+    /// Sluicegate's algorithms, each over the kernel's `none` or, as in hbrr+mq-deadline, over another scheduler; hbrr/off does
+    /// without anticipation; may be given several times [default: hbrr, to-agg, hbrr+mq-deadline]
+    #[arg(long, value_name = "NAME[/off][+SCHEDULER]")]
     policy: Vec<String>,
     /// The kernel's schedulers; may be given several times [default: none, mq-deadline, bfq, kyber]
     #[arg(long, value_name = "NAME")]
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let disk = format!("emulated {}, {}, ext4", args.model, args.size);
     let report = Report::new(disk, test.rounds, test.seconds, test.sides.clone(), rows);
     if args.json {
-        output::pretty_json(report.as_json())?;
+        output::pretty_json(&report.as_json())?;
     } else {
         report.print();
     }
@@ -143,7 +143,7 @@ fn sides(args: &Args) -> anyhow::Result<Vec<Side>> {
         or(&args.scheduler, &SCHEDULERS).into_iter().map(|scheduler| Side { scheduler, policy: None }).collect();
     for text in or(&args.policy, &POLICIES) {
         let (policy, scheduler) = text.split_once('+').unwrap_or((&text, "none"));
-        crate::policies(&[policy.to_owned()], |_| true)?;
+        crate::policies(&[policy.strip_suffix(Side::OFF).unwrap_or(policy).to_owned()], |_| true)?;
         given.push(Side { scheduler: scheduler.to_owned(), policy: Some(policy.to_owned()) });
     }
     let mut sides: Vec<Side> = Vec::new();

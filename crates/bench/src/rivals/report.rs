@@ -82,6 +82,16 @@ impl Report {
         (0..self.sides.len()).filter(|&side| self.sides[side].policy.is_some())
     }
 
+    /// Pairs of sides that differ by anticipation alone: with it, and without.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let without = self.ours().filter_map(|side| {
+            let policy = self.sides[side].policy.as_ref()?.strip_suffix(Side::OFF)?;
+            let with = Side { policy: Some(policy.to_owned()), ..self.sides[side].clone() };
+            Some((self.sides.iter().position(|other| *other == with)?, side))
+        });
+        without.collect::<Vec<_>>().into_iter()
+    }
+
     /// The kernel's best scheduler, by its median.
     fn rival(&self, row: &Row) -> usize {
         self.kernel().max_by(|&a, &b| row.middle(a).0.total_cmp(&row.middle(b).0)).unwrap_or_default()
@@ -133,6 +143,10 @@ impl Report {
                 "best_sluice": self.sides[best.0].name(),
                 "best_ratio": best.1,
             });
+            for (with, without) in self.pairs() {
+                let (ratio, range) = row.ratio(with, without);
+                fields["anticipation"][self.sides[with].name()] = json!({"ratio": ratio, "range": range});
+            }
             if !row.parts(rival).is_empty() {
                 fields["parts"] = of(&mut (0..self.sides.len()), &|side| row.parts(side).into());
             }
@@ -196,6 +210,17 @@ impl Report {
                 .collect();
             output::line(format_args!("{:<32}{:<12}{ratios}", row.workload.name, self.sides[rival].name()));
         }
+        for (with, without) in self.pairs() {
+            let name = self.sides[with].name();
+            output::line(format_args!(
+                "\n{name}: with anticipation over without, in the same round (median, smallest..largest)\n"
+            ));
+            let mut rows: Vec<_> = self.rows.iter().map(|row| (row.ratio(with, without), row.workload.name)).collect();
+            rows.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+            for ((ratio, [low, high]), name) in rows {
+                output::line(format_args!("{name:<32}  {ratio:.2} ({low:.2}..{high:.2})"));
+            }
+        }
         let misses = self.misses();
         let verdict = if misses.is_empty() { "reached in all rows" } else { "missed:" };
         output::line(format_args!("\nbar: {BAR} of the kernel's best by one of Sluicegate's sides; {verdict}"));
@@ -239,6 +264,15 @@ mod tests {
         assert_eq!(rows[1]["ratios"]["hbrr"]["ratio"], 2.0);
         assert_eq!(json["misses"], json!(["stream-2: 0.50 of none's at best (to-agg on bfq), bar 0.95"]));
         assert_eq!(json["reached"], json!({"hbrr": 1, "to-agg on bfq": 0}));
+    }
+
+    #[test]
+    fn anticipation_is_compared_with_the_same_side_without() {
+        let sides =
+            [side("none", None), side("none", Some("sjf/off")), side("bfq", Some("sjf")), side("none", Some("sjf"))];
+        let row = row(0, [&[1.0; 3], &[4.0, 5.0, 1.0], &[9.0; 3], &[2.0, 5.0, 3.0]]);
+        let json = Report::new("emulated x".to_owned(), 3, 1, sides.to_vec(), vec![row]).as_json();
+        assert_eq!(json["rows"][0]["anticipation"], json!({"sjf": {"ratio": 1.0, "range": [0.5, 3.0]}}));
     }
 
     #[test]

@@ -28,7 +28,7 @@ const DEPTH_MAX: u32 = 128;
 /// Of `linux/prctl.h`: the process is in the way of dirty memory to its disk.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-/// Makes a block device with the timing of an emulated drive, with a file system if wanted
+/// Makes a block device with an emulated drive's timing, with or without a file system
 ///
 /// Its bytes are in a sparse file, which bypasses the page cache; its service times are computed by the model. Everything
 /// that is measured on it is emulated. It stays until `sluice disk remove NAME`, or until the machine is restarted.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// What to call it
     name: String,
     /// Device model: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md)
-    #[arg(short, long, value_parser = suggest::models())]
+    #[arg(short, long, value_parser = suggest::models(), hide_possible_values = true)]
     model: String,
     /// How large it is, in bytes or like 20G (powers of 1,024) [default: as large as the model]
     #[arg(short, long, value_name = "BYTES")]

@@ -6,8 +6,11 @@ use super::{Page, Variable};
 pub(super) const COMMON_VARIABLES: &[Variable] = &[("NO_COLOR", "if set and not empty, nothing is coloured")];
 
 const RUNTIME: [Variable; 2] = [
-    ("SLUICE_RUNTIME_DIR", "directory of the control sockets [default: /run/sluice for root, else as follows]"),
-    ("XDG_RUNTIME_DIR", "for others than root they are in its sluice/; without it in /tmp/sluice-UID"),
+    (
+        "SLUICE_RUNTIME_DIR",
+        "directory of the control sockets [default: /run/sluice for root, else sluice/ in XDG_RUNTIME_DIR]",
+    ),
+    ("XDG_RUNTIME_DIR", "see SLUICE_RUNTIME_DIR; without it /tmp/sluice-UID"),
 ];
 const STATE: Variable =
     ("XDG_STATE_HOME", "for others than root, logs and what was learned are in its sluice/ [default: ~/.local/state]");
@@ -88,7 +91,7 @@ pub(super) static PAGES: &[Page] = &[
         ],
         variables: ASKS,
         success: "it was printed, and changed if that was asked for",
-        failure: "nobody serves the mount, or the algorithm or a parameter was refused; nothing has changed then",
+        failure: "nobody serves the mount, or the change was refused as a whole",
         interruptible: false,
     },
     Page {
@@ -130,7 +133,7 @@ pub(super) static PAGES: &[Page] = &[
         ],
         variables: ASKS,
         success: "the mount predicts from them",
-        failure: "nobody serves the mount, or a trace cannot be used; nothing has changed then",
+        failure: "nobody serves the mount, or the change was refused as a whole",
         interruptible: false,
     },
     Page {

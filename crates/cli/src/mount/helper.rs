@@ -17,7 +17,8 @@ use anyhow::{Context, bail};
 pub(crate) fn arguments(args: &[OsString]) -> anyhow::Result<Option<Vec<OsString>>> {
     let program = args.first().and_then(|arg| Path::new(arg).file_name()).unwrap_or_default();
     let by_name = program.as_bytes().starts_with(b"mount.");
-    let by_libfuse = args.len() == 5 && args[3] == "-o" && !args[1].as_bytes().starts_with(b"-");
+    // Its paths are absolute, or `none`: `mount` is our command.
+    let by_libfuse = args.len() == 5 && args[3] == "-o" && !args[1].as_bytes().starts_with(b"-") && args[1] != "mount";
     if !by_name && !by_libfuse {
         return Ok(None);
     }
@@ -85,6 +86,7 @@ mod tests {
         let by_options = called("mount.fuse.sluice none /mnt -o config=/etc/sluice.toml");
         assert_eq!(by_options.as_deref(), Some("mount -o config=/etc/sluice.toml --daemon /mnt"));
         assert_eq!(called("sluice mount /src /mnt"), None);
+        assert_eq!(called("sluice mount /mnt -o config=/etc/sluice.toml"), None, "what has the source is in there");
         assert_eq!(called("sluice status /mnt"), None);
         assert!(arguments(&["mount.fuse.sluice".into(), "/a".into(), "/b".into(), "-f".into()]).is_err());
     }

@@ -88,8 +88,10 @@ pub(crate) struct Args {
     /// Bypass the page cache below the mount (O_DIRECT)
     #[arg(long, help_heading = "Storage")]
     direct: bool,
-    /// Emulate a device of this model (hdd-7200, or a file) below each target: real bytes, computed times [default: none]
-    #[arg(long, value_name = "MODEL", value_parser = suggest::models(), help_heading = "Storage")]
+    /// Emulate a device below each target, real bytes and computed times: hdd-7200, ssd-sata, nvme, ..., or a model's file
+    /// (docs/devices.md) [default: none]
+    #[arg(long, value_name = "MODEL",
+        value_parser = suggest::models(), hide_possible_values = true, help_heading = "Storage")]
     emulate: Option<String>,
 
     /// What the kernel may keep of files: none, auto (reads), writeback (writes too) [default: auto]
@@ -144,7 +146,9 @@ fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCod
     let [mountpoint] = args.paths.as_slice() else {
         bail!("which mount is to change? sluice mount -o remount,... MOUNTPOINT");
     };
-    sluice_fuse::remount(&control::canonical(mountpoint)?, change)?;
+    let path = control::canonical(mountpoint)?;
+    options::check_remount(&args.o, &path)?;
+    sluice_fuse::remount(&path, change)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
 //! `-o`: options as `mount` and `/etc/fstab` have them. Each is honoured or refused; none is ignored unless it is for
 //! `mount` itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -84,18 +84,34 @@ pub(super) fn remount(lists: &[String]) -> anyhow::Result<Option<Remount>> {
             "exec" => change.no_exec = Some(false),
             "noexec" => change.no_exec = Some(true),
             // As the mount has them already: `mount` repeats what it finds in its table.
-            "remount" | "relatime" | "allow_other" => {}
+            "remount" | "relatime" | "allow_other" | "noatime" => {}
             _ if is_of_others(option) || ALWAYS.contains(&option) => {}
             _ if ["user_id=", "group_id=", "rootmode=", "fd=", "max_read=", "subtype=", "fsname="]
                 .iter()
                 .any(|start| option.starts_with(start)) => {}
-            _ => bail!(
-                "-o {option}: cannot be changed while it is mounted, only ro, rw, suid, nosuid, dev, nodev, exec and \
-                 noexec can; unmount, and mount anew"
-            ),
+            _ => bail!(fixed(option)),
         }
     }
     Ok(Some(change))
+}
+
+fn fixed(option: &str) -> String {
+    format!(
+        "-o {option}: cannot be changed while it is mounted, only ro, rw, suid, nosuid, dev, nodev, exec and noexec can; \
+         unmount, and mount anew"
+    )
+}
+
+/// Checks what [`remount`] takes for given.
+///
+/// # Errors
+/// If the mount does not have it.
+pub(super) fn check_remount(lists: &[String], mountpoint: &Path) -> anyhow::Result<()> {
+    let has_noatime = || statvfs(mountpoint).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOATIME));
+    if split(lists).any(|option| option == "noatime") && !has_noatime() {
+        bail!(fixed("noatime"));
+    }
+    Ok(())
 }
 
 fn is_of_others(option: &str) -> bool {

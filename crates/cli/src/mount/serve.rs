@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sluice_fuse::MountHandle;
+use sluice_fuse::{CacheMode, MountHandle};
 use sluice_runtime::Shutdown;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -60,7 +60,17 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
     let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint));
-    let prediction = predict::Options { state, model: settings.emulate.clone(), ..settings.prediction.clone() };
+    let prediction = predict::Options {
+        state,
+        model: settings.emulate.clone(),
+        request_max: Some(options.max_write),
+        cached: match options.cache {
+            CacheMode::None => predict::Cached::Nothing,
+            CacheMode::Auto => predict::Cached::Reads,
+            CacheMode::Writeback => predict::Cached::All,
+        },
+        ..settings.prediction.clone()
+    };
     let served = |handle| control::Served {
         predictions: predictions.clone(),
         prediction: prediction.clone(),

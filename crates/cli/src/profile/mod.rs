@@ -37,8 +37,10 @@ pub struct Args {
     /// Directory on the storage to profile
     #[arg(required_unless_present = "device")]
     path: Option<PathBuf>,
-    /// Profile a device model instead, in virtual time: a shipped one's name, or a file [default: none]
-    #[arg(long, value_name = "MODEL", value_parser = suggest::models(), conflicts_with = "path")]
+    /// Profile a device model instead, in virtual time: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md)
+    /// [default: none]
+    #[arg(long, value_name = "MODEL",
+        value_parser = suggest::models(), hide_possible_values = true, conflicts_with = "path")]
     device: Option<String>,
     #[command(flatten)]
     measuring: Measuring,

@@ -7,13 +7,13 @@ use sluice_device::Op;
 use sluice_device::profile::{Point, Profile};
 use sluice_device::profiler::Report;
 
-use sluice_notation::{show_number, show_size, show_time};
+use sluice_notation::{show_size, show_time};
 
 fn rows(text: &mut String, what: &str, points: &[Point]) {
     let _ =
         writeln!(text, "\n{what:<10}{:>13}{:>10}{:>13}{:>10}{:>9}{:>10}", "sequential", "", "random", "", "ratio", "");
     for point in points {
-        let percent = |error: f64| format!("±{} %", show_number(error * 100.0));
+        let percent = |error: f64| format!("±{:.*} %", usize::from(error < 0.0995), error * 100.0);
         let _ = writeln!(
             text,
             "{:>10}{:>13}{:>10}{:>13}{:>10}{:>9.2}{:>10}",

@@ -8,13 +8,15 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use sluice_notation::counted;
-use sluice_trace::merge::Align;
-use sluice_trace::{End, Entry, Meta, Writer};
+use sluice_trace::merge::{Align, Apart};
+use sluice_trace::{Entry, Meta, Writer, import};
 
-use super::{Output, blocks, open};
+use super::{Output, PARTLY, blocks, missing, open};
 use crate::output;
 
 /// Makes one trace of several, in the order of time
+///
+/// Traces without an end are taken as far as they go; the exit code is 3 then. Damaged ones are refused.
 #[derive(clap::Args)]
 pub(crate) struct MergeArgs {
     /// The traces
@@ -26,6 +28,10 @@ pub(crate) struct MergeArgs {
     /// How times relate: clock (each began when it says), start (all begin together)
     #[arg(long, value_name = "HOW", default_value = "clock", value_parser = align)]
     align: Align,
+    /// What traces that use the same numbers are of: the same applications (keep), different ones (applications), or processes
+    /// of one (processes), as logs of the jobs of one run of fio are
+    #[arg(long, value_name = "WHAT", default_value = "keep", value_parser = apart)]
+    each: Apart,
 }
 
 /// Converts a trace to CSV (.csv), Parquet (.parquet), or a trace anew (.slt)
@@ -57,6 +63,15 @@ fn align(text: &str) -> Result<Align, String> {
     }
 }
 
+fn apart(text: &str) -> Result<Apart, String> {
+    match text {
+        "keep" => Ok(Apart::Keep),
+        "applications" => Ok(Apart::Applications),
+        "processes" => Ok(Apart::Processes),
+        _ => Err("expected keep, applications or processes".to_owned()),
+    }
+}
+
 pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
@@ -64,21 +79,47 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     if metas.iter().any(|meta| (meta.targets, meta.stripe) != (targets, stripe)) {
         bail!("the traces are of volumes with different stripes: their offsets mean different things");
     }
+    let starts = || metas.iter().map(|meta| meta.start_unix_ns);
+    if args.align == Align::Clock && starts().any(|start| start == 0) && starts().any(|start| start > 0) {
+        let unknown = args.traces.iter().zip(&metas).filter(|(_, meta)| meta.start_unix_ns == 0);
+        for (path, _) in unknown {
+            let note = "does not tell when it began: it is taken to begin with the first of the others (--align)";
+            output::tell(format_args!("{}: {note}", path.display()));
+        }
+    }
+    let mut jobs: Vec<&str> = metas.iter().map(|meta| meta.job.as_str()).filter(|job| !job.is_empty()).collect();
+    jobs.dedup();
     let meta = Meta {
-        start_unix_ns: metas.iter().map(|meta| meta.start_unix_ns).min().unwrap_or_default(),
+        start_unix_ns: starts().filter(|start| *start > 0).min().unwrap_or_default(),
         targets,
         stripe,
         emulated: metas.iter().any(|meta| meta.emulated),
         checksums: metas.iter().any(|meta| meta.checksums),
+        processes: args.each == Apart::Processes || metas.iter().any(|meta| meta.processes),
+        job: jobs.join(", "),
+        untimed: metas.iter().any(|meta| meta.untimed),
         source: metas.iter().map(|meta| meta.source.as_str()).collect::<Vec<_>>().join(", "),
         ..Meta::default()
     };
     let out = Output::create(&args.out)?;
     let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
-    let dropped = sluice_trace::merge::merge(&mut readers, args.align, &mut writer)
+    let dropped = sluice_trace::merge::merge(&mut readers, args.align, args.each, &mut writer)
         .map_err(|error| first_damaged(&args.traces).unwrap_or(error.into()))?;
     let entries = writer.entries();
-    writer.finish(dropped)?;
+    let mut why = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    for (path, reader) in args.traces.iter().zip(&readers) {
+        let path = path.display();
+        if !reader.incomplete().is_empty() {
+            why.push(format!("{path}: {}", reader.incomplete()));
+        }
+        if let Some(missing) = missing(reader.end()) {
+            code = ExitCode::from(PARTLY);
+            output::tell(format_args!("{path}: {missing}; {} of it are taken", counted(reader.entries(), "request")));
+            why.push(format!("{path}: {missing}"));
+        }
+    }
+    writer.finish_incomplete(dropped, &why.join("; "))?;
     out.keep()?;
     output::line(format_args!(
         "{}: {} of {}",
@@ -86,7 +127,7 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         counted(entries, "request"),
         counted(args.traces.len() as u64, "trace")
     ));
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// What is wrong with the first of these traces that cannot be read to its end.
@@ -103,24 +144,24 @@ fn first_damaged(traces: &[PathBuf]) -> Option<anyhow::Error> {
 
 pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     match args.out.extension().and_then(|ending| ending.to_str()) {
-        Some("slt") => anew(&args.trace, &args.out, args.below.as_deref())?,
+        Some("slt") => anew(&args.trace, &args.out, args.below.as_deref()),
         _ if args.below.is_some() => bail!("{}: --below makes a trace anew, of the ending .slt", args.out.display()),
-        Some("csv") => csv(&args.trace, &args.out)?,
-        Some("parquet") => python("parquet", &["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()])?,
+        Some("csv") => csv(&args.trace, &args.out),
+        Some("parquet") => python("parquet", &["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()]),
         _ => bail!("{}: the ending says the format: .csv, .parquet or .slt", args.out.display()),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
+fn csv(trace: &Path, path: &Path) -> anyhow::Result<ExitCode> {
     let mut reader = open(trace)?;
     let meta = reader.meta().clone();
     let out = Output::create(path)?;
     let mut file = BufWriter::new(out.file.as_file());
     write!(file, "time_ns,path,op,offset,length,application,target,target_offset")?;
+    write!(file, "{}", if meta.processes { ",process" } else { "" })?;
     writeln!(file, "{}", if meta.checksums { ",crc32,crc32_bytes" } else { "" })?;
     let mut entries = 0;
-    blocks(trace, &mut reader, |paths, block| {
+    let ended = blocks(trace, &mut reader, |paths, block| {
         for (at, entry) in block.iter().enumerate() {
             let logical = meta.logical_offset(entry.target, entry.offset);
             let op = ["read", "write"][entry.op.index()];
@@ -131,6 +172,9 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
                 entry.time,
                 field(&paths.text(entry.file))
             )?;
+            if meta.processes {
+                write!(file, ",{}", block.process_of(at))?;
+            }
             match block.sum_of(at) {
                 Some(sum) => writeln!(file, ",{},{}", sum.crc, sum.bytes)?,
                 None => writeln!(file, "{}", if meta.checksums { ",,0" } else { "" })?,
@@ -143,7 +187,7 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<()> {
     drop(file);
     out.keep()?;
     output::line(format_args!("{}: {}", path.display(), counted(entries as u64, "request")));
-    Ok(())
+    Ok(ended.code())
 }
 
 /// A text as a field of CSV (RFC 4180).
@@ -151,23 +195,25 @@ fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The same trace with full blocks and an end: what a recorder that was killed left becomes a whole trace. With a directory,
-/// only what is below it.
-pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::Result<()> {
+/// The same trace with full blocks and an end: what a recorder that was killed left becomes a trace that says what is missing.
+/// With a directory, only what is below it.
+pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let below = below.map(|dir| import::normal_path(dir.as_os_str().as_bytes()).into_owned());
+    let below = below.as_deref().map(|dir| Path::new(OsStr::from_bytes(dir)));
     let mut reader = open(trace)?;
     let out = Output::create(path)?;
     let mut writer = Writer::new(BufWriter::new(out.file.as_file()), reader.meta())?;
     // The new number of each path, if it is taken over.
     let mut numbers: Vec<Option<u32>> = Vec::new();
     let mut left_out = 0_u64;
-    let end = blocks(trace, &mut reader, |paths, block| {
+    let ended = blocks(trace, &mut reader, |paths, block| {
         for path in paths.iter().skip(numbers.len()) {
             let inside = below.map_or(Some(path), |dir| inside(path, dir));
             numbers.push(inside.map(|path| writer.another_file(path)).transpose()?);
         }
         for (at, entry) in block.iter().enumerate() {
             match numbers[entry.file as usize] {
-                Some(file) => writer.push_summed(Entry { file, ..entry }, block.sum_of(at))?,
+                Some(file) => writer.push_with(Entry { file, ..entry }, block.extra_of(at))?,
                 None => left_out += 1,
             }
         }
@@ -178,11 +224,11 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
         let (dir, first) = (below.unwrap_or(Path::new("")).display(), reader.paths().text(0));
         bail!("no file is below {dir}: one is {first}");
     }
-    writer.finish(if let End::Complete { dropped } = end { dropped } else { 0 })?;
+    writer.finish_incomplete(ended.dropped(), &ended.why(reader.incomplete()))?;
     out.keep()?;
     let others = if left_out > 0 { format!("; {left_out} to other files left out") } else { String::new() };
     output::line(format_args!("{}: {}{others}", path.display(), counted(entries, "request")));
-    Ok(())
+    Ok(ended.code())
 }
 
 /// A path from a directory on, if it is below it.
@@ -191,8 +237,8 @@ fn inside<'a>(path: &'a [u8], dir: &Path) -> Option<&'a [u8]> {
     Some(rest.as_os_str().as_bytes()).filter(|rest| !rest.is_empty())
 }
 
-/// Does something with the Python package, for which it needs this extra.
-pub(super) fn python(extra: &str, args: &[&OsStr]) -> anyhow::Result<()> {
+/// Does something with the Python package, for which it needs this extra; it has the same exit codes.
+pub(super) fn python(extra: &str, args: &[&OsStr]) -> anyhow::Result<ExitCode> {
     let program = std::env::var_os("SLUICE_PYTHON").unwrap_or_else(|| "python3".into());
     let shown = program.to_string_lossy().into_owned();
     let there = Command::new(&program).args(["-c", "import sluicegate"]).output();
@@ -204,10 +250,13 @@ pub(super) fn python(extra: &str, args: &[&OsStr]) -> anyhow::Result<()> {
     }
     let status = Command::new(&program).args(["-m", "sluicegate"]).args(args).status();
     let status = status.with_context(|| format!("starting {shown}"))?;
-    if !status.success() {
-        bail!("the Python package has failed ({status})");
+    match status.code() {
+        Some(0) => Ok(ExitCode::SUCCESS),
+        Some(code) if code == i32::from(PARTLY) => Ok(ExitCode::from(PARTLY)),
+        // It has said why.
+        Some(1) => Ok(ExitCode::FAILURE),
+        _ => bail!("the Python package has failed ({status})"),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,24 +10,32 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use sluice_notation::counted;
-use sluice_trace::{Meta, Writer, import};
+use sluice_trace::Meta;
+use sluice_trace::import::{self, Imported};
 
-use super::{Output, convert};
+use super::{Output, PARTLY, convert};
 use crate::output;
 
-/// Makes a trace from another program's log: fio's or Darshan's
+/// Makes a trace from another program's log: fio's, strace's or Darshan's
 ///
-/// Of fio it reads what --write_iolog writes (versions 2 and 3), of Darshan extended traces (DXT, by the Python package).
+/// Of fio it reads what --write_iolog writes (versions 2 and 3), of strace what -f -ttt -y writes, of Darshan extended traces
+/// (DXT, by the Python package).
 ///
-/// Paths are those of the log. In a trace that is to be predicted from, they begin where the mount begins: a log of programs
-/// that used /scratch, of which /scratch is to be mounted, needs --below /scratch.
+/// What is kept of each and what is lost: docs/trace-format.md. Ranks and threads are kept as processes. What strace has to
+/// see: strace -f -ttt -T -y -e trace=%file,%desc,%process -o LOG PROGRAM
+///
+/// Paths are those of the log, without `.` and `..`. In a trace that is to be predicted from, they begin where the mount
+/// begins: a log of programs that used /scratch, of which /scratch is to be mounted, needs --below /scratch.
+///
+/// The exit code is 3 if requests are missing, because the log is cut or does not tell enough; standard error says which,
+/// `sluice trace info` too. A log that is damaged in any other way is refused.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The log
     log: PathBuf,
     /// The new trace
     out: PathBuf,
-    /// The log's format [default: darshan for files that end in .darshan, else fio]
+    /// The log's format [default: darshan for files that end in .darshan, else what the log looks like]
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Only files below this directory, with paths that begin there [default: all files]
@@ -39,6 +47,7 @@ pub(crate) struct Args {
 enum Format {
     Fio,
     Darshan,
+    Strace,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -46,14 +55,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if file(&args.out).is_some_and(|out| Some(out) == file(&args.log)) {
         bail!("{} is the log itself; give the trace a name of its own", args.out.display());
     }
-    let Some(below) = &args.below else {
-        import(args, &args.out, Said::Here)?;
-        return Ok(ExitCode::SUCCESS);
-    };
+    let Some(below) = &args.below else { return import(args, &args.out, Said::Here) };
     let whole = Output::create(&args.out)?.file.into_temp_path();
-    import(args, &whole, Said::Later)?;
+    let code = import(args, &whole, Said::Later)?;
+    if code == ExitCode::FAILURE {
+        return Ok(code);
+    }
     convert::anew(&whole, &args.out, Some(below)).with_context(|| args.log.display().to_string())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// Whether to say what became of the log.
@@ -63,26 +72,55 @@ enum Said {
     Later,
 }
 
-fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<()> {
-    let darshan = args.log.extension().is_some_and(|ending| ending == "darshan");
-    match args.format.unwrap_or(if darshan { Format::Darshan } else { Format::Fio }) {
+fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<ExitCode> {
+    let log = args.log.as_path();
+    let format = match args.format {
+        Some(format) => format,
+        None => guessed(log).with_context(|| log.display().to_string())?,
+    };
+    match format {
         Format::Darshan => {
             let quiet = (said == Said::Later).then_some("--quiet".as_ref());
-            let command: [&OsStr; 3] = ["import-darshan".as_ref(), args.log.as_ref(), out.as_ref()];
+            let command: [&OsStr; 3] = ["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
             convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
         }
-        Format::Fio => fio(&args.log, out, said),
+        Format::Fio => text(log, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
+        Format::Strace => text(log, out, said, |log, meta, out| import::strace(log, meta, out)),
     }
 }
 
-fn fio(log: &Path, path: &Path, said: Said) -> anyhow::Result<()> {
+/// The format that a log looks like.
+fn guessed(log: &Path) -> anyhow::Result<Format> {
+    if log.extension().is_some_and(|ending| ending == "darshan") {
+        return Ok(Format::Darshan);
+    }
+    let mut head = Vec::new();
+    File::open(log)?.take(64).read_to_end(&mut head)?;
+    match head.trim_ascii_start() {
+        [] => bail!("the log is empty"),
+        head if head.starts_with(b"fio version ") => Ok(Format::Fio),
+        head if head[0].is_ascii_digit() || head.starts_with(b"[pid ") || head.starts_with(b"strace: ") => {
+            Ok(Format::Strace)
+        }
+        _ => bail!("line 1: this looks like no log of fio, Darshan or strace; --format says which it is"),
+    }
+}
+
+type Log = BufReader<File>;
+type Out<'a> = BufWriter<&'a File>;
+
+/// Imports a log that is text.
+fn text(
+    log: &Path,
+    path: &Path,
+    said: Said,
+    import: impl FnOnce(Log, Meta, Out<'_>) -> Result<Imported, import::ImportError>,
+) -> anyhow::Result<ExitCode> {
     let shown = log.display().to_string();
-    let log = BufReader::new(File::open(log).with_context(|| shown.clone())?);
+    let file = BufReader::new(File::open(log).with_context(|| shown.clone())?);
     let out = Output::create(path)?;
     let meta = Meta { source: shown.clone(), ..Meta::default() };
-    let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
-    let imported = import::fio_iolog(log, 0, &mut writer).with_context(|| shown)?;
-    writer.finish(0)?;
+    let imported = import(file, meta, BufWriter::new(out.file.as_file())).with_context(|| shown.clone())?;
     out.keep()?;
     if said == Said::Here {
         let (entries, others) = (counted(imported.entries, "request"), counted(imported.others, "other line"));
@@ -91,5 +129,9 @@ fn fio(log: &Path, path: &Path, said: Said) -> anyhow::Result<()> {
     if imported.untimed {
         output::line("Note: this version of the log has no times; the order is right, the times are not");
     }
-    Ok(())
+    if imported.incomplete.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::tell(format_args!("{shown}: {}", imported.incomplete));
+    Ok(ExitCode::from(PARTLY))
 }

@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use sluice_notation::counted;
-use sluice_trace::{Columns, Reader};
 
 use crate::config::predict_hint;
 use crate::control::{Command, Predict};
+use crate::predict::TraceUse;
 use crate::{output, status};
 
 /// Starts recording every request of a mount, in a new trace file
@@ -42,8 +42,12 @@ pub(crate) struct StopArgs {
 
 /// Predicts a mount's requests from traces of earlier runs, from now on
 ///
-/// With traces: the requests of their runs are combined, and batches wait for what is about to arrive. With `learn`: the
-/// mount finds patterns that repeat by itself. With `off`: no prediction any more.
+/// With traces: the requests of their runs are combined, and batches wait for what is about to arrive. Requests of other
+/// volumes' recordings and of other programs' logs are split as this volume splits them. How many can match is printed, and
+/// why others cannot. With `learn`: the mount finds patterns that repeat by itself. With `off`: no prediction any more.
+///
+/// The exit code is 3 if a trace has no end: what is there is predicted from. A damaged one is refused, and what was predicted
+/// before stays.
 #[derive(clap::Args)]
 #[command(
     override_usage = "sluice trace predict MOUNTPOINT TRACE...\n       sluice trace predict MOUNTPOINT learn|off"
@@ -104,25 +108,18 @@ pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         }
     };
     client.request(Command::Predict { from: from.clone() })?;
-    match client.status()?.prediction {
-        Some(prediction) => {
-            output::line(format_args!("{}: predicting from {}", args.mountpoint.display(), prediction.from))
-        }
-        None => output::line(format_args!("{}: no prediction", args.mountpoint.display())),
+    let Some(prediction) = client.status()?.prediction else {
+        output::line(format_args!("{}: no prediction", args.mountpoint.display()));
+        return Ok(ExitCode::SUCCESS);
+    };
+    output::line(format_args!("{}: predicting from {}", args.mountpoint.display(), prediction.from));
+    for TraceUse { path, requests, pieces, can_match, notes, .. } in &prediction.traces {
+        let split = if pieces == requests { String::new() } else { format!(", which the volume splits into {pieces}") };
+        let can = if can_match == pieces { "all".to_owned() } else { can_match.to_string() };
+        let requests = counted(*requests, "request");
+        output::line(format_args!("{}: {requests}{split}; {can} can match", path.display()));
+        notes.iter().for_each(|note| output::tell(format_args!("{}: {note}", path.display())));
     }
-    if let Predict::Files(files) = &from {
-        files.iter().filter(|file| is_of_no_mount(file)).for_each(|file| {
-            let hint =
-                "its paths begin with /, which no file of a mount does; `sluice trace convert --below DIR` mends that";
-            output::tell(format_args!("{}: {hint}", file.display()));
-        });
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Whether a trace is that of another program's log, whose paths are those of the machine.
-fn is_of_no_mount(file: &Path) -> bool {
-    let Ok(mut reader) = Reader::open(file) else { return false };
-    let found = reader.next_block(&mut Columns::default());
-    found.is_ok() && reader.paths().iter().next().is_some_and(|path| path.starts_with(b"/"))
+    let whole = prediction.traces.iter().all(|trace| trace.complete);
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(super::PARTLY) })
 }

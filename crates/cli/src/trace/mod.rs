@@ -16,7 +16,14 @@ use anyhow::Context;
 use clap::Subcommand;
 use sluice_trace::{Columns, End, Paths, Reader};
 
+/// Exit code where only a part of a trace or log could be used: what is there was, and what is missing was told.
+const PARTLY: u8 = 3;
+
 /// Records a mount's requests; shows, converts, replays traces; predicts from them
+///
+/// Exit codes: 0 if all of every trace or log was used; 1 if one was refused (it is none, or is damaged where that cannot be
+/// left out), or the command failed, and nothing was made; 3 if a part was used, because a trace has no end or is damaged,
+/// or a log is cut or lacks requests: standard error says what is missing.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Start(live::StartArgs),
@@ -56,32 +63,69 @@ fn open(path: &Path) -> anyhow::Result<Opened> {
     Reader::open(path).with_context(|| path.display().to_string())
 }
 
+/// How the reading of a trace ended.
+struct Ended {
+    end: End,
+    /// Where and how the trace is damaged, or that it has no end. Has been told on standard error.
+    missing: Option<String>,
+}
+
+impl Ended {
+    /// What a command returns that used all there is of the trace.
+    fn code(&self) -> ExitCode {
+        if self.missing.is_some() { ExitCode::from(PARTLY) } else { ExitCode::SUCCESS }
+    }
+
+    /// Entries that the recorder lost.
+    fn dropped(&self) -> u64 {
+        if let End::Complete { dropped } = self.end { dropped } else { 0 }
+    }
+
+    /// Why requests are missing from what was read; empty if none are. `incomplete`: what the trace itself says.
+    fn why(&self, incomplete: &str) -> String {
+        [incomplete, self.missing.as_deref().unwrap_or_default()]
+            .into_iter()
+            .filter(|why| !why.is_empty())
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+}
+
+/// What is missing from a trace that ended so; nothing if it has its end.
+fn missing(end: End) -> Option<String> {
+    let End::CutShort { ignored } = end else { return None };
+    let torn = match ignored {
+        0 => String::new(),
+        bytes => format!("; {bytes} bytes of a block that is not whole are ignored"),
+    };
+    Some(format!("the trace has no end: it is still being written, or its recorder was killed{torn}"))
+}
+
 /// All blocks of a trace. What follows a damaged place is not there; that is told on standard error, and `Err` only if
 /// `each` fails or the file cannot be read at all.
 fn blocks(
     path: &Path,
     reader: &mut Opened,
     mut each: impl FnMut(&Paths, &Columns) -> anyhow::Result<()>,
-) -> anyhow::Result<End> {
+) -> anyhow::Result<Ended> {
+    let mut damage = None;
     let mut block = Columns::default();
     loop {
         match reader.next_block(&mut block) {
             Ok(true) => each(reader.paths(), &block)?,
             Ok(false) => break,
             Err(error @ sluice_trace::Error::Corrupt { .. }) => {
-                crate::output::tell(format_args!("{}: {error}", path.display()));
+                damage = Some(error.to_string());
                 break;
             }
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         }
     }
-    if let End::CutShort { ignored } = reader.end()
-        && ignored > 0
-    {
-        let note = "the trace was cut short; the bytes of a block that is not whole are ignored";
-        crate::output::tell(format_args!("{}: {note}: {ignored}", path.display()));
+    let missing = damage.or_else(|| missing(reader.end()));
+    if let Some(what) = &missing {
+        crate::output::tell(format_args!("{}: {what}", path.display()));
     }
-    Ok(reader.end())
+    Ok(Ended { end: reader.end(), missing })
 }
 
 /// A file that appears under its name only when it is whole.

@@ -12,7 +12,7 @@ use sluice_notation::{show_number, show_rate, show_size, show_time};
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
-use super::{blocks, open, plot};
+use super::{Ended, blocks, open, plot};
 use crate::output;
 
 /// Says what is in a trace: files, sizes, read share, order, bursts, duration
@@ -51,46 +51,65 @@ pub(crate) struct CatArgs {
     limit: Option<u64>,
 }
 
-fn summary(path: &Path, files: usize) -> anyhow::Result<(Summary, Meta, End)> {
+/// What a trace holds, how reading it ended, and why requests are missing from it as it says itself.
+struct Looked {
+    summary: Summary,
+    meta: Meta,
+    ended: Ended,
+    incomplete: String,
+}
+
+fn look(path: &Path, files: usize) -> anyhow::Result<Looked> {
     let mut reader = open(path)?;
     let mut gatherer = Gatherer::default();
-    let end = blocks(path, &mut reader, |_, block| {
+    let ended = blocks(path, &mut reader, |_, block| {
         gatherer.add(block);
         Ok(())
     })?;
-    Ok((gatherer.finish(reader.paths(), files), reader.meta().clone(), end))
+    let (summary, meta) = (gatherer.finish(reader.paths(), files), reader.meta().clone());
+    Ok(Looked { summary, meta, ended, incomplete: reader.incomplete().to_owned() })
 }
 
-fn end_json(end: End) -> serde_json::Value {
-    match end {
-        End::Complete { dropped } => json!({"complete": true, "dropped": dropped}),
-        _ => json!({"complete": false}),
+impl Looked {
+    fn end_json(&self) -> serde_json::Value {
+        let why = self.ended.why(&self.incomplete);
+        let mut json = json!({"complete": why.is_empty()});
+        if let End::Complete { dropped } = self.ended.end {
+            json["dropped"] = dropped.into();
+        }
+        if !why.is_empty() {
+            json["incomplete"] = why.into();
+        }
+        json
     }
 }
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let (summary, meta, end) = summary(&args.trace, 10)?;
+    let looked = look(&args.trace, 10)?;
+    let Looked { summary, meta, ended, .. } = &looked;
     if let Some(plot) = &args.plot {
-        let svg = plot::draw(&summary, meta.emulated).context("drawing the plot")?;
+        let svg = plot::draw(summary, meta.emulated).context("drawing the plot")?;
         std::fs::write(plot, svg).with_context(|| format!("{} cannot be written", plot.display()))?;
     }
     if args.json {
         let bytes = std::fs::metadata(&args.trace)?.len();
-        output::json(json!({"meta": meta, "end": end_json(end), "file_bytes": bytes, "summary": summary}))?;
-        return Ok(ExitCode::SUCCESS);
+        output::json(&json!({"meta": meta, "end": looked.end_json(), "file_bytes": bytes, "summary": summary}))?;
+        return Ok(ended.code());
     }
     let bytes = std::fs::metadata(&args.trace)?.len();
     let mut text = String::new();
-    describe(&mut text, &summary, &meta, end, bytes)?;
+    describe(&mut text, &looked, bytes)?;
     output::text(&text);
-    Ok(ExitCode::SUCCESS)
+    Ok(ended.code())
 }
 
-fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: u64) -> std::fmt::Result {
+fn describe(text: &mut String, looked: &Looked, bytes: u64) -> std::fmt::Result {
+    let Looked { summary, meta, ended, incomplete } = looked;
     let requests = summary.reads.requests + summary.writes.requests;
+    let processes = if meta.processes { format!(" ({} processes)", summary.processes) } else { String::new() };
     writeln!(
         text,
-        "requests   {requests} in {}, of {} files by {} applications on {} targets",
+        "requests   {requests} in {}, of {} files by {} applications{processes} on {} targets",
         show_time(summary.seconds * 1e9),
         summary.files,
         summary.apps,
@@ -100,15 +119,19 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
     let mut origin = vec![meta.program.clone()];
     origin.extend((!meta.source.is_empty()).then(|| format!("from {}", meta.source)));
     origin.extend((!meta.policy.is_empty()).then(|| format!("algorithm {}", meta.policy)));
+    origin.extend((!meta.job.is_empty()).then(|| format!("job {}", printable(&meta.job))));
+    origin.extend(meta.untimed.then(|| "without times: only the order is right".to_owned()));
     origin.extend(meta.checksums.then(|| "with checksums of the data".to_owned()));
     origin.extend(meta.emulated.then(|| "times of emulated devices".to_owned()));
     writeln!(text, "recorded   {}", origin.join(", "))?;
     let each = if requests == 0 { 0.0 } else { bytes as f64 / requests as f64 };
     write!(text, "file       {}, {} bytes a request; ", show_size(bytes as f64), show_number(each))?;
-    match end {
-        End::Complete { dropped: 0 } => writeln!(text, "complete")?,
-        End::Complete { dropped } => writeln!(text, "complete but for {dropped} requests that the recorder lost")?,
-        _ => writeln!(text, "without an end: still being written, or the recorder was killed")?,
+    match (ended.why(incomplete), ended.dropped()) {
+        (why, 0) if why.is_empty() => writeln!(text, "complete")?,
+        (why, dropped) if why.is_empty() => {
+            writeln!(text, "complete but for {dropped} requests that the recorder lost")?
+        }
+        (why, _) => writeln!(text, "incomplete: {}", printable(&why))?,
     }
     if requests == 0 {
         return Ok(());
@@ -123,7 +146,8 @@ fn describe(text: &mut String, summary: &Summary, meta: &Meta, end: End, bytes: 
         [summary.spatiality.contiguous, summary.spatiality.strided, summary.spatiality.other]
             .map(|share| share * 100.0);
     writeln!(text, "follow     {contiguous:.0} % contiguous, {strided:.0} % strided, {other:.0} % neither")?;
-    writeln!(text, "bursts     {} of {:.1} requests (pauses of 100 ms)", summary.bursts, summary.burst_requests)?;
+    let each = show_number(summary.burst_requests);
+    writeln!(text, "bursts     {} of {each} requests (pauses of 100 ms)", summary.bursts)?;
     course(text, summary)?;
     writeln!(text, "\nlengths")?;
     let most = summary.lengths.iter().copied().max().unwrap_or_default().max(1);
@@ -157,10 +181,10 @@ pub(super) fn printable(path: &str) -> String {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
-    let (summary, ..) = summary(&args.trace, usize::MAX)?;
+    let Looked { summary, ended, .. } = look(&args.trace, usize::MAX)?;
     if args.json {
-        output::json(json!({"files": summary.largest_files}))?;
-        return Ok(ExitCode::SUCCESS);
+        output::json(&json!({"files": summary.largest_files}))?;
+        return Ok(ended.code());
     }
     let mut text = String::new();
     let [reads, read, writes, written, time] = ["reads", "read", "writes", "written", "time"];
@@ -173,18 +197,26 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
         writeln!(text, "{reads:>10} {read:>12} {writes:>10} {written:>12} {time:>10}  {path}")?;
     }
     output::text(&text);
-    Ok(ExitCode::SUCCESS)
+    Ok(ended.code())
 }
 
 pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
     let mut reader = open(&args.trace)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let (mut left, json) = (args.limit.unwrap_or(u64::MAX), args.json);
+    let (mut left, json, processes) = (args.limit.unwrap_or(u64::MAX), args.json, reader.meta().processes);
+    // Only where the trace tells it.
+    let of_process = |text: &str| if processes { format!(" {text:>8}") } else { String::new() };
     if !json {
         let _ = writeln!(
             out,
-            "{:>18} {:>5} {:>16} {:>10} {:>6} {:>6}  path",
-            "seconds", "op", "offset", "bytes", "app", "target"
+            "{:>18} {:>5} {:>16} {:>10} {:>6}{} {:>6}  path",
+            "seconds",
+            "op",
+            "offset",
+            "bytes",
+            "app",
+            of_process("process"),
+            "target"
         );
     }
     let result = blocks(&args.trace, &mut reader, |paths, block| {
@@ -198,6 +230,9 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
             let written = if json {
                 let mut line = json!({"schema": output::SCHEMA, "time_ns": entry.time, "path": path, "op": op, "offset": entry.offset,
                     "len": entry.len, "app": entry.app, "target": entry.target});
+                if processes {
+                    line["process"] = block.process_of(at).into();
+                }
                 if let Some(sum) = block.sum_of(at) {
                     line["crc32"] = sum.crc.into();
                     line["crc32_bytes"] = sum.bytes.into();
@@ -205,9 +240,10 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
                 writeln!(out, "{line}")
             } else {
                 let (offset, len, path) = (entry.offset, entry.len, printable(&path));
+                let process = of_process(&block.process_of(at).to_string());
                 writeln!(
                     out,
-                    "{seconds:>18.9} {op:>5} {offset:>16} {len:>10} {:>6} {:>6}  {path}",
+                    "{seconds:>18.9} {op:>5} {offset:>16} {len:>10} {:>6}{process} {:>6}  {path}",
                     entry.app, entry.target
                 )
             };
@@ -216,9 +252,12 @@ pub(super) fn cat(args: &CatArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     });
     let enough = |error: anyhow::Error| if error.is::<Enough>() { Ok(()) } else { Err(error) };
-    result.map(drop).or_else(enough)?;
+    let code = match result {
+        Ok(ended) => ended.code(),
+        Err(error) => enough(error).map(|()| ExitCode::SUCCESS)?,
+    };
     out.flush().map_err(stopped).or_else(enough)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// Why no more can be printed: whoever reads has had enough, or a disk is full.

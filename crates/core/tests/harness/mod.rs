@@ -184,7 +184,7 @@ impl Harness {
         let queued = self.queued();
         let oldest = queued.iter().min_by_key(|item| item.place()).copied();
         let max_wait = self.engine.config().max_wait_ns;
-        let slice = self.engine.config().anticipation.map(|anticipation| anticipation.slice_ns);
+        let slice = self.engine.config().anticipation.map(|anticipation| anticipation.longest_slice_ns());
         if !self.engine.poll_dispatch(self.now, &mut self.batch) {
             let wake = self.engine.poll_timeout();
             assert!(wake.is_none_or(|at| at > self.now), "asks to be called again at once");

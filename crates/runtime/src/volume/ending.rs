@@ -102,6 +102,9 @@ impl<H: Host> Service<H> {
         let (op, bytes) = (state.op, state.len as u64);
         state.pieces.clear();
         let file = state.file.take();
+        if let (Op::Write, true, Some(file)) = (op, self.targets > 1, &file) {
+            self.ops.write_ends(slot, file.id());
+        }
         if let Waiter::Thread(thread) = waiter {
             state.result = Some(result);
             drop(state);
@@ -242,12 +245,13 @@ impl<H: Host> Service<H> {
     }
 
     /// A write over several targets failed in part: what it made the file longer by, beyond what it moved, goes again. Only
-    /// while nobody else uses the file, as that might be what made it longer.
+    /// while nobody else uses the file, and if no other write to it has ended since its size was asked for: that might be
+    /// what made it longer.
     fn trim(&self, slot: u32, state: &Operation<H::Ticket>, moved: usize) {
         let (Some(file), Ok(before)) = (&state.file, state.size_before) else { return };
         // An operation opens its slot and then looks whether files are being cut; here it is the other way round.
         self.trimming.fetch_add(1, Ordering::SeqCst);
-        if self.ops.is_only_one(slot, file.id()) {
+        if self.ops.is_only_one(slot, file.id()) && self.ops.writes_ended(file.id()) == state.writes_before {
             let range = state.offset..state.offset + state.len as u64;
             let trim = || self.storage.data.trim(file, before, range, moved as u64);
             if let Err(error) = guarded(Err(Errno::IO.into()), trim) {

@@ -19,6 +19,7 @@
 //! [`Workers::Auto`] takes threads: with them a completed job goes on with the next one on the same thread.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -48,11 +49,12 @@ use self::ring::Ring;
 use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
 use crate::client::{Completer, SubmitError};
-use crate::effects::Effects;
+use crate::effects::{Effects, InCallback};
 use crate::names::FileNames;
+use crate::parked::{before_locking, before_waiting};
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
 use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError};
-use crate::shard::{Driving, before_locking, reuse_effects, take_effects};
+use crate::shard::{Driving, reuse_effects, take_effects};
 use crate::striped::thread_number;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
@@ -156,7 +158,8 @@ impl<H: Host> Volume<H> {
             inline: config.inline,
             tap: scheduler.taps().0.clone(),
         });
-        let client = scheduler.attach(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
+        let client =
+            scheduler.attach_volume(Arc::new(Dispatched(Arc::downgrade(&service)))).expect("it is the first one");
         service.connect(client.completers().into());
         let system = |source| StartError::System { what: "a thread", source };
         service.workers.start_one(|| service.spawn()).map_err(system)?;
@@ -295,6 +298,17 @@ impl<H: Host> Volume<H> {
     #[must_use]
     pub fn names(&self) -> &Arc<FileNames> {
         &self.names
+    }
+
+    /// How requests become pieces: what predictions from other volumes' traces, or other programs' logs, have to do with them.
+    #[must_use]
+    pub fn split(&self) -> sluice_trace::Split {
+        sluice_trace::Split {
+            request_max: u32::MAX,
+            piece_max: u32::try_from(self.piece_max).unwrap_or(u32::MAX),
+            targets: self.layout.targets(),
+            stripe: self.layout.stripe().unwrap_or(0),
+        }
     }
 
     /// Records every request from now on in a new trace file, piece by piece as the engines see them, but with targets
@@ -436,8 +450,16 @@ impl<H: Host> Volume<H> {
             }
             return Some(result.map(|()| 0).map_err(io::Error::from));
         }
+        if waits && InCallback::is_deep() {
+            // It will be executed by others, and hosts that are told here while it is might wait for its place.
+            before_waiting();
+        }
         let time = self.client.time();
         let slot = self.admit(if waits { 0 } else { access.len as u64 });
+        let ranged = access.op == Op::Write && service.targets > 1;
+        if ranged {
+            service.ops.write_begins(access.file.id());
+        }
         let pieces = self.fill(slot, access, memory, waiter, time);
         service.ops.open(slot, access.file.id(), pieces as u32 + 1);
         service.wait_for_trims();
@@ -448,6 +470,9 @@ impl<H: Host> Volume<H> {
         self.note(access.file);
         let mut effects = take_effects();
         self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
+        if ranged {
+            service.ops.write_submitted(slot, access.range());
+        }
         let first = self.layout_of(access).locate(access.offset).0;
         let bypass = self.client.bypasses_queue(service.completer(first).shard());
         if waits {
@@ -474,17 +499,13 @@ impl<H: Host> Volume<H> {
         let service = &*self.service;
         let waits = matches!(waiter, Waiter::Thread(_));
         let recorded = time.filter(|_| access.op == Op::Read && service.tap.wants_sums());
+        let writes_before = service.ops.writes_ended(access.file.id());
         // Before the slot is locked: it may ask every target.
-        let size_before = if self.layout.targets() > 1 {
-            let end = access.offset.saturating_add(access.len as u64);
-            service.size_at_least(access.file, end)
-        } else {
-            Ok(u64::MAX)
-        };
+        let size_before = if service.targets > 1 { self.size_before(access) } else { Ok(u64::MAX) };
         let mut state = service.ops.slot(slot).state.lock();
         state.file = Some(access.file.clone());
         (state.op, state.offset, state.len, state.waiter) = (access.op, access.offset, access.len, waiter);
-        state.size_before = size_before;
+        (state.size_before, state.writes_before) = (size_before, writes_before);
         state.memory = match memory {
             None => Memory::Pooled(service.buffers.take(access.len)),
             Some(memory) if waits => Memory::Borrowed(memory),
@@ -499,6 +520,20 @@ impl<H: Host> Volume<H> {
             }
         }
         state.pieces.len()
+    }
+
+    /// See [`Operation::size_before`](ops::Operation::size_before).
+    fn size_before(&self, access: &Access<'_>) -> Result<u64, i32> {
+        let (service, range) = (&self.service, access.range());
+        let size = service.size_at_least(access.file, range.end)?;
+        if access.op == Op::Write || size >= range.end {
+            return Ok(size);
+        }
+        // In this order: a write that is not under way any more has reached its end.
+        match service.ops.written_up_to(access.file.id(), &range) {
+            0 => Ok(size),
+            reached => Ok(service.size_at_least(access.file, range.end)?.max(reached)),
+        }
     }
 
     /// Submits all pieces. Those of several are submitted together, as far as other operations on the file can see.
@@ -663,6 +698,11 @@ impl Access<'_> {
     /// Where it ends; `None` beyond what files can have.
     fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.len as u64).filter(|&end| i64::try_from(end).is_ok())
+    }
+
+    /// Of one that ends somewhere.
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.len as u64
     }
 }
 

@@ -1,5 +1,7 @@
 //! The logical requests that are outstanding: a table of fixed size, found again by the cookies of their pieces.
 
+use std::ops::Range;
+
 use crossbeam_utils::CachePadded;
 use sluice_core::{Op, Request, Time};
 use sluice_storage::{FileRef, Segment};
@@ -47,9 +49,11 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
-    /// Over several targets: the size, or a bound of it that the operation does not reach, before its pieces were submitted;
-    /// or the error number of asking.
+    /// Over several targets: the size, or a bound of it that the operation does not reach, before its pieces were submitted,
+    /// to a read with the writes before it that it waits for; or the error number of asking.
     pub(super) size_before: Result<u64, i32>,
+    /// What [`Ops::writes_ended`] was before that was asked.
+    pub(super) writes_before: u64,
     /// For a read whose data a recording wants the checksum of: its arrival, and the request for each piece.
     pub(super) recorded: (Time, Vec<Request>),
     /// For a waiting thread: bytes or error number.
@@ -63,7 +67,14 @@ pub(super) struct OpSlot<T> {
     /// Odd while in use.
     generation: AtomicU32,
     file: AtomicU64,
+    /// Of a write over several targets that the engines have: where it begins and ends. The end is 0 for all others.
+    written: [AtomicU64; 2],
 }
+
+/// Counts of writes, by number of the file.
+const WRITES: usize = 64;
+/// One write that has ended; in the lower half are those that have not.
+const ENDED: u64 = 1 << 32;
 
 pub(super) struct Ops<T> {
     slots: Box<[CachePadded<OpSlot<T>>]>,
@@ -71,6 +82,8 @@ pub(super) struct Ops<T> {
     /// Bytes of memory that admitted operations may use.
     bytes: CachePadded<AtomicU64>,
     bytes_max: u64,
+    /// Writes over several targets that are open and that have ended, of the files with a number.
+    writes: [CachePadded<AtomicU64>; WRITES],
     /// For those that wait for a free slot or for bytes.
     pub(super) room: Gate,
     idle: Gate,
@@ -98,15 +111,17 @@ impl<T> Ops<T> {
                 pieces: Vec::with_capacity(1),
                 waiter: Waiter::Nobody,
                 size_before: Ok(0),
+                writes_before: 0,
                 recorded: (Time::ZERO, Vec::new()),
                 result: None,
             });
             let (pending, generation, file) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
-            CachePadded::new(OpSlot { state, pending, generation, file })
+            CachePadded::new(OpSlot { state, pending, generation, file, written: Default::default() })
         };
         let slots = (0..count).map(slot).collect();
         let (room, idle) = (Gate::default(), Gate::default());
-        Ops { slots, free, bytes: CachePadded::new(AtomicU64::new(0)), bytes_max, room, idle }
+        let writes = std::array::from_fn(|_| CachePadded::default());
+        Ops { slots, free, bytes: CachePadded::new(AtomicU64::new(0)), bytes_max, writes, room, idle }
     }
 
     pub(super) fn slot(&self, slot: u32) -> &OpSlot<T> {
@@ -168,6 +183,51 @@ impl<T> Ops<T> {
         let others = self.slots.iter().enumerate().filter(|(at, _)| *at != slot as usize);
         let open = |slot: &OpSlot<T>| slot.generation.load(Ordering::SeqCst) % 2 == 1;
         !others.into_iter().any(|(_, slot)| open(slot) && slot.file.load(Ordering::Relaxed) == file)
+    }
+
+    fn writes(&self, file: u64) -> &AtomicU64 {
+        &self.writes[file as usize % WRITES]
+    }
+
+    /// A write over several targets is about to be opened.
+    pub(super) fn write_begins(&self, file: u64) {
+        self.writes(file).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The engines have all pieces of the write in this slot.
+    pub(super) fn write_submitted(&self, slot: u32, range: Range<u64>) {
+        let [start, end] = &self.slot(slot).written;
+        start.store(range.start, Ordering::Relaxed);
+        end.store(range.end, Ordering::SeqCst);
+    }
+
+    /// The write in this slot has ended, and is about to be closed.
+    pub(super) fn write_ends(&self, slot: u32, file: u64) {
+        self.slot(slot).written[1].store(0, Ordering::SeqCst);
+        self.writes(file).fetch_add(ENDED - 1, Ordering::SeqCst);
+    }
+
+    /// How many writes over several targets have ended, on this file and others. Its effect is there before one is counted.
+    pub(super) fn writes_ended(&self, file: u64) -> u64 {
+        self.writes(file).load(Ordering::SeqCst) / ENDED
+    }
+
+    /// Up to where the writes of the file reach that the engines have, have not ended, and overlap the range. O(slots) while
+    /// there are writes.
+    pub(super) fn written_up_to(&self, file: u64, range: &Range<u64>) -> u64 {
+        if self.writes(file).load(Ordering::SeqCst).is_multiple_of(ENDED) {
+            return 0;
+        }
+        let reach = |slot: &CachePadded<OpSlot<T>>| {
+            let open = slot.generation.load(Ordering::SeqCst);
+            let end = slot.written[1].load(Ordering::SeqCst);
+            let start = slot.written[0].load(Ordering::SeqCst);
+            let overlaps = start < range.end && range.start < end && slot.file.load(Ordering::SeqCst) == file;
+            // Else it is another operation's by now, and this one has ended.
+            let same = open % 2 == 1 && slot.generation.load(Ordering::SeqCst) == open;
+            (overlaps && same).then_some(end)
+        };
+        self.slots.iter().filter_map(reach).max().unwrap_or(0)
     }
 
     /// Slots in use.

@@ -160,7 +160,7 @@ static KEYS: &[Key] = &[
     key("application", "list of tables", "the programs"),
     key("application.name", "text; \"app\"", "for the results"),
     key("application.copies", "number; 1", "runs the program that many times at once, each with files of its own"),
-    key("application.processes", "number; 1", "processes"),
+    key("application.processes", "number; 1, or those of its trace", "processes"),
     key("application.start", "duration; 0", "when it starts"),
     key("application.start_spread", "duration; \"1ms\"", "each process starts up to this much later, at random"),
     key("application.repeat", "number; 1", "goes through its phases that many times"),

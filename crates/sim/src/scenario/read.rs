@@ -275,13 +275,21 @@ fn read_io_nodes(reader: Reader<'_>) -> Result<Nodes> {
 fn read_application(reader: Reader<'_>, scale: Scale, base: &Path, before: &[Application]) -> Result<Vec<Application>> {
     let name = reader.text("name")?.unwrap_or_else(|| "app".to_owned());
     let copies = reader.count("copies", 1, 1, 10_000)?;
-    let processes = reader.count("processes", 1, 1, 10_000_000)? as u32;
-    let others = before.iter().map(|application| u128::from(application.processes)).sum();
-    check_processes(others, processes.into(), copies).map_err(|reason| reader.error("processes", reason))?;
-    let mut phases = read_benchmark(&reader, processes)?;
+    let given =
+        reader.table.contains_key("processes").then(|| reader.count("processes", 1, 1, 10_000_000)).transpose()?;
+    let mut phases = read_benchmark(&reader, given.unwrap_or(1) as u32)?;
     for phase in reader.tables("phase")? {
         phases.push(read_phase(phase, base)?);
     }
+    let recorded = phases.iter().map(Phase::recorded_processes).max().unwrap_or(0);
+    let processes = given.map_or(recorded.max(1), |given| given as u32);
+    if processes < recorded {
+        let reason =
+            format!("is {processes}, but the trace has {recorded} processes, whose requests would be left out");
+        return Err(reader.error("processes", reason));
+    }
+    let others = before.iter().map(|application| u128::from(application.processes)).sum();
+    check_processes(others, processes.into(), copies).map_err(|reason| reader.error("processes", reason))?;
     if phases.is_empty() {
         return Err(reader.error("phase", "there must be one at least (or a `benchmark`)"));
     }

@@ -230,6 +230,15 @@ impl Phase {
         }
     }
 
+    /// Processes of the trace that the phase replays; 0 if it replays none.
+    #[must_use]
+    pub fn recorded_processes(&self) -> u32 {
+        match &self.pattern {
+            Pattern::Trace { trace, .. } => trace.processes(),
+            _ => 0,
+        }
+    }
+
     /// Files that are used by that many processes.
     #[must_use]
     pub fn files(&self, processes: u32) -> u32 {

@@ -2,13 +2,15 @@
 //!
 //! A CSV file with a header line and the columns `process, seconds, op, file, offset, bytes`: the process's number from 0,
 //! the time since the beginning, `read` or `write`, the file's name, and the byte range. Lines of one process are in order
-//! of time. Or a trace that `sluice trace` recorded: there, each application is a process.
+//! of time. Or a trace that `sluice trace` recorded or imported: there, each process (a rank, say) of each application is one,
+//! or each application where the trace does not tell processes; and pieces of one request are put together.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use sluice_core::Op;
-use sluice_trace::{Columns, Reader};
+use sluice_trace::{Columns, End, Entry, Reader, joined};
 
 use super::{Next, Progress};
 
@@ -76,26 +78,38 @@ impl Trace {
 
     /// The same from a recording; its times count from the first request.
     fn recorded<R: std::io::Read>(reader: &mut Reader<R>) -> Result<Trace, sluice_trace::Error> {
-        let mut trace = Trace::default();
-        let mut apps = std::collections::HashMap::new();
+        let wrong = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidData, reason).into();
+        // By application and process, so that neighbours run on the same machine.
+        let mut all: BTreeMap<(u32, u32), Vec<Entry>> = BTreeMap::new();
         let mut block = Columns::default();
-        let mut first = None;
         while reader.next_block(&mut block)? {
-            for entry in block.iter() {
-                let process = *apps.entry(entry.app).or_insert_with(|| {
-                    trace.processes.push(Vec::new());
-                    trace.processes.len() - 1
-                });
-                let at_ns = entry.time.saturating_sub(*first.get_or_insert(entry.time));
+            for (at, entry) in block.iter().enumerate() {
                 let offset = reader.meta().logical_offset(entry.target, entry.offset);
-                let (op, file, bytes) = (entry.op, entry.file, u64::from(entry.len));
-                if offset.checked_add(bytes).is_none_or(|end| end > RANGE_MAX) {
-                    let reason = format!("a request of {bytes} bytes at {offset} ends too far out");
-                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason).into());
+                if offset.checked_add(entry.len.into()).is_none_or(|end| end > RANGE_MAX) {
+                    return Err(wrong(format!("a request of {} bytes at {offset} ends too far out", entry.len)));
                 }
-                trace.processes[process].push(TraceOp { at_ns, op, file, offset, bytes });
+                let entry = Entry { offset, ..entry };
+                let entries = all.entry((entry.app, block.process_of(at))).or_default();
+                let together = entries.last().filter(|_| reader.meta().pieces).and_then(|last| joined(last, &entry));
+                match (entries.last_mut(), together) {
+                    (Some(last), Some(together)) => *last = together,
+                    _ => entries.push(entry),
+                }
             }
         }
+        if !matches!(reader.end(), End::Complete { .. }) {
+            let hint = "`sluice trace convert` makes a whole trace of what is there";
+            return Err(wrong(format!(
+                "the trace has no end: it is still being written, or its recorder was killed ({hint})"
+            )));
+        }
+        let first = all.values().flatten().map(|entry| entry.time).min().unwrap_or_default();
+        let as_op = |&Entry { time, op, file, offset, len, .. }: &Entry| {
+            let (at_ns, bytes) = (time - first, len.into());
+            TraceOp { at_ns, op, file, offset, bytes }
+        };
+        let processes = all.values().map(|entries| entries.iter().map(as_op).collect()).collect();
+        let mut trace = Trace { processes, ..Trace::default() };
         trace.files = reader.paths().iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
         trace.processes.iter_mut().for_each(|ops| ops.sort_by_key(|op| op.at_ns));
         Ok(trace)
@@ -218,6 +232,7 @@ impl Trace {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use sluice_trace::{Extra, Meta, Writer};
 
     #[test]
     fn a_trace_is_read_and_errors_name_the_line() {
@@ -241,20 +256,38 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_read_by_application() {
-        let mut writer = sluice_trace::Writer::new(Vec::new(), &sluice_trace::Meta::default()).unwrap();
+    fn a_recording_is_read_by_application_and_process() {
+        let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
         let file = writer.file(b"data").unwrap();
         for (time, app, offset) in [(100, 7, 0), (150, 3, 8), (300, 7, 16)] {
-            writer.push(sluice_trace::Entry { time, file, app, target: 0, op: Op::Read, offset, len: 8 }).unwrap();
+            writer.push(Entry { time, file, app, target: 0, op: Op::Read, offset, len: 8 }).unwrap();
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.slt");
         std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
         let trace = Trace::load(&path).unwrap();
         assert_eq!((trace.processes(), trace.files(), trace.bytes()), (2, 1, 24));
-        assert_eq!(trace.processes[0].iter().map(|op| op.at_ns).collect::<Vec<_>>(), [0, 200]);
-        std::fs::write(&path, b"no trace").unwrap();
-        assert!(Trace::load(&path).is_err());
+        assert_eq!(trace.processes[1].iter().map(|op| op.at_ns).collect::<Vec<_>>(), [0, 200]);
+        let whole = std::fs::read(&path).unwrap();
+        for (bytes, says) in [(&b"no trace"[..], "not a trace"), (&whole[..whole.len() - 1], "has no end")] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(Trace::load(&path).unwrap_err().to_string().contains(says));
+        }
+        // Ranks are processes; pieces of a request of one are put together, also between those of others.
+        let meta = Meta { targets: 2, stripe: 8, pieces: true, processes: true, ..Meta::default() };
+        let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+        let file = writer.file(b"data").unwrap();
+        for (time, process, target, offset) in
+            [(9, 190, 0, 0), (9, 191, 1, 8), (9, 190, 1, 0), (12, 190, 0, 8), (12, 191, 0, 0)]
+        {
+            let entry = Entry { time, file, app: 7, target, op: Op::Read, offset, len: 8 };
+            writer.push_with(entry, Extra { process, sum: None }).unwrap();
+        }
+        std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
+        let trace = Trace::load(&path).unwrap();
+        let all: Vec<Vec<_>> =
+            trace.processes.iter().map(|ops| ops.iter().map(|op| (op.at_ns, op.offset, op.bytes)).collect()).collect();
+        assert_eq!(all, [vec![(0, 0, 16), (3, 16, 8)], vec![(0, 24, 8), (3, 0, 8)]]);
     }
 
     proptest! {

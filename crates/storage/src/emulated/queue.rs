@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -139,7 +140,8 @@ impl Queue {
             state.waiting.push(ticket.clone());
             state.dispatch();
         }
-        let result = io();
+        // The device goes on, whatever happens in there.
+        let result = catch_unwind(AssertUnwindSafe(io));
         let mut due = ticket.due_ns.load(Ordering::Acquire);
         while due == 0 {
             thread::park();
@@ -154,7 +156,8 @@ impl Queue {
         }
         state.free.push(Reverse(due));
         state.dispatch();
-        result
+        drop(state);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     pub(super) fn stats(&self) -> DeviceStats {

@@ -83,3 +83,44 @@ fn a_request_across_extents_is_one_command_if_they_are_neighbours() {
     storage.write(&file, 0, 0, &[]).unwrap();
     assert_eq!(storage.device_stats()[0].requests, 4, "no bytes, no command");
 }
+
+/// Data whose reads panic.
+struct Panics(Arc<dyn Data>);
+
+impl Data for Panics {
+    fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn read(&self, _: &FileRef, _: usize, _: u64, _: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        panic!("on purpose")
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(file, target, offset, bufs)
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.0.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.0.size_at_least(file, end)
+    }
+}
+
+#[test]
+fn a_panic_of_what_is_below_does_not_stop_the_device() {
+    let (model, null) = (fast_model(), Arc::new(NullStorage::new(Layout::single(), 1 << 40)));
+    let file = null.open(&null.lookup(&null.root(), "1".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+    let storage = Emulated::new(Arc::new(Panics(null)), model.path().to_str().unwrap(), 1).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for _ in 0..3 {
+            let read = || storage.read(&file, 0, 0, &mut [IoSliceMut::new(&mut [0; 512])]);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err());
+            assert_eq!(storage.write(&file, 0, 0, &[IoSlice::new(&[0; 512])]).unwrap(), 512);
+        }
+        tell.send(storage.device_stats()[0].requests).unwrap();
+    });
+    assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)), Ok(6));
+}

@@ -6,6 +6,8 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use rustix::fs::fstatfs;
 
+use super::cache::with_room;
+
 /// Numbers of file systems whose writes can only fail at once, or when they are synced: those on local devices and in memory.
 const LOCAL: [u32; 14] = [
     0xEF53,      // ext2, ext3, ext4
@@ -31,7 +33,7 @@ pub(super) fn reports(dir: BorrowedFd<'_>) -> bool {
 
 /// What closing the file reports; the file stays open.
 pub(super) fn report(file: BorrowedFd<'_>) -> io::Result<()> {
-    let copy = file.try_clone_to_owned()?.into_raw_fd();
+    let copy = with_room(|| rustix::io::fcntl_dupfd_cloexec(file, 0))?.into_raw_fd();
     // SAFETY: the descriptor was made above and belongs to nobody else.
     if unsafe { libc::close(copy) } == 0 {
         return Ok(());

@@ -21,7 +21,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use crate::Creator;
 
 /// What a thread that acts as a user may do beyond what the user may: reach files, and make the special files that the
-/// host allowed. Not `CAP_FSETID`, `CAP_CHOWN`: set-ID bits go and owners stay as for the user.
+/// host allowed. Not `CAP_FSETID`, `CAP_CHOWN`: set-ID bits go and owners stay as for the user. Nor `CAP_SYS_RESOURCE`, to
+/// which quotas do not apply.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
@@ -81,7 +82,7 @@ impl User {
         }
         if caller.uid != 0 {
             let kept = capabilities.effective & KEPT;
-            let fewer = capabilities.effective.difference(FILE_SYSTEM) | kept;
+            let fewer = capabilities.effective.difference(FILE_SYSTEM | CapabilitySet::SYS_RESOURCE) | kept;
             set_capabilities(None, CapabilitySets { effective: fewer, ..capabilities })?;
         }
         Ok(Some(before))
@@ -165,7 +166,8 @@ mod tests {
             let (uid, gid, groups, caps, mask) = now();
             assert_eq!((uid, gid, mask.as_raw_mode()), (12, 34, 0o31));
             assert_eq!(groups, [Gid::from_raw(56), Gid::from_raw(78)]);
-            assert!(!caps.effective.intersects(CapabilitySet::FSETID | CapabilitySet::CHOWN));
+            let beyond = CapabilitySet::FSETID | CapabilitySet::CHOWN | CapabilitySet::SYS_RESOURCE;
+            assert!(!caps.effective.intersects(beyond));
             assert!(std::thread::scope(|scope| {
                 // Only this thread changed: another one, started before or after, is the process's user.
                 scope.spawn(|| geteuid().is_root()).join().unwrap()

@@ -406,6 +406,7 @@ impl Namespace for PosixStorage {
         let (from, to) = (parent.fd()?, new_parent.fd()?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         let loss = if exchange { None } else { self.before_loss(&to, &new_parent, new_name) };
+        let _renaming = self.shared.renaming();
         let result = sys::renameat_with(&*from, name, &*to, new_name, RenameFlags::from_bits_retain(flags));
         // A rename between two names of one object does nothing.
         let lost = result.is_ok() && loss.as_ref().is_some_and(|loss| loss.is_gone_from(&to, new_name));

@@ -11,7 +11,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -45,6 +45,8 @@ pub(super) struct Shared {
     top: OnceLock<u64>,
     /// Held for writing by renames, for reading by what finds names: nodes know where they are.
     pub(super) names: RwLock<()>,
+    /// Renames begun and ended: while this is odd, nodes may not be where they believe to be.
+    renames: AtomicU64,
 }
 
 pub(super) struct PosixNode {
@@ -109,6 +111,7 @@ impl Shared {
             displaced_count: AtomicUsize::new(0),
             top: OnceLock::new(),
             names: RwLock::new(()),
+            renames: AtomicU64::new(0),
         })
     }
 
@@ -135,6 +138,19 @@ impl Shared {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Names change until the result is dropped. For who holds [`Shared::names`] for writing, and reopens nothing by name
+    /// meanwhile.
+    pub(super) fn renaming(&self) -> impl Drop + '_ {
+        struct Renaming<'a>(&'a AtomicU64);
+        impl Drop for Renaming<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        self.renames.fetch_add(1, Ordering::SeqCst);
+        Renaming(&self.renames)
     }
 
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Weak<PosixNode>>> {
@@ -258,7 +274,27 @@ impl PosixNode {
         if let Some(fd) = self.body.reopen_by_handle()? {
             return Ok(self.body.keep(Some(fd)).expect("just given"));
         }
-        // By name, from the nearest directory above that is open. Not recursive: trees can be deep.
+        let shared = &self.body.shared;
+        let before = shared.renames.load(Ordering::SeqCst);
+        match self.reopen_by_name() {
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
+                if let Some(fd) = self.body.open_fd() {
+                    return Ok(fd); // kept meanwhile by who removed it
+                }
+                if before % 2 == 0 && shared.renames.load(Ordering::SeqCst) == before {
+                    return Err(error);
+                }
+                // Not while this thread has the lock: nothing is renamed meanwhile then.
+                let _names = shared.names.read_recursive();
+                self.reopen_by_name()
+            }
+            result => result,
+        }
+    }
+
+    /// From the nearest directory above that is open. Not recursive: trees can be deep. `ESTALE` also if a part of the way is
+    /// being renamed.
+    fn reopen_by_name(&self) -> io::Result<Arc<OwnedFd>> {
         let mut missing: Vec<(Arc<Body>, Location)> = Vec::new();
         let mut at = self.body.clone();
         let mut dir = loop {

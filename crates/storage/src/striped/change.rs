@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::journal::boot_id;
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr};
+use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr, SetTime};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
@@ -194,6 +194,7 @@ impl StripedStorage {
             whiteout,
             from_inodes: from_inodes.clone(),
             to_inodes: to_inodes.clone(),
+            boot: boot_id().to_owned(),
         })?;
         fault::step()?;
         self.targets[0].rename(from_dir.first(), from.1, to_dir.first(), to.1, flags)?;
@@ -301,7 +302,7 @@ impl StripedStorage {
     }
 
     /// What each target has under a name.
-    fn inodes(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<i64>> {
+    pub(super) fn inodes(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<i64>> {
         let dirs = parent.pieces.iter().enumerate();
         dirs.map(|(target, dir)| dir.as_ref().map_or(Ok(0), |dir| self.inode(target, (dir, name)))).collect()
     }
@@ -327,7 +328,7 @@ impl StripedStorage {
             self.resize(node, file, size)?;
         }
         if times != SetAttr::default() {
-            let all = if node.is_file() && set.mtime.is_some() { self.targets.len() } else { 1 };
+            let all = if node.is_file() { self.targets.len() } else { 1 };
             for target in (0..all).rev() {
                 let Some(piece) = &node.pieces[target] else { continue };
                 fault::step()?;
@@ -348,15 +349,16 @@ impl StripedStorage {
         self.expect_whole(node)?;
         let _tree = self.tree()?;
         let floor = self.sizes.of(node.id);
+        let _alone = floor.resizing.lock();
         let _truncating = floor.truncating(size);
         let first = self.targets[0].getattr(node.first())?;
         let mut sizes = vec![first.size];
         for target in 1..self.targets.len() {
             sizes.push(self.targets[target].getattr(node.on(target)?)?.size);
         }
-        let mut changes = resizes(self.layout_of(node), &sizes, size);
+        let changes = resizes(self.layout_of(node), &sizes, size);
         if changes.is_empty() {
-            changes.push((0, first.size)); // for the times
+            return self.touch(node);
         }
         let mut entry = None;
         if changes.len() > 1 && first.nlink > 0 {
@@ -375,6 +377,21 @@ impl StripedStorage {
         }
         drop(entry);
         Ok(())
+    }
+
+    /// What a truncation does that changes no size. Not done by one: there may be a hole at the piece's end, and others may
+    /// have written there since its size was asked for.
+    fn touch(&self, node: &StripedNode) -> io::Result<()> {
+        let set = |atime| {
+            fault::step()?;
+            let times = SetAttr { atime, mtime: Some(SetTime::Now), ..SetAttr::default() };
+            self.targets[0].setattr(node.first(), None, times).map(drop)
+        };
+        match set(None) {
+            // Of somebody else's file, as truncating it, only this is allowed.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => set(Some(SetTime::Now)),
+            result => result,
+        }
     }
 
     pub(super) fn open_pieces(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
@@ -416,7 +433,10 @@ impl StripedStorage {
     pub(super) fn recover(&self) -> io::Result<()> {
         match self.journal.pending()? {
             None => return self.journal.clear(),
-            Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes }) => {
+            Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes, boot }) => {
+                // What a record says that outlived a power failure may be older than what was synced since: numbers may be
+                // those of other objects.
+                let old = is_of_another_start(&boot);
                 let ends = |target: &PosixStorage| -> io::Result<_> {
                     let parent =
                         |path: &[u8]| target.resolve(&path[..path.iter().rposition(|b| *b == b'/').unwrap_or(0)]);
@@ -431,8 +451,11 @@ impl StripedStorage {
                 for target in 1..if done { self.targets.len() } else { 0 } {
                     match ends(&self.targets[target]) {
                         Ok((dir_a, dir_b)) => {
+                            let (a, b) = ((&dir_a, &*a), (&dir_b, &*b));
                             let inodes = (from_inodes[target], to_inodes[target]);
-                            self.settle(target, (&dir_a, &a), (&dir_b, &b), inodes, (exchange, whiteout))?;
+                            if !old || inodes.0 != 0 && inodes == (self.inode(target, a)?, self.inode(target, b)?) {
+                                self.settle(target, a, b, inodes, (exchange, whiteout))?;
+                            }
                         }
                         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
                             tracing::error!(%error, target, "a rename's directory is missing on a target");
@@ -442,8 +465,7 @@ impl StripedStorage {
                 }
                 tracing::info!(done, from = %a.display(), to = %b.display(), "a rename was cut short");
             }
-            // What a record says that outlived a power failure may be older than what was synced since.
-            Some(Intent::Truncate { path, boot, .. }) if !boot.is_empty() && boot != boot_id() => {
+            Some(Intent::Truncate { path, boot, .. }) if is_of_another_start(&boot) => {
                 let path = String::from_utf8_lossy(&path);
                 tracing::warn!(%path, "the journal holds a truncation from before the last start of the system: not repeated");
             }
@@ -483,6 +505,11 @@ impl StripedStorage {
         fault::step()?;
         self.journal.clear()
     }
+}
+
+/// Whether a record was written before the system was started.
+fn is_of_another_start(boot: &str) -> bool {
+    !boot.is_empty() && boot != boot_id()
 }
 
 /// The pieces to change, and to what size, for a file to have the logical `size`.

@@ -7,6 +7,13 @@ pub(super) fn step() -> std::io::Result<()> {
     Ok(())
 }
 
+/// The process was "killed".
+#[cfg(not(test))]
+#[inline]
+pub(super) fn is_dead() -> bool {
+    false
+}
+
 /// Asked before a name is looked up on a target but the first, and before what the journal names is looked for.
 #[cfg(not(test))]
 #[inline]
@@ -15,14 +22,16 @@ pub(super) fn look() -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) use armed::{disarm, fail_after, fail_looks, kill_after, look, step};
+pub(super) use armed::{before_step, disarm, fail_after, fail_looks, is_dead, kill_after, look, step};
 
 #[cfg(test)]
 mod armed {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
 
     thread_local! {
+        /// What somebody else does right before a step.
+        static MEANWHILE: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// Steps that succeed, and those after them that fail.
         static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
@@ -47,12 +56,26 @@ mod armed {
         LEFT.set(Some(steps));
     }
 
+    pub(in super::super) fn is_dead() -> bool {
+        LEFT.get() == Some(0)
+    }
+
     /// Back to life. True if the kill had struck.
     pub(in super::super) fn disarm() -> bool {
         LEFT.replace(None) == Some(0)
     }
 
+    /// Does `work` after so many more steps of this thread, before the next.
+    pub(in super::super) fn before_step(steps: u32, work: impl FnOnce() + 'static) {
+        MEANWHILE.set(Some((steps, Box::new(work))));
+    }
+
     pub(in super::super) fn step() -> io::Result<()> {
+        match MEANWHILE.take() {
+            Some((0, work)) => work(),
+            Some((steps, work)) => MEANWHILE.set(Some((steps - 1, work))),
+            None => {}
+        }
         match FAIL.get() {
             (_, 0) => {}
             (0, count) => {

@@ -4,7 +4,8 @@
 //! not whole belongs to an operation that had not begun; a whole one is carried through or found void (see
 //! [`recover`](super::StripedStorage::recover)). The model is a process killed at any moment: what was written stays in
 //! the page cache, so nothing is synced. After a power failure run [`check`](super::check); a truncation's record from
-//! before it is void, as the file may have been written and synced since.
+//! before it is void, as the file may have been written and synced since, and a rename's is followed only on targets that
+//! are as they were before it.
 
 use std::io;
 use std::path::Path;
@@ -32,6 +33,9 @@ pub(super) enum Intent {
         whiteout: bool,
         from_inodes: Vec<i64>,
         to_inodes: Vec<i64>,
+        /// As of a truncation: in another system's time nothing is removed for it.
+        #[serde(default)]
+        boot: String,
     },
     /// To be carried through.
     Truncate {
@@ -124,7 +128,7 @@ impl Entry<'_> {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         if !self.0.kept
-            && fault::step().is_ok()
+            && !fault::is_dead()
             && let Err(error) = self.0.erase()
         {
             // To be done before anything else: a truncation carried through later would take what was written since.
@@ -150,6 +154,7 @@ impl Inner {
     /// Makes the record one that is not whole. The space stays.
     fn erase(&mut self) -> io::Result<()> {
         self.stale = true;
+        fault::step()?;
         match rustix::io::pwrite(&self.file, b"\0", 0)? {
             1 => {
                 self.stale = false;

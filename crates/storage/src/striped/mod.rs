@@ -5,8 +5,8 @@
 //! **Target 0 decides** what exists and holds owners, modes, link targets and extended attributes; the other targets'
 //! objects belong to the process's user (so an owner's quota counts on target 0 only), closed to others: directories
 //! with mode 0700, files with those that tell where they begin (`place.rs`). The size of a file is what its
-//! longest-reaching piece implies, the time of its modification the latest of its pieces'. Hard links and special files
-//! work like everything else.
+//! longest-reaching piece implies, the times of its last access and modification the latest of its pieces'. Hard links and
+//! special files work like everything else.
 //!
 //! # Crash safety
 //! The process may be killed at any moment; the next [`StripedStorage::create_or_open`] finds every operation done or not
@@ -18,8 +18,7 @@
 //!   target refuses is taken back. Where it replaced something that is not possible: then it is tried again before every
 //!   change of names until it is done, these fail until then, and a file whose parts are not together gives `EIO`.
 //! * Writes to several pieces are as atomic as any file system's: each piece may be written or not. An extension with
-//!   `fallocate` shows only when all its space is there. Setting the modification time may leave the later of the old and
-//!   the new one.
+//!   `fallocate` shows only when all its space is there. Setting a time may leave the later of the old and the new one.
 //!
 //! Nothing is synced for this: the model is a process that dies, not a machine. After a power failure run [`check`].
 //!
@@ -123,6 +122,10 @@ struct StripedFile {
 impl Node for StripedNode {
     fn id(&self) -> u64 {
         self.id
+    }
+
+    fn is_whole(&self) -> bool {
+        self.first.is_some() && self.pieces.iter().all(Option::is_some)
     }
 }
 
@@ -253,10 +256,10 @@ impl StripedStorage {
 
     /// `EIO`, with a trace event that names what is wrong where, unless the node is whole.
     fn expect_whole(&self, node: &StripedNode) -> io::Result<()> {
-        let missing = node.pieces.iter().position(Option::is_none);
-        if missing.is_none() && node.first.is_some() {
+        if node.is_whole() {
             return Ok(());
         }
+        let missing = node.pieces.iter().position(Option::is_none);
         let path = self.targets[0].path_of(node.first()).unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
         match missing {
@@ -286,6 +289,7 @@ impl StripedStorage {
                 Some(first) => Attr {
                     size: first.size.max(size),
                     blocks: first.blocks + piece.blocks,
+                    atime: first.atime.max(piece.atime),
                     mtime: first.mtime.max(piece.mtime),
                     ctime: first.ctime.max(piece.ctime),
                     ..first

@@ -25,6 +25,8 @@ pub(super) struct Floor {
     turns: AtomicU64,
     /// Truncations under way. The lock is held to change any of the three.
     truncating: Mutex<u32>,
+    /// Held to look at the pieces and give them other sizes.
+    pub(super) resizing: Mutex<()>,
 }
 
 /// A truncation under way.

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod chaos;
 mod failures;
 mod places;
 

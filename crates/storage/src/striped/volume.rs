@@ -54,7 +54,7 @@ pub enum StripedError {
     },
     /// Some targets belong to a volume and this one does not.
     #[error(
-        "{dir} has no {FILE} file but other targets have: is its disk mounted, and is it the right directory? \
+        "{dir} has no {FILE} file, as targets of a striped volume have: is its disk mounted, and is it the right directory? \
          A target cannot be replaced, because its part of every file is nowhere else"
     )]
     Missing {

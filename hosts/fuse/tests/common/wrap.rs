@@ -42,6 +42,10 @@ pub struct Hooks {
     pub gate: Option<Arc<Gate>>,
     /// What closing reports, if not 0.
     pub at_close: AtomicI32,
+    /// A name that is listed and cannot be looked up, as the mount of another user's program.
+    pub closed: Option<&'static str>,
+    /// Lists say of nothing what it is, as those of some file systems.
+    pub untyped: bool,
 }
 
 impl Hooks {
@@ -83,7 +87,6 @@ impl Data for HookedData {
 impl Namespace for HookedNames {
     pass_on! {
         fn root() -> NodeRef;
-        fn lookup(parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef>;
         fn getattr(node: &NodeRef) -> io::Result<Attr>;
         fn getattr_open(file: &FileRef) -> io::Result<Attr>;
         fn readlink(node: &NodeRef) -> io::Result<CString>;
@@ -94,7 +97,6 @@ impl Namespace for HookedNames {
         fn unlink(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
         fn rmdir(parent: &NodeRef, name: &OsStr) -> io::Result<()>;
         fn rename(a: &NodeRef, b: &OsStr, c: &NodeRef, d: &OsStr, flags: u32) -> io::Result<()>;
-        fn readdir(node: &NodeRef) -> io::Result<DirEntries>;
         fn statfs() -> io::Result<StatFs>;
         fn setxattr(n: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()>;
         fn getxattr(node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>>;
@@ -103,6 +105,19 @@ impl Namespace for HookedNames {
         fn open(node: &NodeRef, flags: i32) -> io::Result<FileRef>;
         fn create(a: &NodeRef, b: &OsStr, m: u32, flags: i32, creator: &Creator) -> io::Result<(NodeRef, FileRef)>;
         fn seek_data(file: &FileRef, offset: u64, whence: i32) -> io::Result<u64>;
+    }
+    fn lookup(&self, parent: &NodeRef, name: &OsStr) -> io::Result<NodeRef> {
+        if self.1.closed.is_some_and(|closed| name == closed) {
+            return Err(io::Error::from_raw_os_error(libc::EACCES));
+        }
+        self.0.lookup(parent, name)
+    }
+    fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
+        let mut entries = self.0.readdir(node)?;
+        if self.1.untyped {
+            entries.iter_mut().for_each(|entry| entry.kind = libc::DT_UNKNOWN);
+        }
+        Ok(entries)
     }
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
         if set.size.is_some() {

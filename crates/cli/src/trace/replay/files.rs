@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use sluice_core::Op;
 use sluice_trace::Meta;
 
-use super::super::{Opened, blocks};
+use super::super::{Ended, Opened, blocks};
 use super::Args;
 
 /// Bytes prepared at a time.
@@ -28,9 +28,9 @@ pub(super) struct Need {
     written: bool,
 }
 
-pub(super) fn needs(path: &Path, reader: &mut Opened, meta: &Meta) -> anyhow::Result<Vec<Need>> {
+pub(super) fn needs(path: &Path, reader: &mut Opened, meta: &Meta) -> anyhow::Result<(Vec<Need>, Ended)> {
     let mut needs: Vec<Need> = Vec::new();
-    blocks(path, reader, |paths, block| {
+    let ended = blocks(path, reader, |paths, block| {
         for entry in block.iter() {
             let at = entry.file as usize;
             if at >= needs.len() {
@@ -55,7 +55,7 @@ pub(super) fn needs(path: &Path, reader: &mut Opened, meta: &Meta) -> anyhow::Re
         }
         Ok(())
     })?;
-    Ok(needs)
+    Ok((needs, ended))
 }
 
 /// Where a path of a trace lies below `dir`. Nothing leads out of there.

@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 /// Longest sleep before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Does the requests of a trace again, on files of the same names in a directory or mount
+/// Does the requests of a trace again, on files of the same names below a directory
 ///
 /// Files that are missing are made first, as large as the trace needs them. Files that are there are read, and written only
 /// with --overwrite. What is written depends on file and place alone.
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::interrupt::flag()?;
     let mut reader = open(&args.trace)?;
     let meta = reader.meta().clone();
-    let needs = files::needs(&args.trace, &mut reader, &meta)?;
+    let (needs, ended) = files::needs(&args.trace, &mut reader, &meta)?;
     let targets = files::prepare(args, &needs, meta.checksums, &stop)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(130));
@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(match stop.load(Ordering::Relaxed) {
         true => ExitCode::from(130),
         false if report.wrong > 0 => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+        false => ended.code(),
     })
 }
 

@@ -1,11 +1,8 @@
 //! What to do: the requests of a trace.
 
-use sluice_trace::{Columns, Entry, Meta, Sum};
+use sluice_trace::{Columns, Entry, Meta, Sum, joined};
 
 use super::super::Opened;
-
-/// Pieces of a request are put together up to so many bytes.
-const TOGETHER_MAX: u32 = 64 << 20;
 
 /// A request of an application.
 pub(super) struct Whole {
@@ -60,15 +57,11 @@ impl Source {
         while self.meta.pieces
             && let Some((next, sum)) = self.entry()?
         {
-            let same = (next.time, next.file, next.op, next.app) == (whole.time, whole.file, whole.op, whole.app);
-            let len = whole.len.checked_add(next.len).filter(|&len| same && len <= TOGETHER_MAX);
-            match len.filter(|_| next.offset == whole.end()) {
-                Some(len) => whole.len = len,
-                None => {
-                    self.ahead = Some((next, sum));
-                    break;
-                }
-            }
+            let Some(together) = joined(&whole, &next) else {
+                self.ahead = Some((next, sum));
+                break;
+            };
+            whole = together;
             if self.meta.checksums {
                 sums.push((next.offset, next.len, sum));
             }

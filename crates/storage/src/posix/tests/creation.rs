@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
@@ -177,4 +178,40 @@ fn an_access_control_list_from_outside_the_group_takes_the_set_gid_bit() {
         storage.fallocate(&file, 0, 0, 4096, &Creator::new(uid, 34)).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, expected);
     }
+}
+
+/// Unmounts what was mounted there.
+struct Mounted(TempDir);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// A file system half of which is root's alone; `None` where that cannot be had.
+fn half_reserved() -> Option<Mounted> {
+    let (image, at) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
+    image.as_file().set_len(1 << 20).unwrap();
+    let done = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let made = done(Command::new("mke2fs").args(["-q", "-t", "ext4", "-m", "50", "-N", "2000"]).arg(image.path()))
+        && done(Command::new("mount").args(["-o", "loop"]).args([image.path(), at.path()]));
+    made.then(|| Mounted(at))
+}
+
+/// Quotas and the space that is root's depend on the same right of the process. (Of the two, the latter is everywhere.)
+#[test]
+fn creators_have_no_more_space_than_they_may() {
+    let Some(place) = half_reserved() else {
+        eprintln!("skipped: needs root, mke2fs and loop devices");
+        return;
+    };
+    let storage = PosixStorage::open(place.0.path(), PosixOptions::default()).unwrap();
+    let root = storage.root();
+    let make = |i: u32, uid| storage.mkdir(&root, i.to_string().as_ref(), 0o700, &Creator::new(uid, uid));
+    let full = (0..2_000).map(|i| make(i, 4242)).find_map(Result::err).expect("an end of the space");
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+    let fs = storage.statfs().unwrap();
+    assert!(fs.bfree > 200 && fs.ffree > 200 && fs.bavail < 10, "{fs:?}");
+    make(2_000, 0).unwrap();
 }

@@ -112,6 +112,53 @@ fn removals_at_the_same_time_leave_a_removed_object_with_who_holds_it() {
     }
 }
 
+/// Where it was is looked up while it goes elsewhere.
+#[test]
+fn an_object_that_is_being_renamed_comes_back() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        let dirs = ["d", "e"].map(|name| storage.mkdir(&root, name.as_ref(), 0o700, &ME()).unwrap());
+        let (node, _) = storage.create(&dirs[0], "a".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..1_000 {
+                    let (from, to) = (&dirs[round % 2], &dirs[(round + 1) % 2]);
+                    storage.rename(from, "a".as_ref(), to, "a".as_ref(), 0).unwrap();
+                }
+                over.store(true, Ordering::SeqCst);
+            });
+            while !over.load(Ordering::SeqCst) {
+                node_as::<PosixNode>(&node).unwrap().try_close();
+                assert_eq!(storage.getattr(&node).unwrap().ino, node.id());
+            }
+        });
+    }
+}
+
+#[test]
+fn an_object_that_is_being_removed_stays_with_who_holds_it() {
+    for (_dir, storage) in both() {
+        let root = storage.root();
+        for _ in 0..200 {
+            let (node, file) = storage.create(&root, "a".as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+            drop(file);
+            let over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    storage.unlink(&root, "a".as_ref()).unwrap();
+                    over.store(true, Ordering::SeqCst);
+                });
+                while !over.load(Ordering::SeqCst) {
+                    node_as::<PosixNode>(&node).unwrap().try_close();
+                    assert_eq!(storage.getattr(&node).unwrap().ino, node.id());
+                }
+            });
+            assert_eq!(storage.getattr(&node).unwrap().nlink, 0);
+        }
+    }
+}
+
 #[test]
 fn what_others_replaced_is_stale_and_never_something_else() {
     for (dir, storage) in both() {

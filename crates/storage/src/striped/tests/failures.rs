@@ -163,3 +163,110 @@ fn a_truncation_is_not_forgotten_because_the_file_could_not_be_looked_at() {
     assert_eq!(storage.getattr(&node).unwrap().size, 10);
     assert_eq!(storage.journal.pending().unwrap(), None);
 }
+
+/// Another thread gives a file another size when this one has looked at it and is about to change the pieces.
+#[test]
+fn truncations_at_the_same_time_are_one_after_the_other() {
+    for (size, other) in [(230, 7), (7, 230), (0, 300), (300, 0), (229, 300)] {
+        let volume = Volume::new(3);
+        let storage = Arc::new(volume.open(16).unwrap());
+        let (node, file) = create(&storage, &storage.root(), "f").unwrap();
+        write(&storage, &file, 0, &[1; 230]);
+        let resize = |size| {
+            let (storage, node) = (storage.clone(), node.clone());
+            move || _ = storage.setattr(&node, None, SetAttr { size: Some(size), ..SetAttr::default() }).unwrap()
+        };
+        let (elsewhere, (tell, told)) = (resize(other), std::sync::mpsc::channel());
+        let (thread, join) = std::sync::mpsc::channel();
+        fault::before_step(0, move || {
+            let elsewhere = std::thread::spawn(move || {
+                elsewhere();
+                let _ = tell.send(());
+            });
+            thread.send(elsewhere).unwrap();
+            // It may have to wait for us.
+            let _ = told.recv_timeout(std::time::Duration::from_millis(200));
+        });
+        resize(size)();
+        join.recv().unwrap().join().unwrap();
+        let found = read(&storage, &file, 0, SIZE);
+        let (shorter, longer) = (size.min(other) as usize, size.max(other) as usize);
+        let right = match found.len() {
+            len if len == shorter => found == vec![1; len],
+            // Cut first, it is longer again, but all behind is a hole.
+            len if len == longer => [shorter, 230].iter().any(|&data| {
+                let data = data.min(len);
+                found[..data] == vec![1; data] && found[data..].iter().all(|byte| *byte == 0)
+            }),
+            _ => false,
+        };
+        assert!(right, "{size} and {other}: {} bytes, {found:?}", found.len());
+    }
+}
+
+/// As the record of a truncation, one of a rename may be there again after a power failure. The new file has the number that
+/// the renamed one had on the first target, as file systems give numbers of removed files again, but not on the others.
+#[test]
+fn a_rename_from_before_the_system_was_started_removes_nothing() {
+    if boot_id().is_empty() {
+        eprintln!("skipped: nothing tells one start of the system from another");
+        return;
+    }
+    for (boot, renamed) in [("another", false), (boot_id(), true)] {
+        let (volume, storage, root) = two_files();
+        let inodes = |name: &str| storage.inodes(own(&root).unwrap(), name.as_ref()).unwrap();
+        let (from_inodes, to_inodes) = (vec![inodes("b")[0], 1, 1], vec![0; 3]);
+        let (from, to) = (b"a".to_vec(), b"b".to_vec());
+        let boot = boot.to_owned();
+        let intent = Intent::Rename { from, to, exchange: false, whiteout: false, from_inodes, to_inodes, boot };
+        storage.journal.begin(&intent).unwrap().keep();
+        drop((storage, root));
+        let storage = volume.open(16).unwrap();
+        let node = storage.lookup(&storage.root(), "b".as_ref()).unwrap();
+        // In the same start of the system it says what was about to be done.
+        assert_eq!(storage.open(&node, libc::O_RDONLY).is_ok(), !renamed);
+        assert_eq!(storage.journal.pending().unwrap(), None);
+    }
+}
+
+/// A rename that a power failure cut short is still finished where the record fits what is there.
+#[test]
+fn a_rename_from_before_the_system_was_started_is_finished_where_it_fits() {
+    for replaces in [false, true] {
+        let (volume, storage, root) = two_files();
+        let (from, to) = ("a", if replaces { "b" } else { "c" });
+        let inodes = |name: &str| storage.inodes(own(&root).unwrap(), name.as_ref()).unwrap();
+        let intent = Intent::Rename {
+            from: from.into(),
+            to: to.into(),
+            exchange: false,
+            whiteout: false,
+            from_inodes: inodes(from),
+            to_inodes: inodes(to),
+            boot: "another".into(),
+        };
+        storage.journal.begin(&intent).unwrap().keep();
+        std::fs::rename(volume.dirs[0].join(from), volume.dirs[0].join(to)).unwrap();
+        drop((storage, root));
+        let storage = volume.open(16).unwrap();
+        let node = storage.lookup(&storage.root(), to.as_ref()).unwrap();
+        assert_eq!(read(&storage, &storage.open(&node, libc::O_RDONLY).unwrap(), 0, SIZE), [1; SIZE]);
+    }
+}
+
+/// The piece on target 0 is shorter than it could be: there is a hole. Somebody writes there meanwhile.
+#[test]
+fn a_truncation_that_changes_no_size_takes_nothing_that_is_written_meanwhile() {
+    let volume = Volume { number: 0, ..Volume::new(3) };
+    let storage = Arc::new(volume.open(16).unwrap());
+    let (node, file) = create(&storage, &storage.root(), "a").unwrap();
+    assert_eq!(file.first_target(), 0);
+    write(&storage, &file, 40, &[1; 8]);
+    let before = storage.getattr(&node).unwrap();
+    let (other, same) = (storage.clone(), file.clone());
+    fault::before_step(0, move || write(&other, &same, 0, &[2; 16]));
+    let after = storage.setattr(&node, None, SetAttr { size: Some(48), ..SetAttr::default() }).unwrap();
+    assert_eq!(after.size, 48);
+    assert!(after.mtime >= before.mtime);
+    assert_eq!(read(&storage, &file, 0, 48), [&[2; 16][..], &[0; 24], &[1; 8]].concat());
+}

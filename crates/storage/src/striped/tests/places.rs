@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
+use crate::SetTime;
 use crate::striped::place::{BEGINS, FOLLOWS};
 
 /// Makes a file of `len` bytes that tell where they belong, and closes it.
@@ -267,4 +268,27 @@ fn a_file_is_not_made_where_its_place_would_not_be_kept() {
         Report { objects: 1, ..Report::default() },
         "nothing is left of it"
     );
+}
+
+/// Files are read where they are: that is not target 0 for most small ones.
+#[test]
+fn the_time_of_last_access_is_that_of_any_piece() {
+    let volume = Volume { number: 1, ..Volume::new(3) };
+    let storage = volume.open(64).unwrap();
+    for (name, place) in [("a", 1), ("b", 0), ("c", 2)] {
+        assert_eq!(fill(&storage, name, 10), place);
+        let node = storage.lookup(&storage.root(), name.as_ref()).unwrap();
+        let set = |atime| {
+            let set = SetAttr { atime: Some(SetTime::At(atime, 0)), ..SetAttr::default() };
+            assert_eq!(storage.setattr(&node, None, set).unwrap().atime, (atime, 0), "{name}");
+        };
+        set(2_000);
+        set(1_000);
+        // As reading would, where the file system keeps such times.
+        let piece = storage.targets[place as usize].lookup(&storage.targets[place as usize].root(), name.as_ref());
+        let read = SetAttr { atime: Some(SetTime::At(3_000, 5)), ..SetAttr::default() };
+        storage.targets[place as usize].setattr(&piece.unwrap(), None, read).unwrap();
+        assert_eq!(storage.getattr(&node).unwrap().atime, (3_000, 5), "{name}");
+        assert_eq!(storage.getattr_open(&open_named(&storage, name).unwrap()).unwrap().atime, (3_000, 5));
+    }
 }

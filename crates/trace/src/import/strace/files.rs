@@ -1,0 +1,199 @@
+//! The open files of the processes that strace watched, and where in them they are.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use sluice_core::Op;
+
+use super::line::Call;
+
+/// An open file, which descriptors share.
+struct Open {
+    path: Rc<[u8]>,
+    /// Where the next read or write is, if that is known.
+    position: Cell<Option<u64>>,
+    /// Writes go to the end of the file.
+    appends: bool,
+}
+
+type Table = Rc<RefCell<HashMap<i32, Rc<Open>>>>;
+
+/// Where a request is.
+pub(super) enum Known {
+    At(u64),
+    /// It is not known.
+    Nowhere,
+    /// Not in a file that keeps what is written to it.
+    NoFile,
+}
+
+/// The processes, their descriptors, and the sizes of files where they are known.
+#[derive(Default)]
+pub(super) struct Files {
+    tables: HashMap<u32, Table>,
+    sizes: HashMap<Vec<u8>, u64>,
+    /// Processes that are making another one, and whether it shares their descriptors; the last one last.
+    cloning: Vec<(u32, bool)>,
+}
+
+impl Files {
+    /// A process does something. One that is new is a child of the one that is making another; the log tells its number later.
+    pub(super) fn meet(&mut self, pid: u32) {
+        if self.tables.contains_key(&pid) {
+            return;
+        }
+        let parent = self.cloning.pop();
+        let table = parent.map_or_else(Table::default, |(parent, shares)| self.inherited(parent, shares));
+        self.tables.insert(pid, table);
+    }
+
+    fn inherited(&self, parent: u32, shares: bool) -> Table {
+        match self.tables.get(&parent) {
+            Some(table) if shares => table.clone(),
+            Some(table) => Rc::new(RefCell::new(table.borrow().clone())),
+            None => Table::default(),
+        }
+    }
+
+    /// A process begins to make another one.
+    pub(super) fn clones(&mut self, pid: u32, shares: bool) {
+        self.cloning.push((pid, shares));
+    }
+
+    /// It has made it.
+    pub(super) fn cloned(&mut self, pid: u32, child: u32, shares: bool) {
+        self.cloning.retain(|(parent, _)| *parent != pid);
+        if !self.tables.contains_key(&child) {
+            let table = self.inherited(pid, shares);
+            self.tables.insert(child, table);
+        }
+    }
+
+    /// Another program has descriptors of its own.
+    pub(super) fn executes(&mut self, pid: u32) {
+        let own = self.inherited(pid, false);
+        self.tables.insert(pid, own);
+    }
+
+    pub(super) fn ended(&mut self, pid: u32) {
+        self.cloning.retain(|(parent, _)| *parent != pid);
+        self.tables.remove(&pid);
+    }
+
+    /// Processes that have not ended.
+    pub(super) fn alive(&self) -> usize {
+        self.tables.len()
+    }
+
+    fn get(&self, pid: u32, fd: i32) -> Option<Rc<Open>> {
+        self.tables.get(&pid)?.borrow().get(&fd).cloned()
+    }
+
+    fn set(&self, pid: u32, fd: u64, open: Option<Rc<Open>>) {
+        let (Some(table), Ok(fd)) = (self.tables.get(&pid), i32::try_from(fd)) else { return };
+        match open {
+            Some(open) => _ = table.borrow_mut().insert(fd, open),
+            None => _ = table.borrow_mut().remove(&fd),
+        }
+    }
+
+    pub(super) fn open(&mut self, pid: u32, call: &Call<'_>, fd: u64) {
+        let Some(path) = call.opened.clone().filter(|path| is_file(path)) else { return self.set(pid, fd, None) };
+        let has = |flag| (1..4).any(|at| call.has(at, flag));
+        let creates = has("O_CREAT") && has("O_EXCL");
+        // `creat` has no flags.
+        if creates
+            || has("O_TRUNC")
+            || call.arguments.len() == 2 && !(has("O_RDONLY") || has("O_WRONLY") || has("O_RDWR"))
+        {
+            self.sizes.insert(path.clone(), 0);
+        }
+        let open = Open { path: path.into(), position: Cell::new(Some(0)), appends: has("O_APPEND") };
+        self.set(pid, fd, Some(Rc::new(open)));
+    }
+
+    pub(super) fn close(&self, pid: u32, call: &Call<'_>) {
+        if let Some((fd, _)) = call.descriptor(0)
+            && let Ok(fd) = u64::try_from(fd)
+        {
+            self.set(pid, fd, None);
+        }
+    }
+
+    pub(super) fn close_range(&self, pid: u32, call: &Call<'_>) {
+        if let (Some(first), Some(last)) = (call.number(0), call.number(1))
+            && !call.has(2, "CLOSE_RANGE_CLOEXEC")
+            && let Some(table) = self.tables.get(&pid)
+        {
+            table.borrow_mut().retain(|fd, _| !u64::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd)));
+        }
+    }
+
+    pub(super) fn dup(&self, pid: u32, call: &Call<'_>, new: u64) {
+        let open = call.descriptor(0).and_then(|(fd, _)| self.get(pid, fd));
+        self.set(pid, new, open);
+    }
+
+    pub(super) fn seek(&mut self, pid: u32, call: &Call<'_>, at: u64) {
+        let Some((fd, path)) = call.descriptor(0) else { return };
+        let Some(path) = path.filter(|path| is_file(path)) else { return };
+        // Whatever was not known of the descriptor, its position is now.
+        let open = self.get(pid, fd).filter(|open| *open.path == *path);
+        let open = open.unwrap_or_else(|| {
+            let open = Rc::new(Open { path: path.clone().into(), position: Cell::new(None), appends: false });
+            self.set(pid, fd as u64, Some(open.clone()));
+            open
+        });
+        open.position.set(Some(at));
+        if call.has(2, "SEEK_END") && call.number(1) == Some(0) {
+            self.sizes.insert(path, at);
+        }
+    }
+
+    pub(super) fn size(&mut self, call: &Call<'_>) {
+        let size = call.member("st_size=").or_else(|| call.member("stx_size="));
+        // Beside a directory's descriptor there is a name.
+        let of_descriptor = call.arguments.get(1).is_some_and(|text| *text == b"\"\"" || text.starts_with(b"{"));
+        if let (Some(size), true, Some((_, Some(path)))) = (size, of_descriptor, call.descriptor(0)) {
+            self.sizes.insert(path, size);
+        }
+    }
+
+    pub(super) fn truncate(&mut self, call: &Call<'_>) {
+        if let (Some((_, Some(path))), Some(size)) = (call.descriptor(0), call.number(1)) {
+            self.sizes.insert(path, size);
+        }
+    }
+
+    /// Where a request of a descriptor is, which moves its position unless it is at an offset.
+    pub(super) fn place(&mut self, pid: u32, fd: i32, path: &[u8], op: Op, at: Option<u64>, bytes: u64) -> Known {
+        if !is_file(path) {
+            return Known::NoFile;
+        }
+        // A file of another name was opened before the log began, or renamed since.
+        let open = self.get(pid, fd).filter(|open| *open.path == *path);
+        let appends = op == Op::Write && open.as_ref().is_some_and(|open| open.appends);
+        let size = self.sizes.get_mut(path);
+        let offset = match (appends, at) {
+            (true, _) => size.as_deref().copied(),
+            (false, Some(at)) => Some(at),
+            (false, None) => open.as_ref().and_then(|open| open.position.get()),
+        };
+        let end = offset.and_then(|offset| offset.checked_add(bytes));
+        if let (None, Some(open)) = (at, &open) {
+            open.position.set(end);
+        }
+        if let (Op::Write, Some(size), Some(end)) = (op, size, end) {
+            *size = end.max(*size);
+        }
+        offset.map_or(Known::Nowhere, Known::At)
+    }
+}
+
+/// Whether a path is that of a file that keeps what is written to it, as far as it tells: no socket, terminal, or file of
+/// the kernel's.
+fn is_file(path: &[u8]) -> bool {
+    let below = |dir: &[u8]| path.starts_with(dir);
+    below(b"/") && !(below(b"/dev/") && !below(b"/dev/shm/") || below(b"/proc/") || below(b"/sys/"))
+}

@@ -1,0 +1,240 @@
+use super::*;
+use crate::{Columns, Reader};
+use proptest::prelude::*;
+
+type Request = (u64, u32, Op, u64, u32, String);
+
+fn import(log: &[u8]) -> Result<(Imported, Vec<Request>), ImportError> {
+    let mut bytes = Vec::new();
+    let imported = strace(log, Meta::default(), &mut bytes)?;
+    let (mut reader, mut block, mut all) = (Reader::new(&bytes[..])?, Columns::default(), Vec::new());
+    while reader.next_block(&mut block)? {
+        for (at, entry) in block.iter().enumerate() {
+            let path = reader.paths().text(entry.file).into_owned();
+            all.push((entry.time / 1000, block.process_of(at), entry.op, entry.offset, entry.len, path));
+        }
+    }
+    assert_eq!((reader.incomplete(), all.len() as u64), (&*imported.incomplete, imported.entries));
+    assert!(reader.meta().processes && reader.meta().start_unix_ns >= 1_700_000_000_000_000_000);
+    Ok((imported, all))
+}
+
+/// Lines of process 1 in a microsecond each, with its end.
+fn of_one(calls: &[&str]) -> String {
+    let lines = calls.iter().chain(&["+++ exited with 0 +++"]).enumerate();
+    lines.map(|(n, call)| format!("1 1700000000.{n:06} {call}\n")).collect()
+}
+
+fn places(calls: &[&str]) -> Vec<(Op, u64, u32)> {
+    let (imported, all) = import(of_one(calls).as_bytes()).unwrap();
+    assert_eq!(imported.incomplete, "", "{calls:?}");
+    all.iter().map(|(_, _, op, offset, len, _)| (*op, *offset, *len)).collect()
+}
+
+use Op::{Read as R, Write as W};
+
+#[test]
+fn positions_are_followed() {
+    let open = r#"openat(AT_FDCWD</>, "a", O_RDWR|O_CREAT|O_TRUNC, 0644) = 3</a> <0.1>"#;
+    let read = r#"read(3</a>, "x"..., 100) = 60 <0.1>"#;
+    assert_eq!(places(&[open, read, read]), [(R, 0, 60), (R, 60, 60)]);
+    assert_eq!(places(&[open, "lseek(3</a>, 10, SEEK_SET) = 10", read]), [(R, 10, 60)]);
+    let write = r#"writev(4</a>, [{iov_base="ab", iov_len=2}, {iov_base="(", iov_len=1}], 2) = 3"#;
+    assert_eq!(places(&[open, "dup(3</a>) = 4</a>", read, write]), [(R, 0, 60), (W, 60, 3)]);
+    assert_eq!(places(&[open, "fcntl(3</a>, F_DUPFD_CLOEXEC, 4) = 4</a>", write, read]), [(W, 0, 3), (R, 3, 60)]);
+    assert_eq!(places(&[open, "dup2(3</a>, 4) = 4</a>", "fcntl(4</a>, F_GETFL) = 0", write]), [(W, 0, 3)]);
+    let at = r#"pwrite64(3</a>, "x", 1, 4096) = 1"#;
+    assert_eq!(places(&[open, at, read]), [(W, 4096, 1), (R, 0, 60)]);
+    assert_eq!(
+        places(&[open, read, r#"preadv2(3</a>, [{iov_base="", iov_len=9}], 1, -1, 0) = 9"#]),
+        [(R, 0, 60), (R, 60, 9)]
+    );
+    // Failures, ends of files, and what is no file are none.
+    for none in [
+        r#"read(3</a>, "", 100) = 0"#,
+        "read(3</a>, 0x7f, 100) = -1 EIO (Input/output error)",
+        r#"write(1</dev/pts/0<char 136:0>>, "x", 1) = 1"#,
+        r#"read(5<pipe:[77]>, "x", 1) = 1"#,
+        r#"read(5<socket:[77]>, "x", 1) = 1"#,
+        r#"read(5</proc/meminfo>, "x", 1) = 1"#,
+    ] {
+        assert_eq!(places(&[open, none]), [], "{none}");
+    }
+    assert_eq!(places(&[open, "copy_file_range(3</a>, [4] => [9], 3</a>, NULL, 9, 0) = 5"]), [(R, 4, 5), (W, 0, 5)]);
+    assert_eq!(places(&[open, "sendfile(9<socket:[1]>, 3</a>, NULL, 9) = 9", read]), [(R, 0, 9), (R, 9, 60)]);
+    assert_eq!(places(&[open, "splice(3</a>, NULL, 9<pipe:[1]>, NULL, 9, 0) = 9", read]), [(R, 0, 9), (R, 9, 60)]);
+    assert_eq!(places(&[open, "_llseek(3</a>, 0, 7, [7], SEEK_SET) = 0", read]), [(R, 7, 60)]);
+}
+
+#[test]
+fn appending_goes_where_the_file_ends_if_that_is_known() {
+    let write = r#"write(3</a>, "xyz", 3) = 3"#;
+    let open = |flags: &str| format!(r#"openat(AT_FDCWD</>, "a", O_WRONLY|O_APPEND{flags}, 0644) = 3</a>"#);
+    assert_eq!(places(&[&open("|O_CREAT|O_TRUNC"), write, write]), [(W, 0, 3), (W, 3, 3)]);
+    assert_eq!(places(&[&open("|O_CREAT|O_EXCL"), write]), [(W, 0, 3)]);
+    let size = "fstat(3</a>, {st_mode=S_IFREG|0644, st_size=500, ...}) = 0";
+    assert_eq!(places(&[&open(""), size, write]), [(W, 500, 3)]);
+    let size = r#"newfstatat(3</a>, "", {st_mode=S_IFREG|0644, st_size=500, ...}, AT_EMPTY_PATH) = 0"#;
+    assert_eq!(places(&[&open(""), size, write]), [(W, 500, 3)]);
+    assert_eq!(places(&[&open(""), "lseek(3</a>, 0, SEEK_END) = 70", write]), [(W, 70, 3)]);
+    assert_eq!(places(&[&open(""), "ftruncate(3</a>, 8) = 0", write]), [(W, 8, 3)]);
+    let (imported, all) = import(of_one(&[&open("|O_CREAT"), write]).as_bytes()).unwrap();
+    assert_eq!((imported.left_out, all.len()), (1, 0));
+    assert!(imported.incomplete.contains("1 reads and writes are missing"), "{}", imported.incomplete);
+}
+
+#[test]
+fn what_is_not_known_is_left_out_and_told() {
+    for calls in [
+        &[r#"read(0</there/before>, "x", 1) = 1"#][..],
+        &[r#"openat(AT_FDCWD</>, "a", O_RDONLY) = 3</a>"#, r#"read(3</b>, "x", 1) = 1"#],
+        &[r#"openat(AT_FDCWD</>, "a", O_RDONLY) = 3</a>"#, "close(3</a>) = 0", r#"read(3</a>, "x", 1) = 1"#],
+        &[
+            r#"openat(AT_FDCWD</>, "a", O_RDONLY) = 3</a>"#,
+            "close_range(3, 4294967295, 0) = 0",
+            r#"read(3</a>, "x", 1) = 1"#,
+        ],
+        &["io_uring_enter(5<anon_inode:[io_uring]>, 1, 0, 0, NULL, 8) = 1"],
+    ] {
+        let (imported, all) = import(of_one(calls).as_bytes()).unwrap();
+        assert_eq!((imported.left_out, all.len()), (1, 0), "{calls:?}");
+    }
+    let seen_later = ["lseek(0</a>, 0, SEEK_CUR) = 5", r#"read(0</a>, "x", 1) = 1"#];
+    assert_eq!(places(&seen_later), [(R, 5, 1)]);
+}
+
+/// A process that makes a child and a thread, with calls that others interrupt.
+const FAMILY: &str = r#"10 1700000000.000000 openat(AT_FDCWD</d>, "f", O_RDONLY) = 3</d/f> <0.000010>
+10 1700000000.000010 clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7f) = 11 <0.000100>
+11 1700000000.000020 read(3</d/f>, "a"..., 10) = 10 <0.000010>
+10 1700000000.000030 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_THREAD, exit_signal=0} <unfinished ...>
+12 1700000000.000040 close(4</d/g> <unfinished ...>
+10 1700000000.000050 <... clone3 resumed> => {parent_tid=[12]}, 88) = 12 <0.000020>
+12 1700000000.000055 <... close resumed>) = 0 <0.000010>
+12 1700000000.000060 pread64(3</d/f>,  <unfinished ...>
+10 1700000000.000070 openat(AT_FDCWD</d>, "h", O_WRONLY|O_CREAT|O_EXCL, 0666) = 4</d/h> <0.000010>
+11 1700000000.000080 read(3</d/f>, "b"..., 10) = 7 <0.000010>
+10 1700000000.000090 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=11} ---
+12 1700000000.000100 <... pread64 resumed>"c) = 3"..., 50, 1000) = 50 <0.000040>
+12 1700000000.000110 write(4</d/h>, "x", 1) = 1 <0.000010>
+12 1700000000.000120 exit(0) = ?
+12 1700000000.000130 +++ exited with 0 +++
+11 1700000000.000140 +++ killed by SIGKILL +++
+10 1700000000.000150 write(4</d/h>, "yz", 2) = 2 <0.000010>
+10 1700000000.000160 +++ exited with 0 +++
+"#;
+
+fn of_family() -> Vec<Request> {
+    let f = |name: &str| format!("/d/{name}");
+    vec![
+        (20, 11, R, 0, 10, f("f")),
+        (60, 12, R, 1000, 50, f("f")),
+        (80, 11, R, 10, 7, f("f")),
+        (110, 12, W, 0, 1, f("h")),
+        (150, 10, W, 1, 2, f("h")),
+    ]
+}
+
+#[test]
+fn threads_and_children_share_positions_and_calls_are_put_together() {
+    let (imported, all) = import(FAMILY.as_bytes()).unwrap();
+    assert_eq!(all, of_family());
+    assert_eq!((imported.entries + imported.others, &*imported.incomplete), (FAMILY.lines().count() as u64, ""));
+    // As strace writes it to a terminal, where its remarks are in between.
+    let terminal: String = FAMILY.lines().map(|line| format!("[pid {:>5}] {}\n", &line[..2], &line[3..])).collect();
+    let (_, all) = import(format!("strace: Process 11 attached\n{terminal}").as_bytes()).unwrap();
+    assert_eq!(all, of_family());
+}
+
+#[test]
+fn another_program_has_descriptors_of_its_own() {
+    let log = r#"1 1700000000.000000 vfork( <unfinished ...>
+2 1700000000.000001 openat(AT_FDCWD</>, "a", O_RDONLY) = 3</a>
+2 1700000000.000002 execve("/bin/x", ["x"], 0x7f /* 9 vars */) = 0
+1 1700000000.000003 <... vfork resumed>) = 2
+2 1700000000.000004 read(3</a>, "x", 1) = 1
+3 1700000000.000005 futex(0x1, FUTEX_WAIT <unfinished ...>
+1 1700000000.000006 execve("/bin/y", ["y"], 0x7f /* 9 vars */ <unfinished ...>
+3 1700000000.000007 <... futex resumed>) = ?
+3 1700000000.000008 +++ superseded by execve in pid 1 +++
+3 1700000000.000009 <... execve resumed>) = 0
+3 1700000000.000010 +++ exited with 0 +++
+2 1700000000.000011 read(0</dev/tty>,  <detached ...>
+"#;
+    let (imported, all) = import(log.as_bytes()).unwrap();
+    assert_eq!((all.len(), all[0].3, &*imported.incomplete), (1, 0, ""));
+}
+
+#[test]
+fn mistakes_name_the_line() {
+    let open = "1 1700000000.5 openat(AT_FDCWD</>, \"a\", O_RDONLY) = 3</a>\n";
+    for (log, expected) in [
+        (String::new(), "line 1: the log is empty"),
+        ("1 12:00:00 read(3</a>, \"\", 1) = 1\n".to_owned(), "line 1: no time since 1970 here: run strace with -ttt"),
+        ("Hello\n".to_owned(), "line 1: no time"),
+        (
+            format!("{open}1 1700000000.5 read(3, \"x\", 1) = 1\n"),
+            "line 2: a descriptor without its path: run strace with -y",
+        ),
+        (format!("{open}1 1700000000.5 read(3</a>, \"x\", 1) = 2\n"), "line 2: more bytes than were asked for"),
+        (format!("{open}1 1700000000.5 read(3</a>, \"x\", 1)\n"), "line 2: not a call as strace writes it"),
+        (format!("{open}1 1700000000.5 pread64(3</a>, \"x\", 1, y) = 1\n"), "line 2: not a call"),
+        (
+            format!("{open}1 1700000000.5 pread64(3</a>, \"x\", 1, 18446744073709551615) = 1\n"),
+            "line 2: a request beyond",
+        ),
+        (format!("{open}1 1700000000.5 said the program\n"), "line 2: not strace's output"),
+        (
+            format!("{open}1 1700000000.5 read(3</a>,  <unfinished ...>\n1 1700000000.5 close(3</a>) = 0\n"),
+            "line 3: another call before the one before it has returned",
+        ),
+        (
+            format!("{open}1 1700000000.5 read(3</a>,  <unfinished ...>\n1 1700000000.5 <... pread64 resumed>) = 0\n"),
+            "line 3: the end of another call",
+        ),
+    ] {
+        let error = import(log.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+/// A log may end anywhere: what is imported of it is a beginning, and not called complete.
+#[test]
+fn a_log_that_is_cut_anywhere_is_told_from_a_whole_one() {
+    for cut in 1..FAMILY.len() {
+        match import(&FAMILY.as_bytes()[..cut]) {
+            Ok((imported, all)) => {
+                // Of calls that have not returned at the cut there are none.
+                assert!(all.iter().all(|request| of_family().contains(request)), "{cut}");
+                assert!(!imported.incomplete.is_empty(), "{cut}");
+            }
+            Err(error) => assert!(cut < FAMILY.find('\n').unwrap() + 1, "{cut}: {error}"),
+        }
+    }
+}
+
+proptest! {
+    /// Logs have no checksums: a changed digit is another digit. Nothing panics, and nothing of other lines is lost.
+    #[test]
+    fn flipped_bits_are_answered(flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u32), 1..4)) {
+        let mut log = FAMILY.as_bytes().to_vec();
+        for (at, bit) in flips {
+            let at = at.index(log.len());
+            log[at] ^= 1 << bit;
+        }
+        match import(&log) {
+            Ok((imported, all)) => prop_assert!(imported.entries as usize == all.len() && all.len() <= 8),
+            Err(error) => prop_assert!(error.to_string().starts_with("line "), "{}", error),
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "[a-z0-9<>()\\[\\]{}\"\\\\.,= \n]{0,300}") {
+        let _ = import(&bytes);
+        let _ = import(text.as_bytes());
+        for call in ["read", "pread64", "openat", "lseek", "copy_file_range", "clone3", "fstat", "fcntl"] {
+            let _ = import(format!("1 1700000000.5 {call}(3</a>, {text}\n").as_bytes());
+            let _ = import(&[format!("1 1700000000.5 {call}(").as_bytes(), &bytes, b"\n"].concat());
+        }
+    }
+}
