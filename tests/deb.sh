@@ -34,5 +34,5 @@ if [ "$(id -u)" != 0 ]; then
     exit 0
 fi
 mkdir "$work/over" "$work/root"
-unshare --mount "$tests/deb-inside.sh" "$work"
+unshare --mount --pid --fork --kill-child --mount-proc "$tests/deb-inside.sh" "$work"
 echo "deb: all well"

@@ -16,3 +16,13 @@ fi
 "$venv/bin/ruff" check .
 "$venv/bin/mypy"
 "$venv/bin/pytest" -q
+# What others install has the texts of its licences.
+wheel=$(mktemp -d)
+trap 'rm -rf "$wheel"' EXIT
+"$venv/bin/pip" wheel -q --disable-pip-version-check --no-deps --wheel-dir "$wheel" .
+for text in LICENSE-MIT LICENSE-APACHE; do
+    "$venv/bin/python" -m zipfile --list "$wheel"/sluicegate-*-py3-none-any.whl | grep -q "licenses/$text" || {
+        echo "the wheel lacks $text" >&2
+        exit 1
+    }
+done

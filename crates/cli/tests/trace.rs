@@ -93,7 +93,7 @@ fn mistakes_are_told() {
     imported(&place);
     assert!(place.bad(&["trace", "convert", "@t.slt", "@t.xyz"]).contains(".csv, .parquet or .slt"));
     let output = run(place.sluice(&["trace", "convert", "@t.slt", "@t.parquet"]).env("SLUICE_PYTHON", "/no/python"));
-    assert!(common::stderr(&output).contains("pip install"), "{output:?}");
+    assert!(common::stderr(&output).contains("pip install './python[parquet]'"), "{output:?}");
     fs::write(place.path("evil"), "fio version 2 iolog\n../../evil write 0 10\n").unwrap();
     place.good(&["trace", "import", "@evil", "@evil.slt"]);
     assert!(place.bad(&["trace", "replay", "@evil.slt", "@source"]).contains("outside the directory"));

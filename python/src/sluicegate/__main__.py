@@ -64,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(args)
     except ImportError as error:
-        print(f"sluicegate: {error}; pip install 'sluicegate[{extra}]'", file=sys.stderr)
+        package = f"./python[{extra}]" if extra else "./python"
+        print(f"sluicegate: {error}; in Sluicegate's sources: pip install '{package}'", file=sys.stderr)
     except (OSError, ValueError) as error:
         where = f"{args.trace}: " if isinstance(error, TraceError) else ""
         print(f"sluicegate: {where}{error}", file=sys.stderr)

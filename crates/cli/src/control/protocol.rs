@@ -314,4 +314,46 @@ mod tests {
         assert_eq!(short.command, Command::Unmount { lazy: false });
         assert_eq!(serde_json::to_string(&Reply::done()).unwrap(), r#"{"version":1,"ok":true}"#);
     }
+
+    /// Programs rely on it: nothing goes, and nothing comes without a word.
+    #[test]
+    fn every_field_is_documented_and_every_documented_one_is_there() {
+        let learned = predict::Learned { state: Some("state".into()), ..Default::default() };
+        let traces = vec![predict::TraceUse::default()];
+        let status = Status {
+            anticipation: Some(Anticipating::default()),
+            apps: vec![App::default()],
+            windows: vec![Window::default()],
+            recording: Some(Recorded { path: String::new(), entries: 0, dropped: 0, failed: Some(String::new()) }),
+            prediction: Some(predict::Status { learned: Some(learned), traces, ..Default::default() }),
+            ..Default::default()
+        };
+        let mut printed = serde_json::to_value(&status).unwrap();
+        printed["schema"] = 1.into();
+        let mut objects = 0;
+        let mut lines = include_str!("../../../../docs/status.md").lines();
+        while let Some(head) = lines.find(|line| line.starts_with("| field")) {
+            let rows = lines.by_ref().skip(1).take_while(|line| line.starts_with('|'));
+            let mut documented: Vec<&str> = rows.flat_map(quoted).collect();
+            documented.sort_unstable();
+            let paths = match quoted(head) {
+                paths if paths.is_empty() => vec![""],
+                paths => paths,
+            };
+            for path in paths {
+                let pointer: String = path.split('.').map(|name| format!("/{}", name.replace("[]", "/0"))).collect();
+                let object = printed.pointer(if path.is_empty() { "" } else { &pointer }).unwrap();
+                let mut there: Vec<&String> = object.as_object().unwrap().keys().collect();
+                there.sort_unstable();
+                assert_eq!(there, documented, "{path:?} in docs/status.md");
+                objects += 1;
+            }
+        }
+        assert_eq!(objects, 20, "tables that are found");
+    }
+
+    /// What stands in backticks in the first cell of a row.
+    fn quoted(row: &str) -> Vec<&str> {
+        row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2).collect()
+    }
 }

@@ -77,9 +77,9 @@ fn panel(area: &Area<'_>, what: &str, lines: &[Line]) -> anyhow::Result<()> {
         .y_label_area_size(68)
         .build_cartesian_2d(x.log_scale().with_key_points(sizes), y.log_scale().with_key_points(values))?;
     plot.configure_mesh()
-        .x_desc("size of the request in bytes")
+        .x_desc("size of the request")
         .y_desc(what)
-        .x_label_formatter(&|bytes| sluice_notation::show_bytes(*bytes as u64))
+        .x_label_formatter(&|bytes| sluice_notation::show_size(*bytes))
         .y_label_formatter(&|value| chart::number(*value))
         .label_style(("sans-serif", chart::TEXT))
         .light_line_style(WHITE)
@@ -137,7 +137,7 @@ mod tests {
         picture.is_readable();
         picture.has_legend(&["sequential read", "random read", "sequential write", "random write", "reads", "writes"]);
         let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200"]);
-        let sizes = ["8K", "32K", "128K", "512K", "2M"];
+        let sizes = ["8 KiB", "32 KiB", "128 KiB", "512 KiB", "2 MiB"];
         let times = ["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"];
         let ratios = ["1", "2", "5", "10", "20", "50", "100"];
         assert_eq!(ticks, [&times[..], &sizes, &ratios, &sizes].concat());

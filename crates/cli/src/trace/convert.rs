@@ -147,7 +147,7 @@ pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         Some("slt") => anew(&args.trace, &args.out, args.below.as_deref()),
         _ if args.below.is_some() => bail!("{}: --below makes a trace anew, of the ending .slt", args.out.display()),
         Some("csv") => csv(&args.trace, &args.out),
-        Some("parquet") => python(&["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()]),
+        Some("parquet") => python("parquet", &["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()]),
         _ => bail!("{}: the ending says the format: .csv, .parquet or .slt", args.out.display()),
     }
 }
@@ -237,15 +237,15 @@ fn inside<'a>(path: &'a [u8], dir: &Path) -> Option<&'a [u8]> {
     Some(rest.as_os_str().as_bytes()).filter(|rest| !rest.is_empty())
 }
 
-/// Does something with the Python package, which has the same exit codes.
-pub(super) fn python(args: &[&OsStr]) -> anyhow::Result<ExitCode> {
+/// Does something with the Python package, for which it needs this extra; it has the same exit codes.
+pub(super) fn python(extra: &str, args: &[&OsStr]) -> anyhow::Result<ExitCode> {
     let program = std::env::var_os("SLUICE_PYTHON").unwrap_or_else(|| "python3".into());
     let shown = program.to_string_lossy().into_owned();
     let there = Command::new(&program).args(["-c", "import sluicegate"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
         bail!(
-            "this needs the Python package sluicegate, which {shown} does not have: pip install ./python \
-             (in Sluicegate's sources), or name another Python in the variable SLUICE_PYTHON"
+            "this needs the Python package sluicegate, which {shown} does not have; in Sluicegate's sources: \
+             pip install './python[{extra}]'. Or name another Python in the variable SLUICE_PYTHON"
         );
     }
     let status = Command::new(&program).args(["-m", "sluicegate"]).args(args).status();

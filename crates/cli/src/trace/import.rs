@@ -82,7 +82,7 @@ fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<ExitCode> {
         Format::Darshan => {
             let quiet = (said == Said::Later).then_some("--quiet".as_ref());
             let command: [&OsStr; 3] = ["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
-            convert::python(&command.into_iter().chain(quiet).collect::<Vec<_>>())
+            convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
         }
         Format::Fio => text(log, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
         Format::Strace => text(log, out, said, |log, meta, out| import::strace(log, meta, out)),
