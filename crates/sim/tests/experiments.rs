@@ -322,10 +322,12 @@ impl sluice_sim::Selector for Later {
         place: sluice_sim::scenario::Place,
         features: &sluice_core::WindowFeatures,
         current: &sluice_core::PolicyConfig,
-    ) -> Option<sluice_core::PolicyConfig> {
+        _: &sluice_core::EngineConfig,
+    ) -> Option<sluice_sim::Setup> {
         assert!(matches!(place, sluice_sim::scenario::Place::Server(_)) && features.ops[0].requests > 0);
         self.0 += 1;
-        (current.name() == "noop").then(|| sluice_sim::scenario::parse_policy("to-agg").unwrap())
+        let policy = sluice_sim::scenario::parse_policy("to-agg").unwrap();
+        (current.name() == "noop").then_some(sluice_sim::Setup { policy, limits: None })
     }
 }
 

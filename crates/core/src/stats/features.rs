@@ -112,6 +112,9 @@ pub struct WindowFeatures {
     pub cancelled: u64,
     /// Submissions refused because the engine was full.
     pub refused: u64,
+    /// Time in nanoseconds in which at least one request was outstanding, queued or in flight: at most the window's length.
+    /// Windows that saw nothing leave no record, so what was outstanding in them is not told.
+    pub busy_ns: u64,
 }
 
 impl WindowFeatures {
@@ -314,6 +317,7 @@ impl Features {
             expired: counters.expired,
             cancelled: counters.cancelled,
             refused: counters.refused,
+            busy_ns: counters.busy_ns,
         }
     }
 

@@ -40,7 +40,7 @@ pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use prediction::PredictionCounts;
-pub use windows::{Selector, Window, windows_csv};
+pub use windows::{Selector, Setup, Window, windows_csv};
 
 use cache::Transfer;
 use check::Check;
