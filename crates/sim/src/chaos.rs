@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use sluice_core::policy::table;
-use sluice_core::{PolicyConfig, WindowFeatures};
+use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 
 use crate::random::Random;
 use crate::scenario::{Place, Plan, parse_policy};
-use crate::simulation::{BLOCK, Failure, FaultCounts, Options, Selector, simulate, simulate_with};
+use crate::simulation::{BLOCK, Failure, FaultCounts, Options, Selector, Setup, simulate, simulate_with};
 use crate::sweep::parallel;
 
 /// An experiment that went wrong.

@@ -20,7 +20,7 @@ pub mod workload;
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use labels::{Label, SEEDS_MIN, labels};
 pub use simulation::{
-    AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
+    Adaptive, AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
     Point, PredictionCounts, Record, Selector, Setup, Window, forecast, jain, simulate, simulate_predicted, simulate_with,
     windows_csv,
 };

@@ -135,15 +135,21 @@ pub(super) struct Place {
 }
 
 impl Selector {
-    /// A selector that knows what was learned before, if it was learned on such devices. `arms`: what there is to choose from, the
-    /// first being in force.
+    /// A selector that knows nothing yet. `arms`: what there is to choose from, beside the one in force; of those that nothing is known
+    /// of, the first comes first.
     ///
     /// # Errors
-    /// If the kind asks a model and there is none, or there are no arms.
-    pub fn new(settings: Settings, arms: Vec<Arm>, prior: Option<Box<dyn Prior>>) -> Result<Selector, SelectorError> {
-        if arms.is_empty() {
-            return Err(SelectorError::NoArms);
-        }
+    /// If the kind asks a model and there is none.
+    pub fn new(
+        settings: Settings,
+        mut arms: Vec<Arm>,
+        in_force: &Arm,
+        prior: Option<Box<dyn Prior>>,
+    ) -> Result<Selector, SelectorError> {
+        let arm = arms.iter().position(|arm| arm == in_force).unwrap_or_else(|| {
+            arms.push(in_force.clone());
+            arms.len() - 1
+        });
         if settings.kind.asks_model() && prior.is_none() {
             return Err(SelectorError::NoModel(settings.kind));
         }
@@ -153,8 +159,8 @@ impl Selector {
             prior: prior.filter(|_| settings.kind.asks_model()),
             settings,
             arms,
-            arm: 0,
-            incumbent: 0,
+            arm,
+            incumbent: arm,
             mode: Mode::Steady,
             place: None,
             is_changing: false,

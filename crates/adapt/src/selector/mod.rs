@@ -128,9 +128,6 @@ pub enum SelectorError {
          from what it sees"
     )]
     NoModel(Kind),
-    /// There is nothing to choose from.
-    #[error("there is nothing to choose from: no configuration")]
-    NoArms,
 }
 
 /// What is expected of arms before they were tried: a model that was trained elsewhere.

@@ -18,6 +18,7 @@ mod places;
 mod prediction;
 mod processes;
 mod records;
+mod selection;
 mod windows;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_adapt::predictor::{Forecast, Handle};
+use sluice_adapt::selector::Kind;
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
@@ -40,6 +42,7 @@ pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use prediction::PredictionCounts;
+pub use selection::Adaptive;
 pub use windows::{Selector, Setup, Window, windows_csv};
 
 use cache::Transfer;
@@ -188,7 +191,12 @@ pub fn simulate_predicted(
     forecast: Option<&Arc<Forecast>>,
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
-    run_to_end(Simulation::new(scenario, options, forecast)?, stop)?.outcome()
+    let mut simulation = Simulation::new(scenario, options, forecast)?;
+    let mut adaptive = Adaptive::new(scenario)?;
+    if scenario.storage.selector != Kind::Fixed {
+        simulation.selector = Some(&mut adaptive);
+    }
+    run_to_end(simulation, stop)?.outcome()
 }
 
 /// The same with somebody who is told of every window of every engine and may change the algorithm. What it does must follow

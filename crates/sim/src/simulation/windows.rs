@@ -74,6 +74,9 @@ impl Simulation<'_> {
                     here.engine.set_limits(&limits).map_err(|error| Failure::Setup(error.to_string()))?;
                     // It has them again after a restart.
                     here.config = here.engine.config().clone();
+                    if let (Some(check), Some(_)) = (&mut self.check, limits.anticipation) {
+                        check.anticipates(node);
+                    }
                 }
                 drop(here.engine.set_policy(clock, PreparedPolicy::new(&here.policy, &here.config)));
                 changed = true;
