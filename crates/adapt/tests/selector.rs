@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_adapt::selector::{
-    Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms,
-};
+use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms};
 use sluice_core::{Anticipation, DurationFeatures, EngineConfig, OpFeatures, Time, WindowFeatures};
 
 const WINDOW_NS: u64 = 250_000_000;
@@ -218,7 +216,11 @@ fn a_workload_that_comes_back_is_served_as_before_within_two_windows() {
     for seed in 0..20 {
         let mut bed = bed(Device::Disk, seed, 0.05);
         let workloads: Vec<Workload> = (0..4)
-            .map(|n| Workload { size: [4 << 10, 64 << 10, 1 << 20, 256 << 10][n], is_write: n % 2 == 0, ..bed.workload() })
+            .map(|n| Workload {
+                size: [4 << 10, 64 << 10, 1 << 20, 256 << 10][n],
+                is_write: n % 2 == 0,
+                ..bed.workload()
+            })
             .collect();
         workloads.iter().for_each(|workload| bed.run(workload, 40));
         bed.efficiency();
@@ -283,7 +285,8 @@ fn a_change_of_the_reward_alone_is_noticed_and_answered() {
 #[test]
 fn a_device_with_nothing_to_choose_from_rewards_nobody_and_gets_the_cheapest() {
     let mut bed = bed(Device::Disk, 1, 0.3);
-    let busy = Workload { size: 64 << 10, depth: 8, contiguous: 0.9, is_write: false, rates: vec![50e6; bed.arms.len()] };
+    let busy =
+        Workload { size: 64 << 10, depth: 8, contiguous: 0.9, is_write: false, rates: vec![50e6; bed.arms.len()] };
     bed.run(&busy, 10);
     let before = bed.selector.knowledge().contexts.clone();
     let light = Workload { depth: 1, ..busy };
@@ -343,7 +346,9 @@ impl Prior for Says {
 #[test]
 fn a_model_is_followed_at_once_and_corrected_by_what_is_seen() {
     let all = arms(Device::Disk, &host());
-    let make = |kind, prior: Option<Box<dyn Prior>>| Selector::new(Settings::new(kind, Device::Disk), all.clone(), &all[0], prior);
+    let make = |kind, prior: Option<Box<dyn Prior>>| {
+        Selector::new(Settings::new(kind, Device::Disk), all.clone(), &all[0], prior)
+    };
     let error = make(Kind::Tree, None).unwrap_err();
     assert_eq!(error, SelectorError::NoModel(Kind::Tree));
     assert!(error.to_string().contains("bandit"), "{error}");

@@ -2,6 +2,7 @@
 //!
 //! Nobody who uses Sluicegate needs it, so it is not installed.
 
+mod adaptivity;
 mod allocations;
 mod bed;
 mod device;
@@ -50,6 +51,7 @@ enum Command {
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
+    Adaptivity(adaptivity::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),
         Command::AgainstFio(args) => profiler::fio::run(&args),
+        Command::Adaptivity(args) => adaptivity::run(&args),
     })
 }
 

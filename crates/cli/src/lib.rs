@@ -6,7 +6,9 @@ mod config;
 mod control;
 mod demo;
 mod disk;
+mod explain;
 pub mod interrupt;
+mod model;
 mod mount;
 pub mod output;
 mod policy;
@@ -47,6 +49,9 @@ enum Command {
     Profile(Box<profile::Args>),
     Simulate(simulate::Args),
     Report(report::Args),
+    Explain(explain::Args),
+    #[command(subcommand)]
+    Model(model::Command),
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
 }
@@ -79,6 +84,8 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(*args),
         Command::Simulate(args) => simulate::run(args),
         Command::Report(args) => report::run(args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Model(command) => model::run(&command),
         Command::DemoWorker(args) => demo::worker::run(args),
     })
 }

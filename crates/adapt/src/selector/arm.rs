@@ -38,6 +38,13 @@ impl Arm {
         Arm { policy, anticipation: false, in_flight: None, batch_bytes: None }
     }
 
+    /// What an engine does that has this algorithm and these settings.
+    #[must_use]
+    pub fn in_force(policy: PolicyConfig, host: &EngineConfig) -> Arm {
+        let arm = Arm::new(policy);
+        Arm { anticipation: host.anticipation.is_some() && arm.may_anticipate(), ..arm }
+    }
+
     /// Reads what [`Arm`]'s `Display` writes.
     ///
     /// # Errors
@@ -117,31 +124,33 @@ impl fmt::Display for Arm {
 /// For devices with an arm to move, the likeliest first: what is tried first when nothing is known.
 const DISK: [&str; 9] = [
     "hbrr anticipation=on",
-    "sjf",
+    "noop",
     "aioli",
     "to-agg anticipation=on",
-    "noop",
-    "sjf anticipation=on",
-    "to-agg",
+    "sjf",
     "hbrr",
+    "to-agg",
+    "sjf anticipation=on",
     "mlf anticipation=on",
 ];
+/// The same where the host says nothing of anticipation.
+const DISK_WITHOUT: [&str; 6] = ["hbrr", "noop", "aioli", "sjf", "to-agg", "mlf"];
 /// For devices without: to let everything through is hard to beat there.
 const FLASH: [&str; 3] = ["noop", "to-agg", "hbrr"];
 /// For devices of which nothing is known.
 const UNKNOWN: [&str; 6] = ["noop", "hbrr", "sjf", "aioli", "to-agg", "mlf"];
 
-/// The arms for a device, in the order in which they are tried when nothing is known; the first is where to begin. Those
-/// that anticipate are left out where `host` says that there is nothing to anticipate.
+/// The arms for a device, in the order in which they are tried when nothing is known; the first is where to begin. None
+/// anticipates where `host` says that there is nothing to anticipate.
 #[must_use]
 pub fn arms(device: Device, host: &EngineConfig) -> Vec<Arm> {
     let names: &[&str] = match device {
-        Device::Disk => &DISK,
+        Device::Disk if host.anticipation.is_some() => &DISK,
+        Device::Disk => &DISK_WITHOUT,
         Device::Flash => &FLASH,
         Device::Unknown => &UNKNOWN,
     };
-    let arms = names.iter().map(|name| Arm::parse(name).expect("the names of the tables above"));
-    arms.filter(|arm| !arm.anticipation || host.anticipation.is_some()).collect()
+    names.iter().map(|name| Arm::parse(name).expect("the names of the tables above")).collect()
 }
 
 #[cfg(test)]

@@ -190,10 +190,10 @@ impl Selector {
             expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
             got_mb_s: last.rate() / 1e6,
             alternatives: alternatives.unwrap_or_default(),
-            last_change: self.change.as_ref().map(|(at, change)| Change {
-                ago_s: last.end.since(*at) as f64 * 1e-9,
-                ..change.clone()
-            }),
+            last_change: self
+                .change
+                .as_ref()
+                .map(|(at, change)| Change { ago_s: last.end.since(*at) as f64 * 1e-9, ..change.clone() }),
             changes: self.changes,
             trials: self.trials,
             loaded_s: knowledge.clock_s,

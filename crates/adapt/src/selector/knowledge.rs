@@ -139,13 +139,7 @@ impl Knowledge {
     /// Nothing is known.
     #[must_use]
     pub fn new(device: Device) -> Knowledge {
-        Knowledge {
-            device,
-            clock_s: 0.0,
-            budget_s: device.burn_in_s(),
-            switch_s: 0.1,
-            contexts: BTreeMap::new(),
-        }
+        Knowledge { device, clock_s: 0.0, budget_s: device.burn_in_s(), switch_s: 0.1, contexts: BTreeMap::new() }
     }
 
     /// What is known of a kind of workload, which begins now.
@@ -241,7 +235,8 @@ impl Knowledge {
                 let best = |known: &Known| known.best().map_or(0.0, |(_, value)| value.gain);
                 if weights > 0.0 { sum / weights } else { best(mine) - best(theirs) }
             };
-            let mine = self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
+            let mine =
+                self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
             let shift = if mine.arms.is_empty() { 0.0 } else { shift(mine) };
             for (arm, value) in &theirs.arms {
                 let added = Value { gain: value.gain + shift, seen_s: self.clock_s, ..*value };

@@ -6,7 +6,9 @@ use sluice_core::Time;
 
 use super::explain::{Change, Record, Why};
 use super::knowledge::Expectation;
-use super::{Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError};
+use super::{
+    Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
+};
 
 /// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
 const STRADDLING: u32 = 1;
@@ -350,8 +352,7 @@ impl Selector {
         self.mode = Mode::Steady;
         let since_s = self.knowledge.clock_s - load.seconds();
         let is_new = self.knowledge.enter(context).windows == 0;
-        self.place =
-            Some(Place { context, seen: context, since_s, windows: 1, alike: 1, level: None, steady: 0 });
+        self.place = Some(Place { context, seen: context, since_s, windows: 1, alike: 1, level: None, steady: 0 });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Default::default();
@@ -561,8 +562,8 @@ impl Selector {
         let loss = best.unwrap_or(expected[self.incumbent].gain) - expected[at].gain;
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
         let value = known.and_then(|known| known.arms.get(&self.names[at]));
-        let has_expired = value
-            .is_some_and(|value| value.weight < 1.0 || self.knowledge.clock_s - value.seen_s > EXPIRY_S);
+        let has_expired =
+            value.is_some_and(|value| value.weight < 1.0 || self.knowledge.clock_s - value.seen_s > EXPIRY_S);
         loss > -(1.0 - self.settings.loss_max).ln() && !has_expired
     }
 

@@ -179,7 +179,13 @@ mod tests {
     use sluice_core::{DurationFeatures, OpFeatures};
 
     fn window(busy_ns: u64, reads: u64) -> WindowFeatures {
-        let read = OpFeatures { requests: reads, bytes: reads << 16, completed: reads, moved: reads << 16, ..Default::default() };
+        let read = OpFeatures {
+            requests: reads,
+            bytes: reads << 16,
+            completed: reads,
+            moved: reads << 16,
+            ..Default::default()
+        };
         let service = DurationFeatures { count: reads, mean_ns: 20_000_000, ..Default::default() };
         let ops = [read, OpFeatures::default()];
         WindowFeatures { end: Time(1_000_000_000), busy_ns, ops, service, files: 3, apps: 1, ..Default::default() }

@@ -123,10 +123,7 @@ impl fmt::Display for Device {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// It is to ask a model, and there is none.
-    #[error(
-        "selector {0} asks a model, and none is loaded: give one (scheduler.model), or use bandit, which needs none and learns \
-         from what it sees"
-    )]
+    #[error("selector {0} asks a model, and none is loaded: use bandit, which needs none and learns from what it sees")]
     NoModel(Kind),
 }
 

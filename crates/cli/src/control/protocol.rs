@@ -50,6 +50,10 @@ pub(crate) enum Command {
         /// What.
         from: Predict,
     },
+    /// The selector goes on after somebody has chosen by hand.
+    Adapt,
+    /// Keep what the selector has learned now.
+    Keep,
     /// The end.
     Unmount {
         /// Out of sight at once, even if in use.
@@ -186,6 +190,9 @@ pub(crate) struct Status {
     /// What is predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<predict::Status>,
+    /// What is chosen and why, if somebody chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) selection: Option<sluice_select::Status>,
     /// What a user should know.
     pub(crate) notes: Vec<String>,
 }

@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// Scheduling algorithm; `sluice policy --list` shows them all
     #[arg(short, long, value_name = "NAME", help_heading = "Scheduling")]
     policy: Option<String>,
+    /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree,
+    /// tree+bandit (a model is asked)
+    #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
+    selector: Option<String>,
     /// Parameter of the algorithm; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
     param: Vec<(String, String)>,
@@ -170,7 +174,8 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 16] = [
+    let options: [(&str, &str, &str, &Option<String>); 17] = [
+        ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),

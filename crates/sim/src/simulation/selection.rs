@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use sluice_adapt::selector::{self, Arm, Device, Kind, Load, Settings};
+use sluice_adapt::selector::{self, Arm, Device, Kind, Knowledge, Load, Settings};
 use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 
+use super::Failure;
 use super::node::DISK_BYTES_PER_S;
 use super::windows::{Selector, Setup};
-use super::Failure;
 use crate::scenario::{Place, Scenario};
 
 /// What moving costs a hard disk, unless the scenario says so.
 const POSITIONING_NS: u64 = 8_000_000;
 
-/// A selector for each data server, which learns from nothing.
+/// A selector for each data server. It learns from nothing, unless it remembers.
 #[derive(Debug)]
 pub struct Adaptive {
     settings: Settings,
     servers: BTreeMap<u32, Server>,
+    /// What is known before the first window, by server.
+    knowledge: BTreeMap<u32, Knowledge>,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,13 @@ impl Adaptive {
             .map_err(|error| Failure::Setup(error.to_string()))?;
         let device = if model.rotates() { Device::Disk } else { Device::Flash };
         let kind = if scenario.storage.selector == Kind::Fixed { Kind::Bandit } else { scenario.storage.selector };
-        Ok(Adaptive { settings: Settings::new(kind, device), servers: BTreeMap::new() })
+        Ok(Adaptive { settings: Settings::new(kind, device), servers: BTreeMap::new(), knowledge: BTreeMap::new() })
+    }
+
+    /// Goes on with what selectors of such servers have learned before.
+    #[must_use]
+    pub fn remembering(self, knowledge: BTreeMap<u32, Knowledge>) -> Adaptive {
+        Adaptive { knowledge, ..self }
     }
 
     /// The selector of a data server, once it has seen anything.
@@ -52,7 +60,7 @@ impl Server {
         if settings.device == Device::Disk && host.anticipation.is_none() {
             host.anticipation = Some(Anticipation::for_device(POSITIONING_NS, DISK_BYTES_PER_S));
         }
-        let in_force = Arm { anticipation: limits.anticipation.is_some(), ..Arm::new(current.clone()) };
+        let in_force = Arm::in_force(current.clone(), limits);
         let arms = selector::arms(settings.device, &host);
         let selector = selector::Selector::new(settings.clone(), arms, &in_force, None).ok()?;
         Some(Server { selector, host })
@@ -69,7 +77,12 @@ impl Selector for Adaptive {
     ) -> Option<Setup> {
         let Place::Server(number) = place else { return None };
         if !self.servers.contains_key(&number) {
-            self.servers.insert(number, Server::new(&self.settings, current, limits)?);
+            let mut server = Server::new(&self.settings, current, limits)?;
+            if let Some(knowledge) = self.knowledge.remove(&number) {
+                // That of other devices is of no use.
+                let _ = server.selector.remember(knowledge);
+            }
+            self.servers.insert(number, server);
         }
         let Server { selector, host } = self.servers.get_mut(&number)?;
         let arm = selector.window(&Load::of(features))?;
