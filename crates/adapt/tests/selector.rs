@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms};
-use sluice_core::{Anticipation, DurationFeatures, EngineConfig, OpFeatures, Time, WindowFeatures};
+use sluice_core::{Anticipation, EngineConfig, OpFeatures, Time, WindowFeatures};
 
 const WINDOW_NS: u64 = 250_000_000;
 const PER_S: u64 = 1_000_000_000 / WINDOW_NS;
@@ -70,13 +70,12 @@ impl Workload {
             ..OpFeatures::default()
         };
         let ops = if self.is_write { [OpFeatures::default(), op] } else { [op, OpFeatures::default()] };
-        let service = DurationFeatures { count, mean_ns: WINDOW_NS * self.depth / count, ..Default::default() };
         WindowFeatures {
             start: Time(at * WINDOW_NS),
             end: Time((at + 1) * WINDOW_NS),
             busy_ns: WINDOW_NS,
             ops,
-            service,
+            outstanding_mean: self.depth as f64,
             files: 4,
             apps: 1,
             ..WindowFeatures::default()

@@ -126,8 +126,8 @@ struct Driver {
     last: HashMap<(u64, u32, Op), Request>,
     /// By number of the window.
     windows: BTreeMap<u64, Seen>,
-    /// Nanoseconds of each window in which something was outstanding.
-    busy: BTreeMap<u64, u64>,
+    /// Nanoseconds of each window in which something was outstanding, and how much in all.
+    busy: BTreeMap<u64, (u64, u64)>,
     closed: Vec<WindowFeatures>,
 }
 
@@ -174,9 +174,11 @@ impl Driver {
     }
 
     fn pass(&mut self, ns: u64) {
-        if self.queued.len() + self.in_flight.len() > 0 {
+        let outstanding = (self.queued.len() + self.in_flight.len()) as u64;
+        if outstanding > 0 {
             for at in self.now.0..self.now.0 + ns {
-                *self.busy.entry((at - 1) / WINDOW_NS).or_default() += 1;
+                let (busy, sum) = self.busy.entry((at - 1) / WINDOW_NS).or_default();
+                (*busy, *sum) = (*busy + 1, *sum + outstanding);
             }
         }
         self.now = self.now.after(ns);
@@ -258,7 +260,9 @@ proptest! {
         for (closed, (number, seen)) in driver.closed.iter().zip(expected) {
             prop_assert_eq!((closed.start, closed.end), (Time(1 + number * WINDOW_NS), Time(1 + (number + 1) * WINDOW_NS)));
             seen.check(closed);
-            prop_assert_eq!(closed.busy_ns, driver.busy.get(&number).copied().unwrap_or(0));
+            let (busy, sum) = driver.busy.get(&number).copied().unwrap_or((0, 0));
+            prop_assert_eq!(closed.busy_ns, busy);
+            prop_assert!(is_close(closed.outstanding_mean, sum as f64 / busy.max(1) as f64), "{}", closed.outstanding_mean);
         }
     }
 }

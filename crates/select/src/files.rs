@@ -131,3 +131,66 @@ fn append(path: &Path) -> std::io::Result<(File, u64)> {
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_adapt::selector::Device;
+
+    fn record(t: f64, why: Why) -> Record {
+        Record {
+            t,
+            why,
+            context: None,
+            arm: "noop".to_owned(),
+            from: None,
+            mb_s: 0.0,
+            rate_mb_s: 0.0,
+            expected_mb_s: None,
+            best: None,
+            regret: None,
+            text: "x".repeat(1 << 10),
+        }
+    }
+
+    #[test]
+    fn a_log_has_every_decision_a_window_a_second_and_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/decisions");
+        let mut log = Log::open(&path).unwrap();
+        let four = [(0.0, Why::Window), (0.25, Why::Trial), (0.5, Why::Window), (1.0, Why::Window)];
+        log.write(&four.map(|(t, why)| record(t, why)));
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        let many: Vec<Record> = (0..1024).map(|n| record(f64::from(n), Why::Better)).collect();
+        (0..30).for_each(|_| log.write(&many));
+        let sizes: Vec<u64> = std::fs::read_dir(path.parent().unwrap())
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
+        assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < LOG_BYTES + (2 << 20)), "{sizes:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_set_aside_and_what_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known");
+        let use_it = |known: Knowledge| {
+            anyhow::ensure!(known.device == Device::Disk, "learned elsewhere");
+            Ok(())
+        };
+        assert_eq!(remembered(&path, use_it), Some(path.clone()), "nothing is there");
+        save(&Knowledge::new(Device::Disk), &path).unwrap();
+        assert_eq!(remembered(&path, use_it), Some(path.clone()));
+        assert!(path.exists());
+        for bad in [Knowledge::new(Device::Flash).to_text(), "garbage".to_owned()] {
+            std::fs::write(&path, bad).unwrap();
+            assert_eq!(remembered(&path, use_it), Some(path.clone()));
+            assert!(!path.exists());
+        }
+        let aside = std::fs::read_dir(dir.path()).unwrap().count();
+        assert!((1..=2).contains(&aside), "those of one second have one name: {aside}");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(remembered(&path, use_it), None, "not a file");
+        assert!(path.exists());
+    }
+}

@@ -466,3 +466,16 @@ fn a_simulation_ends_when_its_time_is_up() {
     let checked = Options { check: true, until_ns: 1, ..Options::default() };
     assert!(matches!(simulate(scenario, checked, &RUN), Err(sluice_sim::Failure::Setup(_))));
 }
+
+/// Sequential readers, for which anticipation is worth a factor, and a server that has to find that out.
+#[test]
+fn a_server_that_chooses_finds_what_serves_streams_best() {
+    let text = "[servers]\nin_flight = 8\n[[application]]\nprocesses = 8\n[[application.phase]]\nfiles = 'per-process'\n\
+                data = '96M'";
+    let run =
+        |settings: &[(&str, &str)]| simulate(&plan(text, settings).runs[0].scenario, Options::default(), &RUN).unwrap();
+    let (noop, chosen) = (run(&[]), run(&[("servers.selector", "bandit")]));
+    assert!(chosen.makespan_ns * 3 < noop.makespan_ns, "{} and {}", chosen.makespan_ns, noop.makespan_ns);
+    assert!(chosen.policy_changes > 1);
+    assert_eq!(chosen.digest, run(&[("servers.selector", "bandit")]).digest);
+}

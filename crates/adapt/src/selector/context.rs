@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::load::Load;
 
 /// Grows when a class changes its meaning: what was learned by others is not used then.
@@ -20,7 +22,8 @@ const FACTOR: f64 = 1.3;
 
 /// A class of workloads: those of one are alike in what they ask for, in all six respects. As text for programs, the classes by
 /// number, `w2.q2.d1.f1.a0`, with `r`, `w` or `m` (both) at the beginning; see [`Context::describe`] for people.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Context {
     /// 0: writes, 1: both, 2: reads.
     ops: u8,
@@ -61,10 +64,11 @@ impl Context {
     }
 
     /// Whether the two may be the same workload under different arms: these change the order in which processes go on, and so how
-    /// contiguous requests are and how many wait, but hardly what they ask for.
+    /// contiguous requests are and how many wait, and perhaps whose requests are served; but not what each asks for.
     #[must_use]
     pub fn may_be(&self, other: &Context) -> bool {
-        self.ops.abs_diff(other.ops) <= 1 && self.size.abs_diff(other.size) <= 1 && self.apps == other.apps
+        let ops = self.ops.abs_diff(other.ops);
+        ops <= 1 && self.size.abs_diff(other.size) <= ops && self.apps == other.apps
     }
 
     /// How different two are: 0 for the same, up to 2 for those of which one says something about the other.
@@ -118,6 +122,19 @@ impl Context {
     }
 }
 
+impl TryFrom<String> for Context {
+    type Error = String;
+    fn try_from(text: String) -> Result<Context, String> {
+        Context::parse(&text).ok_or_else(|| format!("{text:?} is no kind of workload"))
+    }
+}
+
+impl From<Context> for String {
+    fn from(context: Context) -> String {
+        context.to_string()
+    }
+}
+
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Context { ops, size, order, depth, files, apps } = self;
@@ -130,16 +147,15 @@ impl fmt::Display for Context {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sluice_core::{DurationFeatures, OpFeatures, Time, WindowFeatures};
+    use sluice_core::{OpFeatures, Time, WindowFeatures};
 
     fn load(size: u64, depth: u64) -> Load {
         let read = OpFeatures { requests: 100, bytes: 100 * size, completed: 100, ..OpFeatures::default() };
-        let service = DurationFeatures { count: 100, mean_ns: depth * 10_000_000, ..Default::default() };
         Load::of(&WindowFeatures {
             end: Time(1_000_000_000),
             busy_ns: 1_000_000_000,
             ops: [read, OpFeatures::default()],
-            service,
+            outstanding_mean: depth as f64,
             files: 1,
             apps: 1,
             ..Default::default()

@@ -69,6 +69,9 @@ pub struct Known {
     pub seen_s: f64,
     /// By arm, as text.
     pub arms: BTreeMap<String, Value>,
+    /// The class that it looks like under an arm, by arm.
+    #[serde(default)]
+    pub looks: BTreeMap<String, Context>,
 }
 
 impl Known {
@@ -140,6 +143,15 @@ impl Knowledge {
     #[must_use]
     pub fn new(device: Device) -> Knowledge {
         Knowledge { device, clock_s: 0.0, budget_s: device.burn_in_s(), switch_s: 0.1, contexts: BTreeMap::new() }
+    }
+
+    /// The workload that looks like this class under an arm: the one that is named so, else the only one that does.
+    pub(super) fn resolve(&self, class: Context, arm: &str) -> Context {
+        let mut alike = self.contexts.iter().filter(|(_, known)| known.looks.get(arm) == Some(&class));
+        match (self.contexts.contains_key(&class), alike.next(), alike.next()) {
+            (false, Some((only, _)), None) => *only,
+            _ => class,
+        }
     }
 
     /// What is known of a kind of workload, which begins now.

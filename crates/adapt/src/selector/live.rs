@@ -12,6 +12,8 @@ use super::{
 
 /// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
 const STRADDLING: u32 = 1;
+/// Windows after a change in which the workload may come to look different because of it.
+const SETTLING: u32 = 4;
 /// Windows of a trial: at least, at most, and how long it may take with windows that say nothing.
 const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
@@ -30,6 +32,8 @@ const REST_AFTER_MAX: u32 = 1 << 10;
 const EXPIRY_S: f64 = 1_800.0;
 /// Windows that are put together until they have enough requests, at most.
 const METER_MAX: u32 = 8;
+/// After so many windows one deviation above what an arm gave is hope enough.
+const SEEN_ENOUGH: f64 = 3.0;
 /// Weight of a new stay in how long a workload lasts, and what that is before it is known, in seconds.
 const STAY_WEIGHT: f64 = 0.3;
 const STAY_S: f64 = 10.0;
@@ -77,9 +81,9 @@ pub struct Selector {
     pub(super) place: Option<Place>,
     /// A window was of another class; one more, and the workload has changed.
     is_changing: bool,
-    /// Windows still to be credited to nobody, and whether the next one is the first under the arm in force.
+    /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
     skip: u32,
-    is_first: bool,
+    settling: u32,
     meter: (Load, u32),
     features: [PageHinkley; 3],
     reward: PageHinkley,
@@ -124,8 +128,9 @@ pub(super) struct Trial {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) context: Context,
-    /// Its class as it looks under the arm in force.
+    /// The class of the last window that was it, and what it looks like under each arm, as far as that is known.
     seen: Context,
+    looks: Vec<Option<Context>>,
     pub(super) since_s: f64,
     /// Windows so far, and those that looked like it.
     pub(super) windows: u64,
@@ -167,7 +172,7 @@ impl Selector {
             place: None,
             is_changing: false,
             skip: 0,
-            is_first: true,
+            settling: 0,
             meter: (Load::default(), 0),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
@@ -274,14 +279,25 @@ impl Selector {
 
     /// Whether the window belongs, as a whole, to the workload that is known to be there.
     fn is_same_workload(&mut self, load: &Load) -> bool {
-        let is_first = std::mem::take(&mut self.is_first);
-        let seen = self.place.as_ref().map(|place| place.seen);
-        let class = Context::of(load, seen);
+        let settles = self.settling > 0;
+        self.settling = self.settling.saturating_sub(1);
+        let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
+        let class = Context::of(load, look);
         if let Some(place) = &mut self.place {
             place.windows += 1;
-            if class == place.seen || (is_first && self.change.is_some() && class.may_be(&place.seen)) {
+            let is_alike = match place.looks[self.arm] {
+                Some(look) => class == look,
                 // What changed with the arm is the arm's doing.
+                None => settles && class.may_be(&place.context),
+            };
+            if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
+                if self.settling == 0 && place.looks[self.arm].is_none() {
+                    place.looks[self.arm] = Some(class);
+                    if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+                        known.looks.insert(self.names[self.arm].clone(), class);
+                    }
+                }
                 self.is_changing = false;
                 return !self.has_drifted(load);
             }
@@ -293,7 +309,7 @@ impl Selector {
             return false;
         }
         let arm = self.arm;
-        self.enter(class, load);
+        self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
         // What it saw was the work of the arm before.
         self.arm == arm
     }
@@ -346,13 +362,16 @@ impl Selector {
     }
 
     /// Another workload is there, since before this window.
-    fn enter(&mut self, context: Context, load: &Load) {
+    fn enter(&mut self, context: Context, class: Context, load: &Load) {
         self.leave();
         self.is_changing = false;
         self.mode = Mode::Steady;
         let since_s = self.knowledge.clock_s - load.seconds();
-        let is_new = self.knowledge.enter(context).windows == 0;
-        self.place = Some(Place { context, seen: context, since_s, windows: 1, alike: 1, level: None, steady: 0 });
+        let known = self.knowledge.enter(context);
+        let is_new = known.windows == 0;
+        known.looks.entry(self.names[self.arm].clone()).or_insert(class);
+        let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
+        self.place = Some(Place { context, seen: class, looks, since_s, windows: 1, alike: 1, level: None, steady: 0 });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Default::default();
@@ -468,7 +487,7 @@ impl Selector {
                 // While the arm is new its gain learns, later the level does.
                 let off = rate - *level - value.gain;
                 let to_gain = 0.5 / (value.weight + 2.0);
-                *level += (0.3 - to_gain).max(0.05) * off;
+                *level += (0.5 - to_gain) * off;
                 value.gain += to_gain * off;
                 value.note(off);
             }
@@ -522,6 +541,11 @@ impl Selector {
             self.reward.reset();
             if let Some(place) = &mut self.place {
                 place.steady = 0;
+                // What it gave now is what others are compared with, whatever it gave before.
+                let known =
+                    self.knowledge.contexts.get(&context).and_then(|known| known.arms.get(&self.names[self.arm]));
+                let mean = trial.sum / f64::from(trial.count.max(1));
+                place.level = place.level.map(|level| level + mean - known.map_or(mean, |value| value.gain));
             }
             return self.record(load, Why::TrialWon, None, text);
         }
@@ -576,7 +600,10 @@ impl Selector {
             return None;
         }
         let expected = self.expectations(&place.context, load);
-        let bound = |at: usize| expected[at].gain + 2.0 * expected[at].deviation;
+        let bound = |at: usize| {
+            let far = if expected[at].windows < SEEN_ENOUGH { 2.0 } else { 1.0 };
+            expected[at].gain + far * expected[at].deviation
+        };
         let enough = expected[self.incumbent].gain + self.settings.gain_min;
         let mut best: Option<usize> = None;
         for at in (0..self.arms.len()).filter(|at| *at != self.incumbent && *at != self.arm) {
@@ -622,7 +649,7 @@ impl Selector {
     fn switch(&mut self, to: usize, why: Why, text: String) {
         let from = std::mem::replace(&mut self.arm, to);
         self.changes += 1;
-        (self.skip, self.is_first) = (STRADDLING, true);
+        (self.skip, self.settling) = (STRADDLING, SETTLING);
         self.meter = Default::default();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();

@@ -30,8 +30,8 @@ pub struct Load {
     /// Time in which an engine had requests, in nanoseconds, added up over engines.
     pub busy_ns: u64,
     ops: [OpLoad; 2],
-    /// From submission to completion, added up over requests, in nanoseconds.
-    latencies_ns: f64,
+    /// Requests outstanding, added up over the busy time.
+    outstanding_ns: f64,
     files: u32,
     apps: u32,
 }
@@ -60,8 +60,7 @@ impl Load {
             mine.completed += theirs.completed;
             mine.moved += theirs.moved;
         }
-        let sum = |of: &sluice_core::DurationFeatures| of.mean_ns as f64 * of.count as f64;
-        self.latencies_ns += sum(&window.wait) + sum(&window.service);
+        self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
         self.apps = self.apps.max(window.apps);
@@ -76,7 +75,7 @@ impl Load {
         self.end = next.end;
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
-        self.latencies_ns += next.latencies_ns;
+        self.outstanding_ns += next.outstanding_ns;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
@@ -117,11 +116,10 @@ impl Load {
         self.ops.iter().map(|op| op.moved).sum()
     }
 
-    /// Requests outstanding on average while there were any, in each engine (Little's law: the sum of all latencies over the
-    /// busy time).
+    /// Requests outstanding on average while there were any, in each engine.
     #[must_use]
     pub fn concurrency(&self) -> f64 {
-        if self.busy_ns == 0 { 0.0 } else { self.latencies_ns / self.busy_ns as f64 }
+        if self.busy_ns == 0 { 0.0 } else { self.outstanding_ns / self.busy_ns as f64 }
     }
 
     /// There is something to choose from. Where not, what was done says nothing of whoever chose.
@@ -176,7 +174,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::{DurationFeatures, OpFeatures};
+    use sluice_core::OpFeatures;
 
     fn window(busy_ns: u64, reads: u64) -> WindowFeatures {
         let read = OpFeatures {
@@ -186,9 +184,17 @@ mod tests {
             moved: reads << 16,
             ..Default::default()
         };
-        let service = DurationFeatures { count: reads, mean_ns: 20_000_000, ..Default::default() };
         let ops = [read, OpFeatures::default()];
-        WindowFeatures { end: Time(1_000_000_000), busy_ns, ops, service, files: 3, apps: 1, ..Default::default() }
+        let outstanding_mean = reads as f64 * 2e7 / busy_ns as f64;
+        WindowFeatures {
+            end: Time(1_000_000_000),
+            busy_ns,
+            outstanding_mean,
+            ops,
+            files: 3,
+            apps: 1,
+            ..Default::default()
+        }
     }
 
     #[test]

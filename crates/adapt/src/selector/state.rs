@@ -139,8 +139,11 @@ impl Body {
             range("level", known.level, -1e3, 1e3)?;
             range("stay_s", known.stay_s, 0.0, 1e12)?;
             range("seen_s", known.seen_s, 0.0, clock_s)?;
-            if known.arms.len() > ARMS_MAX {
+            if known.arms.len().max(known.looks.len()) > ARMS_MAX {
                 return Err(format!("{} arms", known.arms.len()));
+            }
+            for arm in known.looks.keys() {
+                Arm::parse(arm).map_err(|error| error.to_string())?;
             }
             for (arm, value) in &known.arms {
                 Arm::parse(arm).map_err(|error| error.to_string())?;

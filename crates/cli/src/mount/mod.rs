@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use sluice_adapt::selector::SelectorError;
 
 use crate::config::{self, Settings};
 use crate::control;
@@ -151,6 +152,9 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
     options::apply(&args.o, &mut settings)?;
     apply(args, &mut settings)?;
     settings.policy()?;
+    if settings.selector.asks_model() {
+        bail!(SelectorError::NoModel(settings.selector));
+    }
     check_paths(&settings)?;
     check_striping(&settings)?;
     options::check_times(&args.o, &settings)?;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sluice_adapt::selector::SelectorError;
 use sluice_fuse::MountHandle;
 use sluice_runtime::Shutdown;
 use sluice_select::Selection;
@@ -57,10 +56,6 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let opened = storage::open(settings, &dirs)?;
     let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
     let config = settings.volume_config(targets, disks)?;
-    if settings.selector.asks_model() {
-        // Before anything is mounted.
-        anyhow::bail!(SelectorError::NoModel(settings.selector));
-    }
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());

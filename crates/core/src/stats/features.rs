@@ -115,6 +115,8 @@ pub struct WindowFeatures {
     /// Time in nanoseconds in which at least one request was outstanding, queued or in flight: at most the window's length.
     /// Windows that saw nothing leave no record, so what was outstanding in them is not told.
     pub busy_ns: u64,
+    /// Requests outstanding on average over that time; 0 without it.
+    pub outstanding_mean: f64,
 }
 
 impl WindowFeatures {
@@ -318,6 +320,10 @@ impl Features {
             cancelled: counters.cancelled,
             refused: counters.refused,
             busy_ns: counters.busy_ns,
+            outstanding_mean: match counters.busy_ns {
+                0 => 0.0,
+                busy => counters.outstanding_ns as f64 / busy as f64,
+            },
         }
     }
 

@@ -81,6 +81,8 @@ pub struct Counters {
     /// Time in nanoseconds in which at least one request was outstanding, queued or in flight, up to the last time that none
     /// was or a window ended; over several engines the sum. 0 for requests that went by the engine.
     pub busy_ns: u64,
+    /// Requests outstanding, added up over that time: divided by `busy_ns` it is how many there were on average.
+    pub outstanding_ns: u64,
     /// From submission to dispatch.
     pub wait: Histogram,
     /// From dispatch to completion.
@@ -150,6 +152,7 @@ impl Counters {
         self.depth_sum += other.depth_sum;
         self.depth_max = self.depth_max.max(other.depth_max);
         self.busy_ns += other.busy_ns;
+        self.outstanding_ns = self.outstanding_ns.saturating_add(other.outstanding_ns);
         self.wait.merge(&other.wait);
         self.service.merge(&other.service);
         for theirs in &other.apps {
@@ -213,9 +216,9 @@ pub struct Stats {
     apps_max: usize,
     /// The application of the last completion and its place: most completions repeat it.
     recent_app: (AppId, usize),
-    /// Requests submitted and neither completed nor cancelled, and since when there is one without a break, in this window.
+    /// Requests submitted and neither completed nor cancelled, and when that changed last in this window.
     outstanding: u64,
-    busy_since: Time,
+    changed: Time,
     features: Features,
 }
 
@@ -231,7 +234,7 @@ impl Stats {
             apps_max,
             recent_app: (AppId(0), usize::MAX),
             outstanding: 0,
-            busy_since: now,
+            changed: now,
             features: Features::new(),
         }
     }
@@ -319,10 +322,8 @@ impl Stats {
     fn close_windows(&mut self, elapsed: u64) {
         let start = Time(self.window.start.0 + elapsed / self.window_ns * self.window_ns);
         self.window.len_ns = self.window_ns;
-        if self.outstanding > 0 {
-            self.window.busy_ns += self.window.start.after(self.window_ns).since(self.busy_since);
-            self.busy_since = start;
-        }
+        self.pass(self.window.start.after(self.window_ns));
+        self.changed = start;
         self.features.close(&self.window);
         self.ended.append(&self.window);
         self.ended.len_ns = start.since(self.ended.start);
@@ -343,9 +344,7 @@ impl Stats {
     #[inline]
     pub(crate) fn submitted(&mut self, now: Time, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
         self.features.submitted(request, trails);
-        if self.outstanding == 0 {
-            self.busy_since = now;
-        }
+        self.pass(now);
         self.outstanding += 1;
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
@@ -368,10 +367,20 @@ impl Stats {
 
     /// A request is not outstanding any more.
     fn ended(&mut self, now: Time) {
+        self.pass(now);
         self.outstanding -= 1;
-        if self.outstanding == 0 {
-            self.window.busy_ns += now.since(self.busy_since);
+    }
+
+    /// So far the same requests were outstanding.
+    #[inline]
+    fn pass(&mut self, now: Time) {
+        let passed = now.since(self.changed);
+        if self.outstanding > 0 {
+            self.window.busy_ns += passed;
+            let sum = &mut self.window.outstanding_ns;
+            *sum = sum.saturating_add(passed.saturating_mul(self.outstanding));
         }
+        self.changed = now;
     }
 
     pub(crate) fn waited(&mut self, ns: u64) {
