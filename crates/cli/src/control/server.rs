@@ -215,11 +215,11 @@ fn answer(served: &Served, command: Command) -> Reply {
             let Some(selection) = &served.selection else {
                 return Reply::refused("nobody chooses here: mount with --selector bandit");
             };
-            let done = match command {
-                Command::Keep => selection.save().map(drop),
-                _ => Ok(selection.resume(&**served.handle.volume())),
-            };
-            done.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
+            if command == Command::Adapt {
+                selection.resume(&**served.handle.volume());
+                return Reply::done();
+            }
+            selection.save().map(drop).map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::Unmount { lazy } => {
             let result = if lazy { served.handle.unmount_lazily() } else { served.handle.unmount() };
