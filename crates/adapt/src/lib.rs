@@ -3,7 +3,8 @@
 //! * [`predictor`]: what recorded runs tell about the requests of the next run;
 //! * [`features`]: what the requests of a window are like;
 //! * [`detector`]: which access pattern that is;
-//! * [`forest`]: decision trees that were trained elsewhere.
+//! * [`forest`]: decision trees that were trained elsewhere;
+//! * [`selector`]: which configuration serves a workload best, tried out while it runs.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
 
@@ -13,3 +14,4 @@ pub mod detector;
 pub mod features;
 pub mod forest;
 pub mod predictor;
+pub mod selector;

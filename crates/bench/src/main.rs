@@ -2,6 +2,7 @@
 //!
 //! Nobody who uses Sluicegate needs it, so it is not installed.
 
+mod adaptivity;
 mod allocations;
 mod bed;
 mod detector;
@@ -54,6 +55,7 @@ enum Command {
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
+    Adaptivity(adaptivity::Args),
 }
 
 fn main() -> ExitCode {
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),
         Command::AgainstFio(args) => profiler::fio::run(&args),
+        Command::Adaptivity(args) => adaptivity::run(&args),
     })
 }
 

@@ -7,10 +7,12 @@ mod config;
 mod control;
 mod demo;
 mod disk;
+mod explain;
 mod help;
 mod input;
 pub mod interrupt;
 mod log;
+mod model;
 mod mount;
 pub mod output;
 mod policy;
@@ -64,6 +66,9 @@ enum Command {
     Report(report::Args),
     Completions(help::completions::Args),
     Man(help::man::Args),
+    Explain(explain::Args),
+    #[command(subcommand)]
+    Model(model::Command),
     #[command(hide = true)]
     DemoWorker(demo::worker::Args),
 }
@@ -105,6 +110,8 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Completions(args) => help::completions::run(&args, command()),
         Command::Man(args) => help::man::run(&args, command()),
+        Command::Explain(args) => explain::run(&args),
+        Command::Model(command) => model::run(&command),
         Command::DemoWorker(args) => demo::worker::run(args),
     })
 }

@@ -11,10 +11,14 @@ use crate::config;
 use crate::control::{Client, Command};
 use crate::{output, status, suggest};
 
+/// Not an algorithm: the mount's selector chooses again.
+const ADAPTIVE: &str = "adaptive";
+
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
 /// Without arguments: the table of algorithms. With a mountpoint: its algorithm. With a name too: the algorithm from now
-/// on, for waiting requests as well; parameters that are not given get their defaults.
+/// on, for waiting requests as well; parameters that are not given get their defaults. A selector (`sluice mount --selector`)
+/// then chooses no more, until the name `adaptive` is given.
 #[derive(clap::Args)]
 #[command(override_usage = "sluice policy [--list]\n       sluice policy MOUNTPOINT [NAME [KEY=VALUE]...]")]
 pub(crate) struct Args {
@@ -48,7 +52,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut client = status::open(mountpoint)?;
     if let Some(name) = args.name {
-        client.request(Command::SetPolicy { name, params: args.params })?;
+        if name == ADAPTIVE {
+            client.request(Command::Adapt)?;
+        } else {
+            client.request(Command::SetPolicy { name, params: args.params })?;
+        }
     }
     show(&mut client, args.json)?;
     Ok(ExitCode::SUCCESS)
@@ -61,6 +69,11 @@ fn show(client: &mut Client, json: bool) -> anyhow::Result<()> {
     }
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
     output::line(format_args!("{}: {}{params}", status.mountpoint, status.policy.name));
+    if let Some(selection) = &status.selection {
+        let who = selection.explanation.selector;
+        let says = if selection.paused { "was set by hand" } else { "was chosen" };
+        output::line(format_args!("The algorithm {says}; selector {who}. See: sluice status --explain"));
+    }
     for note in &status.notes {
         output::line(format_args!("Note: {note}"));
     }

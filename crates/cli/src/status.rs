@@ -12,6 +12,7 @@ use sluice_fuse::MountState;
 use sluice_notation::{show_number, show_rate, show_size, show_time, show_time_roughly};
 
 use crate::control::{self, App, Client, Flow, Latency, Status, Window};
+use crate::explain;
 use crate::output::{self, Versioned};
 
 /// Shows what a mount does: algorithm, queues, throughput, latency, applications
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Print JSON: one object, with --watch one a line
     #[arg(long)]
     json: bool,
+    /// Tell what the selector sees, what it chose, what it expected and got, and what else it considered
+    #[arg(long)]
+    explain: bool,
     /// Go on every second until the mount ends, or Ctrl-C
     #[arg(short, long)]
     watch: bool,
@@ -36,8 +40,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut client = open(&args.mountpoint)?;
     let mut status = client.status()?;
+    let show = |status: &Status, clear| show(status, &args, clear);
     if !args.watch {
-        show(&status, args.json, false)?;
+        show(&status, false)?;
         return Ok(ExitCode::SUCCESS);
     }
     let clear = !args.json && std::io::stdout().is_terminal() && !output::is_dumb();
@@ -45,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (_never, pause) = channel::<()>();
     loop {
         // Whoever reads may have had enough.
-        if show(&status, args.json, clear).is_err() {
+        if show(&status, clear).is_err() {
             return Ok(ExitCode::SUCCESS);
         }
         if pause.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {
@@ -83,11 +88,15 @@ pub(crate) fn open(mountpoint: &Path) -> anyhow::Result<Client> {
     }
 }
 
-fn show(status: &Status, json: bool, clear: bool) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n"
-    } else {
-        describe(status)
+fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<()> {
+    let text = match (&status.selection, args.explain, args.json) {
+        (Some(selection), true, true) => {
+            serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
+        }
+        (Some(selection), true, false) => explain::describe(selection, status.emulated),
+        (None, true, _) => bail!("{}: nobody chooses there; mount with --selector bandit", status.mountpoint),
+        (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
+        (_, false, false) => describe(status),
     };
     let clear = if clear { "\x1b[H\x1b[2J" } else { "" };
     let mut out = std::io::stdout().lock();
@@ -160,6 +169,12 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
     writeln!(text, "{}  (process {}, up {})", status.mountpoint, status.pid, show_time(status.uptime_s * 1e9))?;
     writeln!(text, "algorithm  {}{params}", status.policy.name)?;
+    if let Some(selection) = &status.selection {
+        let explanation = &selection.explanation;
+        let what = if selection.paused { "paused: set by hand" } else { explanation.mode.as_str() };
+        let workload = explanation.workload.as_deref().unwrap_or("nothing to choose from");
+        writeln!(text, "selector   {} ({what}); {workload}", explanation.selector)?;
+    }
     writeln!(text, "storage    {}", status.storage)?;
     if status.emulated {
         writeln!(text, "           times below are those of emulated devices")?;

@@ -126,6 +126,8 @@ struct Driver {
     last: HashMap<(u64, u32, Op), Request>,
     /// By number of the window.
     windows: BTreeMap<u64, Seen>,
+    /// Nanoseconds of each window in which something was outstanding, and how much in all.
+    busy: BTreeMap<u64, (u64, u64)>,
     closed: Vec<WindowFeatures>,
 }
 
@@ -171,6 +173,17 @@ impl Driver {
         self.batch = batch;
     }
 
+    fn pass(&mut self, ns: u64) {
+        let outstanding = (self.queued.len() + self.in_flight.len()) as u64;
+        if outstanding > 0 {
+            for at in self.now.0..self.now.0 + ns {
+                let (busy, sum) = self.busy.entry((at - 1) / WINDOW_NS).or_default();
+                (*busy, *sum) = (*busy + 1, *sum + outstanding);
+            }
+        }
+        self.now = self.now.after(ns);
+    }
+
     fn apply(&mut self, step: &Step) {
         match *step {
             Step::Submit { file, target, app, write, offset, len } => self.submit(Request {
@@ -201,7 +214,7 @@ impl Driver {
                 self.seen().cancelled += 1;
             }
             Step::Roll => self.engine.roll(self.now),
-            Step::Pass(ns) => self.now = self.now.after(ns),
+            Step::Pass(ns) => self.pass(ns),
         }
         while let Some(closed) = self.engine.closed_window() {
             self.closed.push(closed);
@@ -220,6 +233,7 @@ fn driver(capacity: u32) -> Driver {
         in_flight: Vec::new(),
         last: HashMap::new(),
         windows: BTreeMap::new(),
+        busy: BTreeMap::new(),
         closed: Vec::new(),
     }
 }
@@ -235,7 +249,7 @@ proptest! {
             prop_assert!(!seen || driver.engine.stats().window_end().is_some());
         }
         if let Some(end) = driver.engine.stats().window_end() {
-            driver.now = driver.now.max(end);
+            driver.pass(end.since(driver.now));
             driver.apply(&Step::Roll);
         }
         prop_assert_eq!(driver.engine.stats().window_end(), None);
@@ -246,6 +260,9 @@ proptest! {
         for (closed, (number, seen)) in driver.closed.iter().zip(expected) {
             prop_assert_eq!((closed.start, closed.end), (Time(1 + number * WINDOW_NS), Time(1 + (number + 1) * WINDOW_NS)));
             seen.check(closed);
+            let (busy, sum) = driver.busy.get(&number).copied().unwrap_or((0, 0));
+            prop_assert_eq!(closed.busy_ns, busy);
+            prop_assert!(is_close(closed.outstanding_mean, sum as f64 / busy.max(1) as f64), "{}", closed.outstanding_mean);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
 use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
-use crate::shard::{Driving, Shard};
+use crate::shard::{Driving, OnWindow, Shard};
 use crate::sync::Mutex;
 
 /// How to start a [`Scheduler`].
@@ -446,6 +446,14 @@ impl Scheduler {
     #[must_use]
     pub fn window(&self, shard: usize) -> Option<Arc<WindowFeatures>> {
         self.0.shards[shard].window()
+    }
+
+    /// Calls this whenever a window of any engine was published ([`Scheduler::window`]), instead of what was to be called before;
+    /// `None`: nothing. It is called on whatever thread drives the engine, which waits for it: it must return at once, and must
+    /// not use this scheduler.
+    pub fn on_window(&self, call: Option<Box<dyn Fn() + Send + Sync>>) {
+        let call = call.map(|call| Arc::new(OnWindow(call)));
+        self.0.shards.iter().for_each(|shard| shard.on_window(call.clone()));
     }
 
     /// Hands an engine's trace events (`EngineConfig::events` of them are kept) to `each`, oldest first.

@@ -67,7 +67,12 @@ pub(crate) struct Shard {
     /// For all that wait: for room, for an answer, for the end.
     gate: Gate,
     window: ArcSwapOption<WindowFeatures>,
+    /// To be called when a window was published.
+    on_window: ArcSwapOption<OnWindow>,
 }
+
+/// What to do when a window has closed.
+pub(crate) struct OnWindow(pub(crate) Box<dyn Fn() + Send + Sync>);
 
 crate::sync::thread_cell! {
     /// Lists reused from turn to turn; several where hosts' calls are inside each other.
@@ -116,6 +121,7 @@ impl Shard {
             bell,
             gate: Gate::default(),
             window: ArcSwapOption::empty(),
+            on_window: ArcSwapOption::empty(),
         })
     }
 
@@ -134,6 +140,10 @@ impl Shard {
     /// What the last window that has closed contained.
     pub(crate) fn window(&self) -> Option<Arc<WindowFeatures>> {
         self.window.load_full()
+    }
+
+    pub(crate) fn on_window(&self, call: Option<Arc<OnWindow>>) {
+        self.on_window.store(call);
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
@@ -539,6 +549,9 @@ impl Shard {
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         while let Some(window) = core.engine.closed_window() {
             self.window.store(Some(Arc::new(window)));
+            if let Some(OnWindow(call)) = self.on_window.load().as_deref() {
+                call();
+            }
         }
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
         let deadline = timeout.map_or(NEVER, |at| at.0.max(core.now.after(MIN_WAIT_NS).0));

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use sluice_core::policy::table;
-use sluice_core::{PolicyConfig, WindowFeatures};
+use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 
 use crate::random::Random;
 use crate::scenario::{Place, Plan, parse_policy};
-use crate::simulation::{BLOCK, Failure, FaultCounts, Options, Selector, simulate, simulate_with};
+use crate::simulation::{BLOCK, Failure, FaultCounts, Options, Selector, Setup, simulate, simulate_with};
 use crate::sweep::parallel;
 
 /// An experiment that went wrong.
@@ -152,8 +152,22 @@ pub fn chaos_scenario(seed: u64) -> String {
 struct Whim(Random);
 
 impl Selector for Whim {
-    fn window_closed(&mut self, _: Place, _: &WindowFeatures, _: &PolicyConfig) -> Option<PolicyConfig> {
-        if self.0.below(3) > 0 { parse_policy(&policy(&mut self.0)).ok() } else { None }
+    fn window_closed(
+        &mut self,
+        _: Place,
+        _: &WindowFeatures,
+        _: &PolicyConfig,
+        limits: &EngineConfig,
+    ) -> Option<Setup> {
+        if self.0.below(3) == 0 {
+            return None;
+        }
+        let policy = parse_policy(&policy(&mut self.0)).ok()?;
+        let limits = (self.0.below(2) == 0).then(|| {
+            let anticipation = (self.0.below(2) == 0).then(|| Anticipation::for_device(1_000_000, 100_000_000));
+            EngineConfig { anticipation, in_flight_max: self.0.below(4) as u32, ..limits.clone() }
+        });
+        Some(Setup { policy, limits })
     }
 }
 

@@ -20,8 +20,8 @@ pub mod workload;
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use labels::{Label, SEEDS_MIN, labels};
 pub use simulation::{
-    AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
-    PatternWindow, Point, PredictionCounts, Record, Selector, Truth, Window, forecast, jain, simulate,
+    Adaptive, AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options,
+    Outcome, PatternWindow, Point, PredictionCounts, Record, Selector, Setup, Truth, Window, forecast, jain, simulate,
     simulate_predicted, simulate_with, windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

@@ -322,10 +322,12 @@ impl sluice_sim::Selector for Later {
         place: sluice_sim::scenario::Place,
         features: &sluice_core::WindowFeatures,
         current: &sluice_core::PolicyConfig,
-    ) -> Option<sluice_core::PolicyConfig> {
+        _: &sluice_core::EngineConfig,
+    ) -> Option<sluice_sim::Setup> {
         assert!(matches!(place, sluice_sim::scenario::Place::Server(_)) && features.ops[0].requests > 0);
         self.0 += 1;
-        (current.name() == "noop").then(|| sluice_sim::scenario::parse_policy("to-agg").unwrap())
+        let policy = sluice_sim::scenario::parse_policy("to-agg").unwrap();
+        (current.name() == "noop").then_some(sluice_sim::Setup { policy, limits: None })
     }
 }
 
@@ -490,4 +492,17 @@ fn watching_patterns_changes_nothing_and_tells_the_truth() {
     }
     // Contiguous small and strided small, nothing else.
     assert!(classes[0] > 0 && classes[2] > 0 && classes[1] + classes[3] + classes[4] == 0, "{classes:?}");
+}
+
+/// Sequential readers, for which anticipation is worth a factor, and a server that has to find that out.
+#[test]
+fn a_server_that_chooses_finds_what_serves_streams_best() {
+    let text = "[servers]\nin_flight = 8\n[[application]]\nprocesses = 8\n[[application.phase]]\nfiles = 'per-process'\n\
+                data = '96M'";
+    let run =
+        |settings: &[(&str, &str)]| simulate(&plan(text, settings).runs[0].scenario, Options::default(), &RUN).unwrap();
+    let (noop, chosen) = (run(&[]), run(&[("servers.selector", "bandit")]));
+    assert!(chosen.makespan_ns * 3 < noop.makespan_ns, "{} and {}", chosen.makespan_ns, noop.makespan_ns);
+    assert!(chosen.policy_changes > 1);
+    assert_eq!(chosen.digest, run(&[("servers.selector", "bandit")]).digest);
 }

@@ -3,6 +3,7 @@
 use super::value::{Expected, Given};
 use super::{Anticipate, DeviceKind, Settings};
 use crate::predict::Source;
+use sluice_adapt::selector::Kind;
 use sluice_core::Ordering;
 use sluice_fuse::CacheMode;
 use sluice_runtime::{Engines, Workers};
@@ -82,6 +83,9 @@ keys! {
     }
     "scheduler" {
         "policy" => |s, v| s.policy = v.text()?.to_owned();
+        "selector" => |s, v| s.selector = v.choice(&Kind::NAMES)?;
+        "learned" => |s, v| s.learned = Some(v.path()?);
+        "decisions" => |s, v| s.decisions = Some(v.path()?);
         "in_flight" => |s, v| s.in_flight = match v.text() {
             Ok("auto") => None,
             _ => Some(v.count(0, U32).map_err(|expected| format!("auto, or {expected}"))? as u32),
@@ -108,9 +112,12 @@ keys! {
             ("auto", Workers::Auto), ("threads", Workers::Threads), ("io_uring", Workers::Ring),
         ])?;
         "workers_max" => |s, v| s.volume.threads_max = v.count(1, 1024)? as u32;
-        "window" => |s, v| s.volume.engine.window_ns = match v.duration()?.as_nanos() as u64 {
-            0 => return Err("a duration above 0".to_owned()),
-            ns => ns,
+        "window" => |s, v| s.window_ns = match v.text() {
+            Ok("auto") => None,
+            _ => match v.duration().map_err(|expected| format!("auto, or {expected}"))?.as_nanos() as u64 {
+                0 => return Err("auto, or a duration above 0".to_owned()),
+                ns => Some(ns),
+            },
         };
         "apps_max" => |s, v| s.volume.engine.apps_max = v.count(1, 65_536)? as u32;
     }

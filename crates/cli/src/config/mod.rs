@@ -7,6 +7,7 @@ pub(crate) mod value;
 
 use std::path::{Path, PathBuf};
 
+use sluice_adapt::selector::{Device, Kind};
 use sluice_core::PolicyConfig;
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
@@ -20,6 +21,8 @@ use crate::predict;
 
 /// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
 pub(crate) const DEFAULT_POLICY: &str = "hbrr";
+/// Who chooses the configuration of a mount that does not say.
+const DEFAULT_SELECTOR: Kind = Kind::Fixed;
 /// Batches in flight for each hard disk. A disk orders what it has by the position of its arm better than anybody else
 /// can, so it gets some to choose from; what waits behind these is aggregated and ordered by the algorithm. With 2,
 /// `sluice demo --in-flight 2` shows algorithms that do not aggregate far behind the disk's own queue; from 8 to 16 little
@@ -55,6 +58,13 @@ pub(crate) struct Settings {
     pub(crate) device: DeviceKind,
     pub(crate) policy: String,
     pub(crate) params: Vec<(String, String)>,
+    /// Who chooses the algorithm and its like.
+    pub(crate) selector: Kind,
+    /// Where what the selector has learned is kept, and where its decisions are logged.
+    pub(crate) learned: Option<PathBuf>,
+    pub(crate) decisions: Option<PathBuf>,
+    /// Length of the windows of the statistics; `None`: as the selector wants it.
+    pub(crate) window_ns: Option<u64>,
     /// Batches in flight for each target; `None`: by the kind of device.
     pub(crate) in_flight: Option<u32>,
     pub(crate) anticipation: Anticipate,
@@ -86,6 +96,10 @@ impl Default for Settings {
             device: DeviceKind::default(),
             policy: DEFAULT_POLICY.to_owned(),
             params: Vec::new(),
+            selector: DEFAULT_SELECTOR,
+            learned: None,
+            decisions: None,
+            window_ns: None,
             in_flight: None,
             anticipation: Anticipate::default(),
             volume: VolumeConfig::default(),
@@ -119,6 +133,20 @@ impl Settings {
         policy(&self.policy, &self.params)
     }
 
+    /// Nobody named an algorithm or its parameters.
+    pub(crate) fn names_no_policy(&self) -> bool {
+        self.policy == DEFAULT_POLICY && self.params.is_empty()
+    }
+
+    /// What a selector knows of the devices. `disks`: they are hard disks.
+    pub(crate) fn selected_device(&self, disks: bool) -> Device {
+        match (disks, self.device, &self.emulate) {
+            (true, ..) => Device::Disk,
+            (false, DeviceKind::Flash, _) | (false, _, Some(_)) => Device::Flash,
+            (false, ..) => Device::Unknown,
+        }
+    }
+
     /// The scheduler's configuration, for a storage with so many targets on such devices.
     ///
     /// # Errors
@@ -132,6 +160,8 @@ impl Settings {
         };
         let each = self.in_flight.unwrap_or(if disks { DISK_IN_FLIGHT } else { 0 });
         let mut config = VolumeConfig { policy, ..self.volume.clone() };
+        let usual = if self.selector == Kind::Fixed { config.engine.window_ns } else { sluice_select::WINDOW_NS };
+        config.engine.window_ns = self.window_ns.unwrap_or(usual);
         config.engine.anticipation = anticipation::of(self)?;
         config.engine.in_flight_max = if shared { each.saturating_mul(targets) } else { each };
         Ok(config)

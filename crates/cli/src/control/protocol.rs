@@ -50,6 +50,10 @@ pub(crate) enum Command {
         /// What.
         from: Predict,
     },
+    /// The selector goes on after somebody has chosen by hand.
+    Adapt,
+    /// Keep what the selector has learned now.
+    Keep,
     /// The end.
     Unmount {
         /// Out of sight at once, even if in use.
@@ -186,6 +190,9 @@ pub(crate) struct Status {
     /// What is predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<predict::Status>,
+    /// What is chosen and why, if somebody chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) selection: Option<sluice_select::Status>,
     /// What a user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -315,6 +322,24 @@ mod tests {
         assert_eq!(serde_json::to_string(&Reply::done()).unwrap(), r#"{"version":1,"ok":true}"#);
     }
 
+    /// With all that there can be.
+    fn selection() -> sluice_select::Status {
+        use sluice_adapt::selector::{Alternative, Change, Explanation, Why};
+        let (arm, verdict) = (String::new(), String::new());
+        let alternative = Alternative { arm, gain_percent: 0.0, uncertainty_percent: 0.0, windows: 0.0, verdict };
+        let explanation = Explanation {
+            model: Some(String::new()),
+            workload: Some(String::new()),
+            context: Some(String::new()),
+            expected_mb_s: Some(0.0),
+            alternatives: vec![alternative],
+            last_change: Some(Change { ago_s: 0.0, from: String::new(), to: String::new(), why: Why::Better }),
+            ..Default::default()
+        };
+        let (state, log) = (Some("state".into()), Some("log".into()));
+        sluice_select::Status { explanation, state, log, ..Default::default() }
+    }
+
     /// Programs rely on it: nothing goes, and nothing comes without a word.
     #[test]
     fn every_field_is_documented_and_every_documented_one_is_there() {
@@ -326,6 +351,7 @@ mod tests {
             windows: vec![Window::default()],
             recording: Some(Recorded { path: String::new(), entries: 0, dropped: 0, failed: Some(String::new()) }),
             prediction: Some(predict::Status { learned: Some(learned), traces, ..Default::default() }),
+            selection: Some(selection()),
             ..Default::default()
         };
         let mut printed = serde_json::to_value(&status).unwrap();
@@ -349,7 +375,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 20, "tables that are found");
+        assert_eq!(objects, 23, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use sluice_core::{AppCounts, AppId, Counters, Time};
 use sluice_fuse::MountHandle;
 use sluice_runtime::{RecordOptions, ShardSnapshot, VolumeSnapshot};
+use sluice_select::Selection;
 
 use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
 use super::window::Window;
@@ -37,6 +38,7 @@ pub(crate) struct Served {
     pub(crate) in_flight_max: u32,
     pub(crate) anticipation: Option<sluice_core::Anticipation>,
     pub(crate) window_ns: u64,
+    pub(crate) selection: Option<Arc<Selection>>,
     pub(crate) predictions: Arc<Predictions>,
     pub(crate) prediction: predict::Options,
 }
@@ -181,7 +183,11 @@ fn answer(served: &Served, command: Command) -> Reply {
             let policy = config::policy_for(&name, &params, served.targets);
             match policy {
                 Ok(policy) => {
-                    served.handle.volume().set_policy(&policy);
+                    let change = || served.handle.volume().set_policy(&policy);
+                    match &served.selection {
+                        Some(selection) => selection.pause(change),
+                        None => change(),
+                    }
                     tracing::info!(?policy, "the algorithm was changed");
                     Reply::done()
                 }
@@ -204,6 +210,16 @@ fn answer(served: &Served, command: Command) -> Reply {
             };
             let set = served.predictions.set(&**served.handle.volume(), &source, &served.prediction);
             set.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
+        }
+        Command::Adapt | Command::Keep => {
+            let Some(selection) = &served.selection else {
+                return Reply::refused("nobody chooses here: mount with --selector bandit");
+            };
+            if command == Command::Adapt {
+                selection.resume(&**served.handle.volume());
+                return Reply::done();
+            }
+            selection.save().map(drop).map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::Unmount { lazy } => {
             let result = if lazy { served.handle.unmount_lazily() } else { served.handle.unmount() };
@@ -243,6 +259,8 @@ fn status(served: &Served) -> Status {
     let mut apps: Vec<App> = total.apps.iter().filter(|app| app.completed > 0).map(of_app).collect();
     apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
     let policy = &snapshot.runtime.policy;
+    // They change with what is chosen.
+    let limits = served.selection.as_ref().map(|_| handle.volume().limits());
     let mut notes = notes(&snapshot);
     let read_only = handle.is_read_only().unwrap_or_else(|error| {
         notes.push(format!("whether it is read-only is not known: {error}"));
@@ -260,8 +278,8 @@ fn status(served: &Served) -> Status {
         read_only,
         targets: served.targets,
         engines: snapshot.runtime.shards.len(),
-        in_flight_max: served.in_flight_max,
-        anticipation: served.anticipation.map(Into::into),
+        in_flight_max: limits.as_ref().map_or(served.in_flight_max, |limits| limits.in_flight_max),
+        anticipation: limits.map_or(served.anticipation, |limits| limits.anticipation).map(Into::into),
         workers: snapshot.workers.clone(),
         queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),
         in_flight: snapshot.runtime.shards.iter().map(|shard| shard.in_flight).sum::<u32>() + snapshot.bypassing,
@@ -272,6 +290,7 @@ fn status(served: &Served) -> Status {
         recording: handle.volume().recording().map(Into::into),
         prediction: served.predictions.status(),
         windows: windows(handle),
+        selection: served.selection.as_ref().map(|selection| selection.status()),
         notes,
     }
 }

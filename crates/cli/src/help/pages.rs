@@ -327,6 +327,52 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "explain",
+        examples: &[
+            ("sluice explain decisions.jsonl", "what a mount's selector chose, when, and what that gave"),
+            ("sluice explain decisions.jsonl --plot timeline.svg", "the same as a picture"),
+        ],
+        variables: &[],
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "model",
+        examples: &[
+            ("sluice model show /mnt/scratch", "what a mount's selector has learned"),
+            ("sluice model merge a.json b.json --out site.json", "what several mounts have learned, together"),
+        ],
+        variables: ASKS,
+        success: "done",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "model show",
+        examples: &[("sluice model show /mnt/scratch", "of each kind of workload, what each configuration gains")],
+        variables: ASKS,
+        success: "it was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "model export",
+        examples: &[("sluice model export /mnt/scratch --out learned.json", "for other mounts on such devices")],
+        variables: ASKS,
+        success: "the file is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "model merge",
+        examples: &[("sluice model merge a.json b.json --out site.json", "what both have learned")],
+        variables: ASKS,
+        success: "the file is written",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
         command: "completions",
         examples: &[
             ("sluice completions bash > ~/.local/share/bash-completion/completions/sluice", "for bash, for this user"),

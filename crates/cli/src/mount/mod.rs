@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use sluice_adapt::selector::SelectorError;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{self, Settings};
@@ -40,6 +41,10 @@ pub(crate) struct Args {
     /// Scheduling algorithm; `sluice policy --list` shows them all [default: hbrr]
     #[arg(short, long, value_name = "NAME", value_parser = suggest::policies(), help_heading = "Scheduling")]
     policy: Option<String>,
+    /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree,
+    /// tree+bandit (a model is asked) [default: fixed]
+    #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
+    selector: Option<String>,
     /// Parameter of the algorithm; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
     param: Vec<(String, String)>,
@@ -165,6 +170,9 @@ fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
     apply(args, &mut settings)?;
     settings.policy()?;
+    if settings.selector.asks_model() {
+        bail!(SelectorError::NoModel(settings.selector));
+    }
     check_paths(&settings)?;
     check_striping(&settings)?;
     options::check_times(&args.o, &settings)?;
@@ -188,7 +196,8 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 16] = [
+    let options: [(&str, &str, &str, &Option<String>); 17] = [
+        ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use sluice_fuse::{CacheMode, MountHandle};
 use sluice_runtime::Shutdown;
+use sluice_select::Selection;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
@@ -23,6 +24,7 @@ pub(super) struct Mounted {
     pub(super) handle: Arc<MountHandle>,
     server: Option<control::Server>,
     signals: signals::Caught,
+    selection: Option<Arc<Selection>>,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -59,7 +61,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
-    let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint));
+    let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint, "learned.slt"));
     let prediction = predict::Options {
         state,
         model: settings.emulate.clone(),
@@ -71,7 +73,8 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         },
         ..settings.prediction.clone()
     };
-    let served = |handle| control::Served {
+    let served = |handle, selection| control::Served {
+        selection,
         predictions: predictions.clone(),
         prediction: prediction.clone(),
         handle,
@@ -85,25 +88,30 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let signals = signals::catch()?;
     let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
     begin(settings, &prediction, &handle, &predictions).inspect_err(|_| _ = handle.unmount_lazily())?;
+    let selection = select(settings, &mountpoint, &handle, disks).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
-    let server = control::Server::start(served(handle.clone()))
+    let server = control::Server::start(served(handle.clone(), selection.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
         .ok();
     let limit = match config.engine.in_flight_max {
         0 => String::new(),
         n => format!(", {n} in flight"),
     };
-    let summary = format!("{} is mounted: {description}; algorithm {:?}{limit}", mountpoint.display(), config.policy);
+    let chosen = match (&selection, config.policy) {
+        (None, policy) => format!("algorithm {policy:?}"),
+        (Some(_), _) => format!("algorithm chosen by {}", settings.selector),
+    };
+    let summary = format!("{} is mounted: {description}; {chosen}{limit}", mountpoint.display());
     tracing::info!(
         socket = server.as_ref().map(|server| server.path().display().to_string()),
         max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, signals, summary })
+    Ok(Mounted { handle, server, signals, selection, summary })
 }
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
-fn state_path(mountpoint: &Path) -> Option<PathBuf> {
+fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
     let dir = match rustix::process::geteuid().is_root() {
         true => PathBuf::from("/var/lib/sluice"),
         false => match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
@@ -111,7 +119,26 @@ fn state_path(mountpoint: &Path) -> Option<PathBuf> {
             None => PathBuf::from(std::env::var_os("HOME")?).join(".local/state/sluice"),
         },
     };
-    Some(dir.join(control::key(mountpoint)).with_extension("learned.slt"))
+    Some(dir.join(control::key(mountpoint)).with_extension(what))
+}
+
+/// Starts choosing, if wanted.
+fn select(
+    settings: &Settings,
+    mountpoint: &Path,
+    handle: &MountHandle,
+    disks: bool,
+) -> anyhow::Result<Option<Arc<Selection>>> {
+    let options = sluice_select::Options {
+        kind: settings.selector,
+        device: settings.selected_device(disks),
+        prior: None,
+        state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
+        log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
+        likeliest_first: settings.names_no_policy(),
+    };
+    let selection = Selection::start(handle.volume(), options).context("nothing can be chosen")?;
+    Ok(selection.map(Arc::new))
 }
 
 /// Starts recording and predicting, if wanted.
@@ -133,9 +160,13 @@ fn begin(
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, signals, .. } = mounted;
+    let Mounted { handle, server, signals, selection, .. } = mounted;
     signals.unmount(&handle)?;
     let result = handle.wait();
+    if let Some(selection) = selection {
+        // While the volume is there.
+        selection.end();
+    }
     let report = handle.volume().shutdown(Shutdown::Drain { timeout: DRAIN });
     if report.failed > 0 {
         tracing::warn!(failed = report.failed, "requests were still queued at the end and failed");

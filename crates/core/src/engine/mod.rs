@@ -139,7 +139,7 @@ impl Engine {
         let id = self.queues.id(slot);
         self.event(now, id, request.cookie, Stage::Queued);
         let waiting = self.queued();
-        self.stats.submitted(&request, waiting, Some(self.queues.files.trails_mut(file)));
+        self.stats.submitted(now, &request, waiting, Some(self.queues.files.trails_mut(file)));
         self.submissions += 1;
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
@@ -279,7 +279,7 @@ impl Engine {
             }
         }
         let request = self.queues.request(slot);
-        self.stats.cancelled();
+        self.stats.cancelled(now);
         if let Some(streams) = &mut self.streams {
             streams.ended(now, slot, None);
         }

@@ -112,6 +112,11 @@ pub struct WindowFeatures {
     pub cancelled: u64,
     /// Submissions refused because the engine was full.
     pub refused: u64,
+    /// Time in nanoseconds in which at least one request was outstanding, queued or in flight: at most the window's length.
+    /// Windows that saw nothing leave no record, so what was outstanding in them is not told.
+    pub busy_ns: u64,
+    /// Requests outstanding on average over that time; 0 without it.
+    pub outstanding_mean: f64,
 }
 
 impl WindowFeatures {
@@ -314,6 +319,11 @@ impl Features {
             expired: counters.expired,
             cancelled: counters.cancelled,
             refused: counters.refused,
+            busy_ns: counters.busy_ns,
+            outstanding_mean: match counters.busy_ns {
+                0 => 0.0,
+                busy => counters.outstanding_ns as f64 / busy as f64,
+            },
         }
     }
 

@@ -78,6 +78,11 @@ pub struct Counters {
     pub depth_sum: u64,
     /// Most requests waiting at a submission.
     pub depth_max: u32,
+    /// Time in nanoseconds in which at least one request was outstanding, queued or in flight, up to the last time that none
+    /// was or a window ended; over several engines the sum. 0 for requests that went by the engine.
+    pub busy_ns: u64,
+    /// Requests outstanding, added up over that time: divided by `busy_ns` it is how many there were on average.
+    pub outstanding_ns: u64,
     /// From submission to dispatch.
     pub wait: Histogram,
     /// From dispatch to completion.
@@ -146,6 +151,8 @@ impl Counters {
         self.batch_requests_max = self.batch_requests_max.max(other.batch_requests_max);
         self.depth_sum += other.depth_sum;
         self.depth_max = self.depth_max.max(other.depth_max);
+        self.busy_ns += other.busy_ns;
+        self.outstanding_ns = self.outstanding_ns.saturating_add(other.outstanding_ns);
         self.wait.merge(&other.wait);
         self.service.merge(&other.service);
         for theirs in &other.apps {
@@ -209,6 +216,9 @@ pub struct Stats {
     apps_max: usize,
     /// The application of the last completion and its place: most completions repeat it.
     recent_app: (AppId, usize),
+    /// Requests submitted and neither completed nor cancelled, and when that changed last in this window.
+    outstanding: u64,
+    changed: Time,
     features: Features,
 }
 
@@ -223,6 +233,8 @@ impl Stats {
             window_ns,
             apps_max,
             recent_app: (AppId(0), usize::MAX),
+            outstanding: 0,
+            changed: now,
             features: Features::new(),
         }
     }
@@ -281,7 +293,7 @@ impl Stats {
     /// Counts a request that was executed without an engine, from `start` to `end`.
     pub fn count_bypassed(&mut self, start: Time, end: Time, request: &Request, outcome: Outcome) {
         self.roll(end);
-        self.submitted(request, 0, None);
+        self.submitted(end, request, 0, None);
         self.waited(0);
         self.dispatched(1, Removal::Picked);
         let took_ns = end.since(start);
@@ -310,6 +322,8 @@ impl Stats {
     fn close_windows(&mut self, elapsed: u64) {
         let start = Time(self.window.start.0 + elapsed / self.window_ns * self.window_ns);
         self.window.len_ns = self.window_ns;
+        self.pass(self.window.start.after(self.window_ns));
+        self.changed = start;
         self.features.close(&self.window);
         self.ended.append(&self.window);
         self.ended.len_ns = start.since(self.ended.start);
@@ -328,8 +342,10 @@ impl Stats {
 
     /// `trails`: of the request's file, by operation, if files are remembered.
     #[inline]
-    pub(crate) fn submitted(&mut self, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
+    pub(crate) fn submitted(&mut self, now: Time, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
         self.features.submitted(request, trails);
+        self.pass(now);
+        self.outstanding += 1;
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
@@ -344,8 +360,27 @@ impl Stats {
         self.window.blocked += 1;
     }
 
-    pub(crate) fn cancelled(&mut self) {
+    pub(crate) fn cancelled(&mut self, now: Time) {
         self.window.cancelled += 1;
+        self.ended(now);
+    }
+
+    /// A request is not outstanding any more.
+    fn ended(&mut self, now: Time) {
+        self.pass(now);
+        self.outstanding -= 1;
+    }
+
+    /// So far the same requests were outstanding.
+    #[inline]
+    fn pass(&mut self, now: Time) {
+        let passed = now.since(self.changed);
+        if self.outstanding > 0 {
+            self.window.busy_ns += passed;
+            let sum = &mut self.window.outstanding_ns;
+            *sum = sum.saturating_add(passed.saturating_mul(self.outstanding));
+        }
+        self.changed = now;
     }
 
     pub(crate) fn waited(&mut self, ns: u64) {
@@ -364,6 +399,7 @@ impl Stats {
     pub(crate) fn completed(&mut self, now: Time, done: &Completion) {
         let app = self.app(done.app);
         self.window.complete(done, app);
+        self.ended(now);
         self.window.len_ns = now.since(self.window.start);
     }
 

@@ -61,6 +61,11 @@ static KEYS: &[Key] = &[
     key("servers.device", "text; \"hdd-7200\"", "device model of each server: a shipped one's name, or a file"),
     key("servers.policy", "text; \"noop\"", "the algorithm, with parameters after it: \"aioli wait_time=500us\""),
     key(
+        "servers.selector",
+        "fixed or bandit; fixed",
+        "bandit: each server tries algorithms and anticipation while it runs, and keeps to what is best (`window` is then 250ms if not given)",
+    ),
+    key(
         "servers.in_flight",
         "number; 0",
         "most batches that the engine lets out at a time; 0: no limit. Not for `noop`",

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use sluice_adapt::selector::Kind as Chooser;
 use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
@@ -15,6 +16,9 @@ use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted,
 
 /// About what waking up a process on a busy machine costs.
 const JITTER_NS: u64 = 20_000;
+
+/// Length of the windows by which algorithms are chosen.
+const SELECTING_NS: u64 = 250_000_000;
 
 const ALLOCATIONS: [(&str, Allocation); 3] =
     [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];
@@ -236,7 +240,12 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         Some(reader) => reader,
         None => default,
     };
-    let nodes = read_nodes(reader, 1)?;
+    let mut nodes = read_nodes(reader, 1)?;
+    let selector =
+        reader.choice("selector", Chooser::Fixed, &[("fixed", Chooser::Fixed), ("bandit", Chooser::Bandit)])?;
+    if selector != Chooser::Fixed && !reader.table.contains_key("window") {
+        nodes.window_ns = SELECTING_NS;
+    }
     let storage = Storage {
         stripe: reader.bytes("stripe", 512, 1 << 40)?.unwrap_or(64 << 10),
         device: reader.text("device")?.unwrap_or_else(|| "hdd-7200".to_owned()),
@@ -254,6 +263,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         predict: reader.count("predict", 0, 0, 64)? as u32,
         first_hashed: reader.choice("first", true, &[("hash", true), ("zero", false)])?,
         extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),
+        selector,
     };
     for most in [false, true] {
         let chosen = |(key, low, high): &(String, f64, f64)| (key.clone(), if most { *high } else { *low });

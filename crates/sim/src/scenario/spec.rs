@@ -1,5 +1,6 @@
 //! A scenario: everything that one simulation is about.
 
+use sluice_adapt::selector::Kind;
 use sluice_core::{Ordering, PolicyConfig};
 
 use crate::workload::Phase;
@@ -120,6 +121,8 @@ pub struct Storage {
     pub first_hashed: bool,
     /// Unit of space on the device in bytes.
     pub extent: u64,
+    /// Who chooses the algorithm while it runs.
+    pub selector: Kind,
 }
 
 /// Where files get their places on a device.

@@ -114,6 +114,11 @@ impl Check {
         }
     }
 
+    /// A node's engine may serve streams from now on.
+    pub(super) fn anticipates(&mut self, node: u32) {
+        self.queues[node as usize].anticipates = true;
+    }
+
     // ---- engines ---------------------------------------------------------------------------------------------
 
     pub(super) fn submitted(&mut self, node: u32, job: u32, now: u64, request: &Request) {

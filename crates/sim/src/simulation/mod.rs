@@ -19,6 +19,7 @@ mod places;
 mod prediction;
 mod processes;
 mod records;
+mod selection;
 mod windows;
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_adapt::features::Answers;
 use sluice_adapt::predictor::{Forecast, Handle};
+use sluice_adapt::selector::Kind;
 use sluice_core::PolicyConfig;
 
 use crate::calendar::{Calendar, Event};
@@ -43,7 +45,8 @@ pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
-pub use windows::{Selector, Window, windows_csv};
+pub use selection::Adaptive;
+pub use windows::{Selector, Setup, Window, windows_csv};
 
 use cache::Transfer;
 use check::Check;
@@ -195,7 +198,12 @@ pub fn simulate_predicted(
     forecast: Option<&Arc<Forecast>>,
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
-    run_to_end(Simulation::new(scenario, options, forecast)?, stop)?.outcome()
+    let mut simulation = Simulation::new(scenario, options, forecast)?;
+    let mut adaptive = Adaptive::new(scenario)?;
+    if scenario.storage.selector != Kind::Fixed {
+        simulation.selector = Some(&mut adaptive);
+    }
+    run_to_end(simulation, stop)?.outcome()
 }
 
 /// The same with somebody who is told of every window of every engine and may change the algorithm. What it does must follow

@@ -65,7 +65,7 @@ pub(super) struct Node {
 }
 
 /// What a hard disk transfers in a second.
-const DISK_BYTES_PER_S: u64 = 100_000_000;
+pub(super) const DISK_BYTES_PER_S: u64 = 100_000_000;
 
 /// As nodes are told to keep devices idle for streams.
 pub(super) fn anticipation(nodes: &Nodes) -> Option<Anticipation> {

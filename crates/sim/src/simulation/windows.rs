@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluice_core::{DurationFeatures, OpFeatures, PolicyConfig, PreparedPolicy, WindowFeatures};
+use sluice_core::{DurationFeatures, EngineConfig, OpFeatures, PolicyConfig, PreparedPolicy, WindowFeatures};
 
 use super::{Failure, Simulation, node_policy};
 use crate::calendar::Event;
@@ -19,16 +19,26 @@ pub struct Window {
     pub features: WindowFeatures,
 }
 
+/// What an engine is to do from now on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The algorithm; `twins` is told its `servers` and `node` afterwards.
+    pub policy: PolicyConfig,
+    /// The *live* settings ([`Engine::set_limits`](sluice_core::Engine::set_limits)); `None`: as they are.
+    pub limits: Option<EngineConfig>,
+}
+
 /// Chooses algorithms while a simulation runs.
 pub trait Selector {
-    /// A window of an engine is over in which it saw something. Returns the algorithm from now on, if it is to be another or
-    /// to have other parameters than `current`; `twins` is told its `servers` and `node` afterwards.
+    /// A window of an engine is over in which it saw something. Returns what it is to do from now on, if that is something else
+    /// than `current`. `limits`: the engine's settings now.
     fn window_closed(
         &mut self,
         place: Place,
         features: &WindowFeatures,
         current: &PolicyConfig,
-    ) -> Option<PolicyConfig>;
+        limits: &EngineConfig,
+    ) -> Option<Setup>;
 }
 
 impl Simulation<'_> {
@@ -57,10 +67,19 @@ impl Simulation<'_> {
             if self.export_windows {
                 self.windows.push(Window { place, policy: here.policy.name(), features });
             }
-            let chosen = self.selector.as_mut().and_then(|it| it.window_closed(place, &features, &here.policy));
-            if let Some(policy) = chosen {
+            let (policy, limits) = (&here.policy, here.engine.config());
+            let chosen = self.selector.as_mut().and_then(|it| it.window_closed(place, &features, policy, limits));
+            if let Some(Setup { policy, limits }) = chosen {
                 let number = if node < self.io_nodes { node } else { node - self.io_nodes };
                 here.policy = node_policy(&policy, number, self.servers);
+                if let Some(limits) = limits {
+                    here.engine.set_limits(&limits).map_err(|error| Failure::Setup(error.to_string()))?;
+                    // It has them again after a restart.
+                    here.config = here.engine.config().clone();
+                    if let (Some(check), Some(_)) = (&mut self.check, limits.anticipation) {
+                        check.anticipates(node);
+                    }
+                }
                 drop(here.engine.set_policy(clock, PreparedPolicy::new(&here.policy, &here.config)));
                 changed = true;
                 self.policy_changes += 1;

@@ -1,0 +1,192 @@
+//! Kinds of workload: what is learned of one is used when its like comes again.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::load::Load;
+
+/// Grows when a class changes its meaning: what was learned by others is not used then.
+pub const CLASSES_VERSION: u32 = 1;
+
+/// Borders of the classes.
+const READ_SHARE: [f64; 2] = [0.1, 0.9];
+const SIZE: [f64; 4] = [12_288.0, 49_152.0, 196_608.0, 786_432.0];
+const CONTIGUOUS: [f64; 2] = [0.3, 0.7];
+const CONCURRENCY: [f64; 3] = [3.0, 10.0, 32.0];
+const FILES: [f64; 3] = [1.5, 8.5, 64.5];
+const APPS: [f64; 1] = [1.5];
+/// A share stays in its class until it is so far beyond the border; anything else, until it is beyond by this factor.
+const SHARE_MARGIN: f64 = 0.08;
+const FACTOR: f64 = 1.3;
+
+/// A class of workloads: those of one are alike in what they ask for, in all six respects. As text for programs, the classes by
+/// number, `w2.q2.d1.f1.a0`, with `r`, `w` or `m` (both) at the beginning; see [`Context::describe`] for people.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Context {
+    /// 0: writes, 1: both, 2: reads.
+    ops: u8,
+    size: u8,
+    order: u8,
+    depth: u8,
+    files: u8,
+    apps: u8,
+}
+
+/// The class of `value`, which is still that `before` while it is not far beyond the border.
+fn class(value: f64, borders: &[f64], before: Option<u8>, widen: impl Fn(f64, bool) -> f64) -> u8 {
+    if let Some(before) = before {
+        let at = usize::from(before);
+        let above = at == 0 || value >= widen(borders[at - 1], false);
+        let below = at == borders.len() || value < widen(borders[at], true);
+        if above && below {
+            return before;
+        }
+    }
+    borders.iter().filter(|border| value >= **border).count() as u8
+}
+
+impl Context {
+    /// The class of a window. `before`: that of the window before it, which is kept near borders.
+    #[must_use]
+    pub fn of(load: &Load, before: Option<Context>) -> Context {
+        let share = |border: f64, up: bool| if up { border + SHARE_MARGIN } else { border - SHARE_MARGIN };
+        let factor = |border: f64, up: bool| if up { border * FACTOR } else { border / FACTOR };
+        Context {
+            ops: class(load.read_share(), &READ_SHARE, before.map(|b| b.ops), share),
+            size: class(load.size(), &SIZE, before.map(|b| b.size), factor),
+            order: class(load.contiguous(), &CONTIGUOUS, before.map(|b| b.order), share),
+            depth: class(load.concurrency(), &CONCURRENCY, before.map(|b| b.depth), factor),
+            files: class(load.files().into(), &FILES, before.map(|b| b.files), factor),
+            apps: class(load.apps().into(), &APPS, before.map(|b| b.apps), |border, _| border),
+        }
+    }
+
+    /// Whether the two may be the same workload under different arms: these change the order in which processes go on, and so how
+    /// contiguous requests are and how many wait, and perhaps whose requests are served; but not what each asks for.
+    #[must_use]
+    pub fn may_be(&self, other: &Context) -> bool {
+        let ops = self.ops.abs_diff(other.ops);
+        ops <= 1 && self.size.abs_diff(other.size) <= ops && self.apps == other.apps
+    }
+
+    /// How different two are: 0 for the same, up to 2 for those of which one says something about the other.
+    #[must_use]
+    pub fn distance(&self, other: &Context) -> f64 {
+        let off = |a: u8, b: u8, weight: f64| f64::from(a.abs_diff(b)) * weight;
+        off(self.ops, other.ops, 1.2)
+            + off(self.size, other.size, 0.6)
+            + off(self.order, other.order, 1.0)
+            + off(self.depth, other.depth, 0.5)
+            + off(self.files, other.files, 0.4)
+            + off(self.apps, other.apps, 0.4)
+    }
+
+    /// Reads what `Display` writes; `None` if it is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Context> {
+        let mut parts = text.split('.');
+        let first = parts.next()?;
+        let ops = match first.chars().next()? {
+            'w' => 0,
+            'm' => 1,
+            'r' => 2,
+            _ => return None,
+        };
+        let number = |text: &str, borders: &[f64]| {
+            text.parse::<u8>().ok().filter(|class| usize::from(*class) <= borders.len() && text.len() == 1)
+        };
+        let mut next = |letter: char, borders: &[f64]| number(parts.next()?.strip_prefix(letter)?, borders);
+        let context = Context {
+            ops,
+            size: number(&first[1..], &SIZE)?,
+            order: next('q', &CONTIGUOUS)?,
+            depth: next('d', &CONCURRENCY)?,
+            files: next('f', &FILES)?,
+            apps: next('a', &APPS)?,
+        };
+        parts.next().is_none().then_some(context)
+    }
+
+    /// For people: `reads of 48K to 192K, sequential, 3 to 10 at a time, 2 to 8 files, one application`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let ops = ["writes", "reads and writes", "reads"][usize::from(self.ops)];
+        let size = ["up to 12K", "12K to 48K", "48K to 192K", "192K to 768K", "more than 768K"][usize::from(self.size)];
+        let order = ["scattered", "partly contiguous", "contiguous"][usize::from(self.order)];
+        let depth = ["up to 3", "3 to 10", "10 to 32", "more than 32"][usize::from(self.depth)];
+        let files = ["one file", "2 to 8 files", "9 to 64 files", "more than 64 files"][usize::from(self.files)];
+        let apps = ["one application", "several applications"][usize::from(self.apps)];
+        format!("{ops} of {size}, {order}, {depth} at a time, {files}, {apps}")
+    }
+}
+
+impl TryFrom<String> for Context {
+    type Error = String;
+    fn try_from(text: String) -> Result<Context, String> {
+        Context::parse(&text).ok_or_else(|| format!("{text:?} is no kind of workload"))
+    }
+}
+
+impl From<Context> for String {
+    fn from(context: Context) -> String {
+        context.to_string()
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Context { ops, size, order, depth, files, apps } = self;
+        let ops = ["w", "m", "r"][usize::from(*ops)];
+        write!(f, "{ops}{size}.q{order}.d{depth}.f{files}.a{apps}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sluice_core::{OpFeatures, Time, WindowFeatures};
+
+    fn load(size: u64, depth: u64) -> Load {
+        let read = OpFeatures { requests: 100, bytes: 100 * size, completed: 100, ..OpFeatures::default() };
+        Load::of(&WindowFeatures {
+            end: Time(1_000_000_000),
+            busy_ns: 1_000_000_000,
+            ops: [read, OpFeatures::default()],
+            outstanding_mean: depth as f64,
+            files: 1,
+            apps: 1,
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn near_a_border_a_workload_stays_what_it_was() {
+        let small = Context::of(&load(40_000, 2), None);
+        assert_eq!(Context::of(&load(55_000, 3), Some(small)), small, "beyond, but not far");
+        assert_ne!(Context::of(&load(55_000, 3), None), small);
+        assert_ne!(Context::of(&load(70_000, 2), Some(small)), small);
+        assert_eq!(small.to_string(), "r1.q0.d0.f0.a0");
+        assert_eq!(small.describe(), "reads of 12K to 48K, scattered, up to 3 at a time, one file, one application");
+    }
+
+    fn any() -> impl Strategy<Value = Context> {
+        (0..3_u8, 0..5_u8, 0..3_u8, 0..4_u8, 0..4_u8, 0..2_u8)
+            .prop_map(|(ops, size, order, depth, files, apps)| Context { ops, size, order, depth, files, apps })
+    }
+
+    proptest! {
+        #[test]
+        fn contexts_are_read_as_they_are_written(context in any(), other in any(), text in "\\PC{0,16}") {
+            prop_assert_eq!(Context::parse(&context.to_string()), Some(context));
+            prop_assert!(!context.describe().is_empty());
+            prop_assert_eq!(context.distance(&other) == 0.0, context == other);
+            prop_assert_eq!(context.distance(&other), other.distance(&context));
+            if let Some(read) = Context::parse(&text) {
+                prop_assert_eq!(read.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a selector says about itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::live::{Mode, Selector};
+use super::{Device, Kind};
+
+/// Why a line stands in the log of decisions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The selector begins.
+    Begin,
+    /// Nothing was decided: a window, as it was.
+    Window,
+    /// A kind of workload that was never seen.
+    NewWorkload,
+    /// A kind of workload that is known.
+    KnownWorkload,
+    /// An arm is tried.
+    Trial,
+    /// It was better, and stays.
+    TrialWon,
+    /// It was not.
+    TrialLost,
+    /// The workload ended, or became too light, before that was known.
+    TrialEnded,
+    /// By what is known now another arm is better.
+    Better,
+    /// The reward has changed although the workload has not: what is known is doubted.
+    Doubt,
+    /// There has been nothing to choose from for a while.
+    Resting,
+}
+
+/// A line of the log of decisions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// End of the window by which it was decided, in seconds on the clock of the engines.
+    pub t: f64,
+    /// Why.
+    pub why: Why,
+    /// The kind of workload, for programs; see [`Context`](super::Context).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The arm from now on; of a window, the one in it.
+    pub arm: String,
+    /// The one before, if it is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Moved in the window, in MB a second.
+    pub mb_s: f64,
+    /// Work done per busy second in the window, in MB.
+    pub rate_mb_s: f64,
+    /// What was expected of the arm in the window, in the same unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_mb_s: Option<f64>,
+    /// The best arm that is known for the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
+    /// What the arm of the window is expected to lose against that, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regret: Option<f64>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// An arm that could be used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// The arm.
+    pub arm: String,
+    /// What it is expected to gain over the one in use, in percent.
+    pub gain_percent: f64,
+    /// Two standard deviations of that, in percent.
+    pub uncertainty_percent: f64,
+    /// Windows that it was seen in for this kind of workload, as far as they still count.
+    pub windows: f64,
+    /// Why it is used or not.
+    pub verdict: String,
+}
+
+/// A change of arms.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// How long ago, in seconds, when the last window closed.
+    pub ago_s: f64,
+    /// From which.
+    pub from: String,
+    /// To which.
+    pub to: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// What a selector sees, expects, and has decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Who chooses.
+    pub selector: Kind,
+    /// The model that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What the devices are.
+    pub device: Device,
+    /// The workload, for people; absent while there is nothing to choose from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// The same for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Share of the windows since it began that looked like it, 0 to 1.
+    pub confidence: f64,
+    /// Seconds of load since it began.
+    pub lasts_s: f64,
+    /// Requests outstanding in each engine, on average while there are any.
+    pub concurrency: f64,
+    /// Share of the time, 0 to 1, in which there are any.
+    pub busy: f64,
+    /// The arm in force.
+    pub arm: String,
+    /// What is being done: `steady`, `trying`, `resting`.
+    pub mode: String,
+    /// Work per busy second that is expected of it, in MB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_mb_s: Option<f64>,
+    /// Work per busy second in the last window, in MB.
+    pub got_mb_s: f64,
+    /// The others, best first, and the one in use.
+    pub alternatives: Vec<Alternative>,
+    /// The last change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_change: Option<Change>,
+    /// Changes so far.
+    pub changes: u64,
+    /// Arms tried so far.
+    pub trials: u64,
+    /// Seconds of load so far, with what was remembered.
+    pub loaded_s: f64,
+    /// Seconds of that spent on trying since the start.
+    pub tried_s: f64,
+    /// Seconds that may still be spent on it.
+    pub budget_s: f64,
+    /// What a change costs, in seconds of the device's work.
+    pub switch_s: f64,
+    /// Kinds of workload known.
+    pub contexts: usize,
+}
+
+impl Selector {
+    /// What it sees, expects, and has decided. O(arms x contexts).
+    #[must_use]
+    pub fn explain(&self) -> Explanation {
+        let knowledge = &self.knowledge;
+        let last = self.last.unwrap_or_default();
+        let place = self.place.as_ref();
+        let expected = place.map(|place| self.expectations(&place.context, &last));
+        let alternatives = place.zip(expected.as_ref()).map(|(_, expected)| {
+            let now = expected[self.arm];
+            let mut list: Vec<Alternative> = (0..self.arms.len())
+                .map(|at| Alternative {
+                    arm: self.names[at].clone(),
+                    gain_percent: ((expected[at].gain - now.gain).exp() - 1.0) * 100.0,
+                    uncertainty_percent: ((2.0 * expected[at].deviation).exp() - 1.0) * 100.0,
+                    windows: expected[at].windows,
+                    verdict: self.verdict(at, expected),
+                })
+                .collect();
+            list.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent));
+            list
+        });
+        Explanation {
+            selector: self.settings.kind,
+            model: self.prior.as_ref().map(|prior| prior.name()),
+            device: self.settings.device,
+            workload: place.map(|place| place.context.describe()),
+            context: place.map(|place| place.context.to_string()),
+            confidence: place.map_or(0.0, |place| place.alike as f64 / place.windows.max(1) as f64),
+            lasts_s: place.map_or(0.0, |place| knowledge.clock_s - place.since_s),
+            concurrency: last.concurrency(),
+            busy: last.busy_share(),
+            arm: self.names[self.arm].clone(),
+            mode: match self.mode {
+                Mode::Steady => "steady",
+                Mode::Trial(_) => "trying",
+                Mode::Resting => "resting",
+            }
+            .to_owned(),
+            expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
+            got_mb_s: last.rate() / 1e6,
+            alternatives: alternatives.unwrap_or_default(),
+            last_change: self
+                .change
+                .as_ref()
+                .map(|(at, change)| Change { ago_s: last.end.since(*at) as f64 * 1e-9, ..change.clone() }),
+            changes: self.changes,
+            trials: self.trials,
+            loaded_s: knowledge.clock_s,
+            tried_s: self.tried_s,
+            budget_s: knowledge.budget_s,
+            switch_s: knowledge.switch_s,
+            contexts: knowledge.contexts.len(),
+        }
+    }
+
+    fn verdict(&self, at: usize, expected: &[super::Expectation]) -> String {
+        let one = expected[at];
+        if at == self.arm {
+            return if at == self.incumbent { "in use" } else { "being tried" }.to_owned();
+        }
+        let loss = expected[self.incumbent].gain - one.gain;
+        let percent = (1.0 - (-loss).exp()) * 100.0;
+        match (one.windows > 0.0, self.is_excluded(at, expected)) {
+            (true, true) => format!("lost {percent:.0} %: not tried again"),
+            (true, false) if loss > 0.0 => format!("was {percent:.1} % worse"),
+            (true, false) => "as good within what a change costs".to_owned(),
+            (false, true) => format!("expected to lose {percent:.0} %: not tried"),
+            (false, false) if self.knowledge.budget_s <= 0.0 => "not tried yet: no time left for it now".to_owned(),
+            (false, false) => "not tried yet".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What was learned: of each kind of workload, what each arm gains.
+//!
+//! The rate of an arm in a window is taken as `level + gain + noise`, all logarithms: the level is common to all arms and moves
+//! with what the workload happens to ask for (where on the disk it is, for one), the gain is the arm's own. Only differences
+//! between gains of the same context mean anything.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Arm, Context, Device};
+
+/// Most contexts; those not seen for longest go first.
+pub const CONTEXTS_MAX: usize = 256;
+/// Evidence of one arm counts as at most so many windows, so that what comes later still matters.
+pub(super) const WEIGHT_MAX: f64 = 64.0;
+/// Deviation of a window's logarithmic rate, until it is known, and the least that is believed.
+const DEVIATION: f64 = 0.1;
+const DEVIATION_MIN: f64 = 0.02;
+/// By how much a gain may have changed since it was seen: variance for each second of load.
+const DRIFT: f64 = 1e-5;
+/// Deviation of what is expected of an arm that was never tried: from a model, from similar workloads, or from nothing.
+const MODELLED: f64 = 0.15;
+const GUESSED: f64 = 0.15;
+const UNKNOWN: f64 = 0.4;
+/// Deviation of a window by evidence that is doubted.
+const DOUBTED: f64 = 0.3;
+/// Workloads that are more different than that say nothing of each other.
+const SIMILAR: f64 = 2.0;
+
+/// What is known of an arm in a context.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    /// Logarithmic gain.
+    pub gain: f64,
+    /// Variance of a window's.
+    pub variance: f64,
+    /// Windows that it was seen in; less where later evidence spoke against it.
+    pub weight: f64,
+    /// When it was seen last, on the [clock](Knowledge::clock_s).
+    pub seen_s: f64,
+}
+
+impl Value {
+    fn first(gain: f64, at_s: f64) -> Value {
+        Value { gain, variance: DEVIATION * DEVIATION, weight: 1.0, seen_s: at_s }
+    }
+
+    /// Standard deviation of the gain as it may be by now.
+    #[must_use]
+    pub fn deviation(&self, now_s: f64) -> f64 {
+        (self.variance / self.weight.max(0.1) + DRIFT * (now_s - self.seen_s).max(0.0)).sqrt()
+    }
+}
+
+/// What is known of a kind of workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// Logarithm of the rate of an arm of gain 0, in bytes per busy second, as it was last.
+    pub level: f64,
+    /// Windows seen.
+    pub windows: u64,
+    /// Times that it began.
+    pub stays: u64,
+    /// How long it lasts, in seconds.
+    pub stay_s: f64,
+    /// When it was seen last, on the clock.
+    pub seen_s: f64,
+    /// By arm, as text.
+    pub arms: BTreeMap<String, Value>,
+    /// The class that it looks like under an arm, by arm.
+    #[serde(default)]
+    pub looks: BTreeMap<String, Context>,
+}
+
+impl Known {
+    /// The arm with the largest gain among those that were tried.
+    #[must_use]
+    pub fn best(&self) -> Option<(&str, &Value)> {
+        let best = self.arms.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
+        best.map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Takes a window of an arm with this logarithmic gain.
+    pub(super) fn credit(&mut self, arm: &str, gain: f64, now_s: f64) {
+        let Some(value) = self.arms.get_mut(arm) else {
+            self.arms.insert(arm.to_owned(), Value::first(gain, now_s));
+            return;
+        };
+        let off = gain - value.gain;
+        value.weight = (value.weight + 1.0).min(WEIGHT_MAX);
+        value.gain += off / value.weight;
+        value.note(off);
+        value.seen_s = now_s;
+    }
+
+    /// All of it may be wrong by now: what was seen counts for little, and what lost may be tried again.
+    pub(super) fn doubt(&mut self) {
+        for value in self.arms.values_mut() {
+            value.weight = value.weight.min(0.5);
+            value.variance = value.variance.max(DOUBTED * DOUBTED);
+        }
+    }
+}
+
+impl Value {
+    /// A window was off by so much.
+    pub(super) fn note(&mut self, off: f64) {
+        let off = off.clamp(-0.5, 0.5);
+        self.variance = (self.variance + (off * off - self.variance) / 16.0).max(DEVIATION_MIN * DEVIATION_MIN);
+    }
+}
+
+/// Everything that was learned at a place, for one kind of device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Knowledge {
+    /// The devices that it is about.
+    pub device: Device,
+    /// Seconds of load seen: the clock by which evidence ages.
+    pub clock_s: f64,
+    /// Seconds that may be spent on trying.
+    pub budget_s: f64,
+    /// What a change of arms costs, in seconds of the device's work.
+    pub switch_s: f64,
+    /// By context.
+    pub contexts: BTreeMap<Context, Known>,
+}
+
+/// What is expected of an arm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expectation {
+    /// Logarithmic gain, comparable with others of the same context.
+    pub gain: f64,
+    /// Its standard deviation.
+    pub deviation: f64,
+    /// Windows that it was seen in; 0: it was never tried here.
+    pub windows: f64,
+}
+
+impl Knowledge {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new(device: Device) -> Knowledge {
+        Knowledge { device, clock_s: 0.0, budget_s: device.burn_in_s(), switch_s: 0.1, contexts: BTreeMap::new() }
+    }
+
+    /// The workload that looks like this class under an arm: the one that is named so, else the only one that does.
+    pub(super) fn resolve(&self, class: Context, arm: &str) -> Context {
+        let mut alike = self.contexts.iter().filter(|(_, known)| known.looks.get(arm) == Some(&class));
+        match (self.contexts.contains_key(&class), alike.next(), alike.next()) {
+            (false, Some((only, _)), None) => *only,
+            _ => class,
+        }
+    }
+
+    /// What is known of a kind of workload, which begins now.
+    pub(super) fn enter(&mut self, context: Context) -> &mut Known {
+        if !self.contexts.contains_key(&context) && self.contexts.len() >= CONTEXTS_MAX {
+            let oldest = self.contexts.iter().min_by(|a, b| a.1.seen_s.total_cmp(&b.1.seen_s)).map(|(key, _)| *key);
+            oldest.map(|oldest| self.contexts.remove(&oldest));
+        }
+        let known = self.contexts.entry(context).or_default();
+        known.stays += 1;
+        known.seen_s = self.clock_s;
+        known
+    }
+
+    /// The gain of an arm in workloads like this one, less that of the best arm there, and how far to believe it, 0 to 1: one
+    /// workload that is like this one says little.
+    fn similar(&self, context: &Context, arm: &str) -> Option<(f64, f64)> {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (other, known) in self.contexts.iter().filter(|(other, _)| *other != context) {
+            let distance = context.distance(other);
+            if distance > SIMILAR {
+                continue;
+            }
+            if let (Some(value), Some((_, best))) = (known.arms.get(arm), known.best())
+                && value.weight >= 1.0
+            {
+                let weight = 1.0 / (1.0 + distance).powi(2);
+                sum += weight * (value.gain - best.gain);
+                weights += weight;
+            }
+        }
+        (weights > 0.0).then(|| (sum / weights, weights / (weights + 1.0)))
+    }
+
+    /// What is expected of each arm in a context: by what was seen there; else by `prior` (logarithmic gains), else by similar
+    /// workloads, put to the scale of what was seen by the arms that have both, or else
+    /// by the best of each. Never tried and nothing to go by: as good as the best known.
+    #[must_use]
+    pub fn expect(&self, context: &Context, arms: &[Arm], prior: &[Option<f64>]) -> Vec<Expectation> {
+        let names: Vec<String> = arms.iter().map(Arm::to_string).collect();
+        let known = self.contexts.get(context);
+        let value = |at: usize| known.and_then(|known| known.arms.get(&names[at]));
+        // Gain and deviation.
+        let guesses: Vec<Option<(f64, f64)>> = (0..arms.len())
+            .map(|at| match prior.get(at).copied().flatten() {
+                Some(gain) => Some((gain, MODELLED)),
+                None => self
+                    .similar(context, &names[at])
+                    .map(|(gain, belief)| (gain * belief, UNKNOWN + belief * (GUESSED - UNKNOWN))),
+            })
+            .collect();
+        let guess = |at: usize| guesses[at].map(|(gain, _)| gain);
+        // Guesses and what was seen have different zeros: they meet at the arms that have both, weighted by evidence.
+        let (mut shift, mut weights) = (0.0, 0.0);
+        for at in 0..arms.len() {
+            if let (Some(value), Some(guess)) = (value(at), guess(at)) {
+                shift += value.weight * (value.gain - guess);
+                weights += value.weight;
+            }
+        }
+        let best = (0..arms.len()).filter_map(value).map(|value| value.gain).max_by(f64::total_cmp);
+        let best_guess = (0..arms.len()).filter_map(guess).max_by(f64::total_cmp);
+        let shift = if weights > 0.0 { shift / weights } else { best.unwrap_or(0.0) - best_guess.unwrap_or(0.0) };
+        let expect = |at: usize| match (value(at), guesses[at]) {
+            (Some(value), _) => {
+                Expectation { gain: value.gain, deviation: value.deviation(self.clock_s), windows: value.weight }
+            }
+            (None, Some((guess, deviation))) => Expectation { gain: guess + shift, deviation, windows: 0.0 },
+            (None, None) => Expectation { gain: best.unwrap_or(0.0), deviation: UNKNOWN, windows: 0.0 },
+        };
+        (0..arms.len()).map(expect).collect()
+    }
+
+    /// Adds what was learned elsewhere, on devices of the same kind. Where both know the same arms of a context, these say how the
+    /// two compare; where they do not, the best arms of both count as equal.
+    ///
+    /// # Errors
+    /// If it is about other devices.
+    pub fn merge(&mut self, other: &Knowledge) -> Result<(), super::StateError> {
+        if self.device != other.device {
+            return Err(super::StateError::OtherDevice { wanted: self.device, found: other.device });
+        }
+        for (context, theirs) in &other.contexts {
+            let shift = |mine: &Known| {
+                let (mut sum, mut weights) = (0.0, 0.0);
+                for (arm, value) in &theirs.arms {
+                    if let Some(own) = mine.arms.get(arm) {
+                        let weight = own.weight.min(value.weight);
+                        sum += weight * (own.gain - value.gain);
+                        weights += weight;
+                    }
+                }
+                let best = |known: &Known| known.best().map_or(0.0, |(_, value)| value.gain);
+                if weights > 0.0 { sum / weights } else { best(mine) - best(theirs) }
+            };
+            let mine =
+                self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
+            let shift = if mine.arms.is_empty() { 0.0 } else { shift(mine) };
+            for (arm, value) in &theirs.arms {
+                let added = Value { gain: value.gain + shift, seen_s: self.clock_s, ..*value };
+                let own = mine.arms.entry(arm.clone()).or_insert(Value { weight: 0.0, ..added });
+                let weight = (own.weight + value.weight).max(1e-6);
+                own.gain += (added.gain - own.gain) * value.weight / weight;
+                own.variance += (added.variance - own.variance) * value.weight / weight;
+                own.weight = weight.min(WEIGHT_MAX);
+            }
+            let stays = (mine.stays + theirs.stays).max(1) as f64;
+            mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;
+            mine.stays += theirs.stays;
+            mine.windows += theirs.windows;
+            mine.seen_s = self.clock_s;
+        }
+        while self.contexts.len() > CONTEXTS_MAX {
+            let fewest = self.contexts.iter().min_by_key(|(_, known)| known.windows).map(|(key, _)| *key);
+            fewest.map(|fewest| self.contexts.remove(&fewest));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arms() -> Vec<Arm> {
+        ["noop", "sjf", "aioli"].map(|name| Arm::parse(name).unwrap()).into()
+    }
+
+    fn context(text: &str) -> Context {
+        Context::parse(text).unwrap()
+    }
+
+    fn knowing(context_text: &str, gains: &[(&str, f64)]) -> Knowledge {
+        let mut knowledge = Knowledge::new(Device::Disk);
+        let known = knowledge.enter(context(context_text));
+        gains.iter().for_each(|(arm, gain)| (0..3).for_each(|_| known.credit(arm, *gain, 0.0)));
+        knowledge
+    }
+
+    #[test]
+    fn what_was_seen_goes_before_guesses_and_guesses_before_nothing() {
+        let knowledge = knowing("r2.q2.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
+        let here = knowledge.expect(&context("r2.q2.d1.f1.a0"), &arms(), &[None, None, Some(0.1)]);
+        assert_eq!((here[0].gain, here[1].gain), (0.0, 0.5));
+        assert!((here[2].gain - 0.5).abs() < 1e-9, "no arm is both seen and guessed: as good as the best");
+        let here = knowledge.expect(&context("r2.q2.d1.f1.a0"), &arms(), &[Some(1.0), Some(1.5), Some(1.2)]);
+        assert!((here[2].gain - 0.2).abs() < 1e-9 && here[2].windows == 0.0);
+        let near = knowledge.expect(&context("r3.q2.d1.f1.a0"), &arms(), &[]);
+        let (gain, distance) = (near[1].gain - near[0].gain, 0.6);
+        let weight = 1.0 / f64::powi(1.0 + distance, 2);
+        assert!((gain - 0.5 * weight / (weight + 1.0)).abs() < 1e-9 && near[0].windows == 0.0, "{gain}");
+        let far = knowledge.expect(&context("w0.q0.d3.f3.a0"), &arms(), &[]);
+        assert!(far.iter().all(|one| one.gain == 0.0 && one.deviation == UNKNOWN));
+    }
+
+    #[test]
+    fn what_two_have_learned_is_merged_by_what_both_know() {
+        let mut one = knowing("r2.q2.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
+        let two = knowing("r2.q2.d1.f1.a0", &[("sjf", 0.0), ("aioli", 0.3)]);
+        let three = knowing("w2.q2.d1.f1.a0", &[("sjf", 0.0)]);
+        one.merge(&two).unwrap();
+        one.merge(&three).unwrap();
+        let known = &one.contexts[&context("r2.q2.d1.f1.a0")];
+        assert!((known.arms["aioli"].gain - 0.8).abs() < 1e-9 && (known.arms["sjf"].gain - 0.5).abs() < 1e-9);
+        assert_eq!((known.arms["sjf"].weight, known.arms["aioli"].weight, one.contexts.len()), (6.0, 3.0, 2));
+        assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("without an arm"));
+    }
+
+    #[test]
+    fn the_number_of_contexts_is_bounded() {
+        let mut knowledge = Knowledge::new(Device::Disk);
+        let all = (0..3)
+            .flat_map(|ops| (0..5).map(move |size| (ops, size)))
+            .flat_map(|(ops, size)| (0..3).map(move |order| (ops, size, order)))
+            .flat_map(|(ops, size, order)| (0..4).flat_map(move |d| (0..4).map(move |f| (ops, size, order, d, f))));
+        for (at, (ops, size, order, depth, files)) in all.enumerate() {
+            let ops = ["w", "m", "r"][ops];
+            knowledge.clock_s = at as f64;
+            knowledge.enter(context(&format!("{ops}{size}.q{order}.d{depth}.f{files}.a0")));
+        }
+        assert_eq!(knowledge.contexts.len(), CONTEXTS_MAX);
+        assert!(knowledge.contexts.values().all(|known| known.seen_s > 400.0));
+    }
+}

@@ -1,0 +1,693 @@
+//! The state machine.
+
+use std::collections::VecDeque;
+
+use sluice_core::Time;
+
+use super::explain::{Change, Record, Why};
+use super::knowledge::Expectation;
+use super::{
+    Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
+};
+
+/// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
+const STRADDLING: u32 = 1;
+/// Windows after a change in which the workload may come to look different because of it.
+const SETTLING: u32 = 4;
+/// Windows of a trial: at least, at most, and how long it may take with windows that say nothing.
+const TRIAL_MIN: u32 = 2;
+const TRIAL_MAX: u32 = 4;
+const TRIAL_PATIENCE: u32 = 10;
+/// Logarithmic loss at which one window of a trial is enough, and difference at which two are.
+const CLEAR: f64 = 0.35;
+const DIFFERENT: f64 = 0.15;
+/// Arms tried one after the other without going back in between.
+const CHAIN: u32 = 4;
+/// Windows at the arm in use before another one is tried.
+const STEADY_MIN: u32 = 2;
+/// Windows without a choice before the cheapest arm is used; doubled each time that was too early.
+const REST_AFTER: u32 = 8;
+const REST_AFTER_MAX: u32 = 1 << 10;
+/// Evidence against an arm expires after so many seconds of load.
+const EXPIRY_S: f64 = 1_800.0;
+/// Windows that are put together until they have enough requests, at most.
+const METER_MAX: u32 = 8;
+/// After so many windows one deviation above what an arm gave is hope enough.
+const SEEN_ENOUGH: f64 = 3.0;
+/// Weight of a new stay in how long a workload lasts, and what that is before it is known, in seconds.
+const STAY_WEIGHT: f64 = 0.3;
+const STAY_S: f64 = 10.0;
+/// Lines of the log kept until somebody takes them.
+const RECORDS_MAX: usize = 256;
+
+/// How to choose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Who chooses.
+    pub kind: Kind,
+    /// What the devices are.
+    pub device: Device,
+    /// Share of the time with load, 0 to 1, that may be spent on trying in the long run.
+    pub explore_share: f64,
+    /// An arm whose expected loss is more than this, 0 to 1, is not tried.
+    pub loss_max: f64,
+    /// What another arm must gain, 0 to 1.
+    pub gain_min: f64,
+    /// Requests by which a window can be judged; with fewer, several are put together.
+    pub requests_min: u64,
+}
+
+impl Settings {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(kind: Kind, device: Device) -> Settings {
+        Settings { kind, device, explore_share: 0.02, loss_max: 0.2, gain_min: 0.03, requests_min: 16 }
+    }
+}
+
+/// Chooses arms; see the [module](super).
+#[derive(Debug)]
+pub struct Selector {
+    pub(super) settings: Settings,
+    pub(super) arms: Vec<Arm>,
+    pub(super) names: Vec<String>,
+    pub(super) prior: Option<Box<dyn Prior>>,
+    pub(super) knowledge: Knowledge,
+    /// The arm in force, and the one that is to be when nothing is tried.
+    pub(super) arm: usize,
+    pub(super) incumbent: usize,
+    pub(super) mode: Mode,
+    /// The workload; none while nothing is known of it.
+    pub(super) place: Option<Place>,
+    /// A window was of another class; one more, and the workload has changed.
+    is_changing: bool,
+    /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
+    skip: u32,
+    settling: u32,
+    meter: (Load, u32),
+    features: [PageHinkley; 3],
+    reward: PageHinkley,
+    /// Windows without a choice, one after the other; how many are enough; windows since that was so.
+    light: u32,
+    rest_after: u32,
+    rested: u32,
+    /// The last window.
+    pub(super) last: Option<Load>,
+    pub(super) change: Option<(Time, Change)>,
+    pub(super) changes: u64,
+    pub(super) trials: u64,
+    pub(super) tried_s: f64,
+    records: VecDeque<Record>,
+    unsaved: bool,
+    /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
+    before: Option<(Context, Known)>,
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mode {
+    /// The best arm that is known is in use.
+    Steady,
+    /// Another one is tried.
+    Trial(Trial),
+    /// There is nothing to choose from.
+    Resting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Trial {
+    /// Judged windows, and the sum of their logarithmic gains.
+    count: u32,
+    sum: f64,
+    /// All windows, and which of a chain it is.
+    windows: u32,
+    chain: u32,
+}
+
+/// A workload that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) context: Context,
+    /// The class of the last window that was it, and what it looks like under each arm, as far as that is known.
+    seen: Context,
+    looks: Vec<Option<Context>>,
+    pub(super) since_s: f64,
+    /// Windows so far, and those that looked like it.
+    pub(super) windows: u64,
+    pub(super) alike: u64,
+    /// Logarithmic rate of an arm of gain 0; none before it was seen.
+    pub(super) level: Option<f64>,
+    /// Judged windows at the arm in use since the last change.
+    steady: u32,
+}
+
+impl Selector {
+    /// A selector that knows nothing yet. `arms`: what there is to choose from, beside the one in force; of those that nothing is known
+    /// of, the first comes first.
+    ///
+    /// # Errors
+    /// If the kind asks a model and there is none.
+    pub fn new(
+        settings: Settings,
+        mut arms: Vec<Arm>,
+        in_force: &Arm,
+        prior: Option<Box<dyn Prior>>,
+    ) -> Result<Selector, SelectorError> {
+        let arm = arms.iter().position(|arm| arm == in_force).unwrap_or_else(|| {
+            arms.push(in_force.clone());
+            arms.len() - 1
+        });
+        if settings.kind.asks_model() && prior.is_none() {
+            return Err(SelectorError::NoModel(settings.kind));
+        }
+        let mut selector = Selector {
+            names: arms.iter().map(Arm::to_string).collect(),
+            knowledge: Knowledge::new(settings.device),
+            prior: prior.filter(|_| settings.kind.asks_model()),
+            settings,
+            arms,
+            arm,
+            incumbent: arm,
+            mode: Mode::Steady,
+            place: None,
+            is_changing: false,
+            skip: 0,
+            settling: 0,
+            meter: (Load::default(), 0),
+            features: [0.1, 0.05, 0.2].map(PageHinkley::new),
+            reward: PageHinkley::new(0.03),
+            light: 0,
+            rest_after: REST_AFTER,
+            rested: 0,
+            last: None,
+            change: None,
+            changes: 0,
+            trials: 0,
+            tried_s: 0.0,
+            records: VecDeque::new(),
+            unsaved: false,
+            before: None,
+        };
+        selector.record(&Load::default(), Why::Begin, None, String::new());
+        Ok(selector)
+    }
+
+    /// Goes on with what was learned before.
+    ///
+    /// # Errors
+    /// If that is about other devices.
+    pub fn remember(&mut self, knowledge: Knowledge) -> Result<(), StateError> {
+        if knowledge.device != self.settings.device {
+            return Err(StateError::OtherDevice { wanted: self.settings.device, found: knowledge.device });
+        }
+        let most = self.settings.device.burn_in_s();
+        self.knowledge = Knowledge { budget_s: knowledge.budget_s.min(most), ..knowledge };
+        Ok(())
+    }
+
+    /// What was learned.
+    #[must_use]
+    pub fn knowledge(&self) -> &Knowledge {
+        &self.knowledge
+    }
+
+    /// Whether anything was learned since this was asked last.
+    pub fn take_unsaved(&mut self) -> bool {
+        std::mem::take(&mut self.unsaved)
+    }
+
+    /// The arm in force.
+    #[must_use]
+    pub fn arm(&self) -> &Arm {
+        &self.arms[self.arm]
+    }
+
+    /// The oldest line of the log that nobody has taken. 256 are kept.
+    pub fn take_record(&mut self) -> Option<Record> {
+        self.records.pop_front()
+    }
+
+    /// A window has closed. Returns the arm that is to be used from now on, if it is another one. O(arms), and when it looks for
+    /// something to try, O(arms x contexts).
+    pub fn window(&mut self, load: &Load) -> Option<&Arm> {
+        if self.settings.kind == Kind::Fixed || load.completed() == 0 {
+            return None;
+        }
+        let before = self.arm;
+        self.spend(load.seconds());
+        self.step(load);
+        self.last = Some(*load);
+        (self.arm != before).then(|| &self.arms[self.arm])
+    }
+
+    /// The clock goes on.
+    fn spend(&mut self, seconds: f64) {
+        let share = self.settings.explore_share;
+        let most = self.settings.device.burn_in_s();
+        let knowledge = &mut self.knowledge;
+        knowledge.clock_s += seconds;
+        knowledge.budget_s = (knowledge.budget_s + share * seconds).min(most);
+        if self.arm != self.incumbent {
+            knowledge.budget_s -= seconds;
+            self.tried_s += seconds;
+        }
+    }
+
+    fn step(&mut self, load: &Load) {
+        self.record_window(load);
+        if self.skip > 0 {
+            self.skip -= 1;
+            self.note_cost(load);
+            return;
+        }
+        if !load.has_choice() {
+            return self.rest(load);
+        }
+        if self.mode == Mode::Resting {
+            // If it was for a moment only, patience pays.
+            let hasty = self.rested < 2 * REST_AFTER;
+            self.rest_after = if hasty { (self.rest_after * 2).min(REST_AFTER_MAX) } else { REST_AFTER };
+            self.mode = Mode::Steady;
+        }
+        self.light = 0;
+        if self.is_same_workload(load) {
+            self.credit(load);
+        }
+    }
+
+    // ---- workloads -------------------------------------------------------------------------------------------
+
+    /// Whether the window belongs, as a whole, to the workload that is known to be there.
+    fn is_same_workload(&mut self, load: &Load) -> bool {
+        let settles = self.settling > 0;
+        self.settling = self.settling.saturating_sub(1);
+        let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
+        let class = Context::of(load, look);
+        if let Some(place) = &mut self.place {
+            place.windows += 1;
+            let is_alike = match place.looks[self.arm] {
+                Some(look) => class == look,
+                // What changed with the arm is the arm's doing.
+                None => settles && class.may_be(&place.context),
+            };
+            if is_alike {
+                (place.seen, place.alike) = (class, place.alike + 1);
+                if self.settling == 0 && place.looks[self.arm].is_none() {
+                    place.looks[self.arm] = Some(class);
+                    if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+                        known.looks.insert(self.names[self.arm].clone(), class);
+                    }
+                }
+                self.is_changing = false;
+                return !self.has_drifted(load);
+            }
+        }
+        // One window: a workload goes, another comes, perhaps since the window before. Two: it has.
+        self.take_back();
+        if !std::mem::replace(&mut self.is_changing, true) {
+            self.meter = Default::default();
+            return false;
+        }
+        let arm = self.arm;
+        self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
+        // What it saw was the work of the arm before.
+        self.arm == arm
+    }
+
+    /// The test of Page and Hinkley, for changes within a class.
+    fn has_drifted(&mut self, load: &Load) -> bool {
+        let values = [load.size().max(1.0).ln(), load.read_share(), load.concurrency().max(0.1).ln()];
+        let drifted = self.features.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
+            // All of them see it.
+            test.see(value).is_some() || drifted
+        });
+        if drifted {
+            self.begin_anew();
+        }
+        drifted
+    }
+
+    /// The last window may have seen the end of its workload.
+    fn take_back(&mut self) {
+        if let Some((context, known)) = self.before.take() {
+            self.knowledge.contexts.insert(context, known);
+        }
+    }
+
+    /// What comes is not to be compared with what was.
+    fn begin_anew(&mut self) {
+        self.take_back();
+        self.features.iter_mut().for_each(PageHinkley::reset);
+        self.reward.reset();
+        self.meter = Default::default();
+        if let Some(place) = &mut self.place {
+            (place.steady, place.level) = (0, None);
+        }
+        if self.arm != self.incumbent {
+            // Nothing to compare with any more.
+            self.mode = Mode::Steady;
+            self.switch(self.incumbent, Why::TrialEnded, String::new());
+        }
+    }
+
+    fn leave(&mut self) {
+        self.before = None;
+        let Some(place) = self.place.take() else { return };
+        let stay = self.knowledge.clock_s - place.since_s;
+        if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+            let before = if known.stays <= 1 { stay } else { known.stay_s };
+            known.stay_s = before + STAY_WEIGHT * (stay - before);
+            known.level = place.level.unwrap_or(known.level);
+        }
+    }
+
+    /// Another workload is there, since before this window.
+    fn enter(&mut self, context: Context, class: Context, load: &Load) {
+        self.leave();
+        self.is_changing = false;
+        self.mode = Mode::Steady;
+        let since_s = self.knowledge.clock_s - load.seconds();
+        let known = self.knowledge.enter(context);
+        let is_new = known.windows == 0;
+        known.looks.entry(self.names[self.arm].clone()).or_insert(class);
+        let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
+        self.place = Some(Place { context, seen: class, looks, since_s, windows: 1, alike: 1, level: None, steady: 0 });
+        self.features.iter_mut().for_each(PageHinkley::reset);
+        self.reward.reset();
+        self.meter = Default::default();
+        let expected = self.expectations(&context, load);
+        // Of equals the one that is there already, else the first.
+        let mut best = self.arm;
+        let no_idea = expected.iter().all(|one| one.windows == 0.0 && one.gain == expected[0].gain);
+        if no_idea {
+            best = if self.settings.kind == Kind::Tree { self.arm } else { 0 };
+        } else {
+            for (at, one) in expected.iter().enumerate() {
+                let better = one.gain - expected[best].gain;
+                if better > 0.0 && (self.pays(&context, better) || self.arm != self.incumbent) {
+                    best = at;
+                }
+            }
+        }
+        let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
+        self.incumbent = best;
+        if best == self.arm {
+            self.record(load, why, None, context.describe());
+        } else {
+            self.switch(best, why, context.describe());
+        }
+    }
+
+    /// Whether a logarithmic gain outlasts the cost of a change.
+    fn pays(&self, context: &Context, gain: f64) -> bool {
+        let stay = self.knowledge.contexts.get(context).map_or(0.0, |known| known.stay_s);
+        let stay = if stay > 0.0 { stay } else { STAY_S };
+        gain > self.settings.gain_min && gain * stay > self.knowledge.switch_s
+    }
+
+    /// There is nothing to choose from.
+    fn rest(&mut self, load: &Load) {
+        self.meter = Default::default();
+        self.is_changing = false;
+        (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
+        if self.mode == Mode::Resting || self.light < self.rest_after {
+            return;
+        }
+        let Some(cheapest) = self.arms.iter().position(Arm::is_cheapest) else { return };
+        self.leave();
+        (self.mode, self.rested, self.incumbent) = (Mode::Resting, 0, cheapest);
+        let text = format!("{:.1} requests at a time: nothing to choose from", load.concurrency());
+        if self.arm == cheapest {
+            self.record(load, Why::Resting, None, text);
+        } else {
+            self.switch(cheapest, Why::Resting, text);
+        }
+    }
+
+    // ---- evidence --------------------------------------------------------------------------------------------
+
+    /// What the change of arms has cost, by the window in which it happened.
+    fn note_cost(&mut self, load: &Load) {
+        if let Some(expected) = self.expected_rate().filter(|_| load.has_choice()) {
+            let lost = (1.0 - load.rate() / expected).clamp(0.0, 1.0) * load.seconds();
+            self.knowledge.switch_s += 0.1 * (lost - self.knowledge.switch_s);
+        }
+    }
+
+    /// Work per busy second that is expected of the arm in force.
+    pub(super) fn expected_rate(&self) -> Option<f64> {
+        let place = self.place.as_ref()?;
+        let value = self.knowledge.contexts.get(&place.context)?.arms.get(&self.names[self.arm])?;
+        Some((place.level? + value.gain).exp())
+    }
+
+    /// A window, as a whole, of a known workload and an arm.
+    fn credit(&mut self, load: &Load) {
+        self.meter.0.append(load);
+        self.meter.1 += 1;
+        if let Mode::Trial(trial) = &mut self.mode {
+            trial.windows += 1;
+        }
+        let enough = self.meter.0.completed() >= self.settings.requests_min;
+        if !enough && self.meter.1 < METER_MAX {
+            return;
+        }
+        let (meter, _) = std::mem::take(&mut self.meter);
+        if !(enough && meter.rate() > 0.0) {
+            return;
+        }
+        self.unsaved = true;
+        self.before = self.place.as_ref().and_then(|place| {
+            let known = self.knowledge.contexts.get(&place.context)?;
+            Some((place.context, known.clone()))
+        });
+        let rate = meter.rate().ln();
+        match self.mode {
+            Mode::Trial(trial) => self.credit_trial(load, trial, rate),
+            Mode::Steady => self.credit_steady(load, rate),
+            Mode::Resting => {}
+        }
+    }
+
+    fn credit_steady(&mut self, load: &Load, rate: f64) {
+        let Some(place) = &self.place else { return };
+        let (context, now_s, name) = (place.context, self.knowledge.clock_s, self.names[self.arm].clone());
+        let expected = self.expectations(&context, load)[self.arm].gain;
+        let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
+        (known.windows, known.seen_s) = (known.windows + 1, now_s);
+        let value = known.arms.entry(name.clone()).or_insert(super::Value {
+            gain: expected,
+            variance: 0.01,
+            weight: 0.0,
+            seen_s: now_s,
+        });
+        match &mut place.level {
+            None => place.level = Some(rate - value.gain),
+            Some(level) => {
+                // While the arm is new its gain learns, later the level does.
+                let off = rate - *level - value.gain;
+                let to_gain = 0.5 / (value.weight + 2.0);
+                *level += (0.5 - to_gain) * off;
+                value.gain += to_gain * off;
+                value.note(off);
+            }
+        }
+        (value.weight, value.seen_s) = ((value.weight + 1.0).min(super::knowledge::WEIGHT_MAX), now_s);
+        place.steady += 1;
+        let usual = self.reward.mean();
+        if let Some(direction) = self.reward.see(rate) {
+            // Less may be this arm's doing, so others look better; more is no reason to look for others.
+            value.gain += if direction == Direction::Down { rate - usual } else { 0.0 };
+            (place.level, place.steady) = (Some(rate - value.gain), 0);
+            known.doubt();
+            let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
+            self.record(load, Why::Doubt, None, text);
+        }
+        self.decide(load);
+    }
+
+    fn credit_trial(&mut self, load: &Load, mut trial: Trial, rate: f64) {
+        let Some(place) = &self.place else { return };
+        let (context, Some(level)) = (place.context, place.level) else { return self.begin_anew() };
+        let (now_s, name) = (self.knowledge.clock_s, self.names[self.arm].clone());
+        let Some(known) = self.knowledge.contexts.get_mut(&context) else { return };
+        (known.windows, known.seen_s) = (known.windows + 1, now_s);
+        known.credit(&name, rate - level, now_s);
+        trial.count += 1;
+        trial.sum += rate - level;
+        self.mode = Mode::Trial(trial);
+        let own = known.arms.get(&self.names[self.incumbent]).map_or(0.0, |value| value.gain);
+        let gain = trial.sum / f64::from(trial.count) - own;
+        let decided = match trial.count {
+            1 => gain < -CLEAR,
+            TRIAL_MIN.. if gain.abs() > DIFFERENT => true,
+            _ => trial.count >= TRIAL_MAX,
+        };
+        if decided {
+            let percent = (gain.exp() - 1.0) * 100.0;
+            self.conclude(load, trial, gain, format!("{percent:+.1} % against {}", self.names[self.incumbent]));
+        } else if trial.windows > TRIAL_PATIENCE {
+            self.conclude(load, trial, f64::NEG_INFINITY, "too little to judge by".to_owned());
+        }
+    }
+
+    /// A trial is over.
+    fn conclude(&mut self, load: &Load, trial: Trial, gain: f64, text: String) {
+        self.mode = Mode::Steady;
+        let Some(place) = &mut self.place else { return };
+        let context = place.context;
+        if gain > self.settings.gain_min && self.pays(&context, gain) {
+            self.incumbent = self.arm;
+            self.reward.reset();
+            if let Some(place) = &mut self.place {
+                place.steady = 0;
+                // What it gave now is what others are compared with, whatever it gave before.
+                let known =
+                    self.knowledge.contexts.get(&context).and_then(|known| known.arms.get(&self.names[self.arm]));
+                let mean = trial.sum / f64::from(trial.count.max(1));
+                place.level = place.level.map(|level| level + mean - known.map_or(mean, |value| value.gain));
+            }
+            return self.record(load, Why::TrialWon, None, text);
+        }
+        self.record(load, Why::TrialLost, None, text);
+        let next = (trial.chain + 1 < CHAIN).then(|| self.candidate(load)).flatten();
+        match next {
+            Some(next) => self.begin_trial(next, trial.chain + 1),
+            None => {
+                if let Some(place) = &mut self.place {
+                    place.steady = 0;
+                }
+                self.switch(self.incumbent, Why::TrialLost, String::new());
+            }
+        }
+    }
+
+    // ---- decisions -------------------------------------------------------------------------------------------
+
+    /// What is expected of the arms.
+    pub(super) fn expectations(&self, context: &Context, load: &Load) -> Vec<Expectation> {
+        let ask = |arm| {
+            let expected = self.prior.as_ref()?.expected(load, self.settings.device, arm)?;
+            (expected > 0.0 && expected.is_finite()).then(|| expected.ln())
+        };
+        let prior: Vec<Option<f64>> = self.arms.iter().map(ask).collect();
+        if self.settings.kind == Kind::Tree {
+            // Nothing but the model: of what it does not know nothing is expected.
+            let worst = prior.iter().flatten().copied().min_by(f64::total_cmp).unwrap_or(0.0);
+            let of = |gain: &Option<f64>| Expectation { gain: gain.unwrap_or(worst), deviation: 0.0, windows: 0.0 };
+            return prior.iter().map(of).collect();
+        }
+        self.knowledge.expect(context, &self.arms, &prior)
+    }
+
+    /// Whether an arm is expected to lose more than may be lost, by evidence that still counts.
+    pub(super) fn is_excluded(&self, at: usize, expected: &[Expectation]) -> bool {
+        let best = expected.iter().filter(|one| one.windows > 0.0).map(|one| one.gain).max_by(f64::total_cmp);
+        let loss = best.unwrap_or(expected[self.incumbent].gain) - expected[at].gain;
+        let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
+        let value = known.and_then(|known| known.arms.get(&self.names[at]));
+        let has_expired =
+            value.is_some_and(|value| value.weight < 1.0 || self.knowledge.clock_s - value.seen_s > EXPIRY_S);
+        loss > -(1.0 - self.settings.loss_max).ln() && !has_expired
+    }
+
+    /// The arm that is most worth a trial.
+    fn candidate(&self, load: &Load) -> Option<usize> {
+        let place = self.place.as_ref()?;
+        // With the windows that straddle, at its end and at that of the way back.
+        let windows = f64::from(TRIAL_MAX + 2 * STRADDLING);
+        if self.knowledge.budget_s < windows * load.seconds() {
+            return None;
+        }
+        let expected = self.expectations(&place.context, load);
+        let bound = |at: usize| {
+            let far = if expected[at].windows < SEEN_ENOUGH { 2.0 } else { 1.0 };
+            expected[at].gain + far * expected[at].deviation
+        };
+        let enough = expected[self.incumbent].gain + self.settings.gain_min;
+        let mut best: Option<usize> = None;
+        for at in (0..self.arms.len()).filter(|at| *at != self.incumbent && *at != self.arm) {
+            let wins = bound(at) > enough && best.is_none_or(|best| bound(at) > bound(best));
+            if wins && !self.is_excluded(at, &expected) {
+                best = Some(at);
+            }
+        }
+        best
+    }
+
+    fn decide(&mut self, load: &Load) {
+        let Some(place) = &self.place else { return };
+        let (context, steady) = (place.context, place.steady);
+        let expected = self.expectations(&context, load);
+        let by_model = self.settings.kind == Kind::Tree;
+        let known = (0..self.arms.len()).filter(|at| expected[*at].windows >= 1.0 || by_model);
+        if let Some(best) = known.max_by(|a, b| expected[*a].gain.total_cmp(&expected[*b].gain)) {
+            let gain = expected[best].gain - expected[self.incumbent].gain;
+            if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation {
+                self.incumbent = best;
+                if let Some(place) = &mut self.place {
+                    place.steady = 0;
+                }
+                let text = format!("{:+.1} % expected", (gain.exp() - 1.0) * 100.0);
+                return self.switch(best, Why::Better, text);
+            }
+        }
+        if !by_model
+            && steady >= STEADY_MIN
+            && let Some(next) = self.candidate(load)
+        {
+            self.begin_trial(next, 0);
+        }
+    }
+
+    fn begin_trial(&mut self, at: usize, chain: u32) {
+        self.trials += 1;
+        self.switch(at, Why::Trial, String::new());
+        self.mode = Mode::Trial(Trial { count: 0, sum: 0.0, windows: 0, chain });
+    }
+
+    fn switch(&mut self, to: usize, why: Why, text: String) {
+        let from = std::mem::replace(&mut self.arm, to);
+        self.changes += 1;
+        (self.skip, self.settling) = (STRADDLING, SETTLING);
+        self.meter = Default::default();
+        self.features.iter_mut().for_each(PageHinkley::reset);
+        self.reward.reset();
+        let load = self.last.unwrap_or_default();
+        let (from, to) = (self.names[from].clone(), self.names[to].clone());
+        self.change = Some((load.end, Change { ago_s: 0.0, from: from.clone(), to, why }));
+        self.record(&load, why, Some(from), text);
+    }
+
+    // ---- the log ---------------------------------------------------------------------------------------------
+
+    fn record_window(&mut self, load: &Load) {
+        self.last = Some(*load);
+        self.record(load, Why::Window, None, String::new());
+    }
+
+    fn record(&mut self, load: &Load, why: Why, from: Option<String>, text: String) {
+        let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
+        let best = known.and_then(|known| known.best());
+        let own = known.and_then(|known| known.arms.get(&self.names[self.arm]));
+        let regret = best.zip(own).map(|((_, best), own)| 1.0 - (own.gain - best.gain).exp());
+        let seconds = load.seconds();
+        let record = Record {
+            t: load.end.0 as f64 * 1e-9,
+            why,
+            context: self.place.as_ref().map(|place| place.context.to_string()),
+            arm: self.names[self.arm].clone(),
+            from,
+            mb_s: if seconds > 0.0 { load.moved() as f64 / 1e6 / seconds } else { 0.0 },
+            rate_mb_s: load.rate() / 1e6,
+            expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
+            best: best.map(|(name, _)| name.to_owned()),
+            regret,
+            text,
+        };
+        if self.records.len() == RECORDS_MAX {
+            self.records.pop_front();
+        }
+        self.records.push_back(record);
+    }
+}

@@ -1,0 +1,221 @@
+//! What was asked for and done in a window, over all engines of a device or volume.
+
+use sluice_core::{Op, Time, WindowFeatures};
+
+/// What a request counts for beside its bytes: requests of no bytes are work, too.
+const REQUEST_BYTES: f64 = 4096.0;
+/// With fewer requests outstanding on average there is nothing to choose from.
+const CHOICE_MIN: f64 = 1.3;
+
+/// Requests of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct OpLoad {
+    requests: u64,
+    bytes: u64,
+    distances: u64,
+    contiguous: f64,
+    completed: u64,
+    moved: u64,
+}
+
+/// A window, over all engines together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// When the first of them began and the last one ended.
+    pub start: Time,
+    /// See `start`.
+    pub end: Time,
+    /// Engines that saw something.
+    pub engines: u32,
+    /// Time in which an engine had requests, in nanoseconds, added up over engines.
+    pub busy_ns: u64,
+    ops: [OpLoad; 2],
+    /// Requests outstanding, added up over the busy time.
+    outstanding_ns: f64,
+    files: u32,
+    apps: u32,
+}
+
+impl Load {
+    /// Of one engine.
+    #[must_use]
+    pub fn of(window: &WindowFeatures) -> Load {
+        let mut load = Load::default();
+        load.add(window);
+        load
+    }
+
+    /// Adds another engine's window of the same time.
+    pub fn add(&mut self, window: &WindowFeatures) {
+        let is_first = self.engines == 0;
+        self.start = if is_first { window.start } else { self.start.min(window.start) };
+        self.end = self.end.max(window.end);
+        self.engines += 1;
+        self.busy_ns += window.busy_ns;
+        for (mine, theirs) in self.ops.iter_mut().zip(&window.ops) {
+            mine.requests += theirs.requests;
+            mine.bytes += theirs.bytes;
+            mine.distances += theirs.distances;
+            mine.contiguous += theirs.contiguous * theirs.distances as f64;
+            mine.completed += theirs.completed;
+            mine.moved += theirs.moved;
+        }
+        self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
+        // The same files and applications on all engines, mostly.
+        self.files = self.files.max(window.files);
+        self.apps = self.apps.max(window.apps);
+    }
+
+    /// Adds what came after it.
+    pub(super) fn append(&mut self, next: &Load) {
+        if self.engines == 0 {
+            *self = *next;
+            return;
+        }
+        self.end = next.end;
+        self.engines = self.engines.max(next.engines);
+        self.busy_ns += next.busy_ns;
+        self.outstanding_ns += next.outstanding_ns;
+        for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
+            mine.requests += theirs.requests;
+            mine.bytes += theirs.bytes;
+            mine.distances += theirs.distances;
+            mine.contiguous += theirs.contiguous;
+            mine.completed += theirs.completed;
+            mine.moved += theirs.moved;
+        }
+        (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
+    }
+
+    fn sum(&self, of: impl Fn(&OpLoad) -> u64) -> f64 {
+        self.ops.iter().map(of).sum::<u64>() as f64
+    }
+
+    /// Length in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.end.since(self.start) as f64 * 1e-9
+    }
+
+    /// Share of the time, 0 to 1, in which there were requests.
+    #[must_use]
+    pub fn busy_share(&self) -> f64 {
+        let time = self.end.since(self.start) as f64 * f64::from(self.engines);
+        if time > 0.0 { self.busy_ns as f64 / time } else { 0.0 }
+    }
+
+    /// Requests completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.ops.iter().map(|op| op.completed).sum()
+    }
+
+    /// Bytes moved.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.ops.iter().map(|op| op.moved).sum()
+    }
+
+    /// Requests outstanding on average while there were any, in each engine.
+    #[must_use]
+    pub fn concurrency(&self) -> f64 {
+        if self.busy_ns == 0 { 0.0 } else { self.outstanding_ns / self.busy_ns as f64 }
+    }
+
+    /// There is something to choose from. Where not, what was done says nothing of whoever chose.
+    #[must_use]
+    pub fn has_choice(&self) -> bool {
+        self.completed() > 0 && self.concurrency() >= CHOICE_MIN
+    }
+
+    /// Work done per busy second: bytes, and 4 KiB for each request. What was not asked for does not count, and neither does the
+    /// time in which nothing was: so the offered load does not matter, only what was made of it.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let work = self.sum(|op| op.moved) + REQUEST_BYTES * self.sum(|op| op.completed);
+        if self.busy_ns == 0 { 0.0 } else { work * 1e9 / self.busy_ns as f64 }
+    }
+
+    /// Share of reads among the requests, 0 to 1.
+    #[must_use]
+    pub fn read_share(&self) -> f64 {
+        let all = self.sum(|op| op.requests);
+        if all > 0.0 { self.ops[Op::Read.index()].requests as f64 / all } else { 0.5 }
+    }
+
+    /// Mean size of a request in bytes.
+    #[must_use]
+    pub fn size(&self) -> f64 {
+        let all = self.sum(|op| op.requests);
+        if all > 0.0 { self.sum(|op| op.bytes) / all } else { 0.0 }
+    }
+
+    /// Share of the requests, 0 to 1, that begin where the one before of the same file and operation ended.
+    #[must_use]
+    pub fn contiguous(&self) -> f64 {
+        let all = self.sum(|op| op.distances);
+        let contiguous: f64 = self.ops.iter().map(|op| op.contiguous).sum();
+        if all > 0.0 { contiguous / all } else { 0.0 }
+    }
+
+    /// Files with requests, on the engine that had most.
+    #[must_use]
+    pub fn files(&self) -> u32 {
+        self.files
+    }
+
+    /// Applications, on the engine that had most.
+    #[must_use]
+    pub fn apps(&self) -> u32 {
+        self.apps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_core::OpFeatures;
+
+    fn window(busy_ns: u64, reads: u64) -> WindowFeatures {
+        let read = OpFeatures {
+            requests: reads,
+            bytes: reads << 16,
+            completed: reads,
+            moved: reads << 16,
+            ..Default::default()
+        };
+        let ops = [read, OpFeatures::default()];
+        let outstanding_mean = reads as f64 * 2e7 / busy_ns as f64;
+        WindowFeatures {
+            end: Time(1_000_000_000),
+            busy_ns,
+            outstanding_mean,
+            ops,
+            files: 3,
+            apps: 1,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_rate_does_not_depend_on_how_much_is_offered() {
+        let (full, half) = (Load::of(&window(1_000_000_000, 100)), Load::of(&window(500_000_000, 50)));
+        assert!((full.rate() / half.rate() - 1.0).abs() < 1e-9);
+        assert_eq!((full.busy_share(), half.busy_share()), (1.0, 0.5));
+        assert!((full.concurrency() - 2.0).abs() < 1e-9 && full.has_choice());
+        assert!(!Load::of(&window(1_000_000_000, 50)).has_choice(), "one request at a time");
+        assert!(!Load::default().has_choice());
+    }
+
+    #[test]
+    fn engines_are_added_up() {
+        let mut both = Load::of(&window(1_000_000_000, 100));
+        both.add(&window(500_000_000, 50));
+        assert_eq!((both.engines, both.completed(), both.files(), both.busy_share()), (2, 150, 3, 0.75));
+        let mut two = both;
+        let mut next = both;
+        (next.start, next.end) = (both.end, both.end.after(1_000_000_000));
+        two.append(&next);
+        assert_eq!((two.seconds(), two.completed(), two.rate()), (2.0, 300, both.rate()));
+    }
+}

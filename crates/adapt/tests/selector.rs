@@ -1,0 +1,376 @@
+//! The selector against devices that are nothing but a table of gains and noise.
+//!
+//! A failure prints its seed.
+
+use std::collections::BTreeMap;
+
+use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms};
+use sluice_core::{Anticipation, EngineConfig, OpFeatures, Time, WindowFeatures};
+
+const WINDOW_NS: u64 = 250_000_000;
+const PER_S: u64 = 1_000_000_000 / WINDOW_NS;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn share(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Sum of 12 uniform numbers, less 6: nearly normal.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.share()).sum::<f64>() - 6.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.share() * bound as f64) as u64
+    }
+}
+
+/// A workload: what it looks like, and what each arm makes of it.
+#[derive(Clone)]
+struct Workload {
+    size: u64,
+    depth: u64,
+    contiguous: f64,
+    is_write: bool,
+    /// Bytes a second, by arm.
+    rates: Vec<f64>,
+}
+
+impl Workload {
+    fn drawn(random: &mut Random, arms: usize) -> Workload {
+        let rates = (0..arms).map(|_| 50e6 * (random.share() * 2.0 - 1.0).exp()).collect();
+        Workload {
+            size: 4096 << (2 * random.below(4)),
+            depth: [2, 6, 20, 64][random.below(4) as usize],
+            contiguous: [0.05, 0.5, 0.95][random.below(3) as usize],
+            is_write: random.below(2) == 0,
+            rates,
+        }
+    }
+
+    fn best(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn window(&self, at: u64, rate: f64) -> WindowFeatures {
+        let count = ((rate * 0.25 / self.size as f64) as u64).max(1);
+        let op = OpFeatures {
+            requests: count,
+            bytes: count * self.size,
+            distances: count,
+            contiguous: self.contiguous,
+            completed: count,
+            moved: (rate * 0.25) as u64,
+            ..OpFeatures::default()
+        };
+        let ops = if self.is_write { [OpFeatures::default(), op] } else { [op, OpFeatures::default()] };
+        WindowFeatures {
+            start: Time(at * WINDOW_NS),
+            end: Time((at + 1) * WINDOW_NS),
+            busy_ns: WINDOW_NS,
+            ops,
+            outstanding_mean: self.depth as f64,
+            files: 4,
+            apps: 1,
+            ..WindowFeatures::default()
+        }
+    }
+}
+
+/// A device with a selector, and its own account of what happens.
+struct Bed {
+    selector: Selector,
+    arms: Vec<Arm>,
+    random: Random,
+    noise: f64,
+    now: u64,
+    /// Work done, and what the best arm would have done.
+    got: f64,
+    best: f64,
+    records: Vec<sluice_adapt::selector::Record>,
+}
+
+fn host() -> EngineConfig {
+    EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..EngineConfig::default() }
+}
+
+fn bed(device: Device, seed: u64, noise: f64) -> Bed {
+    let arms = arms(device, &host());
+    let selector = Selector::new(Settings::new(Kind::Bandit, device), arms.clone(), &arms[0], None).unwrap();
+    Bed { selector, arms, random: Random(seed), noise, now: 0, got: 0.0, best: 0.0, records: Vec::new() }
+}
+
+impl Bed {
+    fn in_force(&self) -> usize {
+        self.arms.iter().position(|arm| arm == self.selector.arm()).unwrap()
+    }
+
+    /// One window of a workload.
+    fn window(&mut self, workload: &Workload) {
+        let rate = workload.rates[self.in_force()];
+        (self.got, self.best) = (self.got + rate, self.best + workload.best());
+        let seen = rate * (self.noise * self.random.normal()).exp();
+        self.give(&workload.window(self.now, seen));
+    }
+
+    fn give(&mut self, window: &WindowFeatures) {
+        let _ = self.selector.window(&Load::of(window));
+        self.now += 1;
+        self.records.extend(std::iter::from_fn(|| self.selector.take_record()));
+    }
+
+    fn run(&mut self, workload: &Workload, seconds: u64) {
+        (0..seconds * PER_S).for_each(|_| self.window(workload));
+    }
+
+    /// Work done since the last call, as a share of what the best arm would have done.
+    fn efficiency(&mut self) -> f64 {
+        let share = self.got / self.best;
+        (self.got, self.best) = (0.0, 0.0);
+        share
+    }
+
+    fn workload(&mut self) -> Workload {
+        Workload::drawn(&mut self.random, self.arms.len())
+    }
+}
+
+#[test]
+fn from_nothing_it_is_near_the_best_within_a_minute_and_stays() {
+    let mut shares = Vec::new();
+    for seed in 0..40 {
+        let mut bed = bed(Device::Disk, seed, 0.08);
+        let workload = bed.workload();
+        bed.run(&workload, 60);
+        bed.efficiency();
+        bed.run(&workload, 600);
+        let share = bed.efficiency();
+        assert!(share > 0.93, "seed {seed}: {share} of the best, {:?}", bed.selector.explain());
+        shares.push(share);
+    }
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    assert!(mean > 0.98, "{mean}: {shares:?}");
+}
+
+#[test]
+fn trying_is_bounded_in_the_long_run() {
+    for seed in 0..6 {
+        let mut bed = bed(Device::Disk, seed, 0.15);
+        let workload = bed.workload();
+        bed.run(&workload, 3 * 3_600);
+        let told = bed.selector.explain();
+        // An account of its own: what lies between the beginning of a trial and the way back, or its success.
+        let (mut tried, mut since) = (0.0, None);
+        for record in &bed.records {
+            match record.why {
+                Why::Trial => since = since.or(Some(record.t)),
+                Why::TrialWon | Why::TrialEnded => tried += since.take().map_or(0.0, |since| record.t - since),
+                Why::TrialLost if record.from.is_some() => {
+                    tried += since.take().map_or(0.0, |since| record.t - since);
+                }
+                _ => {}
+            }
+        }
+        assert!((tried - told.tried_s).abs() < 1.0 + 0.05 * tried, "seed {seed}: {tried} s, it says {}", told.tried_s);
+        assert!(tried <= 60.0 + 0.02 * told.loaded_s, "seed {seed}: {tried} s of {}", told.loaded_s);
+        assert!(told.trials > 5, "seed {seed}: it goes on looking");
+    }
+}
+
+#[test]
+fn what_lost_more_than_a_fifth_is_not_tried_again_before_that_expires() {
+    let mut all_doubts = 0;
+    for seed in 0..10 {
+        let mut bed = bed(Device::Disk, seed, 0.05);
+        let mut workload = bed.workload();
+        let best = 3;
+        for (at, rate) in workload.rates.iter_mut().enumerate() {
+            *rate = if at == best { 60e6 } else { 60e6 * (0.3 + 0.04 * at as f64) };
+        }
+        bed.run(&workload, 1_500);
+        let mut trials: BTreeMap<&str, u32> = BTreeMap::new();
+        bed.records.iter().filter(|record| record.why == Why::Trial).for_each(|record| {
+            *trials.entry(&record.arm).or_default() += 1;
+        });
+        assert_eq!(bed.in_force(), best, "seed {seed}");
+        // What is doubted has expired.
+        let doubts = bed.records.iter().filter(|record| record.why == Why::Doubt).count() as u32;
+        all_doubts += doubts;
+        for (at, arm) in bed.arms.iter().enumerate().filter(|(at, _)| *at != best) {
+            let count = trials.get(arm.to_string().as_str()).copied().unwrap_or(0);
+            assert!(count <= 1 + doubts, "seed {seed}: arm {at} was tried {count} times, {doubts} doubts");
+        }
+    }
+    assert!(all_doubts <= 3, "{all_doubts} doubts without a reason in four hours");
+}
+
+#[test]
+fn a_workload_that_comes_back_is_served_as_before_within_two_windows() {
+    for seed in 0..20 {
+        let mut bed = bed(Device::Disk, seed, 0.05);
+        let workloads: Vec<Workload> = (0..4)
+            .map(|n| Workload {
+                size: [4 << 10, 64 << 10, 1 << 20, 256 << 10][n],
+                is_write: n % 2 == 0,
+                ..bed.workload()
+            })
+            .collect();
+        workloads.iter().for_each(|workload| bed.run(workload, 40));
+        bed.efficiency();
+        let mut slow = 0;
+        for _ in 0..60 {
+            let workload = &workloads[bed.random.below(4) as usize];
+            let seconds = 2 + bed.random.below(29);
+            // The window in which it begins, and one more to be sure.
+            (0..2).for_each(|_| bed.window(workload));
+            let share = workload.rates[bed.in_force()] / workload.best();
+            slow += u32::from(share < 0.9);
+            (2..seconds * PER_S).for_each(|_| bed.window(workload));
+        }
+        assert!(slow <= 6, "seed {seed}: {slow} of 60 changes were not followed");
+        let share = bed.efficiency();
+        assert!(share > 0.95, "seed {seed}: {share} of the best arm of each phase");
+    }
+}
+
+#[test]
+fn windows_that_straddle_a_change_are_credited_to_nobody() {
+    let mut bed = bed(Device::Disk, 5, 0.0);
+    let rates = vec![50e6; bed.arms.len()];
+    let one = Workload { size: 64 << 10, depth: 6, contiguous: 0.95, is_write: false, rates: rates.clone() };
+    let two = Workload { size: 4 << 10, is_write: true, ..one.clone() };
+    bed.run(&one, 30);
+    for turn in 0..40 {
+        let (from, to) = if turn % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        // Half of each, and the device stands still meanwhile: a hundredth of the work is done.
+        let (mut window, other) = (from.window(bed.now, 0.25e6), to.window(bed.now, 0.25e6));
+        for (op, other) in window.ops.iter_mut().zip(&other.ops) {
+            if op.requests == 0 {
+                *op = *other;
+            }
+        }
+        bed.give(&window);
+        bed.run(to, 5);
+    }
+    for (context, known) in &bed.selector.knowledge().contexts {
+        for (arm, value) in &known.arms {
+            assert!(value.gain.abs() < 0.02, "{context} {arm}: {value:?}");
+        }
+    }
+    assert_eq!(bed.selector.knowledge().contexts.len(), 2, "the mixture is no workload");
+}
+
+#[test]
+fn a_change_of_the_reward_alone_is_noticed_and_answered() {
+    for seed in 0..10 {
+        let mut bed = bed(Device::Disk, seed, 0.05);
+        let mut workload = bed.workload();
+        workload.rates = (0..bed.arms.len()).map(|at| if at == 2 { 60e6 } else { 30e6 + 1e6 * at as f64 }).collect();
+        bed.run(&workload, 120);
+        assert_eq!(bed.in_force(), 2, "seed {seed}");
+        (workload.rates[2], workload.rates[4]) = (20e6, 60e6);
+        bed.run(&workload, 60);
+        assert!(bed.records.iter().any(|record| record.why == Why::Doubt), "seed {seed}");
+        assert_eq!(bed.in_force(), 4, "seed {seed}: {:?}", bed.selector.explain());
+    }
+}
+
+#[test]
+fn a_device_with_nothing_to_choose_from_rewards_nobody_and_gets_the_cheapest() {
+    let mut bed = bed(Device::Disk, 1, 0.3);
+    let busy =
+        Workload { size: 64 << 10, depth: 8, contiguous: 0.9, is_write: false, rates: vec![50e6; bed.arms.len()] };
+    bed.run(&busy, 10);
+    let before = bed.selector.knowledge().contexts.clone();
+    let light = Workload { depth: 1, ..busy };
+    bed.run(&light, 60);
+    assert!(bed.selector.arm().is_cheapest());
+    assert_eq!(bed.selector.explain().mode, "resting");
+    let after = &bed.selector.knowledge().contexts;
+    assert!(before.iter().all(|(context, known)| after[context].arms == known.arms) && before.len() == after.len());
+}
+
+#[test]
+fn a_device_without_an_arm_stays_at_noop() {
+    for seed in 0..10 {
+        let mut bed = bed(Device::Flash, seed, 0.05);
+        let mut workload = bed.workload();
+        workload.rates = vec![400e6, 380e6, 360e6];
+        bed.run(&workload, 20);
+        assert!(bed.efficiency() > 0.98, "seed {seed}");
+        bed.run(&workload, 600);
+        assert!(bed.efficiency() > 0.995, "seed {seed}");
+        assert!(bed.selector.arm().is_cheapest(), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_was_learned_is_there_after_a_restart() {
+    let mut first = bed(Device::Disk, 9, 0.05);
+    let mut workload = first.workload();
+    workload.rates = (0..first.arms.len()).map(|at| if at == 5 { 80e6 } else { 30e6 }).collect();
+    first.run(&workload, 60);
+    assert_eq!(first.in_force(), 5);
+    let text = first.selector.knowledge().to_text();
+    let mut second = bed(Device::Disk, 10, 0.05);
+    second.selector.remember(Knowledge::from_text(text.as_bytes()).unwrap()).unwrap();
+    (0..2).for_each(|_| second.window(&workload));
+    assert_eq!(second.in_force(), 5, "at the second window");
+    second.efficiency();
+    second.run(&workload, 60);
+    assert!(second.efficiency() > 0.98);
+    assert!(bed(Device::Flash, 1, 0.0).selector.remember(Knowledge::new(Device::Disk)).is_err());
+}
+
+/// Says that one arm is better than the others.
+#[derive(Debug)]
+struct Says(usize);
+
+impl Prior for Says {
+    fn name(&self) -> String {
+        "test".to_owned()
+    }
+    fn expected(&self, _: &Load, device: Device, arm: &Arm) -> Option<f64> {
+        let at = arms(device, &host()).iter().position(|one| one == arm)?;
+        Some(if at == self.0 { 1.15 } else { 1.0 })
+    }
+}
+
+#[test]
+fn a_model_is_followed_at_once_and_corrected_by_what_is_seen() {
+    let all = arms(Device::Disk, &host());
+    let make = |kind, prior: Option<Box<dyn Prior>>| {
+        Selector::new(Settings::new(kind, Device::Disk), all.clone(), &all[0], prior)
+    };
+    let error = make(Kind::Tree, None).unwrap_err();
+    assert_eq!(error, SelectorError::NoModel(Kind::Tree));
+    assert!(error.to_string().contains("bandit"), "{error}");
+    let mut rates = vec![40e6; all.len()];
+    rates[7] = 42e6;
+    let workload = Workload { size: 64 << 10, depth: 6, contiguous: 0.95, is_write: false, rates };
+    for kind in [Kind::Tree, Kind::TreeBandit] {
+        let mut bed = bed(Device::Disk, 3, 0.02);
+        bed.selector = make(kind, Some(Box::new(Says(4)))).unwrap();
+        (0..2).for_each(|_| bed.window(&workload));
+        assert_eq!(bed.in_force(), 4, "{kind}");
+        bed.run(&workload, 120);
+        assert_eq!(bed.in_force() == 4, kind == Kind::Tree, "{kind}: {:?}", bed.selector.explain());
+    }
+}
+
+#[test]
+fn the_same_windows_lead_to_the_same_decisions() {
+    let run = || {
+        let mut bed = bed(Device::Disk, 77, 0.1);
+        let workloads = [bed.workload(), bed.workload()];
+        (0..20).for_each(|turn| bed.run(&workloads[turn % 2], 7));
+        (bed.records, bed.selector.knowledge().to_text())
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,149 @@
+//! A selector on a real mount, above an emulated disk.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Place, fuse_works};
+use serde_json::Value;
+
+const FILE_BYTES: u64 = 64 << 20;
+const READERS: u64 = 8;
+const BLOCK: u64 = 64 << 10;
+
+fn comes(what: &str, mut came: impl FnMut() -> bool) {
+    let (until, (_never, pause)) = (Instant::now() + LIMIT, channel::<()>());
+    while !came() {
+        assert!(Instant::now() < until, "never: {what}");
+        let _ = pause.recv_timeout(Duration::from_millis(100));
+    }
+}
+
+fn selection(place: &Place) -> Value {
+    place.status()["selection"].clone()
+}
+
+/// Tells readers to stop.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Reads files from beginning to end, again and again, until told to stop.
+fn read_meanwhile(place: &Place, work: impl FnOnce()) {
+    let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for reader in 0..READERS {
+            let file = File::open(place.path(&format!("mnt/f{reader}"))).unwrap();
+            let (stop, read) = (&stop, &read);
+            scope.spawn(move || {
+                let mut buffer = vec![0; BLOCK as usize];
+                for block in (0..FILE_BYTES / BLOCK).cycle() {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    file.read_exact_at(&mut buffer, block * BLOCK).unwrap();
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Also where it panics: the readers would be waited for.
+        let _stops = Stops(&stop);
+        work();
+    });
+    assert!(read.load(Ordering::Relaxed) > 0);
+}
+
+fn files(place: &Place) {
+    for reader in 0..READERS {
+        // Sparse: the emulated disk asks for its time all the same.
+        File::create(place.path(&format!("source/f{reader}"))).unwrap().set_len(FILE_BYTES).unwrap();
+    }
+}
+
+fn mount(place: &Place, more: &[&str]) {
+    let config = "[scheduler]\nlearned = \"kept/knowledge\"\ndecisions = \"kept/decisions\"\n\
+                  [mount]\ncache = \"none\"\n[device]\nemulate = \"hdd-7200\"\n";
+    fs::write(place.path("c.toml"), config).unwrap();
+    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml", "--selector", "bandit"];
+    place.good(&[&args[..], more, &["@source", "@mnt"]].concat());
+}
+
+#[test]
+fn a_mount_chooses_explains_remembers_and_gives_way() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    files(&place);
+    mount(&place, &[]);
+    assert_eq!(place.status()["policy"]["name"], "hbrr", "what is likeliest for a disk");
+    read_meanwhile(&place, || {
+        comes("trials", || selection(&place)["trials"].as_u64() >= Some(2));
+        comes("a workload", || selection(&place)["workload"].is_string());
+        let text = place.good(&["status", "--explain", "@mnt"]);
+        for word in ["reads of", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let by_hand = place.good(&["policy", "@mnt", "sjf"]);
+        assert!(by_hand.contains("set by hand"), "{by_hand}");
+        let now = selection(&place);
+        assert!(now["paused"] == true && place.status()["policy"]["name"] == "sjf", "{now}");
+        assert!(place.good(&["policy", "@mnt", "adaptive"]).contains("was chosen"));
+        assert_eq!(selection(&place)["paused"], false);
+    });
+    let shown = place.good(&["model", "show", "@mnt"]);
+    assert!(shown.contains("devices with an arm") && shown.contains("reads of"), "{shown}");
+    place.good(&["model", "export", "@mnt", "--out", "@one"]);
+    common::unmount(&place);
+    let timeline = place.good(&["explain", "@kept/decisions", "--plot", "@t.svg"]);
+    assert!(timeline.contains("trial") && timeline.contains("new workload"), "{timeline}");
+    assert!(fs::read_to_string(place.path("t.svg")).unwrap().starts_with("<svg"));
+    place.good(&["model", "merge", "@one", "@kept/knowledge", "--out", "@both"]);
+    let both: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@both"])).unwrap();
+    assert!(!both["contexts"].as_array().unwrap().is_empty(), "{both}");
+    // It is known again.
+    mount(&place, &[]);
+    read_meanwhile(&place, || comes("what was known", || selection(&place)["contexts"].as_u64() >= Some(1)));
+    assert!(selection(&place)["loaded_s"].as_f64() >= both["loaded_s"].as_f64().map(|s| s / 2.0));
+    common::unmount(&place);
+    // What is damaged is set aside.
+    let mut bytes = fs::read(place.path("kept/knowledge")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(place.path("kept/knowledge"), bytes).unwrap();
+    assert!(place.bad(&["model", "show", "@kept/knowledge"]).contains("damaged"));
+    mount(&place, &[]);
+    assert_eq!(selection(&place)["contexts"], 0);
+    common::unmount(&place);
+    let kept: Vec<String> = fs::read_dir(place.path("kept"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(kept.iter().any(|name| name.starts_with("knowledge.damaged-")), "{kept:?}");
+}
+
+#[test]
+fn selectors_without_a_model_and_mounts_without_a_selector_say_so() {
+    let place = Place::new();
+    let error = place.bad(&["mount", "--selector", "tree", "@source", "@mnt"]);
+    assert!(error.contains("asks a model, and none is loaded"), "{error}");
+    let error = place.bad(&["mount", "--selector", "best", "@source", "@mnt"]);
+    assert!(error.contains("tree+bandit"), "{error}");
+    fs::write(place.path("log"), "hello\n").unwrap();
+    assert!(place.bad(&["explain", "@log"]).contains("no log of a selector"));
+    assert!(place.bad(&["model", "show", "@log"]).contains("does not begin like"));
+    if fuse_works() {
+        let daemon = place.daemon(&[]);
+        assert!(place.bad(&["status", "--explain", "@mnt"]).contains("--selector bandit"));
+        assert!(place.bad(&["policy", "@mnt", "adaptive"]).contains("nobody chooses"));
+        daemon.unmount();
+    }
+}

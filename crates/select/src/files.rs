@@ -1,0 +1,196 @@
+//! What selectors leave behind: knowledge and logs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use sluice_adapt::selector::{BYTES_MAX, Knowledge, Record, Why};
+
+/// Size of a log that is given another name, so that a new one begins. With the one before there are two of them at most.
+const LOG_BYTES: u64 = 8 << 20;
+/// Windows without a decision are logged so many seconds apart.
+const WINDOWS_S: f64 = 1.0;
+
+/// Reads what was learned.
+///
+/// # Errors
+/// If the file cannot be read, or is not what a selector has written.
+pub fn load(path: &Path) -> anyhow::Result<Knowledge> {
+    let shown = || path.display().to_string();
+    let mut text = Vec::new();
+    let file = File::open(path).with_context(shown)?;
+    file.take(BYTES_MAX as u64 + 1024).read_to_end(&mut text).with_context(shown)?;
+    Knowledge::from_text(&text).with_context(shown)
+}
+
+/// Keeps what was learned: in a new file that takes the place of the old one when it is whole.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn save(knowledge: &Knowledge, path: &Path) -> anyhow::Result<()> {
+    let shown = || path.display().to_string();
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir).with_context(shown)?;
+    let mut file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;
+    file.write_all(knowledge.to_text().as_bytes()).with_context(shown)?;
+    file.as_file().sync_data().with_context(shown)?;
+    file.persist(path).with_context(shown)?;
+    Ok(())
+}
+
+/// What was learned before by a selector for such devices, and where to keep what will be learned. What cannot be used gets another
+/// name, so that it is not lost.
+pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::Result<()>) -> Option<PathBuf> {
+    if matches!(std::fs::metadata(path), Err(error) if error.kind() == ErrorKind::NotFound) {
+        return Some(path.to_owned());
+    }
+    let Err(error) = load(path).and_then(use_it) else { return Some(path.to_owned()) };
+    if error.downcast_ref::<std::io::Error>().is_some() {
+        tracing::warn!(
+            "what was learned before cannot be read: {error:#}; it may be whole, and what is learned now is not kept"
+        );
+        return None;
+    }
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".damaged-{seconds}"));
+    let aside = PathBuf::from(aside);
+    match std::fs::rename(path, &aside) {
+        Ok(()) => {
+            let aside = aside.display();
+            tracing::warn!(
+                "what was learned before cannot be used: {error:#}; the file is now {aside}, all is learned anew"
+            );
+            Some(path.to_owned())
+        }
+        Err(why) => {
+            tracing::warn!("what was learned before cannot be used: {error:#}; {why}: what is learned now is not kept");
+            None
+        }
+    }
+}
+
+/// A log of decisions: JSON lines.
+pub(crate) struct Log {
+    path: PathBuf,
+    file: Option<File>,
+    bytes: u64,
+    /// When a window was logged last.
+    window_s: f64,
+}
+
+impl Log {
+    pub(crate) fn open(path: &Path) -> std::io::Result<Log> {
+        let (file, bytes) = append(path)?;
+        Ok(Log { path: path.to_owned(), file: Some(file), bytes, window_s: f64::NEG_INFINITY })
+    }
+
+    pub(crate) fn write(&mut self, records: &[Record]) {
+        let mut lines = Vec::new();
+        for record in records {
+            if record.why == Why::Window {
+                if record.t < self.window_s + WINDOWS_S {
+                    continue;
+                }
+                self.window_s = record.t;
+            }
+            if serde_json::to_writer(&mut lines, record).is_ok() {
+                lines.push(b'\n');
+            }
+        }
+        let Some(file) = &mut self.file else { return };
+        if lines.is_empty() {
+            return;
+        }
+        self.bytes += lines.len() as u64;
+        let written = file.write_all(&lines).and_then(|()| if self.bytes > LOG_BYTES { self.turn() } else { Ok(()) });
+        if let Err(error) = written {
+            tracing::warn!("decisions are not logged any more: {}: {error}", self.path.display());
+            self.file = None;
+        }
+    }
+
+    /// A new file; the old one is kept, and the one before that is not.
+    fn turn(&mut self) -> std::io::Result<()> {
+        let mut old = self.path.as_os_str().to_owned();
+        old.push(".1");
+        std::fs::rename(&self.path, old)?;
+        let (file, bytes) = append(&self.path)?;
+        (self.file, self.bytes) = (Some(file), bytes);
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> std::io::Result<(File, u64)> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir)?;
+    }
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_adapt::selector::Device;
+
+    fn record(t: f64, why: Why) -> Record {
+        Record {
+            t,
+            why,
+            context: None,
+            arm: "noop".to_owned(),
+            from: None,
+            mb_s: 0.0,
+            rate_mb_s: 0.0,
+            expected_mb_s: None,
+            best: None,
+            regret: None,
+            text: "x".repeat(1 << 10),
+        }
+    }
+
+    #[test]
+    fn a_log_has_every_decision_a_window_a_second_and_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/decisions");
+        let mut log = Log::open(&path).unwrap();
+        let four = [(0.0, Why::Window), (0.25, Why::Trial), (0.5, Why::Window), (1.0, Why::Window)];
+        log.write(&four.map(|(t, why)| record(t, why)));
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        let many: Vec<Record> = (0..1024).map(|n| record(f64::from(n), Why::Better)).collect();
+        (0..30).for_each(|_| log.write(&many));
+        let sizes: Vec<u64> = std::fs::read_dir(path.parent().unwrap())
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
+        assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < LOG_BYTES + (2 << 20)), "{sizes:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_set_aside_and_what_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("known");
+        let use_it = |known: Knowledge| {
+            anyhow::ensure!(known.device == Device::Disk, "learned elsewhere");
+            Ok(())
+        };
+        assert_eq!(remembered(&path, use_it), Some(path.clone()), "nothing is there");
+        save(&Knowledge::new(Device::Disk), &path).unwrap();
+        assert_eq!(remembered(&path, use_it), Some(path.clone()));
+        assert!(path.exists());
+        for bad in [Knowledge::new(Device::Flash).to_text(), "garbage".to_owned()] {
+            std::fs::write(&path, bad).unwrap();
+            assert_eq!(remembered(&path, use_it), Some(path.clone()));
+            assert!(!path.exists());
+        }
+        let aside = std::fs::read_dir(dir.path()).unwrap().count();
+        assert!((1..=2).contains(&aside), "those of one second have one name: {aside}");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(remembered(&path, use_it), None, "not a file");
+        assert!(path.exists());
+    }
+}

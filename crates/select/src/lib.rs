@@ -1,0 +1,280 @@
+//! Selectors for whatever has a scheduler: driven by its windows, in a thread of their own, which sleeps while nothing happens.
+//!
+//! A [`Ground`] is what is chosen for: a volume or a bare scheduler.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod ground;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Selector, Settings, arms};
+use sluice_core::{EngineConfig, Time};
+
+pub use files::{load, save};
+pub use ground::Ground;
+
+use files::Log;
+
+/// Length of the windows by which configurations are chosen, in nanoseconds, unless somebody wants another.
+pub const WINDOW_NS: u64 = 250_000_000;
+/// Engines close their windows within so long of each other.
+const GATHER: Duration = Duration::from_millis(5);
+/// How often what was learned is kept, if it has changed.
+const SAVE_PERIOD: Duration = Duration::from_secs(30);
+
+/// How to choose.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Who chooses.
+    pub kind: Kind,
+    /// What the devices are.
+    pub device: Device,
+    /// The model that is asked, if the kind asks one.
+    pub prior: Option<Box<dyn Prior>>,
+    /// Where what was learned is kept; `None`: nowhere.
+    pub state: Option<PathBuf>,
+    /// Where decisions are logged; `None`: nowhere.
+    pub log: Option<PathBuf>,
+    /// Begin with what is likeliest for such devices, not with what is in force.
+    pub likeliest_first: bool,
+}
+
+/// What is told of a selector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// What it sees, expects, and has decided.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+    /// Somebody has chosen by hand: nothing is decided until that is taken back.
+    pub paused: bool,
+    /// Windows by which was decided.
+    pub windows: u64,
+    /// What that took, in microseconds each, with changes of the engines.
+    pub decision_us: f64,
+    /// Share of the time since the selector began that was spent on it, of a core.
+    pub overhead: f64,
+    /// Where what was learned is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+    /// Where decisions are logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<PathBuf>,
+}
+
+/// A selector at work. Dropping it ends the work, and keeps what was learned.
+pub struct Selection {
+    shared: Arc<Shared>,
+    bell: SyncSender<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    ends: AtomicBool,
+    chooser: Mutex<Chooser>,
+}
+
+struct Chooser {
+    selector: Selector,
+    /// The settings as the host had them.
+    host: EngineConfig,
+    paused: bool,
+    /// End of the last window of each engine that was looked at.
+    seen: Vec<Time>,
+    log: Option<Log>,
+    state: Option<PathBuf>,
+    log_path: Option<PathBuf>,
+    saves_from: Instant,
+    began: Instant,
+    took: Duration,
+    windows: u64,
+}
+
+impl Selection {
+    /// Chooses for `ground` from now on; `None` with [`Kind::Fixed`].
+    ///
+    /// # Errors
+    /// If a model is to be asked and there is none, or the system refuses a thread.
+    pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Option<Selection>> {
+        let Options { kind, device, prior, state, log, likeliest_first } = options;
+        if kind == Kind::Fixed {
+            return Ok(None);
+        }
+        let host = ground.limits();
+        let all = arms(device, &host);
+        let in_force = match all.first().filter(|_| likeliest_first) {
+            Some(first) => first.clone(),
+            None => Arm::in_force(ground.policy(), &host),
+        };
+        let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
+        let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
+        let opened = log.as_ref().map(|path| Log::open(path));
+        let log_path = log.filter(|_| opened.as_ref().is_some_and(Result::is_ok));
+        let log =
+            opened.and_then(|log| log.inspect_err(|error| tracing::warn!("decisions are not logged: {error}")).ok());
+        let chooser = Chooser {
+            selector,
+            host,
+            paused: false,
+            seen: vec![Time::ZERO; ground.engines()],
+            log,
+            state,
+            log_path,
+            saves_from: Instant::now() + SAVE_PERIOD,
+            began: Instant::now(),
+            took: Duration::ZERO,
+            windows: 0,
+        };
+        if likeliest_first {
+            chooser.apply(&**ground, &in_force);
+        }
+        let shared = Arc::new(Shared { ends: AtomicBool::new(false), chooser: Mutex::new(chooser) });
+        let (bell, rings) = sync_channel(1);
+        let (works, weak) = (shared.clone(), Arc::downgrade(ground));
+        let thread = std::thread::Builder::new()
+            .name("sluice-select".into())
+            .spawn(move || work(&works, &weak, &rings))
+            .context("no thread for the selector")?;
+        let ring = bell.clone();
+        // If it has rung already that is enough.
+        ground.on_window(Some(Box::new(move || _ = ring.try_send(()))));
+        Ok(Some(Selection { shared, bell, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// What it sees and does.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let chooser = self.shared.chooser.lock();
+        Status {
+            explanation: chooser.selector.explain(),
+            paused: chooser.paused,
+            windows: chooser.windows,
+            decision_us: chooser.took.as_secs_f64() * 1e6 / chooser.windows.max(1) as f64,
+            overhead: chooser.took.as_secs_f64() / chooser.began.elapsed().as_secs_f64().max(1e-9),
+            state: chooser.state.clone(),
+            log: chooser.log_path.clone(),
+        }
+    }
+
+    /// Decides nothing until [`Selection::resume`]: somebody chooses by hand. `change`: what he does.
+    pub fn pause(&self, change: impl FnOnce()) {
+        let mut chooser = self.shared.chooser.lock();
+        chooser.paused = true;
+        change();
+    }
+
+    /// Goes on with the configuration that was in force before.
+    pub fn resume(&self, ground: &impl Ground) {
+        let mut chooser = self.shared.chooser.lock();
+        if std::mem::take(&mut chooser.paused) {
+            let arm = chooser.selector.arm().clone();
+            chooser.apply(ground, &arm);
+        }
+    }
+
+    /// Keeps what was learned now, and says where.
+    ///
+    /// # Errors
+    /// If there is no place for it, or it cannot be written.
+    pub fn save(&self) -> anyhow::Result<PathBuf> {
+        let chooser = self.shared.chooser.lock();
+        let path = chooser.state.clone().context("what is learned here is not kept: there is no place for it")?;
+        save(chooser.selector.knowledge(), &path)?;
+        Ok(path)
+    }
+}
+
+impl Selection {
+    /// Decides nothing any more, and keeps what was learned.
+    pub fn end(&self) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        self.shared.ends.store(true, Ordering::SeqCst);
+        let _ = self.bell.try_send(());
+        // It cannot have panicked without having said so.
+        let _ = thread.join();
+        let mut chooser = self.shared.chooser.lock();
+        chooser.log();
+        chooser.keep();
+    }
+}
+
+impl Drop for Selection {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Decides whenever windows have closed, until the end.
+fn work<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
+    while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
+        let Some(ground) = ground.upgrade() else { return };
+        if ground.engines() > 1 {
+            // Others follow at once. One that does not is seen the next time.
+            while rings.recv_timeout(GATHER).is_ok() {}
+            if shared.ends.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+        shared.chooser.lock().windows(&*ground);
+    }
+}
+
+impl Chooser {
+    /// Looks at the windows that have closed.
+    fn windows(&mut self, ground: &impl Ground) {
+        let start = Instant::now();
+        let mut load = Load::default();
+        for (engine, seen) in self.seen.iter_mut().enumerate() {
+            if let Some(window) = ground.window(engine).filter(|window| window.end > *seen) {
+                *seen = window.end;
+                load.add(&window);
+            }
+        }
+        if self.paused || load.engines == 0 {
+            return;
+        }
+        if let Some(arm) = self.selector.window(&load).cloned() {
+            self.apply(ground, &arm);
+        }
+        self.log();
+        if start >= self.saves_from && self.selector.take_unsaved() {
+            self.keep();
+            self.saves_from = Instant::now() + SAVE_PERIOD;
+        }
+        self.windows += 1;
+        self.took += start.elapsed();
+    }
+
+    fn apply(&self, ground: &impl Ground, arm: &Arm) {
+        if let Err(error) = ground.set_limits(&arm.limits(&self.host)) {
+            // The host's own settings with some changes: they were accepted before.
+            tracing::warn!("{arm} cannot be used as it is: {error}");
+        }
+        ground.set_policy(&arm.policy);
+        tracing::debug!("{arm} was chosen");
+    }
+
+    fn log(&mut self) {
+        let records: Vec<_> = std::iter::from_fn(|| self.selector.take_record()).collect();
+        if let Some(log) = &mut self.log {
+            log.write(&records);
+        }
+    }
+
+    fn keep(&mut self) {
+        if let Some(path) = &self.state
+            && let Err(error) = save(self.selector.knowledge(), path)
+        {
+            tracing::warn!("what was learned cannot be kept: {error:#}");
+        }
+    }
+}
