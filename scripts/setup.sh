@@ -61,6 +61,7 @@ if [ "${1:-}" = tests ]; then
     need git git
     need tar tar
     need fio fio
+    need strace strace
     need sqlite3 sqlite3
     need python3 python3
     python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)

@@ -375,6 +375,9 @@ fn from_files(
     let split =
         volume.split().map(|split| Split { request_max: options.request_max.unwrap_or(split.request_max), ..split });
     let (forecast, traces) = combine(paths, settings, split, options.cached)?;
+    for (path, note) in traces.iter().flat_map(|used| used.notes.iter().map(|note| (used.path.display(), note))) {
+        tracing::warn!("{path}: {note}");
+    }
     let forecast = Arc::new(forecast);
     let totals = forecast.totals();
     tracing::info!(?totals, "predicting from traces");

@@ -378,6 +378,40 @@ fn random_reads_of_a_large_file_go_over_the_whole_disk() {
     assert!((5.8..7.5).contains(&groups) && extents < 0.75 * groups, "{groups} {extents}");
 }
 
+/// Each rank of a recorded job goes on when its own request is done, not when that of another one is.
+#[test]
+fn ranks_of_a_recording_run_beside_each_other() {
+    use sluice_trace::{Entry, Extra, Meta, Writer};
+    let dir = tempfile::tempdir().unwrap();
+    let text = |ranks: u32| {
+        let meta = Meta { processes: true, ..Meta::default() };
+        let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+        let file = writer.file(b"data").unwrap();
+        for n in 0..400 {
+            let entry = Entry {
+                time: n * 1000,
+                file,
+                app: 42,
+                target: 0,
+                op: sluice_core::Op::Read,
+                offset: n * 37 % 400 * 17 * 65_536,
+                len: 65_536,
+            };
+            writer.push_with(entry, Extra { process: n as u32 % ranks, sum: None }).unwrap();
+        }
+        let path = dir.path().join(format!("{ranks}.slt"));
+        std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
+        let trace = path.to_str().unwrap();
+        format!("[servers]\ncount = 8\n[[application]]\n[[application.phase]]\npattern = 'trace'\ntrace = '{trace}'")
+    };
+    let (alone, together) = (outcome(&text(1), &[]), outcome(&text(16), &[]));
+    assert_eq!((alone.apps[0].bytes, together.apps[0].bytes), (400 << 16, 400 << 16));
+    assert!(together.makespan_ns * 3 < alone.makespan_ns, "{} {}", together.makespan_ns, alone.makespan_ns);
+    let fewer = text(16).replace("[[application]]\n", "[[application]]\nprocesses = 3\n");
+    let error = Plan::parse(&fewer, "test", Path::new(""), &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("the trace has 16 processes"), "{error}");
+}
+
 /// Times vary with the seed, around what they are without noise.
 #[test]
 fn noise_spreads_the_outcome_around_its_mean() {

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use sluice_core::Op;
-use sluice_trace::{Columns, End, Entry, Error, Meta, Reader, Sum, Writer};
+use sluice_trace::{Columns, End, Entry, Error, Extra, Meta, Reader, Sum, Writer};
 
 fn entry() -> impl Strategy<Value = Entry> {
     let offset = prop_oneof![0..1_000_u64, (0..64_u32, any::<u64>()).prop_map(|(shift, n)| n >> shift >> 1)];
@@ -101,6 +101,39 @@ proptest! {
     }
 
     #[test]
+    fn processes_and_what_is_missing_come_back(
+        entries in prop::collection::vec((entry(), prop_oneof![Just(0), any::<u32>()], any::<bool>()), 0..60),
+        why in "\\PC{0,60}",
+        flush in 0..60_usize,
+    ) {
+        let mut writer = Writer::new(Vec::new(), &Meta { processes: true, checksums: true, ..Meta::default() }).unwrap();
+        (0..5).for_each(|n| _ = writer.another_file(format!("{n}").as_bytes()).unwrap());
+        let extra = |entry: &Entry, process, summed| {
+            Extra { process, sum: (summed && entry.len > 0).then_some(Sum { crc: 7, bytes: 1 }) }
+        };
+        for (at, &(entry, process, summed)) in entries.iter().enumerate() {
+            if at == flush {
+                writer.flush().unwrap();
+            }
+            match extra(&entry, process, summed) {
+                extra if extra == Extra::default() => writer.push_all(&[entry]).unwrap(),
+                extra => writer.push_with(entry, extra).unwrap(),
+            }
+        }
+        let bytes = writer.finish_incomplete(3, &why).unwrap();
+        let (mut reader, mut block, mut at) = (Reader::new(&bytes[..]).unwrap(), Columns::default(), 0);
+        prop_assert_eq!(bytes[10], 2);
+        while reader.next_block(&mut block).unwrap() {
+            for n in 0..block.len() {
+                let (entry, process, summed) = entries[at];
+                prop_assert_eq!((block.get(n), block.extra_of(n)), (entry, extra(&entry, process, summed)));
+                at += 1;
+            }
+        }
+        prop_assert_eq!((at, reader.incomplete(), reader.end()), (entries.len(), &*why, End::Complete { dropped: 3 }));
+    }
+
+    #[test]
     fn a_torn_tail_is_recognised_and_the_rest_is_read(chunks in chunks(), cut in any::<prop::sample::Index>(), zeros in 0..5000_usize) {
         let bytes = written(&chunks, true);
         let at = cut.index(bytes.len());
@@ -178,7 +211,7 @@ proptest! {
     #[test]
     fn forged_columns_are_answered(
         count in 1..50_u32,
-        descriptors in prop::collection::vec((1..11_u8, 0..4_u8, 0..10_u8, 0..70_u8, 0..120_u32, any::<u64>()), 7..10),
+        descriptors in prop::collection::vec((1..12_u8, 0..4_u8, 0..10_u8, 0..70_u8, 0..120_u32, any::<u64>()), 7..11),
         data in prop::collection::vec(any::<u8>(), 0..400),
         tidy in any::<bool>(),
     ) {
@@ -231,4 +264,9 @@ fn writers_refuse_what_readers_would() {
     entry.offset = u64::MAX;
     assert!(writer.push(entry).is_err(), "beyond 2^64");
     assert!(writer.file(&vec![b'x'; 1 << 17]).is_err(), "a path longer than any");
+    // Of a reason that is too long the beginning is kept.
+    let bytes = writer.finish_incomplete(0, &"\u{fc}".repeat(70_000)).unwrap();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    assert!(!reader.next_block(&mut Columns::default()).unwrap());
+    assert_eq!(reader.incomplete(), "\u{fc}".repeat(32_768));
 }

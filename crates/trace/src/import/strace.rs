@@ -1,4 +1,4 @@
-//! What `strace -f -ttt -y` writes (tried with `-T`, `-o`, `-s`, and versions 5 and 6).
+//! What `strace -f -ttt -y` writes, with or without `-T` and `-o` (tried with version 6.1).
 //!
 //! `read` and `write` do not say where in the file they are, so the positions of all descriptors are followed through
 //! `open`, `lseek`, `dup`, `fork` and their like. What is at a place that cannot be known (a descriptor that was there before,
