@@ -1,6 +1,6 @@
 //! What was learned, as a text that survives restarts.
 //!
-//! A first line, `sluice-selector 1 crc32=XXXXXXXX bytes=N`, then so many bytes of JSON. Anything that is not exactly that, or that
+//! A first line, `sluice-selector 1 crc32=0123abcd bytes=N`, then so many bytes of JSON. Anything that is not exactly that, or that
 //! says what cannot be, is refused as a whole.
 
 use std::collections::BTreeMap;
