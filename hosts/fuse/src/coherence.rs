@@ -277,20 +277,27 @@ mod tests {
         file.judge(&mut file.lock(), before, attr)
     }
 
+    /// Somebody else's change: it stays one until the pages are dropped. Then they are those of `now`.
+    fn foreign(file: &Coherence, attr: &Attr, now: &Attr, what: &str) {
+        assert_eq!(judge(file, attr), Verdict::Drop, "{what}");
+        assert_eq!(judge(file, now), Verdict::Drop, "{what}, until the pages are dropped");
+        file.dropped(&mut file.lock(), file.before(), now);
+    }
+
     #[test]
     fn changes_by_others_are_noticed_and_own_ones_are_not() {
         let file = Coherence::default();
         let old = now_ns() - 1_000_000_000;
         assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep, "no pages yet");
         assert_eq!(judge(&file, &attr(old, 5)), Verdict::Keep);
-        assert_eq!(judge(&file, &attr(old + 1, 5)), Verdict::Drop);
-        assert_eq!(judge(&file, &attr(old, 6)), Verdict::Drop);
-        assert_eq!(judge(&file, &attr(old - 1, 5)), Verdict::Drop, "an older file took its place");
+        foreign(&file, &attr(old + 1, 5), &attr(old, 5), "another time");
+        foreign(&file, &attr(old, 6), &attr(old, 5), "another size");
+        foreign(&file, &attr(old - 1, 5), &attr(old, 5), "an older file took its place");
         file.changing();
         assert_eq!(judge(&file, &attr(old + 7, 7)), Verdict::Keep, "a write of our own is under way");
         file.changed();
         assert_eq!(judge(&file, &attr(old + 7, 7)), Verdict::Keep, "it came before the end of our own");
-        assert_eq!(judge(&file, &attr(old + 6, 7)), Verdict::Drop, "nothing of our own since");
+        foreign(&file, &attr(old + 6, 7), &attr(old + 6, 7), "nothing of our own since");
         file.changing();
         file.changed();
         assert_eq!(judge(&file, &attr(now_ns() + 1_000_000_000, 7)), Verdict::Drop, "after our last one");
@@ -303,12 +310,14 @@ mod tests {
         let later = |from: &Attr, ns: u64| Attr { ctime: attr(old + ns, 0).ctime, ..*from };
         let first = attr(old, 5);
         assert_eq!(judge(&file, &first), Verdict::Keep);
-        assert_eq!(judge(&file, &later(&first, 1)), Verdict::Drop, "as it was, but it was touched");
+        foreign(&file, &later(&first, 1), &first, "as it was, but it was touched");
         // Right after a write of our own that nothing was compared with since.
         file.changing();
         file.changed();
         let set_back = Attr { ctime: attr(now_ns() + 1_000_000_000, 0).ctime, ..first };
-        assert_eq!(judge(&file, &set_back), Verdict::Drop);
+        foreign(&file, &set_back, &first, "also then");
+        file.changing();
+        file.changed();
         assert_eq!(judge(&file, &later(&first, 2)), Verdict::Keep, "an attribute that we changed");
     }
 
