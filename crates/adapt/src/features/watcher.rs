@@ -61,10 +61,12 @@ impl Key {
         Key { file, app, target: request.target.0, op: request.op.index() as u32 }
     }
 
+    /// Of the file and its application, and of all of it.
     #[inline]
-    fn hash(self) -> u64 {
-        let who = u64::from(self.app) << 32 | u64::from(self.target) << 1 | u64::from(self.op);
-        mix(mix(0x51_7cc1_b727_220a, self.file), who)
+    fn hashes(self) -> (u64, u64) {
+        let who = u64::from(self.app) << 32 | u64::from(self.target);
+        let file = mix(mix(0x51_7cc1_b727_220a, self.file), who);
+        (file, mix(file, u64::from(self.op) + 1))
     }
 }
 
@@ -73,6 +75,8 @@ impl Key {
 struct File {
     key: Option<Key>,
     hash: u64,
+    /// The same for both operations: streams may be of reads and writes.
+    streams: u64,
     /// The last request.
     start: u64,
     end: u64,
@@ -100,6 +104,7 @@ impl File {
         File {
             key: None,
             hash: 0,
+            streams: 0,
             start: 0,
             end: 0,
             len: 0,
@@ -333,13 +338,13 @@ impl Watcher {
         if self.files[self.recent].key == Some(key) {
             return self.recent;
         }
-        let hash = key.hash();
-        self.recent = self.find(key, hash).unwrap_or_else(|first| self.follow(key, hash, first));
+        let (streams, hash) = key.hashes();
+        self.recent = self.find(key, hash).unwrap_or_else(|first| self.follow(key, (streams, hash), first));
         self.recent
     }
 
     #[cold]
-    fn follow(&mut self, key: Key, hash: u64, first: usize) -> usize {
+    fn follow(&mut self, key: Key, (streams, hash): (u64, u64), first: usize) -> usize {
         let app = self.app(AppId(key.app));
         let age = |at: &usize| (self.files[*at].key.is_some(), self.files[*at].at);
         let at = (first..first + WAYS).min_by_key(age).unwrap_or(first);
@@ -349,7 +354,7 @@ impl Watcher {
         if file.key.is_some() && window == self.window {
             self.evicted += file.tally.count();
         }
-        *file = File { key: Some(key), hash, app, window, ..File::new() };
+        *file = File { key: Some(key), hash, streams, app, window, ..File::new() };
         self.tags[at] = hash;
         at
     }
@@ -419,7 +424,7 @@ impl Watcher {
             Some(since) => file.tally.stripe_ns += since,
             None => file.tally.stripes += 1,
         }
-        let continues = self.streams.take(file.hash, request.offset);
+        let continues = self.streams.take(file.streams, request.offset);
         let tally = &mut file.tally;
         let mut is_new_burst = true;
         if let Some(stream) = &continues {
@@ -446,7 +451,7 @@ impl Watcher {
         tally.bursts += u64::from(is_new_burst);
         tally.aligned += u64::from(is_new_burst && is_aligned);
         let window = if continues.is_some() { window } else { 0 };
-        self.streams.put(file.hash, request.end(), Stream::new(now, window));
+        self.streams.put(file.streams, request.end(), Stream::new(now, window));
     }
 
     #[inline]
@@ -480,7 +485,8 @@ impl Watcher {
         }
         self.outstanding = self.outstanding.saturating_sub(1);
         let key = Key::of(request);
-        let found = if self.files[self.recent].key == Some(key) { Ok(self.recent) } else { self.find(key, key.hash()) };
+        let found =
+            if self.files[self.recent].key == Some(key) { Ok(self.recent) } else { self.find(key, key.hashes().1) };
         let Ok(at) = found else { return self.app_left(now, AppId(key.app)) };
         let file = &mut self.files[at];
         file.outstanding = file.outstanding.saturating_sub(1);
@@ -488,8 +494,8 @@ impl Watcher {
             file.tally.hits_known += 1;
             file.tally.hits += u64::from(hit);
         }
-        let (hash, app) = (file.hash, file.app);
-        self.streams.answered(hash, request.end(), now);
+        let (streams, app) = (file.streams, file.app);
+        self.streams.answered(streams, request.end(), now);
         self.app_completed(now, app);
     }
 

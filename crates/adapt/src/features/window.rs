@@ -41,7 +41,8 @@ pub struct Features {
     pub stripe_span_ns: f64,
     /// Mean time between arrivals at a file, in nanoseconds.
     pub gap_ns: f64,
-    /// Share of the requests that begin where an earlier one ended, not only the one just before.
+    /// Share of the requests that begin where an earlier one ended, not only the one just before, and also one of the other
+    /// operation.
     pub continued: f64,
     /// Sequential streams that were continued at least once in the window: how many run at a time.
     pub streams: u32,
