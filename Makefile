@@ -85,6 +85,8 @@ bench: setup ## Print the figures of docs/benchmarks.md (takes some minutes; the
 	$(TARGET)/release/sluice-bench device
 	$(TARGET)/release/sluice-bench fuse
 	$(TARGET)/release/sluice-bench sim
+	$(TARGET)/release/sluice-bench features
+	$(TARGET)/release/sluice-bench detector
 	if [ "$$(id -u)" = 0 ]; then $(TARGET)/release/sluice-bench fidelity --quick; else echo 'fidelity: left out, as it needs root'; fi
 	if [ "$$(id -u)" = 0 ]; then $(TARGET)/release/sluice-bench rivals --quick; else echo 'rivals: left out, as it needs root'; fi
 

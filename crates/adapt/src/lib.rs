@@ -1,9 +1,15 @@
 //! What Sluicegate learns about workloads, and what it does with it.
 //!
-//! * [`predictor`]: what recorded runs tell about the requests of the next run.
+//! * [`predictor`]: what recorded runs tell about the requests of the next run;
+//! * [`features`]: what the requests of a window are like;
+//! * [`detector`]: which access pattern that is;
+//! * [`forest`]: decision trees that were trained elsewhere.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
 
 #![forbid(unsafe_code)]
 
+pub mod detector;
+pub mod features;
+pub mod forest;
 pub mod predictor;

@@ -77,9 +77,11 @@ fn what_became_of_a_trace_is_counted() {
     let requests = [(0, false, true, 0, 4 << 20), (1000, true, false, 0, 1 << 20), (2000, false, false, 5, 10)];
     let plain = Split { request_max: u32::MAX, piece_max: 1 << 20, targets: 1, stripe: 0 };
     let (_, _, added) = forecast(&trace(&requests, None), Some(plain));
-    assert_eq!(added, Added { entries: 3, requests: 6, absolute: 1, reads: 2 });
+    assert_eq!(added, Added { entries: 3, requests: 6, absolute: 1, reads: 2, parts: 0 });
     // The kernel hands on large writes in parts, which begin pieces.
-    let (_, predicted, _) = forecast(&trace(&requests[..1], None), Some(Split { request_max: 1_500_000, ..plain }));
+    let parts = Split { request_max: 1_500_000, ..plain };
+    let (_, predicted, added) = forecast(&trace(&requests[..1], None), Some(parts));
+    assert_eq!((added.requests, added.parts), (6, 6));
     let pieces: Vec<_> = predicted.iter().map(|piece| (piece.offset, piece.len)).collect();
     let (large, rest) = (1 << 20, 1_500_000 - (1 << 20));
     let third = 4 * large - 3_000_000;

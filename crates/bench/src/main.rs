@@ -4,9 +4,11 @@
 
 mod allocations;
 mod bed;
+mod detector;
 mod device;
 mod emulation;
 mod engine;
+mod features;
 mod fidelity;
 mod fuse;
 mod patterns;
@@ -47,6 +49,8 @@ enum Command {
     #[command(hide = true)]
     FidelityServer(fidelity::ServerArgs),
     Prediction(prediction::Args),
+    Features(features::Args),
+    Detector(detector::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::run(args),
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
+        Command::Features(args) => features::run(&args),
+        Command::Detector(args) => detector::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),
         Command::AgainstFio(args) => profiler::fio::run(&args),

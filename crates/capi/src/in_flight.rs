@@ -10,6 +10,8 @@ use sluice_core::RequestId;
 const SLOT_BITS: u32 = 26;
 /// In a place: the generation and one, then the client.
 const CLIENT_SHIFT: u32 = 40;
+/// Numbers of clients that there is room for.
+pub(crate) const CLIENTS_MAX: u32 = 1 << (64 - CLIENT_SHIFT);
 
 pub(crate) fn to_number(shard: usize, id: RequestId) -> u64 {
     let bits = id.to_bits();
@@ -40,12 +42,12 @@ impl InFlight {
         self.0.get(shard)?.get(slot)
     }
 
-    fn value(client: u16, generation: u64) -> u64 {
+    fn value(client: u32, generation: u64) -> u64 {
         u64::from(client) << CLIENT_SHIFT | (generation + 1)
     }
 
     /// A client is given a request; what it completes it by.
-    pub(crate) fn add(&self, client: u16, shard: usize, id: RequestId) -> u64 {
+    pub(crate) fn add(&self, client: u32, shard: usize, id: RequestId) -> u64 {
         let number = to_number(shard, id);
         let (_, slot, generation) = from_number(number);
         if let Some(place) = self.place(shard, slot) {
@@ -55,7 +57,7 @@ impl InFlight {
     }
 
     /// A client completes one. False if it has no such request.
-    pub(crate) fn remove(&self, client: u16, number: u64) -> bool {
+    pub(crate) fn remove(&self, client: u32, number: u64) -> bool {
         let (shard, slot, generation) = from_number(number);
         let Some(place) = self.place(shard, slot) else { return false };
         place.compare_exchange(InFlight::value(client, generation), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -71,10 +73,10 @@ mod tests {
         let table = InFlight::new(64, 4);
         for (shard, slot, generation) in [(0, 0, 0), (63, 3, u64::from(u32::MAX)), (7, 2, 1)] {
             let id = RequestId::from_bits(generation << 32 | slot);
-            let number = table.add(65_535, shard, id);
+            let number = table.add(CLIENTS_MAX - 1, shard, id);
             assert_eq!(split(number), (shard, id));
-            assert!(!table.remove(65_534, number) && !table.remove(65_535, number ^ 1 << 32));
-            assert!(table.remove(65_535, number) && !table.remove(65_535, number));
+            assert!(!table.remove(CLIENTS_MAX - 2, number) && !table.remove(CLIENTS_MAX - 1, number ^ 1 << 32));
+            assert!(table.remove(CLIENTS_MAX - 1, number) && !table.remove(CLIENTS_MAX - 1, number));
         }
         assert!(!table.remove(0, u64::MAX));
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use sluice_runtime::{
 };
 
 use crate::handle::{InCallback, not_in_callback, sluice};
-use crate::in_flight::{InFlight, split, to_number};
+use crate::in_flight::{CLIENTS_MAX, InFlight, split, to_number};
 use crate::options::ClientOptions;
 use crate::status::{
     CLOSED, FULL, Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_FULL, SLUICE_ERR_IN_FLIGHT, SLUICE_ERR_INVALID,
@@ -28,8 +28,8 @@ use crate::types::{sluice_cancelled_fn, sluice_completion, sluice_part, sluice_s
 struct Shared {
     scheduler: Scheduler,
     in_flight: Arc<InFlight>,
-    /// Clients so far.
-    clients: AtomicU16,
+    /// Clients so far, and those that could not join: no number is used twice.
+    clients: AtomicU32,
     /// Completions refused.
     stale: AtomicU64,
     predictions: Predictions,
@@ -43,7 +43,7 @@ struct Shared {
 pub(crate) struct Instance {
     shared: Arc<Shared>,
     client: Option<Client>,
-    number: u16,
+    number: u32,
     has_joined: bool,
 }
 
@@ -54,7 +54,7 @@ struct Host {
     cancelled: sluice_cancelled_fn,
     user: *mut c_void,
     handle: *mut sluice,
-    number: u16,
+    number: u32,
     in_flight: Arc<InFlight>,
 }
 
@@ -126,8 +126,10 @@ fn not_attached(error: AttachError) -> Failure {
 
 impl Shared {
     /// Lets a client join; it and its number.
-    fn attach(&self, options: &ClientOptions, handle: *mut sluice) -> Result<(Client, u16), Failure> {
-        let number = self.clients.fetch_add(1, Ordering::Relaxed);
+    fn attach(&self, options: &ClientOptions, handle: *mut sluice) -> Result<(Client, u32), Failure> {
+        let next = |number: u32| (number < CLIENTS_MAX).then_some(number + 1);
+        let number = self.clients.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let number = number.map_err(|_| not_attached(AttachError::TooMany))?;
         let host = Arc::new(Host {
             start: options.start,
             start_batch: options.start_batch,
@@ -160,7 +162,7 @@ impl Instance {
         let shared = Arc::new(Shared {
             scheduler,
             in_flight,
-            clients: AtomicU16::new(0),
+            clients: AtomicU32::new(0),
             stale: AtomicU64::new(0),
             predictions: Predictions::default(),
             profile: Mutex::default(),

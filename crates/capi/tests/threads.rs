@@ -5,9 +5,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use ::sluice::{
-    SLUICE_ERR_CLOSED, SLUICE_OK, SLUICE_OWN_THREAD, SLUICE_TOTAL, sluice, sluice_complete, sluice_counters,
-    sluice_create, sluice_destroy, sluice_options, sluice_part, sluice_request, sluice_set_policy, sluice_shutdown,
-    sluice_stats, sluice_submit_wait,
+    SLUICE_ERR_CLOSED, SLUICE_ERR_INVALID, SLUICE_ERR_STALE, SLUICE_OK, SLUICE_OWN_THREAD, SLUICE_TOTAL, sluice,
+    sluice_attach, sluice_complete, sluice_counters, sluice_create, sluice_destroy, sluice_detach, sluice_options,
+    sluice_part, sluice_request, sluice_set_policy, sluice_shutdown, sluice_stats, sluice_submit_wait,
 };
 
 const THREADS: u64 = 16;
@@ -135,4 +135,38 @@ fn driven_by_a_thread() {
 #[test]
 fn several_engines() {
     run(0, 4);
+}
+
+/// A client of targets 0 to 3 has a request in flight while others join, as many as there are numbers of 16 bits: all but
+/// the last want a target of its own, and cannot.
+#[test]
+fn a_client_completes_no_request_of_another_one_however_many_came_before() {
+    let host = Host { seen: vec![AtomicU32::new(0)], ..Host::default() };
+    // SAFETY: integers, pointers and optional functions.
+    let mut options: sluice_options = unsafe { std::mem::zeroed() };
+    options.struct_size = size_of::<sluice_options>() as u32;
+    options.start = Some(start);
+    options.cancelled = Some(cancelled);
+    options.user = (&raw const host).cast_mut().cast();
+    options.target_count = 4;
+    let (mut s, mut other) = (null_mut(), null_mut());
+    // SAFETY: both are what they should be.
+    assert_eq!(unsafe { sluice_create(&raw const options, &raw mut s) }, SLUICE_OK);
+    Scheduler(s).submit(0, 0);
+    for n in 0..=u16::MAX {
+        let joins = n == u16::MAX;
+        options.target_first = if joins { 4 } else { 3 };
+        // SAFETY: as above, and the scheduler lives.
+        let code = unsafe { sluice_attach(s, &raw const options, &raw mut other) };
+        assert_eq!(code, if joins { SLUICE_OK } else { SLUICE_ERR_INVALID });
+    }
+    // SAFETY: it came from `Box::into_raw`.
+    let part = unsafe { Box::from_raw(host.left.swap(null_mut(), Ordering::AcqRel)) };
+    // SAFETY: all of them live.
+    unsafe {
+        assert_eq!(sluice_complete(other, part.id, part.len, 0), SLUICE_ERR_STALE);
+        assert_eq!(sluice_complete(s, part.id, part.len, 0), SLUICE_OK);
+        assert_eq!(sluice_detach(other, 0), SLUICE_OK);
+        assert_eq!(sluice_destroy(s), SLUICE_OK);
+    }
 }

@@ -173,7 +173,8 @@ fn every_json_says_its_version() {
     let profile = ["profile", "--device", "pastel", "--budget", "1s", "--sizes", "8K,64K", "--json"];
     assert_eq!(json(&place.good(&profile))["schema"], 1);
     assert_eq!(json(&place.good(&["simulate", "--chaos", "--seeds", "2", "--json"]))["schema"], 1);
-    std::fs::write(place.path("log"), "fio version 2 iolog\n/t/a add\n/t/a open\n/t/a read 0 4096\n").unwrap();
+    std::fs::write(place.path("log"), "fio version 2 iolog\n/t/a add\n/t/a open\n/t/a read 0 4096\n/t/a close\n")
+        .unwrap();
     place.good(&["trace", "import", "@log", "@t.slt"]);
     for what in ["info", "stats", "cat"] {
         assert_eq!(json(&place.good(&["trace", what, "--json", "@t.slt"]))["schema"], 1, "{what}");

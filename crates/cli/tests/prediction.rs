@@ -192,8 +192,8 @@ fn what_cannot_be_read_is_set_aside_and_learned_anew() {
 /// A trace of a program that writes blocks of 4 KiB to a file, one each millisecond.
 fn log(place: &Place, trace: &str, file: &str, requests: u64) {
     let mut text = format!("fio version 3 iolog\n0 {file} add\n0 {file} open\n");
-    (0..requests).for_each(|n| text += &format!("{} {file} write {} 4096\n", n, n * RECORD));
-    fs::write(place.path("log.txt"), text + &format!("{requests} {file} close\n")).unwrap();
+    (0..requests).for_each(|n| text += &format!("{}000 {file} write {} 4096\n", n, n * RECORD));
+    fs::write(place.path("log.txt"), text + &format!("{requests}000 {file} close\n")).unwrap();
     place.good(&["trace", "import", "@log.txt", &format!("@{trace}")]);
 }
 
@@ -216,7 +216,13 @@ fn traces_of_several_programs_are_loaded_at_the_start_and_replaced_live() {
     assert_eq!(predicted(&place), Some(30));
     log(&place, "absolute.slt", "/scratch/b", 30);
     let said = run(&mut place.sluice(&["trace", "predict", "@mnt", "@absolute.slt", "@b.slt"]));
-    assert!(said.status.success() && stderr(&said).contains("absolute.slt: its paths begin with /"), "{said:?}");
+    assert!(
+        said.status.success() && stderr(&said).contains("absolute.slt: 30 cannot match: their paths begin"),
+        "{said:?}"
+    );
+    let counted = String::from_utf8_lossy(&said.stdout);
+    assert!(counted.contains("absolute.slt: 30 requests; 0 can match"), "{counted}");
+    assert!(counted.contains("b.slt: 30 requests; all can match"), "{counted}");
     assert!(!stderr(&said).contains("b.slt:"), "{said:?}");
     place.good(&["trace", "convert", "@absolute.slt", "@b.slt", "--below", "/scratch"]);
     let said = run(&mut place.sluice(&["trace", "predict", "@mnt", "@b.slt"]));
@@ -239,7 +245,8 @@ fn traces_of_several_programs_are_loaded_at_the_start_and_replaced_live() {
     assert!(place.bad(&many).contains("64 runs"));
     // A trace that ends in the middle is as good as it is long.
     fs::write(place.path("torn.slt"), &whole[..whole.len() - 7]).unwrap();
-    place.good(&["trace", "predict", "@mnt", "@torn.slt"]);
+    let said = run(&mut place.sluice(&["trace", "predict", "@mnt", "@torn.slt"]));
+    assert!(said.status.code() == Some(3) && stderr(&said).contains("torn.slt: requests may be missing"), "{said:?}");
     assert_eq!(predicted(&place), Some(50));
     place.good(&["trace", "predict", "@mnt", "off"]);
     assert_eq!(predicted(&place), None);

@@ -9,8 +9,8 @@ use common::{Place, fuse_works, run};
 use serde_json::Value;
 
 /// fio's log of 3 reads and 2 writes of two files.
-const LOG: &str = "fio version 3 iolog\n0 /t/a add\n0 /t/a open\n0 /t/b add\n1 /t/a write 0 8192\n2 /t/a write 8192 8192\n\
-    700 /t/a read 0 8192\n701 /t/b read 100 1000\n702 /t/b read 1100 1000\n703 /t/b close\n";
+const LOG: &str = "fio version 3 iolog\n0 /t/a add\n0 /t/b open\n0 /t/b add\n1 /t/a write 0 8192\n2 /t/a write 8192 8192\n\
+    700000 /t/a read 0 8192\n701000 /t/b read 100 1000\n702000 /t/b read 1100 1000\n703000 /t/b close\n";
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -45,13 +45,14 @@ fn an_imported_log_is_shown_and_converted() {
     place.good(&["trace", "convert", "@t.slt", "@t.csv"]);
     let csv = common::lines(&place.path("t.csv"));
     assert_eq!(csv[0], "time_ns,path,op,offset,length,application,target,target_offset");
-    assert_eq!(csv[1], "1000000,/t/a,write,0,8192,0,0,0");
+    assert_eq!(csv[1], "1000,/t/a,write,0,8192,0,0,0");
     place.good(&["trace", "merge", "@t.slt", "@t.slt", "--out", "@both.slt", "--align", "start"]);
     assert_eq!(place.good(&["trace", "cat", "--json", "@both.slt"]).lines().count(), 10);
     // What a recorder that was killed left.
     let bytes = fs::read(place.path("both.slt")).unwrap();
     fs::write(place.path("torn.slt"), &bytes[..bytes.len() - 7]).unwrap();
-    assert!(place.good(&["trace", "info", "@torn.slt"]).contains("without an end"));
+    let info = run(&mut place.sluice(&["trace", "info", "@torn.slt"]));
+    assert!(info.status.code() == Some(3) && String::from_utf8_lossy(&info.stdout).contains("has no end"), "{info:?}");
     let said = place.good(&["trace", "import", "@log", "@below.slt", "--below", "/t/"]);
     assert!(said.ends_with("below.slt: 5 requests\n") && said.lines().count() == 1, "{said}");
     let lines = place.good(&["trace", "cat", "--json", "@below.slt"]);
@@ -59,8 +60,10 @@ fn an_imported_log_is_shown_and_converted() {
     let error = place.bad(&["trace", "convert", "@t.slt", "@none.slt", "--below", "/t/a"]);
     assert!(error.contains("no file is below /t/a: one is /t/a") && !place.path("none.slt").exists(), "{error}");
     assert!(place.bad(&["trace", "convert", "@t.slt", "@t.csv", "--below", "/t"]).contains(".slt"));
-    place.good(&["trace", "convert", "@torn.slt", "@whole.slt"]);
-    assert_eq!(json(&place.good(&["trace", "info", "--json", "@whole.slt"]))["end"]["complete"], true);
+    assert_eq!(run(&mut place.sluice(&["trace", "convert", "@torn.slt", "@whole.slt"])).status.code(), Some(3));
+    // It is whole, and says what it is not.
+    let end = json(&place.good(&["trace", "info", "--json", "@whole.slt"]))["end"].take();
+    assert!(end["complete"] == false && end["incomplete"].as_str().unwrap().contains("has no end"), "{end}");
 }
 
 #[test]
@@ -108,8 +111,10 @@ fn mistakes_are_told() {
         assert!(!output.status.success() && common::stderr(&output).contains(says), "{output:?}");
     }
     fs::write(place.path("begun.slt"), &fs::read(place.path("t.slt")).unwrap()[..24]).unwrap();
-    let said = place.good(&["trace", "info", "@begun.slt"]);
-    assert!(said.contains("without an end") && !said.contains("over time"), "{said}");
+    let said = run(&mut place.sluice(&["trace", "info", "@begun.slt"]));
+    assert_eq!(said.status.code(), Some(3));
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("has no end") && !said.contains("over time"), "{said}");
     assert!(place.bad(&["trace", "start", "@mnt"]).contains("no Sluicegate mount"));
 }
 

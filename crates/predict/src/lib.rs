@@ -266,6 +266,13 @@ fn notes<R: std::io::Read>(reader: &Reader<R>, added: &Added, strangers: u64, ca
             "{passed} may not match: {what} come in other sizes, or not at all, through the cache (cache)"
         ));
     }
+    // What goes through a cache is split by pages of the file.
+    if added.parts > 0 && !meta.pieces && cached == Cached::Nothing {
+        notes.push(format!(
+            "{} are parts of requests that the kernel splits: they match if the program's memory begins on a page",
+            added.parts
+        ));
+    }
     if meta.untimed {
         notes.push("most may not match: their log had no times".to_owned());
     }

@@ -21,7 +21,7 @@ pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use labels::{Label, SEEDS_MIN, labels};
 pub use simulation::{
     AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options, Outcome,
-    Point, PredictionCounts, Record, Selector, Window, forecast, jain, simulate, simulate_predicted, simulate_with,
-    windows_csv,
+    PatternWindow, Point, PredictionCounts, Record, Selector, Truth, Window, forecast, jain, simulate,
+    simulate_predicted, simulate_with, windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

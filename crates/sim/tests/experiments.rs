@@ -464,3 +464,30 @@ fn a_simulation_ends_when_its_time_is_up() {
     let checked = Options { check: true, until_ns: 1, ..Options::default() };
     assert!(matches!(simulate(scenario, checked, &RUN), Err(sluice_sim::Failure::Setup(_))));
 }
+
+/// Whoever watches what data servers' requests are like changes nothing, and knows what they are.
+#[test]
+fn watching_patterns_changes_nothing_and_tells_the_truth() {
+    use sluice_adapt::features::Answers;
+    let settings = [("servers.window", "20ms"), ("application.a.phase.0.data", "2M")];
+    let scenario = &plan(TEXT, &settings).runs[0].scenario;
+    let watched = |answers| {
+        let options = Options { patterns: Some(answers), ..Options::default() };
+        simulate(scenario, options, &RUN).unwrap()
+    };
+    let (plain, outcome) = (simulate(scenario, Options::default(), &RUN).unwrap(), watched(Answers::Known));
+    assert_eq!((plain.digest, plain.patterns.len()), (outcome.digest, 0));
+    assert_eq!(outcome.digest, watched(Answers::After(100_000)).digest);
+    assert!(outcome.patterns.len() > 8);
+    let mut classes = [0; 5];
+    for seen in &outcome.patterns {
+        let sum: u64 = seen.truths.iter().flat_map(|(_, truth)| truth).sum();
+        assert_eq!((seen.window.all.bytes, seen.window.evicted), (sum, 0));
+        assert!(seen.window.idle.is_some_and(|idle| (0.0..=1.0).contains(&idle)));
+        for (_, truth) in &seen.truths {
+            classes.iter_mut().zip(truth).for_each(|(sum, bytes)| *sum += bytes);
+        }
+    }
+    // Contiguous small and strided small, nothing else.
+    assert!(classes[0] > 0 && classes[2] > 0 && classes[1] + classes[3] + classes[4] == 0, "{classes:?}");
+}

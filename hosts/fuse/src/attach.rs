@@ -8,7 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -59,7 +59,10 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     }
     for source in sources {
         let storage = source.canonicalize().map_err(io("resolving the storage's directory"))?;
-        if storage.starts_with(&path) || path.starts_with(&storage) {
+        // Also where it has another name (bind mounts): mounted there it may appear in the storage.
+        let top = identity(&storage);
+        let inside = top.is_some() && path.ancestors().any(|dir| identity(dir) == top);
+        if inside || storage.starts_with(&path) {
             return Err(MountError::Overlap { mountpoint: path, storage });
         }
     }
@@ -68,6 +71,11 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
         return Err(MountError::NotEmpty { mountpoint: path, entry });
     }
     Ok(path)
+}
+
+/// What tells a directory from others, whatever its path.
+fn identity(dir: &Path) -> Option<(u64, u64)> {
+    fs::metadata(dir).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// The canonical path of something that cannot be looked at itself.

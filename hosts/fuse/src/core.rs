@@ -428,6 +428,7 @@ impl Core {
     pub(crate) fn drop_set_id(&self, requester: Requester, inode: &Arc<Inode>) {
         let _change = self.change(inode);
         let change = || -> io::Result<()> {
+            let _modes = inode.modes.lock();
             let attr = self.namespace.getattr(&inode.node)?;
             let gone = lost_set_id(requester, &attr);
             self.remove_mode(inode, &attr, gone)
@@ -453,17 +454,20 @@ impl Core {
         file: Option<&FileRef>,
         set: SetAttr,
     ) -> Answer<FileAttr> {
+        let modes = (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()).then(|| inode.modes.lock());
         // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
         let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
         let lost = if given { lost_set_id(requester, &self.namespace.getattr(&inode.node)?) } else { 0 };
         let _change = self.change(inode);
         let mut attr = self.namespace.setattr(&inode.node, file, set)?;
-        if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
-            self.drop_set_id(requester, inode);
-            attr = self.namespace.getattr(&inode.node)?;
-        }
         if attr.mode & lost != 0 {
             self.remove_mode(inode, &attr, lost)?;
+            attr = self.namespace.getattr(&inode.node)?;
+        }
+        inode.note(&attr);
+        drop(modes);
+        if set.size.is_some() && !requester.keeps_set_id() && attr.mode & SET_ID != 0 {
+            self.drop_set_id(requester, inode);
             attr = self.namespace.getattr(&inode.node)?;
         }
         Ok(self.noted(inode, &attr))
@@ -491,6 +495,7 @@ impl Core {
         flags: i32,
     ) -> Answer<()> {
         let inode = self.inodes.get(ino)?;
+        let _modes = (name == "system.posix_acl_access").then(|| inode.modes.lock());
         let _change = self.change(&inode);
         self.namespace.setxattr(&inode.node, name, value, flags, &self.caller_of(requester, &inode))?;
         if name == CAPABILITIES {

@@ -23,6 +23,8 @@ pub(crate) struct Inode {
     pub(crate) generation: Generation,
     /// The object had set-ID bits when last looked at, so a write must take them away.
     pub(crate) set_id: AtomicBool,
+    /// Held by who changes the mode: one that was looked at may be set without some bits.
+    pub(crate) modes: Mutex<()>,
     /// The object may have capabilities, which a write must take away: see `Core::drops_capabilities`.
     pub(crate) capable: AtomicBool,
     pub(crate) coherence: Coherence,
@@ -73,8 +75,8 @@ impl Forgotten {
 
 impl Inode {
     fn new(node: NodeRef, ino: INodeNo, generation: u32) -> Arc<Inode> {
-        let (set_id, capable, coherence) = Default::default();
-        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, capable, coherence })
+        let (set_id, modes, capable, coherence) = Default::default();
+        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, modes, capable, coherence })
     }
 
     /// Remembers what matters of the attributes.

@@ -54,6 +54,23 @@ fn mistakes_are_explained() {
     bounded(move || first.wait()).unwrap();
 }
 
+/// Where mounts are shared it would be in the storage, and whoever goes there deep enough would stop all threads.
+#[test]
+fn a_mountpoint_in_the_storage_under_another_name_is_refused() {
+    let dir = place();
+    let [source, alias] = ["source", "mnt"].map(|name| dir.path().join(name));
+    fs::create_dir_all(source.join("a/b")).unwrap();
+    if let Err(error) = rustix::mount::mount_bind(&source, &alias) {
+        return eprintln!("SKIP: no mounting here ({error}): this test did NOT run");
+    }
+    let prepared =
+        ["a/b", "a", ""].map(|below| sluice_fuse::check_mountpoint(&alias.join(below), std::slice::from_ref(&source)));
+    rustix::mount::unmount(&alias, rustix::mount::UnmountFlags::DETACH).unwrap();
+    for result in prepared {
+        assert!(matches!(result, Err(MountError::Overlap { .. } | MountError::NoDevice { .. })), "{result:?}");
+    }
+}
+
 #[test]
 fn dead_mounts_of_others_are_left_alone() {
     if !fuse_works() || !common::is_root() {

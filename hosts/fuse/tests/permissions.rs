@@ -5,11 +5,16 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
+use common::Mount;
+use common::aio::Aio;
+use common::wrap::{Gate, Hooks, wrap};
 use rustix::fs::{XattrFlags, lgetxattr, setxattr};
+use sluice_fuse::CacheMode;
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -202,4 +207,40 @@ each_mode! {
             }
         }
     }
+}
+
+/// As direct I/O wants it.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// The kernel lets nobody change a mode while somebody writes, but for asynchronous writes.
+#[test]
+fn a_change_of_mode_while_a_write_takes_set_id_bits_away_stays() {
+    if !common::is_root() {
+        return eprintln!("SKIP: not root, cannot become another user: this test did NOT run");
+    }
+    let gate = Arc::new(Gate::default());
+    let hooks = Arc::new(Hooks { mode: Some((0o777, gate.clone())), ..Hooks::default() });
+    let Some(m) = Mount::wrapped(CacheMode::None, |_| (), |storage| wrap(storage, &hooks)) else { return };
+    fs::write(m.source("f"), [0; 8192]).unwrap();
+    let (path, set) = (m.path("f"), |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)));
+    set(&path, 0o4777).unwrap();
+    let written = path.clone();
+    let writer = std::thread::spawn(move || {
+        // SAFETY: of this thread alone, and no memory is involved.
+        unsafe { libc::setfsuid(NOBODY) };
+        let file = fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(written).unwrap();
+        Aio::new().write(&file, &Page([1; 4096]).0, 0);
+    });
+    gate.wait_for(1);
+    let (done, wait) = std::sync::mpsc::channel();
+    let changed = path.clone();
+    let changer = std::thread::spawn(move || done.send(set(&changed, 0o700)));
+    // It waits for the other, or the other's must not be the last word.
+    let _ = wait.recv_timeout(std::time::Duration::from_secs(1));
+    gate.open();
+    writer.join().unwrap();
+    let _ = changer.join().unwrap();
+    assert_eq!(fs::metadata(m.source("f")).unwrap().mode() & 0o7777, 0o700);
+    m.finish();
 }

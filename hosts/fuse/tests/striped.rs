@@ -17,6 +17,9 @@ const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
+/// Something that is done to a file at an offset.
+type Change<'a> = &'a dyn Fn(&File, u64);
+
 /// Who changes a program must not get its rights, also where the change is on another target than these.
 #[test]
 fn capabilities_go_when_a_file_is_written() {
@@ -33,7 +36,7 @@ fn capabilities_go_when_a_file_is_written() {
         };
         let cut = |file: &File, at| file.set_len(at + 4095).unwrap();
         for at in [4096, 8192, 0] {
-            let changes: [(&str, Option<i32>, &dyn Fn(&File, u64)); 5] = [
+            let changes: [(&str, Option<i32>, Change<'_>); 5] = [
                 ("write", Some(0), &write),
                 ("write to what was open", None, &write),
                 ("direct write", Some(libc::O_DIRECT), &write_page),

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from sluicegate.trace import TraceError, read, write
 
@@ -42,6 +43,22 @@ def main(arguments: list[str] | None = None) -> int:
     plot.add_argument("out", help="an SVG, PDF or PNG file")
     plot.add_argument("--predicted-from", default="same program", help="for table; default: same program")
     plot.add_argument("--jitter", type=float, help="for table, in percent; default: the most frequent one")
+    train = commands.add_parser("train", help="train a model with simulated systems")
+    train.add_argument("model", choices=["detector"], help="detector: of access patterns")
+    train.add_argument(
+        "--bench", default="sluice-bench", help="the sluice-bench command (default: from PATH)"
+    )
+    train.add_argument(
+        "--out", default="models", help="directory of the model and its card (default: models)"
+    )
+    train.add_argument(
+        "--work", default="target/train", help="what was simulated is kept here, and used again"
+    )
+    train.add_argument("--seeds", type=int, default=600, help="scenarios to train with (default: 600)")
+    train.add_argument("--held-out", type=int, default=300, help="scenarios to judge by (default: 300)")
+    train.add_argument("--trees", type=int, default=12)
+    train.add_argument("--leaves", type=int, default=160, help="most leaves of a tree (default: 160)")
+    train.add_argument("--seed", type=int, default=1, help="of the forest (default: 1)")
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]
     try:
@@ -114,6 +131,26 @@ def _compare(args: argparse.Namespace) -> int:
     return 0
 
 
+def _train(args: argparse.Namespace) -> int:
+    from sluicegate import detector
+
+    scores = detector.train(
+        detector.Bench(args.bench),
+        Path(args.out),
+        Path(args.work),
+        seeds=args.seeds,
+        held_out=args.held_out,
+        trees=args.trees,
+        leaves=args.leaves,
+        seed=args.seed,
+    )
+    servers, files = scores["server_accuracy"], scores["file_accuracy"]
+    print(
+        f"{args.out}/detector.json: on platforms never seen right: {servers:.1%} servers, {files:.1%} files"
+    )
+    return 0
+
+
 # What runs a command, and which extra has what it imports.
 _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "bench": (_bench, ""),
@@ -121,6 +158,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "convert": (_convert, "parquet"),
     "import-darshan": (_import, "darshan"),
     "plot": (_plot, "plot"),
+    "train": (_train, "train"),
 }
 
 

@@ -48,6 +48,8 @@ pub struct Added {
     pub absolute: u64,
     /// Of these, reads.
     pub reads: u64,
+    /// Of these, parts of requests above [`Split::request_max`].
+    pub parts: u64,
 }
 
 /// One entry of one run; once combined, one predicted request.
@@ -322,8 +324,10 @@ impl Taken {
     /// Takes a request of a file with this number in the trace.
     fn push(&mut self, run: &mut NewRun<'_>, paths: &[(u32, bool)], entry: Entry) -> Result<(), CombineError> {
         let (path, absolute) = paths[entry.file as usize];
+        let is_part = self.split.is_some_and(|split| entry.len > split.request_max);
         let mut piece = |piece: Entry| {
             self.added.requests += 1;
+            self.added.parts += u64::from(is_part);
             self.added.absolute += u64::from(absolute);
             self.added.reads += u64::from(piece.op == Op::Read);
             run.push_numbered(path, piece)

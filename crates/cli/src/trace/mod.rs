@@ -3,6 +3,7 @@
 mod convert;
 mod import;
 mod live;
+mod pattern;
 mod plot;
 mod replay;
 mod show;

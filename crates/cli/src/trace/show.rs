@@ -12,6 +12,7 @@ use sluice_notation::{show_number, show_rate, show_size, show_time};
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
+use super::pattern::{Pattern, Recogniser};
 use super::{Ended, blocks, open, plot};
 use crate::output;
 
@@ -59,14 +60,18 @@ struct Looked {
     incomplete: String,
 }
 
-fn look(path: &Path, files: usize) -> anyhow::Result<Looked> {
+fn look(path: &Path, files: usize, mut recogniser: Option<&mut Recogniser>) -> anyhow::Result<Looked> {
     let mut reader = open(path)?;
+    let meta = reader.meta().clone();
     let mut gatherer = Gatherer::default();
     let ended = blocks(path, &mut reader, |_, block| {
         gatherer.add(block);
+        if let Some(recogniser) = &mut recogniser {
+            recogniser.add(&meta, block);
+        }
         Ok(())
     })?;
-    let (summary, meta) = (gatherer.finish(reader.paths(), files), reader.meta().clone());
+    let summary = gatherer.finish(reader.paths(), files);
     Ok(Looked { summary, meta, ended, incomplete: reader.incomplete().to_owned() })
 }
 
@@ -85,7 +90,9 @@ impl Looked {
 }
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let looked = look(&args.trace, 10)?;
+    let mut recogniser = Recogniser::new()?;
+    let looked = look(&args.trace, 10, Some(&mut recogniser))?;
+    let pattern = recogniser.finish();
     let Looked { summary, meta, ended, .. } = &looked;
     if let Some(plot) = &args.plot {
         let svg = plot::draw(summary, meta.emulated).context("drawing the plot")?;
@@ -93,17 +100,18 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         let bytes = std::fs::metadata(&args.trace)?.len();
-        output::json(&json!({"meta": meta, "end": looked.end_json(), "file_bytes": bytes, "summary": summary}))?;
+        output::json(&json!({"meta": meta, "end": looked.end_json(), "file_bytes": bytes, "summary": summary,
+            "pattern": pattern}))?;
         return Ok(ended.code());
     }
     let bytes = std::fs::metadata(&args.trace)?.len();
     let mut text = String::new();
-    describe(&mut text, &looked, bytes)?;
+    describe(&mut text, &looked, &pattern, bytes)?;
     output::text(&text);
     Ok(ended.code())
 }
 
-fn describe(text: &mut String, looked: &Looked, bytes: u64) -> std::fmt::Result {
+fn describe(text: &mut String, looked: &Looked, pattern: &Pattern, bytes: u64) -> std::fmt::Result {
     let Looked { summary, meta, ended, incomplete } = looked;
     let requests = summary.reads.requests + summary.writes.requests;
     let processes = if meta.processes { format!(" ({} processes)", summary.processes) } else { String::new() };
@@ -146,6 +154,16 @@ fn describe(text: &mut String, looked: &Looked, bytes: u64) -> std::fmt::Result 
         [summary.spatiality.contiguous, summary.spatiality.strided, summary.spatiality.other]
             .map(|share| share * 100.0);
     writeln!(text, "follow     {contiguous:.0} % contiguous, {strided:.0} % strided, {other:.0} % neither")?;
+    match (pattern.class, &pattern.why) {
+        (Some(class), Some(why)) => {
+            let shares = pattern.shares.iter().map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
+            let shares: Vec<String> = shares.collect();
+            let sure = pattern.confidence * 100.0;
+            writeln!(text, "pattern    {class} ({sure:.0} % sure): {}", shares.join(", "))?;
+            writeln!(text, "           {why}")?;
+        }
+        _ => writeln!(text, "pattern    unknown: no file or application has 16 requests in a second")?,
+    }
     let each = show_number(summary.burst_requests);
     writeln!(text, "bursts     {} of {each} requests (pauses of 100 ms)", summary.bursts)?;
     course(text, summary)?;
@@ -181,7 +199,7 @@ pub(super) fn printable(path: &str) -> String {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<ExitCode> {
-    let Looked { summary, ended, .. } = look(&args.trace, usize::MAX)?;
+    let Looked { summary, ended, .. } = look(&args.trace, usize::MAX, None)?;
     if args.json {
         output::json(&json!({"files": summary.largest_files}))?;
         return Ok(ended.code());

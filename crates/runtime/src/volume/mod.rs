@@ -290,7 +290,7 @@ impl<H: Host> Volume<H> {
     /// records or predicts.
     pub fn opened(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.renew(file.id(), || self.service.storage.namespace.file_path(file));
+            self.names.renew(file.id(), || self.service.file_path(file));
         }
     }
 
@@ -662,7 +662,7 @@ impl<H: Host> Volume<H> {
     /// Notes the path of a file that is used, if somebody wants to know.
     fn note(&self, file: &FileRef) {
         if self.names.on() {
-            self.names.note(file.id(), || self.service.storage.namespace.file_path(file));
+            self.names.note(file.id(), || self.service.file_path(file));
         }
     }
 

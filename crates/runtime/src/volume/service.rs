@@ -373,6 +373,10 @@ impl<H: Host> Service<H> {
         guarded(None, || self.storage.data.descriptor(file, target as usize))
     }
 
+    pub(super) fn file_path(&self, file: &FileRef) -> Option<Vec<u8>> {
+        guarded(None, || self.storage.namespace.file_path(file))
+    }
+
     /// See [`sluice_storage::Data::size_at_least`].
     pub(super) fn size_at_least(&self, file: &FileRef, end: u64) -> Result<u64, i32> {
         let size = guarded(Err(Errno::IO.into()), || self.storage.data.size_at_least(file, end));

@@ -233,6 +233,44 @@ fn clients_come_and_go() {
     }
 }
 
+/// The only client leaves when its last request has ended, which another thread may still be in the call for. Another one asks
+/// for counters meanwhile. No serving thread comes by to find who waits.
+pub fn leaving_alone(driving: Driving, how: Shutdown) {
+    let mut config = config("to", 3, driving);
+    (config.engine.window_ns, config.engine.max_wait_ns) = (1_000_000_000_000, 0);
+    let host = Checked::new(Completes::Later);
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let client = Arc::new(scheduler.attach(host.clone()).unwrap());
+    let submitter = {
+        let (client, host) = (client.clone(), host.clone());
+        thread::spawn(move || submit_some(&client, &host, 0, 2))
+    };
+    let asking = {
+        let scheduler = scheduler.clone();
+        thread::spawn(move || _ = scheduler.snapshot())
+    };
+    completing(&host, Completes::Later, 2).join().unwrap();
+    let report = client.detach(how);
+    host.is_over();
+    assert_eq!(report.in_flight, 0);
+    host.expect_all_ended();
+    // Its targets are another's, for whom it does not wait when it leaves once more.
+    let second = scheduler.attach(Checked::new(Completes::Later)).unwrap();
+    (0..2).for_each(|n| second.try_submit(0, request(10 + n, 0, Op::Write, 0)).unwrap());
+    client.detach(how);
+    submitter.join().unwrap();
+    asking.join().unwrap();
+    scheduler.shutdown(Shutdown::Fail(libc::EIO));
+}
+
+#[test]
+fn a_client_that_is_alone_leaves() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        check(300, move || leaving_alone(driving, Shutdown::Fail(libc::EIO)));
+        check(300, move || leaving_alone(driving, DRAIN));
+    }
+}
+
 /// A host that submits, cancels, asks and changes the algorithm from inside its calls, on two schedulers.
 fn nested(driving: Driving) {
     let hosts = [Checked::new(Completes::AtOnce), Checked::new(Completes::AtOnce)];

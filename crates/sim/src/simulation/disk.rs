@@ -78,6 +78,8 @@ pub(super) struct Started {
     pub(super) context: u32,
     pub(super) command: Command,
     pub(super) service: Service,
+    /// Whether the device had to move, if it is one that can.
+    pub(super) positioned: Option<bool>,
 }
 
 impl Started {
@@ -101,6 +103,7 @@ pub(super) struct Wanted {
 
 pub(super) struct Disk {
     device: Box<dyn Device>,
+    rotates: bool,
     lanes: u32,
     busy: u32,
     /// What the device may choose from.
@@ -136,6 +139,7 @@ impl Disk {
             depth => depth as usize,
         };
         Disk {
+            rotates: device.rotates(),
             lanes: device.lanes(),
             device,
             busy: 0,
@@ -221,7 +225,8 @@ impl Disk {
         outcome.seek_ns += service.seek_ns;
         outcome.rotation_ns += service.rotation_ns;
         outcome.distance_bytes += service.distance_bytes;
-        Some(Started { owner, more, context, command, service })
+        let positioned = self.rotates.then_some(service.seek_ns + service.rotation_ns > 0);
+        Some(Started { owner, more, context, command, service, positioned })
     }
 
     /// A command that was started is served.

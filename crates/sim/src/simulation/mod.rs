@@ -14,6 +14,7 @@ mod memory;
 mod network;
 mod node;
 mod outcome;
+mod patterns;
 mod places;
 mod prediction;
 mod processes;
@@ -24,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sluice_adapt::features::Answers;
 use sluice_adapt::predictor::{Forecast, Handle};
 use sluice_core::PolicyConfig;
 
@@ -39,6 +41,7 @@ pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
+pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
 pub use windows::{Selector, Window, windows_csv};
 
@@ -74,6 +77,9 @@ pub struct Options {
     pub check: bool,
     /// Keep the features of every window of every engine.
     pub windows: bool,
+    /// Keep what every data server's requests were like, and of which patterns they were; this is where the watchers of that
+    /// know answers from. Times of windows as `windows`.
+    pub patterns: Option<Answers>,
     /// For tests of the checker: repeated requests are not recognised.
     #[doc(hidden)]
     pub forgetful: bool,
@@ -150,6 +156,7 @@ pub(crate) struct Simulation<'a> {
     until_ns: u64,
     selector: Option<&'a mut dyn Selector>,
     export_windows: bool,
+    patterns: Option<Answers>,
     windows: Vec<Window>,
     policy_changes: u64,
 }
@@ -260,6 +267,7 @@ impl<'a> Simulation<'a> {
             predictions: Vec::new(),
             selector: None,
             export_windows: options.windows,
+            patterns: options.patterns,
             windows: Vec::new(),
             policy_changes: 0,
             events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
@@ -292,7 +300,8 @@ impl<'a> Simulation<'a> {
         for (place, application) in self.scenario.applications.iter().enumerate() {
             let (first, ends) = files.of(place, application, &mut self.ends);
             self.note_file_ends(application, &first, files.next);
-            self.apps.push(App::new(first, ends, application.start_ns));
+            let classes = patterns::classes(self.scenario, application);
+            self.apps.push(App::new(first, ends, classes, application.start_ns));
             for rank in 0..application.processes {
                 let client = (number * u64::from(self.clients) / total) as u32;
                 let random = Random::new(self.scenario.seed, number);
@@ -369,7 +378,8 @@ impl<'a> Simulation<'a> {
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
-            let node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            let mut node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            node.watch = self.patterns.map(|answers| Box::new(patterns::Watch::new(server, storage.stripe, answers)));
             let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
             let node = node.paced(pace.map_or(1.0, |noise| noise.run()));
             self.nodes.push(node.executes(storage.vectored, storage.threads));
@@ -445,7 +455,7 @@ impl<'a> Simulation<'a> {
         ))
     }
 
-    fn outcome(self) -> Result<Outcome, Failure> {
+    fn outcome(mut self) -> Result<Outcome, Failure> {
         if let Some(check) = &self.check {
             check.finish(self.calendar.now())?;
         }
@@ -455,6 +465,8 @@ impl<'a> Simulation<'a> {
             let text = format!("{inside} requests and {} calls are left over", self.calls.len());
             return Err(Failure::Violation(text));
         }
+        let watches = self.nodes.iter_mut().filter_map(|node| node.watch.take());
+        let patterns = watches.flat_map(|watch| watch.windows()).collect();
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
         let mut device = DeviceOutcome::default();
         let mut cache: Option<CacheOutcome> = None;
@@ -500,6 +512,7 @@ impl<'a> Simulation<'a> {
             cache,
             policy_changes: self.policy_changes,
             windows: self.windows,
+            patterns,
             retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),

@@ -10,6 +10,7 @@ use sluice_core::{
 use super::disk::{Disk, Wanted};
 use super::elevator::Owner;
 use super::faults::Seen;
+use super::patterns::Watch;
 use super::records::{Batch, Content, Job, Parent, Reply, Stage};
 use super::{Failure, Simulation};
 use crate::calendar::Event;
@@ -59,6 +60,8 @@ pub(super) struct Node {
     /// Share of the commands that fail, in millionths.
     pub(super) failing: u64,
     pub(super) seen: Seen,
+    /// Whoever wants to know what its requests are like.
+    pub(super) watch: Option<Box<Watch>>,
 }
 
 /// What a hard disk transfers in a second.
@@ -120,6 +123,7 @@ impl Node {
             clock_ns: 0,
             failing: 0,
             seen: Seen::default(),
+            watch: None,
         })
     }
 
@@ -242,6 +246,9 @@ impl Simulation<'_> {
         match here.engine.submit(clock, request) {
             Ok(id) => {
                 self.jobs[job].id = id;
+                if let Some(watch) = &mut here.watch {
+                    watch.arrived(clock, &content);
+                }
                 if let Some(check) = &mut self.check {
                     check.submitted(node, job, clock.0, &request);
                 }
@@ -260,6 +267,9 @@ impl Simulation<'_> {
         while self.nodes[node as usize].engine.poll_dispatch(clock, &mut dispatched) {
             if let Some(check) = &mut self.check {
                 check.dispatched(node, clock.0, &dispatched)?;
+            }
+            if let Some(watch) = &mut self.nodes[node as usize].watch {
+                watch.dispatched(clock, dispatched.parts().len());
             }
             let batch = self.collect(node, &dispatched);
             self.execute(node, batch);
@@ -309,6 +319,7 @@ impl Simulation<'_> {
             at: offset,
             part: next,
             failed: false,
+            positioned: None,
             thread: 0,
             waits: 0,
             moving: 0,
@@ -404,9 +415,14 @@ impl Simulation<'_> {
             disk.served(started.context);
         }
         self.start_device(node);
+        let positioned = started.positioned;
         for (owner, len) in started.owners() {
             match owner {
-                Owner::Batch(batch) => self.batch_served(node, batch, len)?,
+                Owner::Batch(batch) => {
+                    let of_batch = &mut self.batches[batch].positioned;
+                    *of_batch = positioned.map(|positioned| positioned || *of_batch == Some(true));
+                    self.batch_served(node, batch, len)?;
+                }
                 Owner::Pages(transfer) => self.pages_served(node, transfer)?,
             }
         }
@@ -474,7 +490,7 @@ impl Simulation<'_> {
         let now = self.calendar.now();
         let record = &mut self.batches[batch];
         record.live = false;
-        let (failed, mut job, start) = (record.failed, record.first, record.offset);
+        let (failed, positioned, mut job, start) = (record.failed, record.positioned, record.first, record.offset);
         let versions = std::mem::take(&mut record.versions);
         self.batches.free(batch);
         let clock = self.nodes[node as usize].clock(now);
@@ -485,6 +501,9 @@ impl Simulation<'_> {
             let ended = if failed { Ended::err(EIO) } else { Ended::ok(content.len) };
             let told = here.engine.complete(clock, self.jobs[job].id, ended);
             told.map_err(|error| Failure::Violation(format!("completion refused by the engine: {error}")))?;
+            if let Some(watch) = &mut here.watch {
+                watch.completed(clock, &content, positioned);
+            }
             here.left(content.file);
             if let Some(check) = &mut self.check {
                 check.completed(node, job, clock.0);

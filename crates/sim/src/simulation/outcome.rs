@@ -6,6 +6,7 @@ use sluice_core::{Counters, Histogram};
 use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
+use super::patterns::PatternWindow;
 use super::prediction::PredictionCounts;
 use super::windows::Window;
 
@@ -125,6 +126,9 @@ pub struct Outcome {
     pub cache: Option<CacheOutcome>,
     /// Times that a [`Selector`](super::Selector) changed an algorithm.
     pub policy_changes: u64,
+    /// What data servers' requests were like and what they were, if wanted: server by server, in order of time.
+    #[serde(skip)]
+    pub patterns: Vec<PatternWindow>,
     /// Features of all windows, if wanted.
     #[serde(skip)]
     pub windows: Vec<Window>,
@@ -283,7 +287,8 @@ mod tests {
         let mut record = Record::new(2);
         let command = Command { op: Op::Read, address: 7, len: 10 };
         let service = Service { total_ns: 3, ..Service::default() };
-        let started = Started { owner: Owner::Batch(0), more: Vec::new(), context: 0, command, service };
+        let started =
+            Started { owner: Owner::Batch(0), more: Vec::new(), context: 0, command, service, positioned: None };
         for number in 0..20_000 {
             record.command(number % 2, u64::from(number) * 1_000_000, &started, 0);
         }

@@ -74,6 +74,8 @@ impl Process {
 pub(super) struct App {
     /// First file of each phase.
     pub(super) files: Vec<u64>,
+    /// The access pattern of each phase.
+    classes: Vec<u8>,
     /// For each phase, where its file is appended to: a place in [`Simulation::ends`].
     pub(super) ends: Vec<usize>,
     pub(super) start_ns: u64,
@@ -88,9 +90,10 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(files: Vec<u64>, ends: Vec<usize>, start_ns: u64) -> App {
+    pub(super) fn new(files: Vec<u64>, ends: Vec<usize>, classes: Vec<u8>, start_ns: u64) -> App {
         App {
             files,
+            classes,
             ends,
             start_ns,
             finish_ns: start_ns,
@@ -267,6 +270,7 @@ impl Simulation<'_> {
         let phase = &self.scenario.applications[app as usize].phases[process.phase as usize];
         let own = if phase.per_process { rank } else { 0 };
         let file = self.apps[app as usize].files[process.phase as usize] + u64::from(next.file) + u64::from(own);
+        let class = self.apps[app as usize].classes[process.phase as usize];
         let mut regions = std::mem::take(&mut process.regions);
         let call = self.calls.insert(Call {
             process: number,
@@ -284,7 +288,7 @@ impl Simulation<'_> {
         for &(offset, len) in &regions {
             let (mut at, end) = (offset, offset + len);
             while at < end {
-                let content = self.piece(file, at, end, app, next.op);
+                let content = self.piece(file, at, end, (app, class), next.op);
                 at += u64::from(content.len);
                 pieces += 1;
                 let check = self.check.as_mut();
@@ -302,7 +306,7 @@ impl Simulation<'_> {
     }
 
     /// The first piece of a range of a file.
-    fn piece(&self, file: u64, at: u64, end: u64, app: u32, op: sluice_core::Op) -> Content {
+    fn piece(&self, file: u64, at: u64, end: u64, (app, class): (u32, u8), op: sluice_core::Op) -> Content {
         let servers = u64::from(self.servers);
         let transfer = u64::from(self.scenario.clients.transfer);
         let (server, offset, left) = if servers == 1 {
@@ -314,7 +318,7 @@ impl Simulation<'_> {
             ((first + number) % servers, number / servers * stripe + at % stripe, stripe - at % stripe)
         };
         let len = left.min(transfer).min(end - at) as u32;
-        Content { file, offset, len, app, server: server as u32, op }
+        Content { file, offset, len, app, class, server: server as u32, op }
     }
 
     /// A piece of a call is answered.

@@ -12,6 +12,8 @@ pub(super) struct Content {
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) app: u32,
+    /// The access pattern that it is part of, as [`classes`](super::patterns::classes) numbers them.
+    pub(super) class: u8,
     /// Number of the data server.
     pub(super) server: u32,
     pub(super) op: Op,
@@ -155,6 +157,8 @@ pub(super) struct Batch {
     /// The part that is executed.
     pub(super) part: u32,
     pub(super) failed: bool,
+    /// The device had to move for it, if it is one that can.
+    pub(super) positioned: Option<bool>,
     /// The server's thread that executes it.
     pub(super) thread: u32,
     /// Transfers of the page cache that it waits for.

@@ -34,7 +34,7 @@ pub trait Selector {
 impl Simulation<'_> {
     /// Plans the ends of windows, if anybody wants to know them.
     pub(super) fn plan_windows(&mut self) {
-        if !self.export_windows && self.selector.is_none() {
+        if !self.export_windows && self.selector.is_none() && self.patterns.is_none() {
             return;
         }
         for node in 0..self.nodes.len() as u32 {
@@ -50,6 +50,8 @@ impl Simulation<'_> {
         let place = if node < self.io_nodes { Place::IoNode(node) } else { Place::Server(node - self.io_nodes) };
         let clock = here.clock(now);
         here.engine.roll(clock);
+        self.close_patterns(node, clock);
+        let here = &mut self.nodes[node as usize];
         let mut changed = false;
         while let Some(features) = here.engine.closed_window() {
             if self.export_windows {

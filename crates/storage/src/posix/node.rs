@@ -281,7 +281,7 @@ impl PosixNode {
                 if let Some(fd) = self.body.open_fd() {
                     return Ok(fd); // kept meanwhile by who removed it
                 }
-                if before % 2 == 0 && shared.renames.load(Ordering::SeqCst) == before {
+                if before.is_multiple_of(2) && shared.renames.load(Ordering::SeqCst) == before {
                     return Err(error);
                 }
                 // Not while this thread has the lock: nothing is renamed meanwhile then.

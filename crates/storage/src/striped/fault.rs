@@ -29,9 +29,11 @@ mod armed {
     use std::cell::{Cell, RefCell};
     use std::io;
 
+    type Work = Box<dyn FnOnce()>;
+
     thread_local! {
         /// What somebody else does right before a step.
-        static MEANWHILE: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+        static MEANWHILE: RefCell<Option<(u32, Work)>> = const { RefCell::new(None) };
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         /// Steps that succeed, and those after them that fail.
         static FAIL: Cell<(u32, u32)> = const { Cell::new((0, 0)) };

@@ -1,6 +1,7 @@
 //! A mount of a temporary directory, and the tests' way around machines without FUSE.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod aio;
 pub mod wrap;
 
 use std::fs;

@@ -40,6 +40,8 @@ impl Gate {
 #[derive(Default)]
 pub struct Hooks {
     pub gate: Option<Arc<Gate>>,
+    /// Who gives a file these permissions waits.
+    pub mode: Option<(u32, Arc<Gate>)>,
     /// What closing reports, if not 0.
     pub at_close: AtomicI32,
     /// A name that is listed and cannot be looked up, as the mount of another user's program.
@@ -122,6 +124,11 @@ impl Namespace for HookedNames {
     fn setattr(&self, node: &NodeRef, file: Option<&FileRef>, set: SetAttr) -> io::Result<Attr> {
         if set.size.is_some() {
             self.1.pass();
+        }
+        if let Some((mode, gate)) = &self.1.mode
+            && set.mode == Some(*mode)
+        {
+            gate.pass();
         }
         self.0.setattr(node, file, set)
     }

@@ -1,0 +1,114 @@
+//! The tables of a watcher: fixed places, found by hash.
+
+use sluice_core::Time;
+
+/// Mixes a number into a hash: a multiplication whose halves are folded (after wyhash, W. Yi).
+#[inline]
+pub(super) fn mix(hash: u64, value: u64) -> u64 {
+    let product = u128::from(hash ^ value) * 0x9e37_79b9_7f4a_7c15;
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// A sequential stream: what would continue it begins at its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    /// Hash of the file and the end; 0: the place is free.
+    key: u64,
+    /// When its last request arrived.
+    pub(super) at: Time,
+    /// When that was answered; 0: not yet.
+    pub(super) answered: Time,
+    /// The window in which it was continued last; 0: never.
+    pub(super) window: u32,
+}
+
+impl Stream {
+    /// One whose last request has just arrived.
+    pub(super) fn new(at: Time, window: u32) -> Stream {
+        Stream { at, window, ..Stream::default() }
+    }
+}
+
+/// Streams by what would continue them, in pairs of places that share a cache line.
+#[derive(Clone, Debug)]
+pub(super) struct Streams {
+    pairs: Box<[[Stream; 2]]>,
+}
+
+impl Streams {
+    /// Room for about so many.
+    pub(super) fn new(count: u32) -> Streams {
+        let pairs = count.div_ceil(2).max(1).next_power_of_two() as usize;
+        Streams { pairs: vec![[Stream::default(); 2]; pairs].into() }
+    }
+
+    #[inline]
+    fn pair(&mut self, key: u64) -> &mut [Stream; 2] {
+        let at = (key >> 20) as usize & (self.pairs.len() - 1);
+        &mut self.pairs[at]
+    }
+
+    #[inline]
+    fn key(file: u64, end: u64) -> u64 {
+        mix(file, end) | 1
+    }
+
+    /// The stream that a request at `offset` continues; it leaves the table.
+    #[inline]
+    pub(super) fn take(&mut self, file: u64, offset: u64) -> Option<Stream> {
+        let key = Streams::key(file, offset);
+        let stream = self.pair(key).iter_mut().find(|stream| stream.key == key)?;
+        let taken = *stream;
+        stream.key = 0;
+        Some(taken)
+    }
+
+    /// A stream that ends at `end` now.
+    #[inline]
+    pub(super) fn put(&mut self, file: u64, end: u64, stream: Stream) {
+        let key = Streams::key(file, end);
+        let [first, second] = self.pair(key);
+        let first_goes =
+            first.key == key || (second.key != key && (first.key == 0 || (second.key != 0 && first.at <= second.at)));
+        *(if first_goes { first } else { second }) = Stream { key, ..stream };
+    }
+
+    /// The last request of the stream that ends at `end` is answered.
+    #[inline]
+    pub(super) fn answered(&mut self, file: u64, end: u64, now: Time) {
+        let key = Streams::key(file, end);
+        if let Some(stream) = self.pair(key).iter_mut().find(|stream| stream.key == key) {
+            stream.answered = now;
+        }
+    }
+}
+
+/// When the last request to a stripe arrived in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    key: u64,
+    at: Time,
+    window: u32,
+}
+
+/// Stripes with requests in this window, one place each.
+#[derive(Clone, Debug)]
+pub(super) struct Stripes {
+    seen: Box<[Seen]>,
+}
+
+impl Stripes {
+    pub(super) fn new(count: u32) -> Stripes {
+        Stripes { seen: vec![Seen::default(); count.max(1).next_power_of_two() as usize].into() }
+    }
+
+    /// A request to a stripe: since the one before in this window, if there was one.
+    #[inline]
+    pub(super) fn arrived(&mut self, file: u64, stripe: u64, now: Time, window: u32) -> Option<u64> {
+        let key = mix(file, !stripe) | 1;
+        let seen = &mut self.seen[(key >> 20) as usize & (self.seen.len() - 1)];
+        let since = (seen.key == key && seen.window == window).then(|| now.since(seen.at));
+        *seen = Seen { key, at: now, window };
+        since
+    }
+}

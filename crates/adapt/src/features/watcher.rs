@@ -1,0 +1,593 @@
+//! Follows requests and closes windows.
+
+use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
+
+use super::places::{Stream, Streams, Stripes, mix};
+use super::tally::{BLOCK, Tally, distance_class, size_class};
+use super::window::{APPS_MAX, FileWindow, GroupWindow, TARGETS_MAX, Window};
+
+/// Places of a set of files.
+const WAYS: usize = 4;
+/// Groups of files with few requests.
+const RESTS_MAX: usize = 128;
+
+/// How a watcher finds out that a request was answered before the next one came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// It is told of completions.
+    Known,
+    /// It knows arrivals only: a request counts as answered after so many nanoseconds.
+    After(u64),
+}
+
+/// Sizes and bounds of a [`Watcher`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Stripe size in bytes; where data is not striped, the size from which on requests are to count as large. At least 1.
+    pub stripe: u64,
+    /// Where answers are known from.
+    pub answers: Answers,
+    /// Files of an application, target and operation that are remembered; rounded up to a power of two.
+    pub files: u32,
+    /// Sequential streams that are remembered; rounded up likewise.
+    pub streams: u32,
+    /// Stripes that are remembered; rounded up likewise.
+    pub stripes: u32,
+    /// Files with fewer requests in a window are reported together.
+    pub requests_min: u32,
+}
+
+impl Default for Settings {
+    /// For stripes of 64 KiB: 1,024 files, 2,048 streams and stripes, in about 700 KB; 16 requests.
+    fn default() -> Settings {
+        let answers = Answers::After(100_000);
+        Settings { stripe: 64 << 10, answers, files: 1_024, streams: 2_048, stripes: 2_048, requests_min: 16 }
+    }
+}
+
+/// What makes a file another one here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Key {
+    file: u64,
+    app: u32,
+    target: u32,
+    op: u32,
+}
+
+impl Key {
+    #[inline]
+    fn of(request: &Request) -> Key {
+        let (file, app) = (request.file.0, request.app.0);
+        Key { file, app, target: request.target.0, op: request.op.index() as u32 }
+    }
+
+    #[inline]
+    fn hash(self) -> u64 {
+        let who = u64::from(self.app) << 32 | u64::from(self.target) << 1 | u64::from(self.op);
+        mix(mix(0x51_7cc1_b727_220a, self.file), who)
+    }
+}
+
+/// A file that is followed.
+#[derive(Clone, Debug)]
+struct File {
+    key: Option<Key>,
+    hash: u64,
+    /// The last request.
+    start: u64,
+    end: u64,
+    len: u32,
+    at: Time,
+    /// Place of its application.
+    app: u8,
+    /// Arrived and not completed.
+    outstanding: u32,
+    /// The window that the tally is of.
+    window: u32,
+    /// Requests of the running block, and where they lie.
+    block: u32,
+    low: u64,
+    high: u64,
+    block_bytes: u64,
+    /// The same of the window.
+    lowest: u64,
+    highest: u64,
+    tally: Tally,
+}
+
+impl File {
+    fn new() -> File {
+        File {
+            key: None,
+            hash: 0,
+            start: 0,
+            end: 0,
+            len: 0,
+            at: Time::ZERO,
+            app: 0,
+            outstanding: 0,
+            block: 0,
+            low: u64::MAX,
+            high: 0,
+            block_bytes: 0,
+            lowest: u64::MAX,
+            highest: 0,
+            window: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// How far this request is from the one before.
+    #[inline]
+    fn distance(&mut self, now: Time, request: &Request) {
+        let tally = &mut self.tally;
+        tally.gap_ns += now.since(self.at);
+        let away = request.offset.abs_diff(self.end);
+        tally.distances[distance_class(away, self.len, request.offset < self.end)] += 1;
+        if away != 0 {
+            tally.distance_sum += away as f64 / f64::from(self.len);
+        }
+        let stride = request.offset.wrapping_sub(self.start) as i64;
+        if stride == tally.stride {
+            tally.stride_votes += 1;
+        } else if tally.stride_votes == 0 {
+            (tally.stride, tally.stride_votes) = (stride, 1);
+        } else {
+            tally.stride_votes -= 1;
+        }
+    }
+
+    /// Counts the request into the running block.
+    #[inline]
+    fn reach(&mut self, request: &Request) {
+        self.low = self.low.min(request.offset);
+        self.high = self.high.max(request.end());
+        self.lowest = self.lowest.min(request.offset);
+        self.highest = self.highest.max(request.end());
+        self.block_bytes += u64::from(request.len);
+        self.block += 1;
+        if self.block == BLOCK {
+            self.tally.blocks += 1;
+            self.tally.reach_log2 += ((self.high - self.low) as f32 / self.block_bytes as f32).log2();
+            self.restart_block();
+        }
+    }
+
+    fn restart_block(&mut self) {
+        (self.block, self.low, self.high, self.block_bytes) = (0, u64::MAX, 0, 0);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct App {
+    app: AppId,
+    outstanding: u32,
+    /// Requests in this window.
+    requests: u64,
+}
+
+/// A stretch of time that is added up while something is the case.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    since: Option<Time>,
+    sum_ns: u64,
+}
+
+impl Span {
+    fn set(&mut self, now: Time, is_so: bool) {
+        match (self.since, is_so) {
+            (None, true) => self.since = Some(now),
+            (Some(since), false) => (self.since, self.sum_ns) = (None, self.sum_ns + now.since(since)),
+            _ => {}
+        }
+    }
+
+    /// The sum so far, which begins anew.
+    fn take(&mut self, now: Time) -> u64 {
+        if let Some(since) = &mut self.since {
+            self.sum_ns += now.since(std::mem::replace(since, now));
+        }
+        std::mem::take(&mut self.sum_ns)
+    }
+}
+
+/// Follows the requests of one engine. See the [module](super) for costs and bounds.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    settings: Settings,
+    /// The power of two that the stripe is, if it is one.
+    shift: Option<u32>,
+    files: Box<[File]>,
+    /// The hash of each of them, close together for looking one up.
+    tags: Box<[u64]>,
+    /// Where the file of the last request is.
+    recent: usize,
+    /// Files with requests in this window.
+    touched: Vec<u32>,
+    streams: Streams,
+    stripes: Stripes,
+    apps: Vec<App>,
+    /// Number of the running window, from 1.
+    window: u32,
+    start: Time,
+    outstanding: u64,
+    depth: u64,
+    arrivals: u64,
+    in_flight: u64,
+    /// Something was dispatched, so that it is known what is in flight.
+    knows_flight: bool,
+    busy: Span,
+    apps_busy: u32,
+    overlap: Span,
+    evicted: u64,
+    report: Window,
+    /// Sums of groups, in the order of the report's lists.
+    sums: Sums,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    all: Tally,
+    apps: Vec<(AppId, Tally)>,
+    targets: Vec<(TargetId, Tally)>,
+    rest: Vec<((AppId, TargetId, Op), Tally)>,
+    /// Files of an application on a target with an operation.
+    counts: Vec<((AppId, TargetId, Op), u32)>,
+}
+
+/// The value of a key in a short list. What finds no room counts with the last.
+fn of<K: PartialEq + Copy, V: Default>(list: &mut Vec<(K, V)>, key: K, max: usize) -> &mut V {
+    let at = match list.iter().position(|(known, _)| *known == key) {
+        Some(at) => at,
+        None if list.len() < max => {
+            list.push((key, V::default()));
+            list.len() - 1
+        }
+        None => max - 1,
+    };
+    &mut list[at].1
+}
+
+impl Watcher {
+    /// Begins the first window at `start`.
+    #[must_use]
+    pub fn new(settings: Settings, start: Time) -> Watcher {
+        let settings = Settings { stripe: settings.stripe.max(1), ..settings };
+        let files = settings.files.max(WAYS as u32).next_power_of_two() as usize;
+        let room = |max: usize| files.min(max);
+        let report = Window {
+            start,
+            files: Vec::with_capacity(files),
+            rest: Vec::with_capacity(room(RESTS_MAX)),
+            apps: Vec::with_capacity(room(APPS_MAX)),
+            targets: Vec::with_capacity(room(TARGETS_MAX)),
+            ..Window::default()
+        };
+        let sums = Sums {
+            all: Tally::default(),
+            apps: Vec::with_capacity(room(APPS_MAX)),
+            targets: Vec::with_capacity(room(TARGETS_MAX)),
+            rest: Vec::with_capacity(room(RESTS_MAX)),
+            counts: Vec::with_capacity(room(RESTS_MAX)),
+        };
+        Watcher {
+            shift: settings.stripe.is_power_of_two().then(|| settings.stripe.ilog2()),
+            files: vec![File::new(); files].into(),
+            tags: vec![0; files].into(),
+            recent: 0,
+            touched: Vec::with_capacity(files),
+            streams: Streams::new(settings.streams),
+            stripes: Stripes::new(settings.stripes),
+            apps: Vec::with_capacity(APPS_MAX),
+            window: 1,
+            start,
+            outstanding: 0,
+            depth: 0,
+            arrivals: 0,
+            in_flight: 0,
+            knows_flight: false,
+            busy: Span::default(),
+            apps_busy: 0,
+            overlap: Span::default(),
+            evicted: 0,
+            report,
+            sums,
+            settings,
+        }
+    }
+
+    /// The settings, as they are used.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[inline]
+    fn knows_answers(&self) -> bool {
+        self.settings.answers == Answers::Known
+    }
+
+    /// Number of an offset's stripe, and whether it begins there.
+    #[inline]
+    fn stripe(&self, offset: u64) -> (u64, bool) {
+        match self.shift {
+            Some(shift) => (offset >> shift, offset & (self.settings.stripe - 1) == 0),
+            None => (offset / self.settings.stripe, offset.is_multiple_of(self.settings.stripe)),
+        }
+    }
+
+    /// Where a file is, if it is followed.
+    #[inline]
+    fn find(&self, key: Key, hash: u64) -> Result<usize, usize> {
+        // The number of sets is a power of two.
+        let first = (hash >> 20) as usize & (self.files.len() / WAYS - 1);
+        let first = first * WAYS;
+        let is_it = |at: &usize| self.tags[*at] == hash && self.files[*at].key == Some(key);
+        (first..first + WAYS).find(is_it).ok_or(first)
+    }
+
+    /// The place of a request's file, which is followed from now on.
+    #[inline]
+    fn place(&mut self, request: &Request) -> usize {
+        let key = Key::of(request);
+        if self.files[self.recent].key == Some(key) {
+            return self.recent;
+        }
+        let hash = key.hash();
+        self.recent = self.find(key, hash).unwrap_or_else(|first| self.follow(key, hash, first));
+        self.recent
+    }
+
+    #[cold]
+    fn follow(&mut self, key: Key, hash: u64, first: usize) -> usize {
+        let app = self.app(AppId(key.app));
+        let age = |at: &usize| (self.files[*at].key.is_some(), self.files[*at].at);
+        let at = (first..first + WAYS).min_by_key(age).unwrap_or(first);
+        let file = &mut self.files[at];
+        // A place with requests in this window is in the list of those already, for whoever has it then.
+        let window = file.window;
+        if file.key.is_some() && window == self.window {
+            self.evicted += file.tally.count();
+        }
+        *file = File { key: Some(key), hash, app, window, ..File::new() };
+        self.tags[at] = hash;
+        at
+    }
+
+    /// The number of an application.
+    fn app(&mut self, app: AppId) -> u8 {
+        let at = match self.apps.iter().position(|known| known.app == app) {
+            Some(at) => at,
+            None if self.apps.len() < APPS_MAX => {
+                self.apps.push(App { app, outstanding: 0, requests: 0 });
+                self.apps.len() - 1
+            }
+            // One that is gone makes room.
+            None => match self.apps.iter().position(|known| known.outstanding == 0 && known.requests == 0) {
+                Some(at) => {
+                    self.apps[at] = App { app, outstanding: 0, requests: 0 };
+                    at
+                }
+                None => APPS_MAX - 1,
+            },
+        };
+        at as u8
+    }
+
+    /// A request arrived. O(1); `now` does not go back.
+    #[inline]
+    pub fn arrived(&mut self, now: Time, request: &Request) {
+        if request.len == 0 {
+            return;
+        }
+        let (stripe, is_aligned) = self.stripe(request.offset);
+        let at = self.place(request);
+        if self.apps[usize::from(self.files[at].app)].app != request.app {
+            // It was gone for a while, and another one took its number.
+            self.files[at].app = self.app(request.app);
+        }
+        let knows_answers = self.knows_answers();
+        self.arrivals += 1;
+        self.apps[usize::from(self.files[at].app)].requests += 1;
+        if knows_answers {
+            self.depth += self.outstanding;
+            self.outstanding += 1;
+            self.app_arrived(now, self.files[at].app);
+        }
+        let (window, file) = (self.window, &mut self.files[at]);
+        if file.window != window {
+            self.touched.push(at as u32);
+            (file.window, file.tally) = (window, Tally::default());
+            file.restart_block();
+            (file.lowest, file.highest) = (u64::MAX, 0);
+        }
+        let op = request.op.index();
+        let tally = &mut file.tally;
+        tally.requests[op] += 1;
+        tally.bytes[op] += u64::from(request.len);
+        tally.size_max = tally.size_max.max(request.len);
+        tally.whole += u64::from(u64::from(request.len) >= self.settings.stripe);
+        tally.sizes[size_class(request.len)] += 1;
+        tally.depth += u64::from(file.outstanding);
+        file.outstanding += u32::from(knows_answers);
+        if file.len > 0 {
+            file.distance(now, request);
+        }
+        (file.start, file.end, file.len, file.at) = (request.offset, request.end(), request.len, now);
+        file.reach(request);
+        match self.stripes.arrived(file.hash, stripe, now, window) {
+            Some(since) => file.tally.stripe_ns += since,
+            None => file.tally.stripes += 1,
+        }
+        let continues = self.streams.take(file.hash, request.offset);
+        let tally = &mut file.tally;
+        let mut is_new_burst = true;
+        if let Some(stream) = &continues {
+            tally.continued += 1;
+            tally.streams += u32::from(stream.window != window);
+            is_new_burst = match self.settings.answers {
+                Answers::Known => stream.answered != Time::ZERO,
+                Answers::After(ns) => now.since(stream.at) >= ns,
+            };
+            tally.answered += u64::from(is_new_burst);
+            let gap = now.since(stream.at);
+            tally.stream_gap_ns += gap;
+            tally.stream_gap_log2 += u64::from((gap | 1).ilog2());
+            if is_aligned {
+                tally.boundary_gap_ns += gap;
+                tally.boundaries += 1;
+            }
+            if is_new_burst && knows_answers {
+                let think = now.since(stream.answered);
+                tally.think_ns += think;
+                tally.think_log2 += u64::from((think | 1).ilog2());
+            }
+        }
+        tally.bursts += u64::from(is_new_burst);
+        tally.aligned += u64::from(is_new_burst && is_aligned);
+        let window = if continues.is_some() { window } else { 0 };
+        self.streams.put(file.hash, request.end(), Stream::new(now, window));
+    }
+
+    #[inline]
+    fn app_arrived(&mut self, now: Time, app: u8) {
+        let app = &mut self.apps[usize::from(app)];
+        app.outstanding += 1;
+        if app.outstanding == 1 {
+            self.apps_busy += 1;
+            self.overlap.set(now, self.apps_busy > 1);
+        }
+    }
+
+    /// So many requests were given to the device. O(1).
+    #[inline]
+    pub fn dispatched(&mut self, now: Time, requests: u32) {
+        self.knows_flight = true;
+        self.in_flight += u64::from(requests);
+        self.busy.set(now, self.in_flight > 0);
+    }
+
+    /// A request was answered; `hit`: whether the device had the data in its cache, where that is known. To be told with
+    /// [`Answers::Known`] of all that arrived. O(1).
+    #[inline]
+    pub fn completed(&mut self, now: Time, request: &Request, hit: Option<bool>) {
+        if self.knows_flight {
+            self.in_flight = self.in_flight.saturating_sub(1);
+            self.busy.set(now, self.in_flight > 0);
+        }
+        if request.len == 0 || !self.knows_answers() {
+            return;
+        }
+        self.outstanding = self.outstanding.saturating_sub(1);
+        let key = Key::of(request);
+        let found = if self.files[self.recent].key == Some(key) { Ok(self.recent) } else { self.find(key, key.hash()) };
+        let Ok(at) = found else { return self.app_left(now, AppId(key.app)) };
+        let file = &mut self.files[at];
+        file.outstanding = file.outstanding.saturating_sub(1);
+        if let Some(hit) = hit.filter(|_| file.window == self.window) {
+            file.tally.hits_known += 1;
+            file.tally.hits += u64::from(hit);
+        }
+        let (hash, app) = (file.hash, file.app);
+        self.streams.answered(hash, request.end(), now);
+        self.app_completed(now, app);
+    }
+
+    /// A request of an application was answered whose file had to make room.
+    #[cold]
+    fn app_left(&mut self, now: Time, app: AppId) {
+        let app = self.app(app);
+        self.app_completed(now, app);
+    }
+
+    #[inline]
+    fn app_completed(&mut self, now: Time, app: u8) {
+        let app = &mut self.apps[usize::from(app)];
+        if app.outstanding == 1 {
+            self.apps_busy -= 1;
+            self.overlap.set(now, self.apps_busy > 1);
+        }
+        app.outstanding = app.outstanding.saturating_sub(1);
+    }
+
+    /// Ends the window at `now` and begins the next. O(files seen in it, times applications if there are many).
+    pub fn close(&mut self, now: Time) -> &Window {
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.all = Tally::default();
+        sums.apps.clear();
+        sums.targets.clear();
+        sums.rest.clear();
+        sums.counts.clear();
+        for &at in &touched {
+            let file = &mut self.files[at as usize];
+            let Some((app, target, op)) = file.group(self.window) else { continue };
+            file.tally.files = 1;
+            let bytes = file.tally.bytes[0] + file.tally.bytes[1];
+            file.tally.extent_log2 = ((file.highest - file.lowest) as f32 / bytes as f32).log2();
+            sums.all.merge(&file.tally);
+            of(&mut sums.apps, app, APPS_MAX).merge(&file.tally);
+            of(&mut sums.targets, target, TARGETS_MAX).merge(&file.tally);
+            *of(&mut sums.counts, (app, target, op), RESTS_MAX) += 1;
+            if file.tally.count() < u64::from(self.settings.requests_min) {
+                of(&mut sums.rest, (app, target, op), RESTS_MAX).merge(&file.tally);
+            }
+        }
+        self.write(now, &touched, &mut sums);
+        touched.clear();
+        (self.touched, self.sums) = (touched, sums);
+        self.apps.iter_mut().for_each(|app| app.requests = 0);
+        (self.start, self.arrivals, self.depth, self.evicted) = (now, 0, 0, 0);
+        self.window = self.window.wrapping_add(1).max(1);
+        &self.report
+    }
+
+    fn write(&mut self, now: Time, touched: &[u32], sums: &mut Sums) {
+        let (stripe, knows_answers) = (self.settings.stripe, self.knows_answers());
+        let length = now.since(self.start);
+        let share = |ns: u64| if length == 0 { 0.0 } else { (ns as f64 / length as f64).min(1.0) };
+        let report = &mut self.report;
+        (report.start, report.end, report.evicted) = (self.start, now, self.evicted);
+        report.files.clear();
+        for &at in touched {
+            let file = &self.files[at as usize];
+            let (Some((app, target, op)), Some(key)) = (file.group(self.window), file.key) else { continue };
+            if file.tally.count() >= u64::from(self.settings.requests_min) {
+                let files = *of(&mut sums.counts, (app, target, op), RESTS_MAX);
+                let features = file.tally.features(stripe, files, knows_answers);
+                report.files.push(FileWindow { file: FileId(key.file), target, app, op, features });
+            }
+        }
+        report.rest.clear();
+        for (key, tally) in &sums.rest {
+            let files = sums.counts.iter().find(|(known, _)| known == key).map_or(tally.files, |(_, files)| *files);
+            report.rest.push(GroupWindow { key: *key, features: tally.features(stripe, files, knows_answers) });
+        }
+        report.apps.clear();
+        report.apps.extend(groups(&sums.apps, stripe, knows_answers));
+        report.targets.clear();
+        report.targets.extend(groups(&sums.targets, stripe, knows_answers));
+        report.all = sums.all.features(stripe, sums.all.files, knows_answers);
+        let mean = if self.arrivals == 0 { 0.0 } else { self.depth as f64 / self.arrivals as f64 };
+        report.depth = knows_answers.then_some(mean);
+        let (busy, overlap) = (self.busy.take(now), self.overlap.take(now));
+        report.idle = (self.knows_flight && knows_answers).then(|| 1.0 - share(busy));
+        report.overlap = knows_answers.then(|| share(overlap));
+    }
+}
+
+fn groups<K: Copy>(sums: &[(K, Tally)], stripe: u64, knows_answers: bool) -> impl Iterator<Item = GroupWindow<K>> {
+    sums.iter().map(move |(key, tally)| GroupWindow {
+        key: *key,
+        features: tally.features(stripe, tally.files, knows_answers),
+    })
+}
+
+impl File {
+    /// Whose it is, if it had requests in this window.
+    fn group(&self, window: u32) -> Option<(AppId, TargetId, Op)> {
+        let key = self.key.filter(|_| self.window == window && self.tally.count() > 0)?;
+        let op = if key.op == 0 { Op::Read } else { Op::Write };
+        Some((AppId(key.app), TargetId(key.target), op))
+    }
+}

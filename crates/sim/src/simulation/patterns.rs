@@ -1,0 +1,107 @@
+//! What data servers' requests are like, window by window, and what they really are: the data that detectors learn from.
+
+use std::collections::BTreeMap;
+
+use sluice_adapt::detector::Class;
+use sluice_adapt::features::{Answers, Settings, Watcher, Window};
+use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
+
+use super::Simulation;
+use super::records::Content;
+use crate::scenario::{Application, Scenario};
+use crate::workload::{Pattern, Phase};
+
+/// Bytes that were asked for, by pattern: the four classes, then everything that is none of them.
+pub type Truth = [u64; 5];
+
+/// What a data server saw in a window, and what it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PatternWindow {
+    /// The data server.
+    pub server: u32,
+    /// What it saw.
+    pub window: Window,
+    /// What that was, for each file, application and operation, in order.
+    pub truths: Vec<((FileId, AppId, Op), Truth)>,
+}
+
+/// The class of each phase of an application: a place in [`Truth`].
+pub(super) fn classes(scenario: &Scenario, application: &Application) -> Vec<u8> {
+    let class = |phase: &Phase| {
+        let is_shared = !phase.per_process && application.processes > 1;
+        let is_strided = match phase.pattern {
+            Pattern::Contiguous => false,
+            Pattern::Strided => is_shared,
+            _ => return None,
+        };
+        Class::of(is_strided, phase.request, scenario.storage.stripe, scenario.servers.count)
+    };
+    application.phases.iter().map(|phase| class(phase).map_or(4, |class| class.index() as u8)).collect()
+}
+
+/// Watches one data server.
+pub(super) struct Watch {
+    server: u32,
+    watcher: Watcher,
+    truths: BTreeMap<(u64, u32, u8), Truth>,
+    windows: Vec<PatternWindow>,
+}
+
+impl Watch {
+    pub(super) fn new(server: u32, stripe: u64, answers: Answers) -> Watch {
+        let settings = Settings { stripe, answers, ..Settings::default() };
+        Watch { server, watcher: Watcher::new(settings, Time::ZERO), truths: BTreeMap::new(), windows: Vec::new() }
+    }
+
+    fn request(content: &Content) -> Request {
+        Request {
+            cookie: 0,
+            file: FileId(content.file),
+            app: AppId(content.app),
+            target: TargetId(content.server),
+            op: content.op,
+            offset: content.offset,
+            len: content.len,
+        }
+    }
+
+    /// A request arrived, of a class.
+    pub(super) fn arrived(&mut self, now: Time, content: &Content) {
+        self.watcher.arrived(now, &Watch::request(content));
+        let truth = self.truths.entry((content.file, content.app, content.op.index() as u8)).or_default();
+        truth[usize::from(content.class)] += u64::from(content.len);
+    }
+
+    pub(super) fn dispatched(&mut self, now: Time, requests: usize) {
+        self.watcher.dispatched(now, requests as u32);
+    }
+
+    /// A request was answered; `positioned`: whether the device had to move for it, if it is one that can.
+    pub(super) fn completed(&mut self, now: Time, content: &Content, positioned: Option<bool>) {
+        self.watcher.completed(now, &Watch::request(content), positioned.map(|positioned| !positioned));
+    }
+
+    fn close(&mut self, now: Time) {
+        let window = self.watcher.close(now);
+        if window.all.requests == 0 {
+            return;
+        }
+        let op = |op: u8| if op == 0 { Op::Read } else { Op::Write };
+        let truths = std::mem::take(&mut self.truths).into_iter();
+        let truths = truths.map(|((file, app, of), truth)| ((FileId(file), AppId(app), op(of)), truth)).collect();
+        self.windows.push(PatternWindow { server: self.server, window: window.clone(), truths });
+    }
+
+    pub(super) fn windows(self) -> Vec<PatternWindow> {
+        self.windows
+    }
+}
+
+impl Simulation<'_> {
+    /// A window of a data server's watcher is over.
+    pub(super) fn close_patterns(&mut self, node: u32, now: Time) {
+        if let Some(watch) = &mut self.nodes[node as usize].watch {
+            watch.close(now);
+        }
+    }
+}
