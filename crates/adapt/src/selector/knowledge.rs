@@ -23,6 +23,9 @@ const DRIFT: f64 = 1e-5;
 const MODELLED: f64 = 0.15;
 const GUESSED: f64 = 0.15;
 const UNKNOWN: f64 = 0.4;
+/// Below this belief a guess rules nothing out: it is no less than this logarithmic gain.
+const BELIEVED: f64 = 0.5;
+const LEAST_GUESS: f64 = -0.2;
 /// Deviation of a window by evidence that is doubted.
 const DOUBTED: f64 = 0.3;
 /// Workloads that are more different than that say nothing of each other.
@@ -198,9 +201,10 @@ impl Knowledge {
         let guesses: Vec<Option<(f64, f64)>> = (0..arms.len())
             .map(|at| match prior.get(at).copied().flatten() {
                 Some(gain) => Some((gain, MODELLED)),
-                None => self
-                    .similar(context, &names[at])
-                    .map(|(gain, belief)| (gain * belief, UNKNOWN + belief * (GUESSED - UNKNOWN))),
+                None => self.similar(context, &names[at]).map(|(gain, belief)| {
+                    let least = if belief < BELIEVED { LEAST_GUESS } else { f64::NEG_INFINITY };
+                    ((gain * belief).max(least), UNKNOWN + belief * (GUESSED - UNKNOWN))
+                }),
             })
             .collect();
         let guess = |at: usize| guesses[at].map(|(gain, _)| gain);

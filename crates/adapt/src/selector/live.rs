@@ -376,19 +376,7 @@ impl Selector {
         self.reward.reset();
         self.meter = Default::default();
         let expected = self.expectations(&context, load);
-        // Of equals the one that is there already, else the first.
-        let mut best = self.arm;
-        let no_idea = expected.iter().all(|one| one.windows == 0.0 && one.gain == expected[0].gain);
-        if no_idea {
-            best = if self.settings.kind == Kind::Tree { self.arm } else { 0 };
-        } else {
-            for (at, one) in expected.iter().enumerate() {
-                let better = one.gain - expected[best].gain;
-                if better > 0.0 && (self.pays(&context, better) || self.arm != self.incumbent) {
-                    best = at;
-                }
-            }
-        }
+        let best = self.begin_with(&context, &expected);
         let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
         self.incumbent = best;
         if best == self.arm {
@@ -396,6 +384,22 @@ impl Selector {
         } else {
             self.switch(best, why, context.describe());
         }
+    }
+
+    /// The arm to begin a workload with. What was never tried is begun with only where nothing was: it has no place among what
+    /// was.
+    fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
+        let seen = expected.iter().any(|one| one.windows >= 1.0);
+        let may_be = |at: &usize| !seen || expected[*at].windows >= 1.0;
+        if !seen && expected.iter().all(|one| one.gain == expected[0].gain) {
+            return if self.settings.kind == Kind::Tree { self.arm } else { 0 };
+        }
+        let by_gain = |a: &usize, b: &usize| expected[*a].gain.total_cmp(&expected[*b].gain);
+        let best = (0..self.arms.len()).filter(may_be).max_by(by_gain).unwrap_or(self.arm);
+        // The one that is there already, if a change does not pay.
+        let better = expected[best].gain - expected[self.arm].gain;
+        let stays = may_be(&self.arm) && self.arm == self.incumbent && !self.pays(context, better);
+        if stays { self.arm } else { best }
     }
 
     /// Whether a logarithmic gain outlasts the cost of a change.
