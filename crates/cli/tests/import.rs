@@ -65,7 +65,7 @@ fn a_log_of_fio_has_the_duration_the_gaps_and_the_requests_of_its_job() {
     }
     let seconds = info["summary"]["seconds"].as_f64().unwrap();
     let runtime = job["job_runtime"].as_f64().unwrap() / 1e3;
-    assert!((0.9..=1.05).contains(&(seconds / runtime)), "{seconds} s of {runtime} s");
+    assert!((0.7..=1.1).contains(&(seconds / runtime)), "{seconds} s of {runtime} s");
     let all = requests(&place, "@log.slt");
     assert!(all.iter().all(|line| line["path"] == "a b"), "{}", all[0]);
     let mut gaps: Vec<u64> =
@@ -191,7 +191,8 @@ fn a_log_of_strace_has_what_a_program_did_and_where() {
     let data = place.path("data").canonicalize().unwrap();
     let below = ["trace", "import", "@strace.log", "@run.slt", "--below", data.to_str().unwrap()];
     let said = sluice(&place, &below);
-    assert!(matches!(said.status.code(), Some(0 | 3)), "{said:?}");
+    // Nothing is missing below the directory, wherever the output of the test goes.
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
     let mut seen: Vec<(String, String, u64, u64)> = Vec::new();
     let mut processes: Vec<u64> = Vec::new();
     for line in requests(&place, "@run.slt") {
@@ -212,6 +213,8 @@ fn a_log_of_strace_has_what_a_program_did_and_where() {
     processes.sort_unstable();
     processes.dedup();
     assert_eq!(processes.len(), 5, "the program, its three threads and its child: {processes:?}");
+    let error = place.bad(&["trace", "import", "@strace.log", "@none.slt", "--below", "/no/such/place"]);
+    assert!(error.contains("no request is to a file below /no/such/place"), "{error}");
     // Cut anywhere it is told from the whole one; so it is with other programs' text in between, and without times or paths.
     let log = fs::read(place.path("strace.log")).unwrap();
     for cut in (1..20).map(|n| log.len() * n / 20) {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,8 +85,11 @@ fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<ExitCode> {
             let command: [&OsStr; 3] = ["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
             convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
         }
-        Format::Fio => text(log, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
-        Format::Strace => text(log, out, said, |log, meta, out| import::strace(log, meta, out)),
+        Format::Fio => text(args, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
+        Format::Strace => {
+            let below = args.below.as_deref().map(|dir| dir.as_os_str().as_bytes());
+            text(args, out, said, |log, meta, out| import::strace(log, meta, below, out))
+        }
     }
 }
 
@@ -111,16 +115,19 @@ type Out<'a> = BufWriter<&'a File>;
 
 /// Imports a log that is text.
 fn text(
-    log: &Path,
+    args: &Args,
     path: &Path,
     said: Said,
     import: impl FnOnce(Log, Meta, Out<'_>) -> Result<Imported, import::ImportError>,
 ) -> anyhow::Result<ExitCode> {
-    let shown = log.display().to_string();
-    let file = BufReader::new(File::open(log).with_context(|| shown.clone())?);
+    let shown = args.log.display().to_string();
+    let file = BufReader::new(File::open(&args.log).with_context(|| shown.clone())?);
     let out = Output::create(path)?;
     let meta = Meta { source: shown.clone(), ..Meta::default() };
     let imported = import(file, meta, BufWriter::new(out.file.as_file())).with_context(|| shown.clone())?;
+    if let (Some(dir), 0) = (&args.below, imported.entries) {
+        bail!("{shown}: no request is to a file below {}", dir.display());
+    }
     out.keep()?;
     if said == Said::Here {
         let (entries, others) = (counted(imported.entries, "request"), counted(imported.others, "other line"));

@@ -43,7 +43,9 @@ enum Kind {
     Send,
     Clone,
     Exec,
-    /// Has the system move data of which the log does not tell enough; returns in how many requests.
+    /// Asynchronous requests, with a list of them.
+    Submit,
+    /// The same, of which the log has no list; returns how many.
     Untold,
 }
 
@@ -66,7 +68,8 @@ fn kind(name: &[u8]) -> Option<Kind> {
         b"sendfile" | b"sendfile64" => Kind::Send,
         b"fork" | b"vfork" | b"clone" | b"clone3" => Kind::Clone,
         b"execve" | b"execveat" => Kind::Exec,
-        b"io_submit" | b"io_uring_enter" => Kind::Untold,
+        b"io_submit" => Kind::Submit,
+        b"io_uring_enter" => Kind::Untold,
         _ => return None,
     })
 }
@@ -98,7 +101,8 @@ struct Import<R, W: Write> {
     number: u64,
 }
 
-/// Imports what strace has written; `meta` describes the trace.
+/// Imports what strace has written; `meta` describes the trace. `below`: only files below this directory, so that nothing is
+/// said to be missing of others.
 ///
 /// Each thread that strace tells apart is a process of application 0. Memory: some 100 bytes for each descriptor, and for
 /// each request that came while an earlier one's call had not returned (a million at most).
@@ -106,7 +110,7 @@ struct Import<R, W: Write> {
 /// # Errors
 /// If it is not such a log, lacks times (`-ttt`) or paths (`-y`), or reading or writing fails. What was written is no whole
 /// trace then.
-pub fn strace<W: Write>(log: impl BufRead, meta: Meta, out: W) -> Result<Imported, ImportError> {
+pub fn strace<W: Write>(log: impl BufRead, meta: Meta, below: Option<&[u8]>, out: W) -> Result<Imported, ImportError> {
     let mut lines = Lines::new(log);
     let start = loop {
         if !lines.advance()? {
@@ -122,7 +126,7 @@ pub fn strace<W: Write>(log: impl BufRead, meta: Meta, out: W) -> Result<Importe
         writer: Writer::new(out, &meta)?,
         imported: Imported::default(),
         start,
-        files: Files::default(),
+        files: Files::below(below.map(|dir| super::normal_path(dir).into_owned())),
         pending: HashMap::new(),
         begun: BTreeSet::new(),
         held: BinaryHeap::new(),
@@ -234,6 +238,7 @@ impl<R: BufRead, W: Write> Import<R, W> {
             Kind::Truncate => self.files.truncate(&call),
             Kind::Clone => self.files.cloned(pid, u32::try_from(returned).unwrap_or(0), Call::shares(text)),
             Kind::Exec => self.files.executes(pid),
+            Kind::Submit => return self.submitted(pid, time, &call, returned),
             Kind::Untold => self.imported.left_out += returned,
             Kind::Move(op) => {
                 // Where there are several buffers, the number of them.
@@ -266,6 +271,48 @@ impl<R: BufRead, W: Write> Import<R, W> {
                 return self.request(pid, time, Op::Write, &call, (to, to_at), returned);
             }
         }
+        Ok(())
+    }
+
+    /// Asynchronous requests, of which the first so many were accepted. How many bytes they moved another call tells, which
+    /// does not say of which request it speaks.
+    fn submitted(
+        &mut self,
+        pid: u32,
+        time: u64,
+        call: &Call<'_>,
+        count: u64,
+    ) -> Result<(), Result<ImportError, String>> {
+        let list = call.arguments.get(2).and_then(|text| line::elements(text)).unwrap_or_default();
+        // strace leaves out what is behind the first ones of a long list.
+        let listed =
+            list.iter().filter(|text| text.starts_with(b"{")).take(usize::try_from(count).unwrap_or(usize::MAX));
+        let mut seen = 0;
+        for members in listed.filter_map(|text| line::elements(text)) {
+            seen += 1;
+            let value = |name: &[u8]| members.iter().find_map(|text| text.strip_prefix(name)?.strip_prefix(b"="));
+            let op = match value(b"aio_lio_opcode") {
+                Some(b"IOCB_CMD_PREAD" | b"IOCB_CMD_PREADV") => Op::Read,
+                Some(b"IOCB_CMD_PWRITE" | b"IOCB_CMD_PWRITEV") => Op::Write,
+                _ => continue,
+            };
+            let bytes = match value(b"aio_nbytes") {
+                Some(bytes) => line::number(bytes),
+                None => value(b"aio_buf").and_then(line::elements).map(|buffers| {
+                    let buffers = buffers.iter().filter_map(|text| line::elements(text));
+                    let len = |text: &&[u8]| line::number::<u64>(text.strip_prefix(b"iov_len=")?);
+                    buffers.filter_map(|buffer| buffer.iter().find_map(len)).fold(0, u64::saturating_add)
+                }),
+            };
+            let at = value(b"aio_offset").and_then(line::number);
+            match (value(b"aio_fildes"), bytes, at) {
+                (Some(file), Some(bytes), Some(at)) => {
+                    self.request(pid, time, op, &Call::begun(file), (0, Some(at)), bytes)?;
+                }
+                _ => self.imported.left_out += 1,
+            }
+        }
+        self.imported.left_out += count.saturating_sub(seen);
         Ok(())
     }
 

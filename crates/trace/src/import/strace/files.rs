@@ -35,9 +35,15 @@ pub(super) struct Files {
     sizes: HashMap<Vec<u8>, u64>,
     /// Processes that are making another one, and whether it shares their descriptors; the last one last.
     cloning: Vec<(u32, bool)>,
+    /// Files elsewhere do not count.
+    below: Option<Vec<u8>>,
 }
 
 impl Files {
+    pub(super) fn below(below: Option<Vec<u8>>) -> Files {
+        Files { below, ..Files::default() }
+    }
+
     /// A process does something. One that is new is a child of the one that is making another; the log tells its number later.
     pub(super) fn meet(&mut self, pid: u32) {
         if self.tables.contains_key(&pid) {
@@ -168,7 +174,9 @@ impl Files {
 
     /// Where a request of a descriptor is, which moves its position unless it is at an offset.
     pub(super) fn place(&mut self, pid: u32, fd: i32, path: &[u8], op: Op, at: Option<u64>, bytes: u64) -> Known {
-        if !is_file(path) {
+        let elsewhere =
+            self.below.as_deref().is_some_and(|dir| !(path.starts_with(dir) && within(&path[dir.len()..], dir)));
+        if !is_file(path) || elsewhere {
             return Known::NoFile;
         }
         // A file of another name was opened before the log began, or renamed since.
@@ -189,6 +197,11 @@ impl Files {
         }
         offset.map_or(Known::Nowhere, Known::At)
     }
+}
+
+/// Whether the rest of a path behind that of a directory is one of a file in it.
+fn within(rest: &[u8], dir: &[u8]) -> bool {
+    rest.starts_with(b"/") || dir.ends_with(b"/")
 }
 
 /// Whether a path is that of a file that keeps what is written to it, as far as it tells: no socket, terminal, or file of

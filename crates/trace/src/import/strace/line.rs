@@ -106,7 +106,7 @@ pub(super) struct Call<'a> {
 impl<'a> Call<'a> {
     /// Takes apart what follows the parenthesis. `None` if that is not as strace writes it.
     pub(super) fn parse(text: &'a [u8]) -> Option<Call<'a>> {
-        let (arguments, rest) = arguments(text)?;
+        let (arguments, rest) = separated(text, b')')?;
         let rest = rest.trim_ascii_start().strip_prefix(b"= ")?;
         let end = rest.iter().position(|byte| !b"-?0123456789abcdefx".contains(byte)).unwrap_or(rest.len());
         let (value, rest) = rest.split_at(end);
@@ -186,8 +186,18 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The arguments of a call up to its closing parenthesis, and what follows that.
-fn arguments(text: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+/// The elements of a list, `[a, b]`, or the members of a structure, `{a, b}`.
+pub(super) fn elements(text: &[u8]) -> Option<Vec<&[u8]>> {
+    let (all, rest) = match text {
+        [b'[', list @ ..] => separated(list, b']')?,
+        [b'{', members @ ..] => separated(members, b'}')?,
+        _ => return None,
+    };
+    rest.is_empty().then_some(all)
+}
+
+/// What commas separate up to a closing parenthesis or bracket, and what follows that.
+fn separated(text: &[u8], end: u8) -> Option<(Vec<&[u8]>, &[u8])> {
     let (mut all, mut start, mut depth, mut at) = (Vec::new(), 0, 0_u32, 0);
     loop {
         match *text.get(at)? {
@@ -197,7 +207,7 @@ fn arguments(text: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
                 at = text.len() - in_angles(&text[at..])?.1.len() - 1;
             }
             b'(' | b'[' | b'{' => depth += 1,
-            b')' if depth == 0 => {
+            closing if depth == 0 && closing == end => {
                 let last = text[start..at].trim_ascii();
                 if !last.is_empty() || !all.is_empty() {
                     all.push(last);

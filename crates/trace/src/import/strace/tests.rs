@@ -6,7 +6,7 @@ type Request = (u64, u32, Op, u64, u32, String);
 
 fn import(log: &[u8]) -> Result<(Imported, Vec<Request>), ImportError> {
     let mut bytes = Vec::new();
-    let imported = strace(log, Meta::default(), &mut bytes)?;
+    let imported = strace(log, Meta::default(), None, &mut bytes)?;
     let (mut reader, mut block, mut all) = (Reader::new(&bytes[..])?, Columns::default(), Vec::new());
     while reader.next_block(&mut block)? {
         for (at, entry) in block.iter().enumerate() {
@@ -67,6 +67,24 @@ fn positions_are_followed() {
 }
 
 #[test]
+fn asynchronous_requests_are_taken_from_their_list() {
+    let open = r#"openat(AT_FDCWD</>, "a", O_RDWR|O_CREAT|O_TRUNC, 0644) = 3</a> <0.1>"#;
+    let one = r#"{aio_data=0, aio_lio_opcode=IOCB_CMD_PREAD, aio_fildes=3</a>, aio_buf="x\"}]"..., aio_nbytes=60, aio_offset=20}"#;
+    let buffers = r#"[{iov_base="(\0"..., iov_len=100}, {iov_base="", iov_len=50}]"#;
+    let vector =
+        format!("{{aio_data=0, aio_lio_opcode=IOCB_CMD_PWRITEV, aio_fildes=3</a>, aio_buf={buffers}, aio_offset=11}}");
+    let sync = "{aio_data=0, aio_lio_opcode=IOCB_CMD_FDSYNC, aio_fildes=3</a>}";
+    let submit = |list: &str, count: u32| format!("io_submit(0x7f, 3, [{list}]) = {count} <0.1>");
+    let all = submit(&format!("{vector}, {sync}, {one}"), 3);
+    assert_eq!(places(&[open, &all]), [(W, 11, 150), (R, 20, 60)]);
+    assert_eq!(places(&[open, &submit(&format!("{vector}, {one}"), 1)]), [(W, 11, 150)]);
+    for (list, left_out) in [("0x7ffe12", 3), ("...", 3), (&format!("{one}, ..."), 2)] {
+        let (imported, _) = import(of_one(&[open, &submit(list, 3)]).as_bytes()).unwrap();
+        assert_eq!(imported.left_out, left_out, "{list}");
+    }
+}
+
+#[test]
 fn appending_goes_where_the_file_ends_if_that_is_known() {
     let write = r#"write(3</a>, "xyz", 3) = 3"#;
     let open = |flags: &str| format!(r#"openat(AT_FDCWD</>, "a", O_WRONLY|O_APPEND{flags}, 0644) = 3</a>"#);
@@ -98,6 +116,11 @@ fn what_is_not_known_is_left_out_and_told() {
     ] {
         let (imported, all) = import(of_one(calls).as_bytes()).unwrap();
         assert_eq!((imported.left_out, all.len()), (1, 0), "{calls:?}");
+    }
+    let log = of_one(&[r#"read(0</there/before>, "x", 1) = 1"#, r#"pread64(0</theresa>, "x", 1, 7) = 1"#]);
+    for (below, entries, left_out) in [("/there/./", 0, 1), ("/", 1, 1), ("/the", 0, 0), ("/theresa", 0, 0)] {
+        let imported = strace(log.as_bytes(), Meta::default(), Some(below.as_bytes()), Vec::new()).unwrap();
+        assert_eq!((imported.entries, imported.left_out), (entries, left_out), "{below}");
     }
     let seen_later = ["lseek(0</a>, 0, SEEK_CUR) = 5", r#"read(0</a>, "x", 1) = 1"#];
     assert_eq!(places(&seen_later), [(R, 5, 1)]);
@@ -232,7 +255,7 @@ proptest! {
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "[a-z0-9<>()\\[\\]{}\"\\\\.,= \n]{0,300}") {
         let _ = import(&bytes);
         let _ = import(text.as_bytes());
-        for call in ["read", "pread64", "openat", "lseek", "copy_file_range", "clone3", "fstat", "fcntl"] {
+        for call in ["io_submit", "read", "pread64", "openat", "lseek", "copy_file_range", "clone3", "fstat", "fcntl"] {
             let _ = import(format!("1 1700000000.5 {call}(3</a>, {text}\n").as_bytes());
             let _ = import(&[format!("1 1700000000.5 {call}(").as_bytes(), &bytes, b"\n"].concat());
         }
