@@ -281,7 +281,8 @@ impl Cfq {
 
     fn completed(&mut self, number: u32) {
         if let Some(context) = self.contexts.get_mut(&number) {
-            context.under_way -= 1;
+            // The device also serves to the end what a server had asked for before it failed.
+            context.under_way = context.under_way.saturating_sub(1);
         }
     }
 }
