@@ -697,7 +697,8 @@ impl Served for Shard {
     }
 
     fn is_ready(&self) -> bool {
-        self.token.has_work()
+        // In a model a parked thread wakes at any time, and would find what was forgotten.
+        self.token.has_work() && !sabotaged!(TokenForgetsWork)
     }
 
     fn drive(self: &Arc<Shard>) {
