@@ -115,8 +115,8 @@ impl Port {
         self.counts.is_none()
     }
 
-    /// It submits no more, and nothing of it is outstanding or to be told. `none_left`: of nobody, which tells it of a
-    /// client that is alone.
+    /// It submits no more, nothing of it is outstanding or to be told, and no call of it is under way. `none_left`: of nobody,
+    /// which tells it of a client that is alone.
     pub(crate) fn is_gone(&self, none_left: bool) -> bool {
         let nothing_left = |counts: &Counts| {
             counts.outstanding.load(Ordering::SeqCst) == 0 && counts.untold.load(Ordering::SeqCst) == 0

@@ -70,7 +70,7 @@ pub enum StartError {
 /// A client could not join.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Another client has some of the targets. A target belongs to one client.
+    /// Another client has some of the targets, or has left and is in a call still. A target belongs to one client.
     #[error("targets {0:?} are another client's: give each client targets of its own")]
     Targets(Range<u32>),
     /// The range is empty.

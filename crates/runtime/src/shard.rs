@@ -609,7 +609,7 @@ impl Shard {
     // ---- clients and the end ---------------------------------------------------------------------------------
 
     pub(crate) fn attach(&self, own: &Completer) {
-        let (port, none_left) = (own.port.clone(), self.token.places() == 0);
+        let (port, none_left) = (own.port.clone(), self.token.is_idle());
         self.ask(own, move |core| core.attach(port, none_left));
     }
 
@@ -677,7 +677,7 @@ impl Shard {
 
     /// See [`Port::is_gone`].
     pub(crate) fn is_gone(&self, port: &Port) -> bool {
-        port.is_gone(self.token.places() == 0)
+        port.is_gone(self.token.is_idle())
     }
 
     /// Forgets a client that has left.

@@ -124,6 +124,11 @@ impl Token {
         self.0.fetch_sub(CARRIER, Ordering::SeqCst);
     }
 
+    /// No place is taken, and nobody carries out effects: of requests that had places all is over, calls of hosts included.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & !(HELD | WORK) == 0
+    }
+
     /// Nobody holds and nobody carries out effects.
     pub(crate) fn is_quiet(&self) -> bool {
         self.0.load(Ordering::SeqCst) & FLAGS & !WORK == 0
@@ -140,7 +145,7 @@ mod tests {
         assert_eq!(token.enter(2, true), Some(true));
         assert_eq!(token.enter(2, true), Some(false), "held: only a place");
         assert_eq!(token.enter(2, true), None, "full");
-        assert!(token.leave(true, 1) && !token.is_quiet(), "one carries out effects");
+        assert!(token.leave(true, 1) && !token.is_quiet() && !token.is_idle(), "one carries out effects");
         assert_eq!(token.places(), 1);
         assert_eq!(token.enter(2, false), Some(false), "it did not want to hold");
         assert!(token.resume());
@@ -151,6 +156,9 @@ mod tests {
         assert!(token.has_work() && token.is_quiet());
         token.give_back(1);
         assert_eq!(token.places(), 0);
-        assert!(token.take_work() && token.leave(false, 0));
+        assert!(token.take_work() && token.is_idle() && token.leave(true, 0));
+        assert!(!token.is_idle(), "nothing has a place, but somebody may be called");
+        token.carried();
+        assert!(token.is_idle());
     }
 }

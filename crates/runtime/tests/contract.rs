@@ -722,3 +722,51 @@ fn a_client_leaves_while_a_thread_comes_back_from_a_call_of_it() {
         told.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{driving:?}: it waits for ever"));
     }
 }
+
+/// Completes at once; the first call stays until it is let go.
+struct Stays {
+    first: AtomicBool,
+    entered: Barrier,
+    let_go: Barrier,
+    inside: AtomicBool,
+}
+
+impl Executor for Stays {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| started.completer().complete(part.id, Outcome::ok(part.request.len)));
+        if self.first.swap(false, Ordering::SeqCst) {
+            self.inside.store(true, Ordering::SeqCst);
+            self.entered.wait();
+            self.let_go.wait();
+            self.inside.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// All its requests have ended, and another one would like to have its targets.
+#[test]
+fn a_client_has_not_left_while_a_call_of_it_is_under_way() {
+    let (first, inside) = (AtomicBool::new(true), AtomicBool::new(false));
+    let host = Arc::new(Stays { first, entered: Barrier::new(2), let_go: Barrier::new(2), inside });
+    let scheduler = Scheduler::start(config("to", Driving::Caller, EngineConfig::default())).unwrap();
+    let client = scheduler.attach(host.clone()).unwrap();
+    let attach = || scheduler.attach(Arc::new(Notes::default()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.submit(0, request(0, 1)).unwrap());
+        host.entered.wait();
+        let leaving = scope.spawn(|| {
+            client.detach(DRAIN);
+            host.inside.load(Ordering::SeqCst)
+        });
+        while client.try_submit(0, request(1, 1)) != Err(SubmitError::Closed) {
+            std::thread::yield_now();
+        }
+        let early = attach();
+        host.let_go.wait();
+        assert!(!leaving.join().unwrap(), "it has left, and is still called");
+        assert!(early.is_err(), "another one has its targets");
+    });
+    assert!(attach().is_ok());
+}
