@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     seeds: u64,
     /// First seed
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 1_000)]
     first: u64,
     /// Simulations at a time [default: one for each core]
     #[arg(long)]
