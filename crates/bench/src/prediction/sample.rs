@@ -1,7 +1,7 @@
 //! `sluice-bench prediction --sample`: what predictions do to workloads that nobody has chosen.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{anyhow, bail};
 use parking_lot::Mutex;
@@ -43,24 +43,18 @@ struct Report {
     all: Vec<Measured>,
 }
 
-/// Simulates so many cases, or one of them alone, prints what predictions do to each, the largest losses first.
-pub(super) fn run(
-    sample: u64,
-    only: Option<u64>,
-    seed: u64,
-    json: bool,
-    stop: &AtomicBool,
-) -> anyhow::Result<ExitCode> {
-    let numbers = only.map_or(0..sample, |only| only..only + 1);
-    if numbers.end > sample {
-        bail!("there is no case {} in a sample of {sample}: they are numbered from 0", numbers.start);
+/// Simulates so many cases, or some of them alone, prints what predictions do to each, the largest losses first.
+pub(super) fn run(sample: u64, only: &[u64], seed: u64, json: bool, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    if let Some(number) = only.iter().find(|number| **number >= sample) {
+        bail!("there is no case {number} in a sample of {sample}: they are numbered from 0");
     }
-    if only.is_some() && !json {
-        output::line(format_args!("{}", draw::case(seed, numbers.start).text));
+    if !json {
+        only.iter().for_each(|number| output::line(format_args!("# case {number}\n{}", draw::case(seed, *number).text)));
     }
-    let (next, done) = (AtomicU64::new(numbers.start), Mutex::new(Vec::new()));
+    let numbers: Vec<u64> = if only.is_empty() { (0..sample).collect() } else { only.to_vec() };
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
-        while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < numbers.end) {
+        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
             let case = draw::case(seed, number);
             let measured = measure(number, &case, RECORDED, stop);
             done.lock()
