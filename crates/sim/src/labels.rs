@@ -100,8 +100,9 @@ fn gain(series: &[Vec<f64>], base: usize) -> Option<f64> {
     Some(sum)
 }
 
-/// One-sided p-value of the paired t-test that the first series is larger than the second; 1 if it cannot be told.
-fn larger(a: &[f64], b: &[f64]) -> f64 {
+/// One-sided p-value of the paired t-test that the first series is larger than the second; 1 if it cannot be told. O(n).
+#[must_use]
+pub fn larger(a: &[f64], b: &[f64]) -> f64 {
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
     let n = differences.len() as f64;
     if differences.len() < 2 {

@@ -450,6 +450,17 @@ fn predictions_come_from_recorded_runs() {
     assert_eq!(outcome(TEXT, &settings[..1]).predictions, None);
 }
 
+/// Files begin on other servers when the seed is another one: what is predicted for a file is found all the same.
+#[test]
+fn files_of_one_stripe_are_predicted_wherever_they_begin() {
+    let small = [("application.phase.data", "16K"), ("application.phase.request", "16K"), ("servers.stripe", "64K")];
+    let text =
+        TEXT.replace("files = \"per-process\"\n", "").replace("request = ", "files = \"per-process\"\nrequest = ");
+    let settings = [&small[..], &[("servers.policy", "to-agg"), ("servers.predict", "2")]].concat();
+    let with = outcome(&text, &settings);
+    assert_eq!(with.predictions.unwrap().linked, with.server_requests);
+}
+
 #[test]
 fn the_guide_has_every_key_and_benchmark() {
     let guide = include_str!("../../../docs/simulator.md");

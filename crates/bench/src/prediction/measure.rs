@@ -5,16 +5,21 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use sluice_sim::scenario::Plan;
-use sluice_sim::{Options, forecast, simulate_predicted};
+use sluice_sim::{Options, SEEDS_MIN, forecast, larger, simulate_predicted};
 
 use super::draw::Case;
 
-/// Simulations with and without predictions at first, with other seeds than the recorded runs.
-const SEEDS: u64 = 5;
-/// And at most: so many until the mean is known.
+/// Simulations with and without predictions at first, with other seeds than the recorded runs: what a label needs.
+const SEEDS: u64 = SEEDS_MIN as u64;
+/// And at most: so many until the mean is known, and where it looks like a loss.
 const SEEDS_MAX: u64 = 40;
+const SEEDS_MAX_LOSS: u64 = 160;
 /// What is known well enough: a standard error of so many percent.
 const ERROR_MAX: f64 = 0.5;
+/// What looks like a loss, in percent.
+const LOSS: f64 = 1.0;
+/// A loss is one if chance makes such a one in fewer cases than this share; else with and without are a tie.
+pub(super) const ALPHA: f64 = 0.05;
 
 /// What came of a case.
 #[derive(Clone, Debug, Serialize)]
@@ -23,10 +28,12 @@ pub(crate) struct Measured {
     pub(crate) case: u64,
     /// The case in a few words.
     pub(crate) what: String,
-    /// Time saved by predictions, in percent of the time without; negative: lost. Of all seeds together.
+    /// Time saved by predictions, in percent of the time without; negative: lost. Geometric mean of the seeds.
     pub(crate) saved: f64,
     /// Its standard error over the seeds, in percentage points.
     pub(crate) error: f64,
+    /// That it loses at all: p-value of the paired t-test on the logarithms, one-sided.
+    pub(crate) p_loss: f64,
     pub(crate) seeds: u64,
     /// Mean makespans in seconds.
     pub(crate) without_s: f64,
@@ -44,13 +51,14 @@ pub(crate) fn measure(number: u64, case: &Case, recorded: u32, stop: &AtomicBool
     let mut scenario = plan.runs[0].scenario.clone();
     scenario.storage.predict = recorded;
     let forecast = forecast(&scenario, stop).map_err(|error| error.to_string())?;
-    let mut makespans: Vec<(f64, f64)> = Vec::new();
+    let (mut without_s, mut with_s) = (Vec::new(), Vec::new());
     let what = case.what.clone();
     let mut measured = Measured {
         case: number,
         what,
         saved: 0.0,
         error: 0.0,
+        p_loss: 1.0,
         seeds: 0,
         without_s: 0.0,
         with_s: 0.0,
@@ -59,27 +67,49 @@ pub(crate) fn measure(number: u64, case: &Case, recorded: u32, stop: &AtomicBool
         waits: 0,
         complete: 0,
     };
-    while measured.seeds < SEEDS || (measured.error > ERROR_MAX && measured.seeds < SEEDS_MAX) {
+    while measured.wants_more() {
         // Recorded runs have seeds that are drawn from the scenario's.
         scenario.seed = 1_000 + measured.seeds;
         let run = |forecast| {
             simulate_predicted(&scenario, Options::default(), forecast, stop).map_err(|error| error.to_string())
         };
         let (without, with) = (run(None)?, run(forecast.as_ref())?);
-        makespans.push((without.makespan_ns as f64 / 1e9, with.makespan_ns as f64 / 1e9));
+        without_s.push(without.makespan_ns.max(1) as f64 / 1e9);
+        with_s.push(with.makespan_ns.max(1) as f64 / 1e9);
         let counts = with.predictions.unwrap_or_default();
         measured.requests += with.server_requests;
         measured.linked += counts.linked;
         measured.waits += counts.waits;
         measured.complete += counts.complete;
         measured.seeds += 1;
-        let seeds = measured.seeds as f64;
-        measured.without_s = makespans.iter().map(|pair| pair.0).sum::<f64>() / seeds;
-        measured.with_s = makespans.iter().map(|pair| pair.1).sum::<f64>() / seeds;
-        let ratio = measured.with_s / measured.without_s;
-        let squares: f64 = makespans.iter().map(|pair| (pair.1 - ratio * pair.0).powi(2)).sum();
-        measured.saved = (1.0 - ratio) * 100.0;
-        measured.error = (squares / (seeds - 1.0).max(1.0) / seeds).sqrt() / measured.without_s * 100.0;
+        measured.compare(&without_s, &with_s);
     }
     Ok(measured)
+}
+
+impl Measured {
+    fn wants_more(&self) -> bool {
+        let known = self.error <= ERROR_MAX;
+        let most = if self.saved < -LOSS { SEEDS_MAX_LOSS } else { SEEDS_MAX };
+        self.seeds < SEEDS || (!known && self.seeds < most)
+    }
+
+    /// Looks at the makespans of all seeds so far.
+    fn compare(&mut self, without_s: &[f64], with_s: &[f64]) {
+        let seeds = without_s.len() as f64;
+        self.without_s = without_s.iter().sum::<f64>() / seeds;
+        self.with_s = with_s.iter().sum::<f64>() / seeds;
+        let [without, with] = [without_s, with_s].map(|all| all.iter().map(|s| s.ln()).collect::<Vec<f64>>());
+        let ratios: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
+        let mean = ratios.iter().sum::<f64>() / seeds;
+        let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        self.saved = (1.0 - mean.exp()) * 100.0;
+        self.error = (squares / (seeds - 1.0).max(1.0) / seeds).sqrt() * mean.exp() * 100.0;
+        self.p_loss = larger(&with, &without);
+    }
+
+    /// Time is lost, beyond what chance does.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.saved < 0.0 && self.p_loss <= ALPHA
+    }
 }

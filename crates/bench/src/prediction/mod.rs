@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// Instead: so many workloads on devices drawn at random from the seed, simulated with and without prediction
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     sample: Option<u64>,
+    /// Of the sample: these cases alone, and their scenarios
+    #[arg(long, value_name = "N", value_delimiter = ',', requires = "sample")]
+    case: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -138,7 +141,7 @@ struct Measured {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = sluice_cli::interrupt::flag()?;
     if let Some(sample) = args.sample {
-        return sample::run(sample, args.seed, args.json, &stop);
+        return sample::run(sample, &args.case, args.seed, args.json, &stop);
     }
     let policies = crate::policies(&args.policy, |info| info.aggregates)?;
     let plan = plan(args, &policies);

@@ -54,7 +54,7 @@ use disk::{Disk, Started};
 use faults::Trouble;
 use node::Node;
 use prediction::Recorder;
-use processes::{App, Process};
+use processes::{App, Process, Striping};
 use records::{Batch, Call, Job, Sent};
 
 /// Why a simulation has no outcome.
@@ -120,8 +120,7 @@ pub(crate) struct Simulation<'a> {
     ports: Vec<(Link, Link)>,
     /// Messages that went through in a turn of a link.
     through: Vec<(Message, u64)>,
-    /// Added to a file's number before it is hashed to its first server; none: all begin on server 0.
-    first_server: Option<u64>,
+    striping: Striping,
     /// I/O nodes, then data servers.
     nodes: Vec<Node>,
     apps: Vec<App>,
@@ -249,7 +248,10 @@ impl<'a> Simulation<'a> {
             latency_ns: network.latency_ns,
             ports: (0..machines).map(|_| (link(), link())).collect(),
             through: Vec::new(),
-            first_server: scenario.storage.first_hashed.then(|| Random::new(scenario.seed, 0xf11e).next()),
+            striping: Striping {
+                servers,
+                hashed: scenario.storage.first_hashed.then(|| Random::new(scenario.seed, 0xf11e).next()),
+            },
             nodes: Vec::new(),
             apps: Vec::new(),
             processes: Vec::new(),
@@ -290,7 +292,7 @@ impl<'a> Simulation<'a> {
         let files = simulation.add_apps();
         simulation.add_nodes(files)?;
         if let Some(forecast) = forecast {
-            let predictors = prediction::predictors(scenario, forecast);
+            let predictors = prediction::predictors(scenario, simulation.striping, forecast);
             for (node, (predictor, handle)) in simulation.nodes[io_nodes as usize..].iter_mut().zip(predictors) {
                 node.engine.set_predictor(Some(Box::new(predictor)));
                 simulation.predictions.push(handle);

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use sluice_adapt::predictor::{
-    Aggregations, Combiner, Forecast, Handle, Settings, TimeToProcess, TracePredictor, estimate_alpha,
+    Aggregations, Combiner, Forecast, Handle, Names, Settings, TimeToProcess, TracePredictor, estimate_alpha,
 };
-use sluice_core::{FileId, Op};
+use sluice_core::{FileId, Op, Request};
 use sluice_device::profiler::profile_of_model;
 use sluice_trace::{Entry, Meta, Reader, Writer};
 
+use super::processes::Striping;
 use super::records::Content;
 use super::{Failure, Options, Simulation, run_to_end};
 use crate::random::Random;
@@ -46,8 +47,12 @@ impl PredictionCounts {
     }
 }
 
-/// The trace of a simulation.
-pub(super) struct Recorder(Writer<Vec<u8>>);
+/// The trace of a simulation. Servers are counted from the one that a file begins on, as a volume's traces count them: files
+/// begin elsewhere in runs with other seeds.
+pub(super) struct Recorder {
+    writer: Writer<Vec<u8>>,
+    striping: Striping,
+}
 
 fn trouble(error: impl std::fmt::Display) -> Failure {
     Failure::Setup(format!("recording for predictions: {error}"))
@@ -58,15 +63,29 @@ fn path(file: u64) -> Vec<u8> {
 }
 
 impl Recorder {
-    pub(super) fn new(servers: u32) -> Result<Recorder, Failure> {
-        let meta = Meta { targets: servers, pieces: true, emulated: true, ..Meta::default() };
-        Writer::new(Vec::new(), &meta).map(Recorder).map_err(trouble)
+    pub(super) fn new(striping: Striping) -> Result<Recorder, Failure> {
+        let meta = Meta { targets: striping.servers, pieces: true, emulated: true, ..Meta::default() };
+        Writer::new(Vec::new(), &meta).map(|writer| Recorder { writer, striping }).map_err(trouble)
     }
 
     pub(super) fn arrived(&mut self, now: u64, content: &Content) -> Result<(), Failure> {
-        let file = self.0.file(&path(content.file)).map_err(trouble)?;
-        let &Content { offset, len, app, server: target, op, .. } = content;
-        self.0.push(Entry { time: now, file, app, target, op, offset, len }).map_err(trouble)
+        let file = self.writer.file(&path(content.file)).map_err(trouble)?;
+        let &Content { offset, len, app, server, op, .. } = content;
+        let target = self.striping.position(content.file, server);
+        self.writer.push(Entry { time: now, file, app, target, op, offset, len }).map_err(trouble)
+    }
+}
+
+/// The files of a simulation as its recordings name them.
+struct Files(Striping);
+
+impl Names for Files {
+    fn path(&self, file: FileId) -> Option<Arc<[u8]>> {
+        Some(path(file.0).into())
+    }
+
+    fn part(&self, request: &Request) -> u32 {
+        self.0.position(request.file.0, request.target.0)
     }
 }
 
@@ -81,9 +100,9 @@ pub(super) fn forecast(scenario: &Scenario, stop: &AtomicBool) -> Result<Option<
         let mut earlier = Scenario { seed, ..scenario.clone() };
         earlier.storage.predict = 0;
         let mut simulation = Simulation::new(&earlier, Options::default(), None)?;
-        simulation.recorder = Some(Recorder::new(scenario.servers.count)?);
+        simulation.recorder = Some(Recorder::new(simulation.striping)?);
         let simulation = run_to_end(simulation, stop)?;
-        if let Some(Recorder(writer)) = simulation.recorder {
+        if let Some(Recorder { writer, .. }) = simulation.recorder {
             let bytes = writer.finish(0).map_err(trouble)?;
             let mut reader = Reader::new(&bytes[..]).map_err(trouble)?;
             combiner.add(&mut reader).map_err(trouble)?;
@@ -116,11 +135,15 @@ fn time_to_process(scenario: &Scenario) -> TimeToProcess {
 }
 
 /// A predictor for each data server.
-pub(super) fn predictors(scenario: &Scenario, forecast: &Arc<Forecast>) -> Vec<(TracePredictor, Handle)> {
+pub(super) fn predictors(
+    scenario: &Scenario,
+    striping: Striping,
+    forecast: &Arc<Forecast>,
+) -> Vec<(TracePredictor, Handle)> {
     let (settings, ttp) = (settings(scenario), time_to_process(scenario));
     let alpha = estimate_alpha(forecast, &ttp);
     let predictor = |_| {
-        let names = Arc::new(|file: FileId| Some(Arc::from(path(file.0))));
+        let names = Arc::new(Files(striping));
         let aggregations = Aggregations::new(forecast, &settings, &ttp, alpha);
         TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations)
     };

@@ -107,11 +107,27 @@ impl App {
     }
 }
 
-/// The server of a file's first stripe: multiplicative hashing (D. E. Knuth, *The Art of Computer Programming* 3, 6.4), which
-/// spreads numbers that follow each other evenly.
-fn first_server(file: u64, seed: u64, servers: u64) -> u64 {
-    let hash = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-    ((u128::from(hash) * u128::from(servers)) >> 64) as u64
+/// Which servers have what of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Striping {
+    pub(super) servers: u32,
+    /// Added to a file's number before it is hashed to its first server; none: all begin on server 0.
+    pub(super) hashed: Option<u64>,
+}
+
+impl Striping {
+    /// The server of a file's first stripe: multiplicative hashing (D. E. Knuth, *The Art of Computer Programming* 3, 6.4), which
+    /// spreads numbers that follow each other evenly.
+    fn first_server(self, file: u64) -> u32 {
+        let Some(seed) = self.hashed else { return 0 };
+        let hash = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+        ((u128::from(hash) * u128::from(self.servers)) >> 64) as u32
+    }
+
+    /// How many servers this one is behind that on which the file begins, in the order of stripes.
+    pub(super) fn position(self, file: u64, server: u32) -> u32 {
+        (server + self.servers - self.first_server(file)) % self.servers
+    }
 }
 
 impl Simulation<'_> {
@@ -307,14 +323,14 @@ impl Simulation<'_> {
 
     /// The first piece of a range of a file.
     fn piece(&self, file: u64, at: u64, end: u64, (app, class): (u32, u8), op: sluice_core::Op) -> Content {
-        let servers = u64::from(self.servers);
+        let servers = u64::from(self.striping.servers);
         let transfer = u64::from(self.scenario.clients.transfer);
         let (server, offset, left) = if servers == 1 {
             (0, at, u64::MAX)
         } else {
             let stripe = self.scenario.storage.stripe;
             let number = at / stripe;
-            let first = self.first_server.map_or(0, |seed| first_server(file, seed, servers));
+            let first = u64::from(self.striping.first_server(file));
             ((first + number) % servers, number / servers * stripe + at % stripe, stripe - at % stripe)
         };
         let len = left.min(transfer).min(end - at) as u32;
