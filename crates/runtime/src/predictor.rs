@@ -12,7 +12,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    pub(crate) fn new(inner: Box<dyn Predictor>) -> Box<dyn Predictor> {
+    pub(crate) fn boxed(inner: Box<dyn Predictor>) -> Box<dyn Predictor> {
         Box::new(Guarded { inner, panicked: false })
     }
 

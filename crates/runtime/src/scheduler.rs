@@ -354,7 +354,7 @@ impl Scheduler {
     pub fn set_predictors(&self, mut make: impl FnMut(usize) -> Option<Box<dyn Predictor>>) {
         let version = count(&mut self.0.current.lock().predictors);
         self.each(|shard| {
-            let predictor = make(shard.index()).map(Guarded::new);
+            let predictor = make(shard.index()).map(Guarded::boxed);
             shard.ask(&shard.nobody(), move |core| core.set_predictor(version, predictor));
         });
     }
