@@ -473,7 +473,8 @@ impl Scheduler {
     ///
     /// When this returns, every client has been told of everything: no call of an executor is under way or will come, except
     /// inside such a call, which nothing is waited for in: clients are told of the rest later, by whoever is telling them, and
-    /// the report counts what has failed by then.
+    /// the report counts what has failed by then. [`Shutdown::Drain`] waits there, too, and until its time is over if the call
+    /// has left ends of requests to its [`Started`](crate::Started), which come after it.
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         let engines = &self.0;
         engines.clients.lock().closed = true;

@@ -445,9 +445,12 @@ impl StripedStorage {
                 let name =
                     |path: &[u8]| OsStr::from_bytes(path.rsplit(|b| *b == b'/').next().unwrap_or(path)).to_owned();
                 let (a, b) = (name(&from), name(&to));
-                let (dir_a, dir_b) = ends(&self.targets[0])?;
-                let done = self.inode(0, (&dir_b, &b))? == from_inodes[0]
-                    && (!exchange || self.inode(0, (&dir_a, &a))? == to_inodes[0]);
+                // A directory may be gone since: then the record is as old as that.
+                let first = |path: &[u8]| match self.targets[0].resolve(path) {
+                    Err(error) if error.raw_os_error().is_some_and(|code| NOT_THERE.contains(&code)) => Ok(0),
+                    node => Ok::<_, io::Error>(self.targets[0].inode(&node?)? as i64),
+                };
+                let done = first(&to)? == from_inodes[0] && (!exchange || first(&from)? == to_inodes[0]);
                 for target in 1..if done { self.targets.len() } else { 0 } {
                     match ends(&self.targets[target]) {
                         Ok((dir_a, dir_b)) => {

@@ -254,6 +254,31 @@ fn a_rename_from_before_the_system_was_started_is_finished_where_it_fits() {
     }
 }
 
+/// What is left of a record after a power failure, or where it could not be erased, may name directories that were removed
+/// since. The volume opens all the same, and what can be finished is.
+#[test]
+fn a_rename_whose_directories_are_gone_keeps_nobody_out() {
+    for (boot, done) in [("another", false), ("another", true), (boot_id(), false), (boot_id(), true)] {
+        let (volume, storage, root) = two_files();
+        let dir = storage.mkdir(&root, "d".as_ref(), 0o755, &Creator::process()).unwrap();
+        write(&storage, &create(&storage, &dir, "a").unwrap().1, 0, &[3; SIZE]);
+        let from_inodes = storage.inodes(own(&dir).unwrap(), "a".as_ref()).unwrap();
+        let (from, to) = (b"d/a".to_vec(), if done { b"c".to_vec() } else { b"e/c".to_vec() });
+        let (to_inodes, boot) = (vec![0; 3], boot.to_owned());
+        let intent = Intent::Rename { from, to, exchange: false, whiteout: false, from_inodes, to_inodes, boot };
+        storage.journal.begin(&intent).unwrap().keep();
+        drop((storage, root, dir));
+        for top in &volume.dirs[..if done { 1 } else { 3 }] {
+            std::fs::rename(top.join("d/a"), top.join("c")).unwrap();
+            std::fs::remove_dir(top.join("d")).unwrap();
+        }
+        let storage = volume.open(16).unwrap();
+        let node = storage.lookup(&storage.root(), "c".as_ref()).unwrap();
+        assert_eq!(read(&storage, &storage.open(&node, libc::O_RDONLY).unwrap(), 0, SIZE), [3; SIZE]);
+        assert_eq!(storage.journal.pending().unwrap(), None);
+    }
+}
+
 /// The piece on target 0 is shorter than it could be: there is a hole. Somebody writes there meanwhile.
 #[test]
 fn a_truncation_that_changes_no_size_takes_nothing_that_is_written_meanwhile() {
