@@ -349,12 +349,22 @@ impl Elevator {
         }
     }
 
-    /// Loses everything.
+    /// Loses everything that waits.
     pub(super) fn forget(&mut self) {
         *self = match self {
             Elevator::None(_) => Elevator::None(VecDeque::new()),
             Elevator::Deadline(_) => Elevator::Deadline(Box::default()),
-            Elevator::Cfq(_) => Elevator::Cfq(Box::default()),
+            Elevator::Cfq(cfq) => {
+                // What the device serves is still to be completed.
+                let still = |(&number, context): (&u32, &Context)| {
+                    let served = Context { under_way: context.under_way, in_order: true, ..Context::default() };
+                    (context.under_way > 0).then_some((number, served))
+                };
+                Elevator::Cfq(Box::new(Cfq {
+                    contexts: cfq.contexts.iter().filter_map(still).collect(),
+                    ..Cfq::default()
+                }))
+            }
         };
     }
 }
