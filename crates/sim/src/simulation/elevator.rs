@@ -349,22 +349,12 @@ impl Elevator {
         }
     }
 
-    /// Loses everything that waits.
+    /// Loses everything.
     pub(super) fn forget(&mut self) {
         *self = match self {
             Elevator::None(_) => Elevator::None(VecDeque::new()),
             Elevator::Deadline(_) => Elevator::Deadline(Box::default()),
-            Elevator::Cfq(cfq) => {
-                // What the device serves is still to be completed.
-                let still = |(&number, context): (&u32, &Context)| {
-                    let served = Context { under_way: context.under_way, in_order: true, ..Context::default() };
-                    (context.under_way > 0).then_some((number, served))
-                };
-                Elevator::Cfq(Box::new(Cfq {
-                    contexts: cfq.contexts.iter().filter_map(still).collect(),
-                    ..Cfq::default()
-                }))
-            }
+            Elevator::Cfq(_) => Elevator::Cfq(Box::default()),
         };
     }
 }
