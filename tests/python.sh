@@ -20,8 +20,9 @@ fi
 wheel=$(mktemp -d)
 trap 'rm -rf "$wheel"' EXIT
 "$venv/bin/pip" wheel -q --disable-pip-version-check --no-deps --wheel-dir "$wheel" .
+files=$("$venv/bin/python" -m zipfile --list "$wheel"/sluicegate-*-py3-none-any.whl)
 for text in LICENSE-MIT LICENSE-APACHE; do
-    "$venv/bin/python" -m zipfile --list "$wheel"/sluicegate-*-py3-none-any.whl | grep -q "licenses/$text" || {
+    grep -q "licenses/$text" <<<"$files" || {
         echo "the wheel lacks $text" >&2
         exit 1
     }

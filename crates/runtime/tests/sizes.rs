@@ -95,8 +95,12 @@ fn config() -> VolumeConfig {
 }
 
 fn start(storage: Storage) -> (Volume<Results>, Arc<Results>) {
+    start_with(storage, config())
+}
+
+fn start_with(storage: Storage, config: VolumeConfig) -> (Volume<Results>, Arc<Results>) {
     let host = Arc::new(Results::default());
-    (Volume::start(storage, host.clone(), config()).unwrap(), host)
+    (Volume::start(storage, host.clone(), config).unwrap(), host)
 }
 
 const fn at(stripe: usize) -> u64 {
@@ -106,22 +110,30 @@ const fn at(stripe: usize) -> u64 {
 /// The write comes first, leaves a hole, and has not begun when the read is submitted.
 #[test]
 fn a_read_behind_a_queued_write_sees_the_hole_that_it_leaves() {
-    for targets in [1, 2, 3] {
+    // And how many pieces of the read do not wait for the write.
+    let cases =
+        [(1, 1 << 20, 0), (1, STRIPE as u32, 3), (2, 1 << 20, 3), (3, 1 << 20, 3), (1, 1_000, 12), (3, 1_000, 15)];
+    for (targets, request_bytes_max, others) in cases {
         let dir = tempfile::tempdir().unwrap();
         let plain = storage(dir.path(), targets);
         let file = create(&plain, "f");
         let held = (Some(7), 2 % targets as u32);
         let (choosy, storage) = Choosy::over(&plain, &[held], &[]);
-        let (volume, host) = start(storage);
+        let (volume, host) = start_with(storage, VolumeConfig { request_bytes_max, ..config() });
         volume.write_at(&file, APP, 0, &[1; 100]).unwrap();
         volume.write(&file, APP, at(2), &[7; STRIPE], 1);
         choosy.expect_waiting(1);
         volume.read(&file, APP, 0, 4 * STRIPE as u32, 2);
+        while volume.snapshot().runtime.total.total().completed() < 1 + others {
+            std::thread::yield_now();
+        }
         choosy.let_go(held);
         let mut expected = vec![0; 3 * STRIPE];
         expected[..100].fill(1);
         expected[2 * STRIPE..].fill(7);
-        assert!(host.take(2)[1].1.as_ref().unwrap() == &expected, "{targets} targets");
+        let ended = host.take(2);
+        let read = ended[1].1.as_ref().unwrap();
+        assert!(read == &expected, "{targets} targets, pieces of {request_bytes_max}: {} bytes", read.len());
     }
 }
 
@@ -171,7 +183,7 @@ fn reads_are_as_if_all_had_been_carried_out_one_after_the_other() {
     let seed = std::env::var("SLUICE_SEED").map_or(1, |seed| seed.parse().unwrap());
     for round in 0..40 {
         let mut random = Random(seed * 1_000 + round);
-        let targets = 2 + random.below(2) as usize;
+        let targets = 1 + random.below(3) as usize;
         let dir = tempfile::tempdir().unwrap();
         let plain = storage(dir.path(), targets);
         let file = create(&plain, "f");
@@ -179,6 +191,7 @@ fn reads_are_as_if_all_had_been_carried_out_one_after_the_other() {
         let policy = ["noop", "to", "to-agg", "hbrr"][random.below(4) as usize];
         let mut config = VolumeConfig::new(PolicyConfig::parse(policy).unwrap());
         (config.inline, config.threads_max) = (random.below(2) == 0, 1 + random.below(3) as u32);
+        config.request_bytes_max = [STRIPE as u32, 1 << 20][random.below(2) as usize];
         let volume = Volume::start(plain, host.clone(), config).unwrap();
         let mut model: Vec<u8> = Vec::new();
         // Of each read: where it begins, how far it reaches at least, and the bytes from there on.

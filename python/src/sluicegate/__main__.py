@@ -54,10 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--work", default="target/train", help="what was simulated is kept here, and used again"
     )
-    train.add_argument("--seeds", type=int, default=600, help="scenarios to train with (default: 600)")
+    train.add_argument("--seeds", type=int, default=1500, help="scenarios to train with (default: 1500)")
     train.add_argument("--held-out", type=int, default=300, help="scenarios to judge by (default: 300)")
     train.add_argument("--trees", type=int, default=12)
-    train.add_argument("--leaves", type=int, default=160, help="most leaves of a tree (default: 160)")
+    train.add_argument("--leaves", type=int, default=400, help="most leaves of a tree (default: 400)")
     train.add_argument("--seed", type=int, default=1, help="of the forest (default: 1)")
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]

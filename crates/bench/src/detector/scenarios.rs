@@ -1,5 +1,5 @@
-//! Random scenarios whose patterns are known. Devices, servers, stripes and networks of the two sets differ, and so do numbers
-//! of processes and seeds: what a detector is judged by it has never seen.
+//! Random scenarios whose patterns are known. No device, number of processes or seed is in both sets, nor any platform as a
+//! whole: what a detector is judged by it has never seen.
 
 use std::fmt::Write as _;
 use std::path::Path;

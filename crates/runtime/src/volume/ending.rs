@@ -102,8 +102,8 @@ impl<H: Host> Service<H> {
         let (op, bytes) = (state.op, state.len as u64);
         state.pieces.clear();
         let file = state.file.take();
-        if let (Op::Write, true, Some(file)) = (op, self.targets > 1, &file) {
-            self.ops.write_ends(slot, file.id());
+        if let (Op::Write, Some(file)) = (op, &file) {
+            self.ops.write_ends(slot, file.id(), self.targets > 1);
         }
         if let Waiter::Thread(thread) = waiter {
             state.result = Some(result);
@@ -216,8 +216,9 @@ impl<H: Host> Service<H> {
             if errno != 0 {
                 return if total == 0 { Err(errno) } else { Ok(total) };
             }
-            // The target's file ended here, but the file may not: its size is what the longest target says.
-            if state.op == Op::Write || self.targets == 1 {
+            // The target's file ended here, or did when this piece was read, but the file may not: its size is what the
+            // longest target says.
+            if state.op == Op::Write || self.targets == 1 && state.pieces.len() == 1 {
                 break;
             }
             let size = match size {

@@ -456,8 +456,7 @@ impl<H: Host> Volume<H> {
         }
         let time = self.client.time();
         let slot = self.admit(if waits { 0 } else { access.len as u64 });
-        let ranged = access.op == Op::Write && service.targets > 1;
-        if ranged {
+        if access.op == Op::Write && service.targets > 1 {
             service.ops.write_begins(access.file.id());
         }
         let pieces = self.fill(slot, access, memory, waiter, time);
@@ -470,7 +469,7 @@ impl<H: Host> Volume<H> {
         self.note(access.file);
         let mut effects = take_effects();
         self.submit_pieces(access, slot, pieces, memory, time, &mut effects);
-        if ranged {
+        if access.op == Op::Write {
             service.ops.write_submitted(slot, access.range());
         }
         let first = self.layout_of(access).locate(access.offset).0;
@@ -501,7 +500,8 @@ impl<H: Host> Volume<H> {
         let recorded = time.filter(|_| access.op == Op::Read && service.tap.wants_sums());
         let writes_before = service.ops.writes_ended(access.file.id());
         // Before the slot is locked: it may ask every target.
-        let size_before = if service.targets > 1 { self.size_before(access) } else { Ok(u64::MAX) };
+        let several = service.targets > 1 || access.op == Op::Read && access.len as u64 > self.piece_max;
+        let size_before = if several { self.size_before(access) } else { Ok(u64::MAX) };
         let mut state = service.ops.slot(slot).state.lock();
         state.file = Some(access.file.clone());
         (state.op, state.offset, state.len, state.waiter) = (access.op, access.offset, access.len, waiter);
@@ -526,11 +526,12 @@ impl<H: Host> Volume<H> {
     fn size_before(&self, access: &Access<'_>) -> Result<u64, i32> {
         let (service, range) = (&self.service, access.range());
         let size = service.size_at_least(access.file, range.end)?;
-        if access.op == Op::Write || size >= range.end {
+        let file = access.file.id();
+        if access.op == Op::Write || size >= range.end || service.targets > 1 && service.ops.nobody_writes(file) {
             return Ok(size);
         }
         // In this order: a write that is not under way any more has reached its end.
-        match service.ops.written_up_to(access.file.id(), &range) {
+        match service.ops.written_up_to(file, &range) {
             0 => Ok(size),
             reached => Ok(service.size_at_least(access.file, range.end)?.max(reached)),
         }

@@ -49,8 +49,8 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
-    /// Over several targets: the size, or a bound of it that the operation does not reach, before its pieces were submitted,
-    /// to a read with the writes before it that it waits for; or the error number of asking.
+    /// Of several pieces: the size, or a bound of it that the operation does not reach, before its pieces were submitted, to a
+    /// read with the writes before it that it waits for; or the error number of asking.
     pub(super) size_before: Result<u64, i32>,
     /// What [`Ops::writes_ended`] was before that was asked.
     pub(super) writes_before: u64,
@@ -67,7 +67,7 @@ pub(super) struct OpSlot<T> {
     /// Odd while in use.
     generation: AtomicU32,
     file: AtomicU64,
-    /// Of a write over several targets that the engines have: where it begins and ends. The end is 0 for all others.
+    /// Of a write that the engines have: where it begins and ends. The end is 0 for all others.
     written: [AtomicU64; 2],
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Ops<T> {
     /// Bytes of memory that admitted operations may use.
     bytes: CachePadded<AtomicU64>,
     bytes_max: u64,
-    /// Writes over several targets that are open and that have ended, of the files with a number.
+    /// Writes that are open and that have ended, of the files with a number; on volumes of several targets.
     writes: [CachePadded<AtomicU64>; WRITES],
     /// For those that wait for a free slot or for bytes.
     pub(super) room: Gate,
@@ -189,7 +189,7 @@ impl<T> Ops<T> {
         &self.writes[file as usize % WRITES]
     }
 
-    /// A write over several targets is about to be opened.
+    /// A write is about to be opened.
     pub(super) fn write_begins(&self, file: u64) {
         self.writes(file).fetch_add(1, Ordering::SeqCst);
     }
@@ -201,23 +201,26 @@ impl<T> Ops<T> {
         end.store(range.end, Ordering::SeqCst);
     }
 
-    /// The write in this slot has ended, and is about to be closed.
-    pub(super) fn write_ends(&self, slot: u32, file: u64) {
+    /// The write in this slot has ended, and is about to be closed. `counted`: its begin was told.
+    pub(super) fn write_ends(&self, slot: u32, file: u64, counted: bool) {
         self.slot(slot).written[1].store(0, Ordering::SeqCst);
-        self.writes(file).fetch_add(ENDED - 1, Ordering::SeqCst);
+        if counted {
+            self.writes(file).fetch_add(ENDED - 1, Ordering::SeqCst);
+        }
     }
 
-    /// How many writes over several targets have ended, on this file and others. Its effect is there before one is counted.
+    /// How many writes have ended, on this file and others. Its effect is there before one is counted.
     pub(super) fn writes_ended(&self, file: u64) -> u64 {
         self.writes(file).load(Ordering::SeqCst) / ENDED
     }
 
-    /// Up to where the writes of the file reach that the engines have, have not ended, and overlap the range. O(slots) while
-    /// there are writes.
+    /// No write that was counted is open, on this file and some others.
+    pub(super) fn nobody_writes(&self, file: u64) -> bool {
+        self.writes(file).load(Ordering::SeqCst).is_multiple_of(ENDED)
+    }
+
+    /// Up to where the writes of the file reach that the engines have, have not ended, and overlap the range. O(slots).
     pub(super) fn written_up_to(&self, file: u64, range: &Range<u64>) -> u64 {
-        if self.writes(file).load(Ordering::SeqCst).is_multiple_of(ENDED) {
-            return 0;
-        }
         let reach = |slot: &CachePadded<OpSlot<T>>| {
             let open = slot.generation.load(Ordering::SeqCst);
             let end = slot.written[1].load(Ordering::SeqCst);
