@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use sluice_adapt::selector::{Record, Why};
 
 const SIZE: (u32, u32) = (1200, 560);
-/// Okabe and Ito's colours, which people with any kind of colour vision tell apart.
-const COLOURS: [RGBColor; 8] = [
+/// Okabe and Ito's colours, which people with any kind of colour vision tell apart, and two more: disks have nine arms.
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -14,6 +14,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(240, 228, 66),
     RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
+    RGBColor(140, 86, 75),
 ];
 
 /// Draws it as SVG.
@@ -35,7 +37,7 @@ pub(super) fn draw(records: &[Record]) -> anyhow::Result<String> {
         let (upper, lower) = area.split_vertically(SIZE.1 * 2 / 3);
         let top = windows.iter().map(|record| record.rate_mb_s.max(record.mb_s)).fold(1.0, f64::max) * 1.3;
         let mut chart = ChartBuilder::on(&upper)
-            .caption("what was chosen, and what it gave (line: what was expected)", ("sans-serif", 17))
+            .caption("what was chosen, and what it gave per busy second (line: what was expected)", ("sans-serif", 17))
             .margin(10)
             .x_label_area_size(20)
             .y_label_area_size(58)
