@@ -1,6 +1,7 @@
 """Figures: what is in the results is in them, and wrong input is told."""
 
 import json
+import sys
 
 import pytest
 
@@ -150,6 +151,13 @@ def test_mistakes_are_told(tmp_path, capsys):
     ]:
         assert main(["plot", *arguments]) == 1
         assert says in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named_with_the_way_to_get_it(tmp_path, capsys, monkeypatch):
+    source = bench(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["plot", "table", str(source), str(tmp_path / "x.svg")]) == 1
+    assert "in Sluicegate's sources: pip install './python[plot]'" in capsys.readouterr().err
 
 
 def test_a_table_has_a_line_for_each_situation(tmp_path, capsys):
