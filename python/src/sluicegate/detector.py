@@ -297,7 +297,7 @@ def _line(line: dict[str, Any]) -> str:
 
 
 LIMITS = [
-    "* Other seeds of the judging platforms were looked at while the features were chosen; those of the scores were not.",
+    "* Features were chosen with a look at other seeds of the judging platforms, not at those of the scores.",
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
     "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
     "* One program with several small requests to a file under way looks like several that take turns in it.",
