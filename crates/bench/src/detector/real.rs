@@ -17,10 +17,11 @@ const PROGRAMS: &str = include_str!("programs.py");
 const TARGETS: u64 = 4;
 const STRIPE: u64 = 64 << 10;
 const PROCESSES: u64 = 8;
-/// Bytes that all processes have in their files.
-const BYTES: u64 = 64 << 20;
+/// Bytes that all processes have in their files: more than they get through in a window. What is not written is a hole.
+const BYTES: u64 = 4 << 30;
 const WINDOW_NS: u64 = 500_000_000;
-const ANSWERED_NS: u64 = 100_000;
+/// As `sluice trace info` has it: pieces of a request have one time in a recording.
+const ANSWERED_NS: u64 = 1;
 
 /// What runs.
 struct Workload {
@@ -177,7 +178,7 @@ fn one(
     if workload.op == "read" || workload.program == "fio" {
         // What is read has to be there; fio would lay it out itself, in the recording.
         let (count, len) = if workload.own_files { (PROCESSES, BYTES / PROCESSES) } else { (1, BYTES) };
-        (0..count).try_for_each(|file| std::fs::write(dir.join(format!("data.{file}")), vec![1; len as usize]))?;
+        (0..count).try_for_each(|file| std::fs::File::create(dir.join(format!("data.{file}")))?.set_len(len))?;
     }
     run(Command::new(mount.sluice).args(["trace", "start"]).arg(&mount.point).arg("--out").arg(trace))?;
     let ran = run(&mut workload.command(&dir, script, seconds));

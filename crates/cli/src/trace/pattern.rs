@@ -8,8 +8,9 @@ use sluice_trace::{Columns, Entry, Meta};
 
 /// Patterns are recognised second by second.
 const WINDOW_NS: u64 = 1_000_000_000;
-/// Traces have no completions: a request this much later than the one it continues is taken for one that waited for it.
-const ANSWERED_NS: u64 = 100_000;
+/// Traces have no completions. What was asked for at once has one time in them; anything later is taken for something that
+/// waited for an answer.
+const ANSWERED_NS: u64 = 1;
 
 /// What the requests of a trace are, by bytes.
 #[derive(Serialize)]
