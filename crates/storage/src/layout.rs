@@ -104,14 +104,15 @@ impl Layout {
         (target, row * self.stripe + logical % self.stripe)
     }
 
-    /// Logical offset of a byte of a target's file.
+    /// Logical offset of a byte of a target's file; beyond them all, the largest.
     #[must_use]
     pub const fn logical(&self, target: u32, offset: u64) -> u64 {
         if self.targets == 1 {
             return offset;
         }
         let row = offset / self.stripe;
-        (row * self.targets as u64 + self.position(target) as u64) * self.stripe + offset % self.stripe
+        let stripe = row.saturating_mul(self.targets as u64).saturating_add(self.position(target) as u64);
+        stripe.saturating_mul(self.stripe).saturating_add(offset % self.stripe)
     }
 
     /// Size of `target`'s file when the logical file is `size` bytes long and has no holes at its end.
@@ -137,7 +138,7 @@ impl Layout {
     /// Logical size implied by one target's file being `size` bytes long: one past its last byte, 0 if it is empty.
     #[must_use]
     pub const fn logical_size(&self, target: u32, size: u64) -> u64 {
-        if size == 0 { 0 } else { self.logical(target, size - 1) + 1 }
+        if size == 0 { 0 } else { self.logical(target, size - 1).saturating_add(1) }
     }
 }
 
@@ -190,6 +191,16 @@ mod tests {
             (target, sizes[target as usize] - 1)
         });
         (places.collect(), sizes)
+    }
+
+    /// Somebody has made a target's file longer than any part of a file is.
+    #[test]
+    fn a_target_that_reaches_beyond_all_offsets_is_as_long_as_there_are() {
+        for layout in [Layout::striped(4, 1 << 16), Layout::striped(3, 7).starting_at(2)] {
+            for size in [i64::MAX as u64, u64::MAX] {
+                assert_eq!(layout.logical_size(1, size), u64::MAX);
+            }
+        }
     }
 
     proptest! {
