@@ -176,7 +176,7 @@ fn sequential_readers_are_served_in_slices() {
         let (least, most) = (with.done.iter().min().unwrap(), with.done.iter().max().unwrap());
         assert!(least * 2 > *most, "{policy} is unfair: {:?}", with.done);
         // Each of the others has a slice while a request waits.
-        let bound = MAX_WAIT_NS + 8 * (SLICE_NS + 2 * POSITIONING_NS);
+        let bound = MAX_WAIT_NS + 8 * (LONGEST_SLICE_NS + 2 * POSITIONING_NS);
         assert!(with.longest_wait_ns < bound, "{policy}: {} ms", with.longest_wait_ns / 1_000_000);
     }
 }
