@@ -88,8 +88,9 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     read_meanwhile(&place, || {
         comes("trials", || selection(&place)["trials"].as_u64() >= Some(2));
         comes("a workload", || selection(&place)["workload"].is_string());
+        comes("a pattern", || selection(&place)["pattern"]["class"].is_string());
         let text = place.good(&["status", "--explain", "@mnt"]);
-        for word in ["reads of", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"] {
+        for word in ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"] {
             assert!(text.contains(word), "{word}: {text}");
         }
         let by_hand = place.good(&["policy", "@mnt", "sjf"]);
@@ -104,7 +105,9 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     place.good(&["model", "export", "@mnt", "--out", "@one"]);
     common::unmount(&place);
     let timeline = place.good(&["explain", "@kept/decisions", "--plot", "@t.svg"]);
-    assert!(timeline.contains("trial") && timeline.contains("new workload"), "{timeline}");
+    for word in ["trial", "new workload", "% sure)"] {
+        assert!(timeline.contains(word), "{word}: {timeline}");
+    }
     assert!(fs::read_to_string(place.path("t.svg")).unwrap().starts_with("<svg"));
     place.good(&["model", "merge", "@one", "@kept/knowledge", "--out", "@both"]);
     let both: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@both"])).unwrap();

@@ -162,3 +162,111 @@ impl Seen {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, TargetId, WindowFeatures};
+
+    use super::*;
+
+    /// Engines that do what a test says.
+    #[derive(Default)]
+    struct Stand {
+        now: Mutex<Time>,
+        monitor: Mutex<Option<Box<dyn Monitor>>>,
+    }
+
+    impl Ground for Stand {
+        fn limits(&self) -> EngineConfig {
+            EngineConfig::default()
+        }
+        fn policy(&self) -> PolicyConfig {
+            PolicyConfig::parse("noop").unwrap()
+        }
+        fn set_policy(&self, _: &PolicyConfig) {}
+        fn set_limits(&self, _: &EngineConfig) -> Result<(), ConfigError> {
+            Ok(())
+        }
+        fn engines(&self) -> usize {
+            1
+        }
+        fn window(&self, _: usize) -> Option<Arc<WindowFeatures>> {
+            None
+        }
+        fn on_window(&self, _: Option<Box<dyn Fn() + Send + Sync>>) {}
+        fn now(&self) -> Time {
+            *self.now.lock()
+        }
+        fn set_monitor(&self, _: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
+            std::mem::replace(&mut self.monitor.lock(), monitor)
+        }
+        fn passed_by(&self) -> u64 {
+            0
+        }
+        fn stripe(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    impl Stand {
+        fn is_followed(&self) -> bool {
+            self.monitor.lock().is_some()
+        }
+
+        /// Four processes, each with a file of its own that it reads in requests of 16 KiB, over a window of so many seconds.
+        fn window(&self, from: u64, seconds: u64) {
+            let start = self.now();
+            for n in 0..400 {
+                let file = FileId(n % 4);
+                let offset = (from + n / 4) << 14;
+                let (app, target) = (AppId(1), TargetId(0));
+                let request = Request { cookie: 0, file, app, target, op: Op::Read, offset, len: 1 << 14 };
+                if let Some(monitor) = &mut *self.monitor.lock() {
+                    let at = start.after(n * seconds * 2_500_000);
+                    monitor.arrived(at, &request);
+                    monitor.dispatched(at, 1);
+                    monitor.completed(at.after(1_000_000), &request);
+                }
+            }
+            *self.now.lock() = start.after(seconds * 1_000_000_000);
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_known_after_two_windows_and_then_in_each() {
+        // So long that whatever this machine takes is little.
+        let (ground, seconds) = (Stand::default(), 10_000);
+        let mut looker = Looker::new(&ground).unwrap();
+        assert!(!ground.is_followed());
+        assert_eq!(looker.window(&ground, 400), None);
+        let mut seen = Vec::new();
+        for window in 0..4 {
+            assert!(ground.is_followed());
+            ground.window(window * 100, seconds);
+            seen.push(looker.window(&ground, 400));
+        }
+        assert_eq!(seen[0], None, "it was for learning");
+        for pattern in &seen[1..] {
+            let pattern = pattern.as_ref().unwrap().as_ref().expect("enough requests");
+            assert_eq!((pattern.class.as_str(), pattern.share), ("contiguous small", 1.0), "{pattern:?}");
+            assert!(pattern.why.is_some() && pattern.confidence > 0.25);
+        }
+        looker.end(&ground);
+        assert!(!ground.is_followed());
+    }
+
+    #[test]
+    fn with_many_requests_there_are_pauses() {
+        let (ground, mut looked) = (Stand::default(), 0);
+        let mut looker = Looker::new(&ground).unwrap();
+        // A million a second: 6 % of a core each time.
+        for window in 0..100 {
+            looked += usize::from(looker.window(&ground, 1_000_000).is_some());
+            ground.window(window * 100, 1);
+        }
+        assert!((1..=2).contains(&looked), "two windows of 60 ms each allow for one a minute: {looked}");
+    }
+}

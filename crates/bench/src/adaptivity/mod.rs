@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Fewer runs. Simulated: the disk and flash. Real: 16 workloads and 6 that change, 3 fixed configurations, 2 rounds of 2 s
-    /// after 8 s of learning instead of 5 rounds of 5 s after 60 s
+    /// after 10 s of learning instead of 5 rounds of 5 s after 60 s
     #[arg(long)]
     quick: bool,
     /// Real programs on an emulated disk

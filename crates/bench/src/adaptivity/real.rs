@@ -168,7 +168,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
     let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 5 });
     let seconds = args.seconds.unwrap_or(if args.quick { 2 } else { 5 });
-    let learn_s = args.learn.unwrap_or(if args.quick { 8 } else { 60 });
+    let learn_s = args.learn.unwrap_or(if args.quick { 10 } else { 60 });
     let mut report = Report {
         rows: Vec::new(),
         overhead: None,
