@@ -90,7 +90,9 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
         comes("a workload", || selection(&place)["workload"].is_string());
         comes("a pattern", || selection(&place)["pattern"]["class"].is_string());
         let text = place.good(&["status", "--explain", "@mnt"]);
-        for word in ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"] {
+        for word in
+            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"]
+        {
             assert!(text.contains(word), "{word}: {text}");
         }
         let by_hand = place.good(&["policy", "@mnt", "sjf"]);

@@ -291,6 +291,10 @@ impl Selector {
     fn is_same_workload(&mut self, load: &Load) -> bool {
         let settles = self.settling > 0;
         self.settling = self.settling.saturating_sub(1);
+        if load.arrived() == 0 {
+            // What came before is still being served.
+            return self.place.is_some();
+        }
         let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
         let class = Context::of(load, look);
         if let Some(place) = &mut self.place {

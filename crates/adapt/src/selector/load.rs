@@ -155,6 +155,12 @@ impl Load {
         if self.busy_ns == 0 { 0.0 } else { work * 1e9 / self.busy_ns as f64 }
     }
 
+    /// Requests that arrived: without any it is not known what the workload looks like.
+    #[must_use]
+    pub fn arrived(&self) -> u64 {
+        self.ops.iter().map(|op| op.requests).sum()
+    }
+
     /// Share of reads among the requests, 0 to 1.
     #[must_use]
     pub fn read_share(&self) -> f64 {
