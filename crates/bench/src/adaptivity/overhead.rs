@@ -1,6 +1,7 @@
 //! What a mount that chooses costs where there is nothing to choose: on memory, and on this machine's own disk.
 //!
-//! Two mounts of one directory take turns: `noop`, named, and one that names nothing. Ratios are formed within a round.
+//! Two mounts of one directory take turns: `noop`, named, and one that names nothing, which has had some seconds of the same load
+//! before. Ratios are formed within a round.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,11 +20,12 @@ pub(super) const NAME: &str = "overhead";
 const BAR: f64 = 0.02;
 const SECONDS: u32 = 2;
 const FILE_BYTES: u64 = 64 << 20;
-/// What fio does, and further options.
-const CELLS: [(&str, &[&str]); 3] = [
-    ("random reads, 4K, 2 jobs", &["--rw=randread", "--bs=4k", "--numjobs=2"]),
-    ("writes, 64K, 2 jobs", &["--rw=write", "--bs=64k", "--numjobs=2"]),
-    ("random reads, 4K, O_DIRECT, 8 jobs", &["--rw=randread", "--bs=4k", "--numjobs=8", "--direct=1"]),
+/// Where, what fio does, and further options.
+const CELLS: [(&str, &str, &[&str]); 4] = [
+    ("memory", "random reads, 4K, 2 jobs", &["--rw=randread", "--bs=4k", "--numjobs=2"]),
+    ("memory", "writes, 64K, 2 jobs", &["--rw=write", "--bs=64k", "--numjobs=2"]),
+    ("own disk", "random reads, 4K, O_DIRECT, 1 job", &["--rw=randread", "--bs=4k", "--numjobs=1", "--direct=1"]),
+    ("own disk", "random reads, 4K, O_DIRECT, 8 jobs", &["--rw=randread", "--bs=4k", "--numjobs=8", "--direct=1"]),
 ];
 
 /// Adaptive over `noop`.
@@ -56,6 +58,7 @@ pub(super) fn measure(
     sluice: &Path,
     dir: Option<&Path>,
     rounds: u32,
+    learn_s: u32,
 ) -> anyhow::Result<Vec<Overhead>> {
     let mut found = Vec::new();
     let places = [("memory", PathBuf::from("/dev/shm")), ("own disk", dir.unwrap_or(Path::new("/var/tmp")).to_owned())];
@@ -67,20 +70,22 @@ pub(super) fn measure(
         }
         let place = Place { runner, sluice, room };
         place.lay()?;
-        for (workload, options) in CELLS {
+        for (_, workload, options) in CELLS.into_iter().filter(|(place, ..)| *place == name) {
             let direct = options.contains(&"--direct=1");
-            if direct && name == "memory" {
-                continue;
-            }
             output::tell(format_args!("overhead: {workload}, {name}"));
             let mut rates = [Vec::new(), Vec::new()];
+            place.mount(true, direct)?;
+            if learn_s > 0 {
+                place.run(options, 0, learn_s)?;
+            }
+            unmount(runner, &place.mount_point())?;
             let mut arm = String::new();
             for round in 0..rounds {
                 // Each is the first one every other time.
                 for turn in 0..2 {
                     let side = (round + turn) as usize % 2;
                     place.mount(side == 1, direct)?;
-                    rates[side].push(place.run(options, round)?);
+                    rates[side].push(place.run(options, 1 + round, SECONDS)?);
                     if side == 1 {
                         arm = place.arm()?;
                     }
@@ -129,7 +134,7 @@ impl Place<'_> {
     }
 
     /// MB/s.
-    fn run(&self, options: &[&str], seed: u32) -> anyhow::Result<f64> {
+    fn run(&self, options: &[&str], seed: u32, seconds: u32) -> anyhow::Result<f64> {
         let mut command = fio_command();
         command.args([
             "--name=o",
@@ -141,7 +146,7 @@ impl Place<'_> {
         ]);
         command
             .args(["--filename_format=f$jobnum".to_owned(), format!("--directory={}", self.mount_point().display())]);
-        command.args([format!("--runtime={SECONDS}"), format!("--size={FILE_BYTES}"), format!("--randseed={seed}")]);
+        command.args([format!("--runtime={seconds}"), format!("--size={FILE_BYTES}"), format!("--randseed={seed}")]);
         let json = check_fio(&self.runner.run(command.args(options))?)?;
         let of = |op: &str| json["jobs"][0][op]["bw_bytes"].as_f64().unwrap_or(0.0) / 1e6;
         Ok(of("read") + of("write"))

@@ -210,7 +210,7 @@ fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) ->
     }
     if args.wants(overhead::NAME) {
         let rounds = if args.quick { 5 } else { 9 };
-        report.overheads = overhead::measure(runner, &sluice, args.dir.as_deref(), rounds)?;
+        report.overheads = overhead::measure(runner, &sluice, args.dir.as_deref(), rounds, report.learn_s)?;
     }
     Ok(())
 }
