@@ -51,6 +51,7 @@ enum Stage {
 pub(crate) struct Looker {
     detector: Detector,
     /// Those who follow nobody just now.
+    #[allow(clippy::vec_box)] // they go into engines and come out
     idle: Vec<Box<Follower>>,
     engines: usize,
     stage: Stage,
