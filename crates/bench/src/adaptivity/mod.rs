@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Only workloads whose name contains this; may be given several times. Real: `overhead` stands for the costs
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Simulated: device models
+    /// Simulated: device models; with `+cache` at the end the server has a page cache over it
     #[arg(long, value_name = "MODEL", value_delimiter = ',')]
     device: Vec<String>,
     /// Simulated: seeds of each cell; fewer than 10 say little

@@ -27,6 +27,9 @@ const KINDS: usize = 5;
 /// Virtual seconds by which a pattern's rates are found.
 const CALIBRATION_S: f64 = 5.0;
 
+/// After a model's name: the server has a page cache over it.
+const CACHED: &str = "+cache";
+
 /// What 16 processes do in a phase, as keys of a scenario.
 const PATTERNS: [(&str, &str); 8] = [
     ("own files, 64K reads", "files = 'per-process'\nrequest = '64K'"),
@@ -133,7 +136,7 @@ struct Bed {
 
 impl Bed {
     fn new(model: &str) -> anyhow::Result<Bed> {
-        let rotates = sluice_device::model(model, 1)?.rotates();
+        let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host =
             EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
@@ -160,11 +163,14 @@ impl Bed {
         let policy = arm.to_string();
         let policy: Vec<&str> = policy.split(' ').filter(|word| !word.starts_with("anticipation=")).collect();
         let anticipation = if arm.anticipation { "8ms" } else { "0s" };
+        let (device, cache) = match self.model.strip_suffix(CACHED) {
+            Some(device) => (device, "page_cache = 'on'\nmemory = '256M'\n"),
+            None => (self.model.as_str(), ""),
+        };
         let mut text = format!(
-            "seed = {seed}\n[clients]\nnodes = 4\n[network]\nbandwidth = 0\n[servers]\ncount = 1\ndevice = '{}'\n\
-             policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '250ms'\nallocation = 'present'\n\
+            "seed = {seed}\n[clients]\nnodes = 4\n[network]\nbandwidth = 0\n[servers]\ncount = 1\ndevice = '{device}'\n\
+             {cache}policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '250ms'\nallocation = 'present'\n\
              [[application]]\nprocesses = 16\n",
-            self.model,
             policy.join(" "),
             self.in_flight
         );
@@ -262,7 +268,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual: &[&str] = if args.quick {
         &["hdd-7200", "ssd-sata"]
     } else {
-        &["hdd-7200", "pastel", "suno", "edel", "ssd-sata", "nvme"]
+        &["hdd-7200", "hdd-7200+cache", "pastel", "graphene", "suno", "edel", "ssd-sata", "nvme"]
     };
     let devices: Vec<&str> =
         if args.device.is_empty() { usual.to_vec() } else { args.device.iter().map(String::as_str).collect() };
@@ -330,7 +336,7 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\n{:<10} {:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
+        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
         "device", "workload", "seeds", "oracle, cold", "oracle, again", "fixed, cold", "fixed, again", "noop", "tried"
     ));
     let mut cells: Vec<(&str, &str)> = report.rows.iter().map(|row| (&*row.device, &*row.workload)).collect();
@@ -344,7 +350,7 @@ fn print(report: &Report) {
         };
         let tried = rows.iter().map(|row| row.tried).sum::<f64>() / rows.len() as f64 * 100.0;
         output::line(format_args!(
-            "{device:<10} {workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
+            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
             rows.len(),
             range(|row| row.adaptive_mb_s / row.oracle_mb_s),
             range(|row| row.remembering_mb_s / row.oracle_mb_s),
