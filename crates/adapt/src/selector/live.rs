@@ -302,7 +302,7 @@ impl Selector {
             let is_alike = match place.looks[self.arm] {
                 Some(look) => class == look,
                 // What changed with the arm is the arm's doing.
-                None => settles && class.may_be(&place.context),
+                None => settles && class.may_be(&place.context, load),
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);

@@ -39,6 +39,8 @@ pub struct Load {
     /// Requests whose time of service is known, and that time, added up.
     served: u64,
     service_ns: f64,
+    /// Smallest and largest request in bytes; 0 without requests.
+    sizes: [u32; 2],
     files: u32,
     apps: u32,
 }
@@ -67,6 +69,8 @@ impl Load {
             mine.completed += theirs.completed;
             mine.moved += theirs.moved;
         }
+        let of_ops = window.ops.iter().filter(|op| op.requests > 0);
+        of_ops.for_each(|op| self.add_sizes([op.size_min, op.size_max]));
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
         self.served += window.service.count;
         self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
@@ -85,6 +89,9 @@ impl Load {
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
         self.outstanding_ns += next.outstanding_ns;
+        if next.arrived() > 0 {
+            self.add_sizes(next.sizes);
+        }
         self.served += next.served;
         self.service_ns += next.service_ns;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
@@ -96,6 +103,11 @@ impl Load {
             mine.moved += theirs.moved;
         }
         (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
+    }
+
+    fn add_sizes(&mut self, [least, most]: [u32; 2]) {
+        let is_first = self.sizes[1] == 0;
+        self.sizes = [if is_first { least } else { self.sizes[0].min(least) }, self.sizes[1].max(most)];
     }
 
     fn sum(&self, of: impl Fn(&OpLoad) -> u64) -> f64 {
@@ -173,6 +185,12 @@ impl Load {
     pub fn size(&self) -> f64 {
         let all = self.sum(|op| op.requests);
         if all > 0.0 { self.sum(|op| op.bytes) / all } else { 0.0 }
+    }
+
+    /// Sizes of the smallest and of the largest request in bytes; 0 without requests.
+    #[must_use]
+    pub fn sizes(&self) -> [f64; 2] {
+        self.sizes.map(f64::from)
     }
 
     /// Share of the requests, 0 to 1, that begin where the one before of the same file and operation ended.
