@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms};
-use sluice_core::{Anticipation, EngineConfig, OpFeatures, Time, WindowFeatures};
+use sluice_core::{Anticipation, DurationFeatures, EngineConfig, OpFeatures, Time, WindowFeatures};
 
 const WINDOW_NS: u64 = 250_000_000;
 const PER_S: u64 = 1_000_000_000 / WINDOW_NS;
@@ -294,6 +294,41 @@ fn a_device_with_nothing_to_choose_from_rewards_nobody_and_gets_the_cheapest() {
     assert_eq!(bed.selector.explain().mode, "resting");
     let after = &bed.selector.knowledge().contexts;
     assert!(before.iter().all(|(context, known)| after[context].arms == known.arms) && before.len() == after.len());
+}
+
+#[test]
+fn memory_gets_the_cheapest_after_two_windows_and_without_a_trial() {
+    let mut bed = bed(Device::Unknown, 1, 0.1);
+    let load = Workload { size: 4096, depth: 8, contiguous: 0.0, is_write: false, rates: vec![1e9; bed.arms.len()] };
+    let answered_in = |bed: &mut Bed, ns| {
+        let window = load.window(bed.now, 1e9);
+        let count = window.ops[0].completed;
+        bed.give(&WindowFeatures { service: DurationFeatures { count, mean_ns: ns, ..Default::default() }, ..window });
+    };
+    (0..40).for_each(|_| answered_in(&mut bed, 5_000));
+    let told = bed.selector.explain();
+    assert!(bed.selector.arm().is_cheapest() && told.trials == 0 && told.mode == "resting", "{told:?}");
+    let resting = bed.records.iter().find(|record| record.why == Why::Resting).expect("it says so");
+    assert_eq!(resting.t, 0.5);
+    // Slower, there is something to choose from.
+    (0..40).for_each(|_| answered_in(&mut bed, 500_000));
+    assert!(bed.selector.explain().trials > 0);
+}
+
+#[test]
+fn a_window_in_which_nothing_arrived_is_no_other_workload() {
+    let mut bed = bed(Device::Disk, 1, 0.0);
+    let load =
+        Workload { size: 1 << 20, depth: 8, contiguous: 0.9, is_write: false, rates: vec![50e6; bed.arms.len()] };
+    for turn in 0..40 {
+        let mut window = load.window(bed.now, 50e6);
+        if turn % 4 != 0 {
+            let read = window.ops[0];
+            window.ops[0] = OpFeatures { completed: read.completed, moved: read.moved, ..OpFeatures::default() };
+        }
+        bed.give(&window);
+    }
+    assert_eq!(bed.selector.knowledge().contexts.len(), 1, "{:?}", bed.selector.knowledge().contexts.keys());
 }
 
 #[test]

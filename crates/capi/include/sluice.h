@@ -165,6 +165,12 @@ typedef struct sluice_options {
   // What it costs the device to read from another place rather than go on where it is, of a hard disk about 8 ms: it is
   // then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
   uint64_t positioning_ns;
+  // Who chooses the algorithm, and whether to wait as `positioning_ns` says, while the scheduler is in use. NULL or "fixed":
+  // nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md), on a thread of the library, which
+  // callbacks may run on, too; `policy` is where it begins, or NULL. See sluice_explain().
+  const char *selector;
+  // A file in which the selector keeps what it has learned from run to run. NULL: nowhere.
+  const char *selector_state;
 } sluice_options;
 
 // A request, as submitted.
@@ -325,7 +331,8 @@ int sluice_complete_all(struct sluice *s, const struct sluice_completion *done, 
 // Takes back a request that was not dispatched yet; its callbacks are not called then.
 int sluice_cancel(struct sluice *s, uint64_t id);
 
-// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes.
+// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes. A selector
+// chooses no more then, until the name "adaptive" is given; where there is one this is not for callbacks.
 int sluice_set_policy(struct sluice *s,
                       const char *policy);
 
@@ -334,6 +341,13 @@ int sluice_set_policy(struct sluice *s,
 int sluice_get_policy(struct sluice *s,
                       char *text,
                       size_t size);
+
+// Writes what the selector sees, what it chose, what it expected and got, and what else there was, as a JSON object into `text`:
+// the fields of `selection` in docs/status.md, on one line. SLUICE_ERR_INVALID if it does not fit (8 KiB always do) or nobody
+// chooses. Not inside callbacks.
+int sluice_explain(struct sluice *s,
+                   char *text,
+                   size_t size);
 
 // Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
 // sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited

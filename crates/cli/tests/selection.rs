@@ -72,7 +72,7 @@ fn mount(place: &Place, more: &[&str]) {
     let config = "[scheduler]\nlearned = \"kept/knowledge\"\ndecisions = \"kept/decisions\"\n\
                   [mount]\ncache = \"none\"\n[device]\nemulate = \"hdd-7200\"\n";
     fs::write(place.path("c.toml"), config).unwrap();
-    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml", "--selector", "bandit"];
+    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml"];
     place.good(&[&args[..], more, &["@source", "@mnt"]].concat());
 }
 
@@ -88,8 +88,11 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     read_meanwhile(&place, || {
         comes("trials", || selection(&place)["trials"].as_u64() >= Some(2));
         comes("a workload", || selection(&place)["workload"].is_string());
+        comes("a pattern", || selection(&place)["pattern"]["class"].is_string());
         let text = place.good(&["status", "--explain", "@mnt"]);
-        for word in ["reads of", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"] {
+        for word in
+            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"]
+        {
             assert!(text.contains(word), "{word}: {text}");
         }
         let by_hand = place.good(&["policy", "@mnt", "sjf"]);
@@ -104,7 +107,9 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     place.good(&["model", "export", "@mnt", "--out", "@one"]);
     common::unmount(&place);
     let timeline = place.good(&["explain", "@kept/decisions", "--plot", "@t.svg"]);
-    assert!(timeline.contains("trial") && timeline.contains("new workload"), "{timeline}");
+    for word in ["trial", "new workload", "% sure)"] {
+        assert!(timeline.contains(word), "{word}: {timeline}");
+    }
     assert!(fs::read_to_string(place.path("t.svg")).unwrap().starts_with("<svg"));
     place.good(&["model", "merge", "@one", "@kept/knowledge", "--out", "@both"]);
     let both: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@both"])).unwrap();
@@ -141,7 +146,7 @@ fn selectors_without_a_model_and_mounts_without_a_selector_say_so() {
     assert!(place.bad(&["explain", "@log"]).contains("no log of a selector"));
     assert!(place.bad(&["model", "show", "@log"]).contains("does not begin like"));
     if fuse_works() {
-        let daemon = place.daemon(&[]);
+        let daemon = place.daemon(&["--policy", "hbrr"]);
         assert!(place.bad(&["status", "--explain", "@mnt"]).contains("--selector bandit"));
         assert!(place.bad(&["policy", "@mnt", "adaptive"]).contains("nobody chooses"));
         daemon.unmount();

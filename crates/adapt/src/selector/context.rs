@@ -64,11 +64,14 @@ impl Context {
     }
 
     /// Whether the two may be the same workload under different arms: these change the order in which processes go on, and so how
-    /// contiguous requests are and how many wait, and perhaps whose requests are served; but not what each asks for.
+    /// contiguous requests are and how many wait, and perhaps whose requests are served; but not what each asks for. So where
+    /// requests of several sizes come together (those of `load`, a window of this class), their mean size may become any between.
     #[must_use]
-    pub fn may_be(&self, other: &Context) -> bool {
+    pub fn may_be(&self, other: &Context, load: &Load) -> bool {
         let ops = self.ops.abs_diff(other.ops);
-        ops <= 1 && self.size.abs_diff(other.size) <= ops && self.apps == other.apps
+        let [least, most] = load.sizes().map(|size| class(size, &SIZE, None, |border, _| border));
+        let is_between = (least..=most).contains(&other.size);
+        ops <= 1 && (self.size.abs_diff(other.size) <= ops || is_between) && self.apps == other.apps
     }
 
     /// How different two are: 0 for the same, up to 2 for those of which one says something about the other.
@@ -170,6 +173,27 @@ mod tests {
         assert_ne!(Context::of(&load(70_000, 2), Some(small)), small);
         assert_eq!(small.to_string(), "r1.q0.d0.f0.a0");
         assert_eq!(small.describe(), "reads of 12K to 48K, scattered, up to 3 at a time, one file, one application");
+    }
+
+    #[test]
+    fn where_sizes_are_mixed_whose_requests_are_served_makes_no_other_workload() {
+        let of = |small: u64, large: u64| {
+            let requests = small + large;
+            let read = OpFeatures {
+                requests,
+                bytes: small * 4096 + large * 65_536,
+                size_min: if small > 0 { 4096 } else { 65_536 },
+                size_max: if large > 0 { 65_536 } else { 4096 },
+                completed: requests,
+                ..OpFeatures::default()
+            };
+            Load::of(&WindowFeatures { ops: [read, OpFeatures::default()], ..Default::default() })
+        };
+        let mixed = Context::of(&of(30, 70), None);
+        for (small, large, may) in [(95, 5, true), (5, 95, true), (100, 0, false)] {
+            let load = of(small, large);
+            assert_eq!(Context::of(&load, None).may_be(&mixed, &load), may, "{small} of 4K, {large} of 64K");
+        }
     }
 
     fn any() -> impl Strategy<Value = Context> {

@@ -6,6 +6,10 @@ use sluice_core::{Op, Time, WindowFeatures};
 const REQUEST_BYTES: f64 = 4096.0;
 /// With fewer requests outstanding on average there is nothing to choose from.
 const CHOICE_MIN: f64 = 1.3;
+/// A device that answers faster than a request is handed from thread to thread, in nanoseconds, has no order to be served in.
+const IMMEDIATE_NS: f64 = 20_000.0;
+/// Bytes that are copied in a nanosecond, about: no device's work.
+const COPIED_BYTES_PER_NS: f64 = 4.0;
 
 /// Requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +36,11 @@ pub struct Load {
     ops: [OpLoad; 2],
     /// Requests outstanding, added up over the busy time.
     outstanding_ns: f64,
+    /// Requests whose time of service is known, and that time, added up.
+    served: u64,
+    service_ns: f64,
+    /// Smallest and largest request in bytes; 0 without requests.
+    sizes: [u32; 2],
     files: u32,
     apps: u32,
 }
@@ -60,7 +69,11 @@ impl Load {
             mine.completed += theirs.completed;
             mine.moved += theirs.moved;
         }
+        let of_ops = window.ops.iter().filter(|op| op.requests > 0);
+        of_ops.for_each(|op| self.add_sizes([op.size_min, op.size_max]));
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
+        self.served += window.service.count;
+        self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
         self.apps = self.apps.max(window.apps);
@@ -76,6 +89,11 @@ impl Load {
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
         self.outstanding_ns += next.outstanding_ns;
+        if next.arrived() > 0 {
+            self.add_sizes(next.sizes);
+        }
+        self.served += next.served;
+        self.service_ns += next.service_ns;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
@@ -85,6 +103,11 @@ impl Load {
             mine.moved += theirs.moved;
         }
         (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
+    }
+
+    fn add_sizes(&mut self, [least, most]: [u32; 2]) {
+        let is_first = self.sizes[1] == 0;
+        self.sizes = [if is_first { least } else { self.sizes[0].min(least) }, self.sizes[1].max(most)];
     }
 
     fn sum(&self, of: impl Fn(&OpLoad) -> u64) -> f64 {
@@ -125,7 +148,15 @@ impl Load {
     /// There is something to choose from. Where not, what was done says nothing of whoever chose.
     #[must_use]
     pub fn has_choice(&self) -> bool {
-        self.completed() > 0 && self.concurrency() >= CHOICE_MIN
+        self.completed() > 0 && self.concurrency() >= CHOICE_MIN && !self.is_immediate()
+    }
+
+    /// What serves the requests is memory, by the time that it takes beyond copying: whatever order they come in, and whoever
+    /// orders them only delays them.
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        let copying_ns = self.moved() as f64 / COPIED_BYTES_PER_NS;
+        self.served > 0 && self.service_ns - copying_ns < IMMEDIATE_NS * self.served as f64
     }
 
     /// Work done per busy second: bytes, and 4 KiB for each request. What was not asked for does not count, and neither does the
@@ -134,6 +165,12 @@ impl Load {
     pub fn rate(&self) -> f64 {
         let work = self.sum(|op| op.moved) + REQUEST_BYTES * self.sum(|op| op.completed);
         if self.busy_ns == 0 { 0.0 } else { work * 1e9 / self.busy_ns as f64 }
+    }
+
+    /// Requests that arrived: without any it is not known what the workload looks like.
+    #[must_use]
+    pub fn arrived(&self) -> u64 {
+        self.ops.iter().map(|op| op.requests).sum()
     }
 
     /// Share of reads among the requests, 0 to 1.
@@ -148,6 +185,12 @@ impl Load {
     pub fn size(&self) -> f64 {
         let all = self.sum(|op| op.requests);
         if all > 0.0 { self.sum(|op| op.bytes) / all } else { 0.0 }
+    }
+
+    /// Sizes of the smallest and of the largest request in bytes; 0 without requests.
+    #[must_use]
+    pub fn sizes(&self) -> [f64; 2] {
+        self.sizes.map(f64::from)
     }
 
     /// Share of the requests, 0 to 1, that begin where the one before of the same file and operation ended.
@@ -174,7 +217,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::OpFeatures;
+    use sluice_core::{DurationFeatures, OpFeatures};
 
     fn window(busy_ns: u64, reads: u64) -> WindowFeatures {
         let read = OpFeatures {
@@ -205,6 +248,17 @@ mod tests {
         assert!((full.concurrency() - 2.0).abs() < 1e-9 && full.has_choice());
         assert!(!Load::of(&window(1_000_000_000, 50)).has_choice(), "one request at a time");
         assert!(!Load::default().has_choice());
+    }
+
+    #[test]
+    fn memory_leaves_nothing_to_choose() {
+        let served_in = |ns| {
+            let service = DurationFeatures { count: 100, mean_ns: ns, ..Default::default() };
+            Load::of(&WindowFeatures { service, ..window(1_000_000_000, 100) })
+        };
+        // 64 KiB are copied in 16 us.
+        assert!(served_in(30_000).is_immediate() && !served_in(30_000).has_choice());
+        assert!(!served_in(40_000).is_immediate() && served_in(40_000).has_choice());
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! `sluice-bench adaptivity`: what choosing while running brings, against every fixed choice and against one that knows each phase.
+//! In the simulator: workloads that change, against every fixed choice and against one that knows each phase.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_sim::scenario::{Place, Plan};
 use sluice_sim::{Adaptive, Options, Selector, Setup, simulate, simulate_with};
 
+use super::Args;
 use crate::random::SplitMix64;
 use crate::statistics::quartiles;
 
@@ -26,30 +27,8 @@ const KINDS: usize = 5;
 /// Virtual seconds by which a pattern's rates are found.
 const CALIBRATION_S: f64 = 5.0;
 
-/// Measures what a selector that starts from nothing makes of workloads that change, in the simulator: phases of different
-/// patterns, one after the other, on one modelled device. Compared are every fixed configuration that it may choose, over the whole
-/// run, and an oracle that has the best of them in each phase.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Fewer runs: seeds 1 to 10 of the disk and of flash
-    #[arg(long)]
-    quick: bool,
-    /// Device models
-    #[arg(long, value_name = "MODEL", value_delimiter = ',')]
-    device: Vec<String>,
-    /// Seeds of each cell; fewer than 10 say little
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: Option<u64>,
-    /// Only workloads whose name contains this
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
-    /// Log the decisions of the first run, from nothing, for `sluice explain`
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-}
+/// After a model's name: the server has a page cache over it.
+const CACHED: &str = "+cache";
 
 /// What 16 processes do in a phase, as keys of a scenario.
 const PATTERNS: [(&str, &str); 8] = [
@@ -157,7 +136,7 @@ struct Bed {
 
 impl Bed {
     fn new(model: &str) -> anyhow::Result<Bed> {
-        let rotates = sluice_device::model(model, 1)?.rotates();
+        let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host =
             EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
@@ -184,11 +163,14 @@ impl Bed {
         let policy = arm.to_string();
         let policy: Vec<&str> = policy.split(' ').filter(|word| !word.starts_with("anticipation=")).collect();
         let anticipation = if arm.anticipation { "8ms" } else { "0s" };
+        let (device, cache) = match self.model.strip_suffix(CACHED) {
+            Some(device) => (device, "page_cache = 'on'\nmemory = '256M'\n"),
+            None => (self.model.as_str(), ""),
+        };
         let mut text = format!(
-            "seed = {seed}\n[clients]\nnodes = 4\n[network]\nbandwidth = 0\n[servers]\ncount = 1\ndevice = '{}'\n\
-             policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '250ms'\nallocation = 'present'\n\
+            "seed = {seed}\n[clients]\nnodes = 4\n[network]\nbandwidth = 0\n[servers]\ncount = 1\ndevice = '{device}'\n\
+             {cache}policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '250ms'\nallocation = 'present'\n\
              [[application]]\nprocesses = 16\n",
-            self.model,
             policy.join(" "),
             self.in_flight
         );
@@ -282,11 +264,11 @@ impl Bed {
     }
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual: &[&str] = if args.quick {
         &["hdd-7200", "ssd-sata"]
     } else {
-        &["hdd-7200", "pastel", "suno", "edel", "ssd-sata", "nvme"]
+        &["hdd-7200", "hdd-7200+cache", "pastel", "graphene", "suno", "edel", "ssd-sata", "nvme"]
     };
     let devices: Vec<&str> =
         if args.device.is_empty() { usual.to_vec() } else { args.device.iter().map(String::as_str).collect() };
@@ -299,7 +281,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             print_rates(&bed);
         }
         for (name, least, most) in LENGTHS {
-            if args.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            if !args.wants(name) {
                 continue;
             }
             for seed in 1..=args.seeds.unwrap_or(10) {
@@ -354,7 +336,7 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\n{:<10} {:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
+        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
         "device", "workload", "seeds", "oracle, cold", "oracle, again", "fixed, cold", "fixed, again", "noop", "tried"
     ));
     let mut cells: Vec<(&str, &str)> = report.rows.iter().map(|row| (&*row.device, &*row.workload)).collect();
@@ -368,7 +350,7 @@ fn print(report: &Report) {
         };
         let tried = rows.iter().map(|row| row.tried).sum::<f64>() / rows.len() as f64 * 100.0;
         output::line(format_args!(
-            "{device:<10} {workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
+            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
             rows.len(),
             range(|row| row.adaptive_mb_s / row.oracle_mb_s),
             range(|row| row.remembering_mb_s / row.oracle_mb_s),
