@@ -202,7 +202,7 @@ impl Config {
         self.servers.scheduling.check().context("servers")?;
         self.nodes.scheduling.check().context("nodes")?;
         if let Some(size) = &self.nodes.shard_size {
-            let bytes = parse_bytes(size).map_err(anyhow::Error::msg).context("nodes.shard_size")?;
+            let bytes = parse_bytes(size).with_context(|| format!("nodes.shard_size: {size:?} is no size"))?;
             ensure!((4 << 20..=4 << 40).contains(&bytes), "nodes.shard_size: {size}; from 4M to 4T");
         }
         let least = match self.nodes.distribution {

@@ -12,7 +12,7 @@ use crate::output;
 
 /// Says whether a cluster could be started here, or what is in the way
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// What the cluster is to be
     #[arg(value_name = "CLUSTER.toml")]
     config: PathBuf,

@@ -15,7 +15,7 @@ use crate::output;
 ///
 /// For each host a directory with a graph and a unit for each process there. Nothing is started, and no host is asked.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// What the cluster is to be
     #[arg(value_name = "CLUSTER.toml")]
     config: PathBuf,
