@@ -1,7 +1,6 @@
 //! The functions.
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use sluice_predict::Source;
 
 use crate::handle::sluice;
 use crate::instance::Instance;
-use crate::options;
+use crate::options::{self, path};
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
 use crate::types::{
     SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, sluice_app, sluice_completion, sluice_counters, sluice_options,
@@ -65,8 +64,8 @@ pub unsafe extern "C" fn sluice_create(options: *const sluice_options, out: *mut
         let options = unsafe { read(options)? };
         let client = options::own_client(&options)?;
         // SAFETY: by the contract.
-        let config = unsafe { options::settings(&options)? };
-        let handle = sluice::create(|handle| Instance::start(config, client.as_ref(), handle))?;
+        let (config, selection) = unsafe { (options::settings(&options)?, options::selection(&options)?) };
+        let handle = sluice::create(|handle| Instance::start(config, client.as_ref(), selection, handle))?;
         // SAFETY: by the contract.
         unsafe { out.write(handle) };
         Ok(())
@@ -207,7 +206,8 @@ pub unsafe extern "C" fn sluice_cancel(s: *mut sluice, id: u64) -> c_int {
     })
 }
 
-/// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes.
+/// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes. A selector
+/// chooses no more then, until the name "adaptive" is given; where there is one this is not for callbacks.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `policy` is null or a string.
@@ -218,6 +218,10 @@ pub unsafe extern "C" fn sluice_set_policy(s: *mut sluice, policy: *const c_char
         let call = unsafe { sluice::enter(s)? };
         if policy.is_null() {
             return Err(Failure::new(SLUICE_ERR_INVALID, c"the policy is NULL"));
+        }
+        // SAFETY: by the contract.
+        if unsafe { CStr::from_ptr(policy) } == c"adaptive" {
+            return call.instance().adapt();
         }
         // SAFETY: by the contract.
         call.instance().set_policy(&unsafe { options::policy(policy)? })
@@ -239,26 +243,39 @@ pub unsafe extern "C" fn sluice_get_policy(s: *mut sluice, text: *mut c_char, si
         for (key, value) in policy.describe() {
             line.push_str(&format!(" {key}={value}"));
         }
-        if text.is_null() || size <= line.len() {
-            return Err(Failure::made(SLUICE_ERR_INVALID, format!("{} bytes are needed", line.len() + 1)));
-        }
-        // SAFETY: it has room for the line and the end mark.
-        unsafe {
-            std::ptr::copy_nonoverlapping(line.as_ptr().cast(), text, line.len());
-            text.add(line.len()).write(0);
-        }
-        Ok(())
+        // SAFETY: by the contract.
+        unsafe { give(&line, text, size) }
     })
 }
 
-/// A path, or none.
+/// Writes what the selector sees, what it chose, what it expected and got, and what else there was, as a JSON object into `text`:
+/// the fields of `selection` in docs/status.md, on one line. SLUICE_ERR_INVALID if it does not fit (8 KiB always do) or nobody
+/// chooses. Not inside callbacks.
 ///
 /// # Safety
-/// `text` is null or a string.
-unsafe fn path(text: *const c_char) -> Option<PathBuf> {
-    // SAFETY: by the contract.
-    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
-    Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
+/// `s` came from `sluice_create`, `text` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_explain(s: *mut sluice, text: *mut c_char, size: usize) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        unsafe { give(&call.instance().explain()?, text, size) }
+    })
+}
+
+/// # Safety
+/// `text` is null or has room for `size` bytes.
+unsafe fn give(line: &str, text: *mut c_char, size: usize) -> Result<(), Failure> {
+    if text.is_null() || size <= line.len() {
+        return Err(Failure::made(SLUICE_ERR_INVALID, format!("{} bytes are needed", line.len() + 1)));
+    }
+    // SAFETY: it has room for the line and the end mark.
+    unsafe {
+        std::ptr::copy_nonoverlapping(line.as_ptr().cast(), text, line.len());
+        text.add(line.len()).write(0);
+    }
+    Ok(())
 }
 
 /// Reckons with this profile of the device, which `sluice profile` has measured, from the next call of

@@ -14,6 +14,7 @@ use sluice_runtime::{
     AttachError, Client, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError, Started,
     SubmitError,
 };
+use sluice_select::Selection;
 
 use crate::handle::{InCallback, not_in_callback, sluice};
 use crate::in_flight::{CLIENTS_MAX, InFlight, split, to_number};
@@ -26,7 +27,9 @@ use crate::types::{sluice_cancelled_fn, sluice_completion, sluice_part, sluice_s
 
 /// What a scheduler's handle and those of its clients share.
 struct Shared {
-    scheduler: Scheduler,
+    /// Before the scheduler: it ends first.
+    selection: Option<Selection>,
+    scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
     /// Clients so far, and those that could not join: no number is used twice.
     clients: AtomicU32,
@@ -152,6 +155,7 @@ impl Instance {
     pub(crate) fn start(
         config: SchedulerConfig,
         options: Option<&ClientOptions>,
+        selection: sluice_select::Options,
         handle: *mut sluice,
     ) -> Result<Instance, Failure> {
         let in_flight = Arc::new(InFlight::new(config.shards, config.engine.capacity));
@@ -159,7 +163,11 @@ impl Instance {
             StartError::Config(error) => error.into(),
             error @ StartError::System { .. } => Failure::made(SLUICE_ERR_SYSTEM, error.to_string()),
         })?;
+        let scheduler = Arc::new(scheduler);
+        let selection = Selection::start(&scheduler, selection)
+            .map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
         let shared = Arc::new(Shared {
+            selection,
             scheduler,
             in_flight,
             clients: AtomicU32::new(0),
@@ -245,8 +253,38 @@ impl Instance {
             let text = format!("{} coordinates the data servers in one engine: create it with 1 shard", policy.name());
             return Err(Failure::made(SLUICE_ERR_CONFIG, text));
         }
-        scheduler.set_policy(policy);
+        match self.selection()? {
+            Some(selection) => selection.pause(|| scheduler.set_policy(policy)),
+            None => scheduler.set_policy(policy),
+        }
         Ok(())
+    }
+
+    /// Whoever chooses. Its thread may be the one that a callback runs on: what asks it would wait for itself there.
+    fn selection(&self) -> Result<Option<&Selection>, Failure> {
+        match &self.shared.selection {
+            None => Ok(None),
+            Some(selection) => not_in_callback().map(|()| Some(selection)),
+        }
+    }
+
+    fn chooser(&self) -> Result<&Selection, Failure> {
+        let nobody = c"nobody chooses here: create the scheduler with a selector";
+        self.selection()?.ok_or(Failure::new(SLUICE_ERR_INVALID, nobody))
+    }
+
+    /// The selector goes on.
+    pub(crate) fn adapt(&self) -> Result<(), Failure> {
+        self.chooser()?.resume(&*self.shared.scheduler);
+        Ok(())
+    }
+
+    /// What the selector says of itself: a JSON object.
+    pub(crate) fn explain(&self) -> Result<String, Failure> {
+        let status = self.chooser()?.status();
+        let mut object = serde_json::to_value(&status).unwrap_or_default();
+        object["schema"] = 1.into();
+        Ok(object.to_string())
     }
 
     pub(crate) fn policy(&self) -> PolicyConfig {
@@ -257,7 +295,7 @@ impl Instance {
     pub(crate) fn predict(&self, source: &Source, state: Option<PathBuf>) -> Result<(), Failure> {
         not_in_callback()?;
         let options = Options { profile: self.shared.profile.lock().clone(), state, ..Options::default() };
-        let set = self.shared.predictions.set(&self.shared.scheduler, source, &options);
+        let set = self.shared.predictions.set(&*self.shared.scheduler, source, &options);
         set.map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))
     }
 
@@ -285,6 +323,9 @@ impl Instance {
         if self.has_joined {
             let text = c"this is a client that has joined a scheduler: it leaves with sluice_detach()";
             return Err(Failure::new(SLUICE_ERR_INVALID, text));
+        }
+        if let Some(selection) = &self.shared.selection {
+            selection.end();
         }
         let report = self.shared.scheduler.shutdown(how(timeout));
         self.shared.is_over.store(true, Ordering::Release);

@@ -1,8 +1,11 @@
 //! From `struct sluice_options` to settings.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
+use sluice_adapt::selector::{Device, Kind, SelectorError};
 use sluice_core::{Anticipation, ConfigError, EngineConfig, Ordering, PolicyConfig};
 use sluice_runtime::{Driving, SchedulerConfig};
 
@@ -132,7 +135,50 @@ impl sluice_options {
             && (self.batch_requests_max, self.apps_max) == (other.batch_requests_max, other.apps_max)
             && (self.max_wait_ns, self.window_ns) == (other.max_wait_ns, other.window_ns)
             && self.positioning_ns == other.positioning_ns
+            && (self.selector, self.selector_state) == (other.selector, other.selector_state)
     }
+}
+
+/// Who chooses.
+///
+/// # Safety
+/// `options.selector` is null or a string that ends with a 0.
+unsafe fn selector(options: &sluice_options) -> Result<Kind, Failure> {
+    if options.selector.is_null() {
+        return Ok(Kind::Fixed);
+    }
+    // SAFETY: by the contract.
+    let text = unsafe { CStr::from_ptr(options.selector) }.to_string_lossy();
+    let kind: Kind = text.parse().map_err(|error| Failure::made(SLUICE_ERR_CONFIG, error))?;
+    match kind.asks_model() {
+        true => Err(Failure::made(SLUICE_ERR_CONFIG, SelectorError::NoModel(kind).to_string())),
+        false => Ok(kind),
+    }
+}
+
+/// How to choose; with [`Kind::Fixed`] nobody does.
+///
+/// # Safety
+/// `options.selector` and `options.selector_state` are null or strings that end with a 0.
+pub(crate) unsafe fn selection(options: &sluice_options) -> Result<sluice_select::Options, Failure> {
+    // SAFETY: by the contract.
+    let (kind, state) = unsafe { (selector(options)?, path(options.selector_state)) };
+    if kind == Kind::Fixed && state.is_some() {
+        let text = c"selector_state is where a selector keeps what it learns, and there is none: set selector";
+        return Err(Failure::new(SLUICE_ERR_INVALID, text));
+    }
+    let device = if options.positioning_ns > 0 { Device::Disk } else { Device::Unknown };
+    Ok(sluice_select::Options { kind, device, state, likeliest_first: options.policy.is_null(), ..Default::default() })
+}
+
+/// A path, or none.
+///
+/// # Safety
+/// `text` is null or a string.
+pub(crate) unsafe fn path(text: *const c_char) -> Option<PathBuf> {
+    // SAFETY: by the contract.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
+    Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
 }
 
 /// What a hard disk transfers in a second.
@@ -141,7 +187,7 @@ const DISK_BYTES_PER_S: u64 = 100_000_000;
 /// The scheduler's settings.
 ///
 /// # Safety
-/// `options.policy` is null or a string that ends with a 0.
+/// `options.policy` and `options.selector` are null or strings that end with a 0.
 pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfig, Failure> {
     let unknown = options.flags & !(SLUICE_OWN_THREAD | SLUICE_UNORDERED | SLUICE_SHARED);
     if unknown != 0 {
@@ -176,7 +222,11 @@ pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfi
         in_flight_max: options.in_flight_max,
         anticipation: (options.positioning_ns > 0)
             .then(|| Anticipation::for_device(options.positioning_ns, DISK_BYTES_PER_S)),
-        window_ns: or(options.window_ns, default.window_ns),
+        window_ns: match options.window_ns {
+            // SAFETY: by the contract.
+            0 if unsafe { selector(options)? } != Kind::Fixed => sluice_select::WINDOW_NS,
+            given => or(given, default.window_ns),
+        },
         apps_max: or(options.apps_max, default.apps_max),
         events: 0,
     };

@@ -141,6 +141,12 @@ pub struct sluice_options {
     /// What it costs the device to read from another place rather than go on where it is, of a hard disk about 8 ms: it is
     /// then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
     pub positioning_ns: u64,
+    /// Who chooses the algorithm, and whether to wait as `positioning_ns` says, while the scheduler is in use. NULL or "fixed":
+    /// nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md), on a thread of the library, which
+    /// callbacks may run on, too; `policy` is where it begins, or NULL. See sluice_explain().
+    pub selector: *const c_char,
+    /// A file in which the selector keeps what it has learned from run to run. NULL: nowhere.
+    pub selector_state: *const c_char,
 }
 
 /// Counters over some stretch of time, all shards together. Indices: SLUICE_READ, SLUICE_WRITE. Times in nanoseconds.

@@ -155,6 +155,18 @@ fn requests_are_predicted_from_traces_and_from_what_repeats() {
 }
 
 #[test]
+fn a_selector_chooses_explains_and_remembers() {
+    let dir = tempfile::tempdir().unwrap();
+    for flags in [&[][..], &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]] {
+        let mut command = within(60, &build(dir.path(), "gcc", &room().join("tests/c/select.c"), flags));
+        command.arg(dir.path()).env("ASAN_OPTIONS", "detect_leaks=1");
+        run(command);
+        assert!(dir.path().join("learned").exists(), "what was learned is kept");
+        std::fs::remove_file(dir.path().join("learned")).unwrap();
+    }
+}
+
+#[test]
 fn no_error_under_address_sanitizer() {
     let dir = tempfile::tempdir().unwrap();
     let programs = [

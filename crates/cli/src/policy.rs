@@ -17,8 +17,8 @@ const ADAPTIVE: &str = "adaptive";
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
 /// Without arguments: the table of algorithms. With a mountpoint: its algorithm. With a name too: the algorithm from now
-/// on, for waiting requests as well; parameters that are not given get their defaults. A selector (`sluice mount --selector`)
-/// then chooses no more, until the name `adaptive` is given.
+/// on, for waiting requests as well; parameters that are not given get their defaults. Where it was chosen by a selector (`sluice
+/// mount --selector`), that chooses no more then, until the name `adaptive` is given.
 #[derive(clap::Args)]
 #[command(override_usage = "sluice policy [--list]\n       sluice policy MOUNTPOINT [NAME [KEY=VALUE]...]")]
 pub(crate) struct Args {
@@ -93,7 +93,7 @@ fn list() -> String {
             text += &format!("        {:<16} {}, {least} to {most}\n", "", kind(param));
         }
     }
-    text += &format!("\nMounts that name none get {}.\n", config::DEFAULT_POLICY);
+    text += "\nFor mounts that name none it is chosen while they are in use (docs/selection.md).\n";
     text
 }
 
@@ -137,5 +137,5 @@ fn list_json() -> String {
         })
     };
     let rows: Vec<_> = table().iter().map(row).collect();
-    format!("{:#}\n", json!({ "schema": output::SCHEMA, "default": config::DEFAULT_POLICY, "algorithms": rows }))
+    format!("{:#}\n", json!({ "schema": output::SCHEMA, "default": ADAPTIVE, "algorithms": rows }))
 }

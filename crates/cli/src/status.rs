@@ -94,7 +94,10 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<()> {
             serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
         }
         (Some(selection), true, false) => explain::describe(selection, status.emulated),
-        (None, true, _) => bail!("{}: nobody chooses there; mount with --selector bandit", status.mountpoint),
+        (None, true, _) => bail!(
+            "{}: nobody chooses there: its algorithm was named; mount without --policy, or with --selector bandit",
+            status.mountpoint
+        ),
         (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
         (_, false, false) => describe(status),
     };

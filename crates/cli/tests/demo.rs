@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 /// Runs the demo and checks the report's shape.
 fn check_report(place: &Place, more: &[&str], fuse: bool) {
-    let args = ["demo", "--json", "--seconds", "1", "--policy", "hbrr,wfq", "--plot", "@demo.svg"];
+    let args = ["demo", "--json", "--seconds", "1", "--policy", "hbrr,wfq,adaptive", "--plot", "@demo.svg"];
     let output = run(&mut place.sluice(&[&args[..], more].concat()));
     assert!(output.status.success(), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -18,7 +18,7 @@ fn check_report(place: &Place, more: &[&str], fuse: bool) {
         (&true.into(), &true.into(), &fuse.into())
     );
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 9, "three algorithms, three patterns");
+    assert_eq!(rows.len(), 12, "three algorithms and what is chosen, three patterns");
     for row in rows {
         for number in ["makespan_s", "throughput_mb_s", "ratio_to_noop", "mean_aggregation", "p99_ms"] {
             assert!(row[number].as_f64().is_some_and(|value| value > 0.0), "{number} in {row}");

@@ -72,7 +72,7 @@ fn mount(place: &Place, more: &[&str]) {
     let config = "[scheduler]\nlearned = \"kept/knowledge\"\ndecisions = \"kept/decisions\"\n\
                   [mount]\ncache = \"none\"\n[device]\nemulate = \"hdd-7200\"\n";
     fs::write(place.path("c.toml"), config).unwrap();
-    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml", "--selector", "bandit"];
+    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml"];
     place.good(&[&args[..], more, &["@source", "@mnt"]].concat());
 }
 
@@ -141,7 +141,7 @@ fn selectors_without_a_model_and_mounts_without_a_selector_say_so() {
     assert!(place.bad(&["explain", "@log"]).contains("no log of a selector"));
     assert!(place.bad(&["model", "show", "@log"]).contains("does not begin like"));
     if fuse_works() {
-        let daemon = place.daemon(&[]);
+        let daemon = place.daemon(&["--policy", "hbrr"]);
         assert!(place.bad(&["status", "--explain", "@mnt"]).contains("--selector bandit"));
         assert!(place.bad(&["policy", "@mnt", "adaptive"]).contains("nobody chooses"));
         daemon.unmount();

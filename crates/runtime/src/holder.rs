@@ -11,6 +11,7 @@ use sluice_core::{
 use crate::client::{Completer, Port, SubmitError};
 use crate::effects::{Effect, Effects};
 use crate::inbox::{Brought, Command};
+use crate::monitor::{Monitor, tell};
 use crate::shard::Shard;
 use crate::sync::sabotaged;
 
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) own: u16,
     /// Completions of requests that were not in flight.
     pub(crate) stale: u64,
+    /// Is told of everything.
+    pub(crate) monitor: Option<Box<dyn Monitor>>,
     versions: Versions,
 }
 
@@ -76,6 +79,7 @@ impl Core {
             failed: 0,
             own: 0,
             stale: 0,
+            monitor: None,
             versions: Versions::default(),
         }
     }
@@ -166,7 +170,7 @@ impl Core {
             return self.refuse(request, client, errno, effects);
         }
         match self.engine.submit(self.now, request) {
-            Ok(id) => self.client_of[id.slot() as usize] = client,
+            Ok(id) => self.accepted(id, &request, client),
             Err(sluice_core::SubmitError::Full) if self.engine.queued() + self.engine.in_flight() > 0 => {
                 self.has_room = false;
                 if !sabotaged!(StalledForgotten) {
@@ -175,6 +179,12 @@ impl Core {
             }
             Err(_) => self.refuse(request, client, libc::EINVAL, effects),
         }
+    }
+
+    fn accepted(&mut self, id: RequestId, request: &Request, client: u16) {
+        self.client_of[id.slot() as usize] = client;
+        let now = self.now;
+        tell(&mut self.monitor, |monitor| monitor.arrived(now, request));
     }
 
     pub(crate) fn submit_now(&mut self, request: Request, client: u16) -> Result<RequestId, SubmitError> {
@@ -188,7 +198,7 @@ impl Core {
             sluice_core::SubmitError::RangeOverflow => SubmitError::RangeOverflow,
             sluice_core::SubmitError::Full => SubmitError::Full(request),
         })?;
-        self.client_of[id.slot() as usize] = client;
+        self.accepted(id, &request, client);
         Ok(id)
     }
 
@@ -208,9 +218,13 @@ impl Core {
     }
 
     pub(crate) fn complete(&mut self, id: RequestId, outcome: Outcome, effects: &mut Effects<Completer>) {
+        let request = self.monitor.as_ref().and_then(|_| self.engine.request(id));
         if self.engine.complete(self.now, id, outcome).is_err() {
             self.stale += 1;
             return;
+        }
+        if let Some(request) = request {
+            self.ended(&request);
         }
         self.has_room = true;
         if let Some(port) = self.port(self.client(id)) {
@@ -222,9 +236,16 @@ impl Core {
         effects.freed += 1;
     }
 
+    fn ended(&mut self, request: &Request) {
+        let now = self.now;
+        tell(&mut self.monitor, |monitor| monitor.completed(now, request));
+    }
+
     pub(crate) fn cancel(&mut self, id: RequestId) -> Result<Request, CancelError> {
         self.has_room = true;
-        self.engine.cancel(self.now, id)
+        let request = self.engine.cancel(self.now, id)?;
+        self.ended(&request);
+        Ok(request)
     }
 
     /// Cancels a request of this client; one of another client's is not its to cancel.
@@ -307,6 +328,7 @@ impl Core {
             };
             let errno = errno(id).unwrap_or(libc::ECANCELED);
             self.has_room = true;
+            self.ended(&request);
             self.refuse(request, self.client(id), errno, effects);
         }
     }
@@ -319,6 +341,8 @@ impl Core {
         }
         // All parts are of one target, and so of one client.
         let (client, requests) = (self.client(batch.parts()[0].id), batch.requests() as u32);
+        let now = self.now;
+        tell(&mut self.monitor, |monitor| monitor.dispatched(now, requests));
         self.push(client, Effect::Start(batch), effects);
         // Counted as untold before: see `Port::has_been_told`.
         if let Some(port) = self.port(client) {

@@ -44,6 +44,7 @@ mod effects;
 mod gate;
 mod holder;
 mod inbox;
+mod monitor;
 mod names;
 mod parked;
 mod predictor;
@@ -58,6 +59,7 @@ mod volume;
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
 pub use client::{Completer, Executor, Started, SubmitError};
 pub use clock::{Clock, ClockKind};
+pub use monitor::Monitor;
 pub use names::FileNames;
 pub use record::{Observer, RecordError, RecordOptions, Recording};
 pub use scheduler::{

@@ -14,6 +14,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
+use crate::monitor::Monitor;
 use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, OnWindow, Shard};
@@ -357,6 +358,12 @@ impl Scheduler {
     /// If there was none.
     pub fn end_observation(&self) -> Result<(), RecordError> {
         self.0.watch.stop().map(drop)
+    }
+
+    /// Lets `monitor` follow an engine from now on, or nobody; gives back who did.
+    pub fn set_monitor(&self, shard: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
+        let shard = &self.0.shards[shard];
+        shard.ask(&shard.nobody(), move |core| std::mem::replace(&mut core.monitor, monitor))
     }
 
     /// Where submitters leave what is recorded, and what an observer hears of.

@@ -72,23 +72,27 @@ pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::
     }
 }
 
-/// A log of decisions: JSON lines.
+/// A log of decisions: JSON lines. The file is made when there is something to tell but the beginning: mounts at which nothing is
+/// ever decided leave none.
 pub(crate) struct Log {
     path: PathBuf,
     file: Option<File>,
+    has_failed: bool,
+    /// What is not written yet.
+    lines: Vec<u8>,
     bytes: u64,
     /// When a window was logged last.
     window_s: f64,
 }
 
 impl Log {
-    pub(crate) fn open(path: &Path) -> std::io::Result<Log> {
-        let (file, bytes) = append(path)?;
-        Ok(Log { path: path.to_owned(), file: Some(file), bytes, window_s: f64::NEG_INFINITY })
+    pub(crate) fn new(path: &Path) -> Log {
+        let (path, window_s) = (path.to_owned(), f64::NEG_INFINITY);
+        Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s }
     }
 
     pub(crate) fn write(&mut self, records: &[Record]) {
-        let mut lines = Vec::new();
+        let before = self.lines.len();
         for record in records {
             if record.why == Why::Window {
                 if record.t < self.window_s + WINDOWS_S {
@@ -96,20 +100,33 @@ impl Log {
                 }
                 self.window_s = record.t;
             }
-            if serde_json::to_writer(&mut lines, record).is_ok() {
-                lines.push(b'\n');
+            if serde_json::to_writer(&mut self.lines, record).is_ok() {
+                self.lines.push(b'\n');
             }
         }
-        let Some(file) = &mut self.file else { return };
-        if lines.is_empty() {
-            return;
+        if self.lines.len() > before && records.iter().any(|record| record.why != Why::Begin) {
+            if !self.has_failed
+                && let Err(error) = self.append()
+            {
+                tracing::warn!("decisions are not logged: {}: {error}", self.path.display());
+                self.has_failed = true;
+            }
+            self.lines.clear();
         }
-        self.bytes += lines.len() as u64;
-        let written = file.write_all(&lines).and_then(|()| if self.bytes > LOG_BYTES { self.turn() } else { Ok(()) });
-        if let Err(error) = written {
-            tracing::warn!("decisions are not logged any more: {}: {error}", self.path.display());
-            self.file = None;
-        }
+    }
+
+    fn append(&mut self) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let (file, bytes) = append(&self.path)?;
+                self.bytes = bytes;
+                self.file.insert(file)
+            }
+        };
+        file.write_all(&self.lines)?;
+        self.bytes += self.lines.len() as u64;
+        if self.bytes > LOG_BYTES { self.turn() } else { Ok(()) }
     }
 
     /// A new file; the old one is kept, and the one before that is not.
@@ -149,6 +166,8 @@ mod tests {
             expected_mb_s: None,
             best: None,
             regret: None,
+            pattern: None,
+            pattern_confidence: None,
             text: "x".repeat(1 << 10),
         }
     }
@@ -157,10 +176,12 @@ mod tests {
     fn a_log_has_every_decision_a_window_a_second_and_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/decisions");
-        let mut log = Log::open(&path).unwrap();
+        let mut log = Log::new(&path);
+        log.write(&[record(0.0, Why::Begin)]);
+        assert!(!path.exists(), "nothing was decided");
         let four = [(0.0, Why::Window), (0.25, Why::Trial), (0.5, Why::Window), (1.0, Why::Window)];
         log.write(&four.map(|(t, why)| record(t, why)));
-        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
         let many: Vec<Record> = (0..1024).map(|n| record(f64::from(n), Why::Better)).collect();
         (0..30).for_each(|_| log.write(&many));
         let sizes: Vec<u64> = std::fs::read_dir(path.parent().unwrap())

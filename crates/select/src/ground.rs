@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluice_core::{ConfigError, EngineConfig, PolicyConfig, Time, WindowFeatures};
-use sluice_runtime::{Host, Scheduler, Volume};
+use sluice_runtime::{Host, Monitor, Scheduler, Volume};
 
 /// What has engines whose configuration can be chosen. All methods may be called from any thread.
 pub trait Ground: Send + Sync + 'static {
@@ -26,6 +26,12 @@ pub trait Ground: Send + Sync + 'static {
     fn on_window(&self, call: Option<Box<dyn Fn() + Send + Sync>>);
     /// The time by the engines' clock.
     fn now(&self) -> Time;
+    /// Lets somebody follow an engine, or nobody; gives back who did ([`Scheduler::set_monitor`]).
+    fn set_monitor(&self, engine: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>>;
+    /// Requests so far that no engine has seen ([`Volume::passed_by`]).
+    fn passed_by(&self) -> u64;
+    /// Stripe size in bytes, where data is striped.
+    fn stripe(&self) -> Option<u64>;
 }
 
 impl Ground for Scheduler {
@@ -53,6 +59,15 @@ impl Ground for Scheduler {
     fn now(&self) -> Time {
         self.clock().now()
     }
+    fn set_monitor(&self, engine: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
+        Scheduler::set_monitor(self, engine, monitor)
+    }
+    fn passed_by(&self) -> u64 {
+        0
+    }
+    fn stripe(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<H: Host> Ground for Volume<H> {
@@ -79,5 +94,14 @@ impl<H: Host> Ground for Volume<H> {
     }
     fn now(&self) -> Time {
         self.scheduler().clock().now()
+    }
+    fn set_monitor(&self, engine: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
+        self.scheduler().set_monitor(engine, monitor)
+    }
+    fn passed_by(&self) -> u64 {
+        Volume::passed_by(self)
+    }
+    fn stripe(&self) -> Option<u64> {
+        self.storage().data.layout().stripe()
     }
 }

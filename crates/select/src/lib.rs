@@ -6,6 +6,7 @@
 
 mod files;
 mod ground;
+mod patterns;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ pub use files::{load, save};
 pub use ground::Ground;
 
 use files::Log;
+use patterns::Looker;
 
 /// Length of the windows by which configurations are chosen, in nanoseconds, unless somebody wants another.
 pub const WINDOW_NS: u64 = 250_000_000;
@@ -90,6 +92,11 @@ struct Chooser {
     paused: bool,
     /// End of the last window of each engine that was looked at.
     seen: Vec<Time>,
+    /// Requests that had gone by the engines then.
+    passed_by: u64,
+    /// Looks for access patterns, from the first window on.
+    looker: Option<Looker>,
+    has_looked: bool,
     log: Option<Log>,
     state: Option<PathBuf>,
     log_path: Option<PathBuf>,
@@ -117,18 +124,17 @@ impl Selection {
         };
         let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
         let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
-        let opened = log.as_ref().map(|path| Log::open(path));
-        let log_path = log.filter(|_| opened.as_ref().is_some_and(Result::is_ok));
-        let log =
-            opened.and_then(|log| log.inspect_err(|error| tracing::warn!("decisions are not logged: {error}")).ok());
         let chooser = Chooser {
             selector,
             host,
             paused: false,
             seen: vec![Time::ZERO; ground.engines()],
-            log,
+            passed_by: ground.passed_by(),
+            looker: None,
+            has_looked: false,
+            log: log.as_deref().map(Log::new),
             state,
-            log_path,
+            log_path: log,
             saves_from: Instant::now() + SAVE_PERIOD,
             began: Instant::now(),
             took: Duration::ZERO,
@@ -203,7 +209,9 @@ impl Selection {
         let _ = thread.join();
         let mut chooser = self.shared.chooser.lock();
         chooser.log();
-        chooser.keep();
+        if chooser.selector.take_unsaved() {
+            chooser.keep();
+        }
     }
 }
 
@@ -215,6 +223,13 @@ impl Drop for Selection {
 
 /// Decides whenever windows have closed, until the end.
 fn work<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
+    decide(shared, ground, rings);
+    if let Some(ground) = ground.upgrade() {
+        shared.chooser.lock().look_away(&*ground);
+    }
+}
+
+fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
         let Some(ground) = ground.upgrade() else { return };
         if ground.engines() > 1 {
@@ -239,9 +254,13 @@ impl Chooser {
                 load.add(&window);
             }
         }
-        if self.paused || load.engines == 0 {
-            return;
+        let passed_by = ground.passed_by();
+        let by = passed_by - std::mem::replace(&mut self.passed_by, passed_by);
+        // Of a window most of which no engine saw nothing can be said, but that requests are served as they come.
+        if self.paused || load.engines == 0 || by > load.completed() {
+            return self.look_away(ground);
         }
+        self.look(ground, &load);
         if let Some(arm) = self.selector.window(&load).cloned() {
             self.apply(ground, &arm);
         }
@@ -252,6 +271,23 @@ impl Chooser {
         }
         self.windows += 1;
         self.took += start.elapsed();
+    }
+
+    /// Looks which pattern there is, if it is time for it.
+    fn look(&mut self, ground: &impl Ground, load: &Load) {
+        if !std::mem::replace(&mut self.has_looked, true) {
+            self.looker = Looker::new(ground);
+        }
+        let Some(looker) = &mut self.looker else { return };
+        if let Some(pattern) = looker.window(ground, load.completed()) {
+            self.selector.see(load.end, pattern);
+        }
+    }
+
+    fn look_away(&mut self, ground: &impl Ground) {
+        if let Some(looker) = &mut self.looker {
+            looker.end(ground);
+        }
     }
 
     fn apply(&self, ground: &impl Ground, arm: &Arm) {

@@ -33,6 +33,24 @@ pub enum Why {
     Resting,
 }
 
+/// An access pattern that was recognised ([`detector`](crate::detector)): of those of Boito 2015 the one that most bytes of a
+/// window belong to, or come closest to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pattern {
+    /// Its name ([`Class::NAMES`](crate::detector::Class::NAMES)).
+    pub class: String,
+    /// Mean share, 0 to 1, of the model's votes for it. Where the requests are of none of the patterns, votes tend to be divided.
+    pub confidence: f64,
+    /// Share of the bytes, 0 to 1, that belong to it, among those of files with enough requests to say.
+    pub share: f64,
+    /// What speaks for it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How long ago, in seconds before the last window closed.
+    #[serde(default)]
+    pub ago_s: f64,
+}
+
 /// A line of the log of decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -61,6 +79,12 @@ pub struct Record {
     /// What the arm of the window is expected to lose against that, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regret: Option<f64>,
+    /// The access pattern that was recognised last with this workload, and how sure that is ([`Pattern`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// See `pattern`; 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern_confidence: Option<f64>,
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
@@ -110,6 +134,9 @@ pub struct Explanation {
     /// The same for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
+    /// The access pattern, as far as somebody has looked ([`Selector::see`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<Pattern>,
     /// Share of the windows since it began that looked like it, 0 to 1.
     pub confidence: f64,
     /// Seconds of load since it began.
@@ -176,6 +203,10 @@ impl Selector {
             device: self.settings.device,
             workload: place.map(|place| place.context.describe()),
             context: place.map(|place| place.context.to_string()),
+            pattern: self
+                .pattern
+                .as_ref()
+                .map(|(at, pattern)| Pattern { ago_s: last.end.since(*at) as f64 * 1e-9, ..pattern.clone() }),
             confidence: place.map_or(0.0, |place| place.alike as f64 / place.windows.max(1) as f64),
             lasts_s: place.map_or(0.0, |place| knowledge.clock_s - place.since_s),
             concurrency: last.concurrency(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sluice_core::Time;
 
-use super::explain::{Change, Record, Why};
+use super::explain::{Change, Pattern, Record, Why};
 use super::knowledge::Expectation;
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
@@ -28,6 +28,8 @@ const STEADY_MIN: u32 = 2;
 /// Windows without a choice before the cheapest arm is used; doubled each time that was too early.
 const REST_AFTER: u32 = 8;
 const REST_AFTER_MAX: u32 = 1 << 10;
+/// The same where the device answers at once.
+const REST_AFTER_IMMEDIATE: u32 = 2;
 /// Evidence against an arm expires after so many seconds of load.
 const EXPIRY_S: f64 = 1_800.0;
 /// Windows that are put together until they have enough requests, at most.
@@ -93,6 +95,8 @@ pub struct Selector {
     rested: u32,
     /// The last window.
     pub(super) last: Option<Load>,
+    /// The pattern that was recognised, and when.
+    pub(super) pattern: Option<(Time, Pattern)>,
     pub(super) change: Option<(Time, Change)>,
     pub(super) changes: u64,
     pub(super) trials: u64,
@@ -180,6 +184,7 @@ impl Selector {
             rest_after: REST_AFTER,
             rested: 0,
             last: None,
+            pattern: None,
             change: None,
             changes: 0,
             trials: 0,
@@ -214,6 +219,11 @@ impl Selector {
     /// Whether anything was learned since this was asked last.
     pub fn take_unsaved(&mut self) -> bool {
         std::mem::take(&mut self.unsaved)
+    }
+
+    /// Somebody has looked at the requests of a window that ended at `at`, and recognised this. It is told, and decides nothing.
+    pub fn see(&mut self, at: Time, pattern: Option<Pattern>) {
+        self.pattern = pattern.map(|pattern| (at, pattern));
     }
 
     /// The arm in force.
@@ -367,6 +377,7 @@ impl Selector {
         self.is_changing = false;
         self.mode = Mode::Steady;
         let since_s = self.knowledge.clock_s - load.seconds();
+        self.pattern = None;
         let known = self.knowledge.enter(context);
         let is_new = known.windows == 0;
         known.looks.entry(self.names[self.arm].clone()).or_insert(class);
@@ -414,13 +425,17 @@ impl Selector {
         self.meter = Default::default();
         self.is_changing = false;
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
-        if self.mode == Mode::Resting || self.light < self.rest_after {
+        let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
+        if self.mode == Mode::Resting || self.light < enough {
             return;
         }
         let Some(cheapest) = self.arms.iter().position(Arm::is_cheapest) else { return };
         self.leave();
         (self.mode, self.rested, self.incumbent) = (Mode::Resting, 0, cheapest);
-        let text = format!("{:.1} requests at a time: nothing to choose from", load.concurrency());
+        let text = match load.is_immediate() {
+            true => "the device answers at once: nothing to choose from".to_owned(),
+            false => format!("{:.1} requests at a time: nothing to choose from", load.concurrency()),
+        };
         if self.arm == cheapest {
             self.record(load, Why::Resting, None, text);
         } else {
@@ -687,6 +702,8 @@ impl Selector {
             expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
             best: best.map(|(name, _)| name.to_owned()),
             regret,
+            pattern: self.pattern.as_ref().map(|(_, pattern)| pattern.class.clone()),
+            pattern_confidence: self.pattern.as_ref().map(|(_, pattern)| pattern.confidence),
             text,
         };
         if self.records.len() == RECORDS_MAX {

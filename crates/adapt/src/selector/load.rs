@@ -6,6 +6,10 @@ use sluice_core::{Op, Time, WindowFeatures};
 const REQUEST_BYTES: f64 = 4096.0;
 /// With fewer requests outstanding on average there is nothing to choose from.
 const CHOICE_MIN: f64 = 1.3;
+/// A device that answers faster than a request is handed from thread to thread, in nanoseconds, has no order to be served in.
+const IMMEDIATE_NS: f64 = 20_000.0;
+/// Bytes that are copied in a nanosecond, about: no device's work.
+const COPIED_BYTES_PER_NS: f64 = 4.0;
 
 /// Requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +36,9 @@ pub struct Load {
     ops: [OpLoad; 2],
     /// Requests outstanding, added up over the busy time.
     outstanding_ns: f64,
+    /// Requests whose time of service is known, and that time, added up.
+    served: u64,
+    service_ns: f64,
     files: u32,
     apps: u32,
 }
@@ -61,6 +68,8 @@ impl Load {
             mine.moved += theirs.moved;
         }
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
+        self.served += window.service.count;
+        self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
         self.apps = self.apps.max(window.apps);
@@ -76,6 +85,8 @@ impl Load {
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
         self.outstanding_ns += next.outstanding_ns;
+        self.served += next.served;
+        self.service_ns += next.service_ns;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
@@ -125,7 +136,15 @@ impl Load {
     /// There is something to choose from. Where not, what was done says nothing of whoever chose.
     #[must_use]
     pub fn has_choice(&self) -> bool {
-        self.completed() > 0 && self.concurrency() >= CHOICE_MIN
+        self.completed() > 0 && self.concurrency() >= CHOICE_MIN && !self.is_immediate()
+    }
+
+    /// What serves the requests is memory, by the time that it takes beyond copying: whatever order they come in, and whoever
+    /// orders them only delays them.
+    #[must_use]
+    pub fn is_immediate(&self) -> bool {
+        let copying_ns = self.moved() as f64 / COPIED_BYTES_PER_NS;
+        self.served > 0 && self.service_ns - copying_ns < IMMEDIATE_NS * self.served as f64
     }
 
     /// Work done per busy second: bytes, and 4 KiB for each request. What was not asked for does not count, and neither does the
@@ -174,7 +193,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::OpFeatures;
+    use sluice_core::{DurationFeatures, OpFeatures};
 
     fn window(busy_ns: u64, reads: u64) -> WindowFeatures {
         let read = OpFeatures {
@@ -205,6 +224,17 @@ mod tests {
         assert!((full.concurrency() - 2.0).abs() < 1e-9 && full.has_choice());
         assert!(!Load::of(&window(1_000_000_000, 50)).has_choice(), "one request at a time");
         assert!(!Load::default().has_choice());
+    }
+
+    #[test]
+    fn memory_leaves_nothing_to_choose() {
+        let served_in = |ns| {
+            let service = DurationFeatures { count: 100, mean_ns: ns, ..Default::default() };
+            Load::of(&WindowFeatures { service, ..window(1_000_000_000, 100) })
+        };
+        // 64 KiB are copied in 16 us.
+        assert!(served_in(30_000).is_immediate() && !served_in(30_000).has_choice());
+        assert!(!served_in(40_000).is_immediate() && served_in(40_000).has_choice());
     }
 
     #[test]

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use arm::{Arm, ArmError, arms};
 pub use change::{Direction, PageHinkley};
 pub use context::{CLASSES_VERSION, Context};
-pub use explain::{Alternative, Change, Explanation, Record, Why};
+pub use explain::{Alternative, Change, Explanation, Pattern, Record, Why};
 pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;

@@ -28,6 +28,8 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) const OFF: &'static str = "/off";
+    /// In place of an algorithm: none is named, so one is chosen. What is learned stays until [`Bed::forget`].
+    pub(crate) const ADAPTIVE: &'static str = "adaptive";
 
     pub(crate) fn name(&self) -> String {
         match (&self.policy, self.scheduler.as_str()) {
@@ -121,13 +123,15 @@ impl Bed {
         self.set_scheduler(&side.scheduler)?;
         self.runner.run(Command::new("mount").args(["-t", "ext4"]).arg(&self.device).arg(self.disk()))?;
         let Some(policy) = &side.policy else { return Ok(self.disk()) };
-        let (policy, anticipation) = match policy.strip_suffix(Side::OFF) {
-            Some(policy) => (policy, "off"),
-            None => (policy.as_str(), "auto"),
+        let scheduler = match policy.strip_suffix(Side::OFF) {
+            Some(policy) => format!("policy = {policy:?}\nanticipation = \"off\""),
+            None if policy == Side::ADAPTIVE => {
+                format!("learned = {:?}\ndecisions = {:?}", self.learned(), self.decisions())
+            }
+            None => format!("policy = {policy:?}"),
         };
         let text = format!(
-            "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\npolicy = {policy:?}\nanticipation = {anticipation:?}\n\
-             [log]\nfile = {:?}\n",
+            "[mount]\nsource = {:?}\nmountpoint = {:?}\n{}\n[scheduler]\n{scheduler}\n[log]\nfile = {:?}\n",
             self.disk(),
             self.mount_point(),
             settings.join("\n"),
@@ -138,6 +142,43 @@ impl Bed {
         let mut command = Command::new(&self.sluice);
         self.runner.finish(command.args(["mount", "--daemon", "--config"]).arg(&config), false)?;
         Ok(self.mount_point())
+    }
+
+    fn learned(&self) -> PathBuf {
+        self.room.path().join("learned")
+    }
+
+    /// The log of what was decided.
+    pub(crate) fn decisions(&self) -> PathBuf {
+        self.room.path().join("decisions.jsonl")
+    }
+
+    /// The next mount that chooses knows nothing.
+    ///
+    /// # Errors
+    /// If what was learned cannot be removed.
+    pub(crate) fn forget(&self) -> anyhow::Result<()> {
+        self.leave()?;
+        for path in [self.learned(), self.decisions()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).context(path.display().to_string());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the mount that chooses says of itself.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn explanation(&self) -> anyhow::Result<Value> {
+        let mut command = Command::new(&self.sluice);
+        let said =
+            self.runner.finish(command.args(["status", "--explain", "--json"]).arg(self.mount_point()), false)?;
+        serde_json::from_str(&said.out).context("sluice status --explain")
     }
 
     /// The kernel's scheduler of the disk, which loads a module for it if need be.
@@ -165,16 +206,24 @@ impl Bed {
     }
 
     fn unmount(&self, path: &Path) -> anyhow::Result<()> {
-        let begin = Instant::now();
-        while is_mounted(path)? {
-            match self.runner.finish(Command::new("umount").arg(path), false) {
-                // Those who had files open there may not have left yet.
-                Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
-                result => result.map(|_| ())?,
-            }
-        }
-        Ok(())
+        unmount(&self.runner, path)
     }
+}
+
+/// Unmounts whatever is mounted there.
+///
+/// # Errors
+/// If it stays busy.
+pub(crate) fn unmount(runner: &Runner, path: &Path) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while is_mounted(path)? {
+        match runner.finish(Command::new("umount").arg(path), false) {
+            // Those who had files open there may not have left yet.
+            Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            result => result.map(|_| ())?,
+        }
+    }
+    Ok(())
 }
 
 /// The program `sluice`, which makes disks and mounts: the one given, or the one beside this program.

@@ -13,21 +13,21 @@ use crate::bed::{Runner, check_fio, fio_command};
 
 const PROGRAMS: &str = include_str!("programs.py");
 /// Files that are read in order, each by one job at a time.
-pub(super) const STREAM_FILES: usize = 32;
+pub(crate) const STREAM_FILES: usize = 32;
 /// Files that are written.
-pub(super) const WRITTEN_FILES: usize = 8;
+pub(crate) const WRITTEN_FILES: usize = 8;
 const WRITTEN_BYTES: u64 = 32 << 20;
 /// So much is there for each second of a run, more than a disk of today's models reads: nothing is read twice, so nothing comes
 /// from memory.
 const BYTES_PER_S: u64 = 160 << 20;
-pub(super) const SMALL_DIRS: usize = 100;
-pub(super) const SMALL_FILES_OF_A_DIR: usize = 60;
+pub(crate) const SMALL_DIRS: usize = 100;
+pub(crate) const SMALL_FILES_OF_A_DIR: usize = 60;
 /// What fio computes checksums of.
 const VERIFIED: &str = "--verify_interval=64k";
 
 /// A part of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Data {
+pub(crate) enum Data {
     Streams,
     Shared,
     Written,
@@ -36,14 +36,14 @@ pub(super) enum Data {
 }
 
 impl Data {
-    pub(super) const ALL: [Data; 5] = [Data::Streams, Data::Shared, Data::Written, Data::Small, Data::Database];
-    pub(super) const SHARED: &str = "shared";
+    pub(crate) const ALL: [Data; 5] = [Data::Streams, Data::Shared, Data::Written, Data::Small, Data::Database];
+    pub(crate) const SHARED: &str = "shared";
 
-    pub(super) fn stream(number: usize) -> String {
+    pub(crate) fn stream(number: usize) -> String {
         format!("stream-{number}")
     }
 
-    pub(super) fn written(number: usize) -> String {
+    pub(crate) fn written(number: usize) -> String {
         format!("written-{number}")
     }
 
@@ -60,7 +60,7 @@ impl Data {
 }
 
 /// Length of the file that several read together.
-pub(super) fn shared_bytes(seconds: u32) -> u64 {
+pub(crate) fn shared_bytes(seconds: u32) -> u64 {
     BYTES_PER_S * u64::from(seconds)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn shared_bytes(seconds: u32) -> u64 {
 ///
 /// # Errors
 /// What the file system, fio or Python says.
-pub(super) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, disk_bytes: u64) -> anyhow::Result<()> {
+pub(crate) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, disk_bytes: u64) -> anyhow::Result<()> {
     let files: Vec<(String, u64)> = needs.iter().flat_map(|data| data.files(seconds)).collect();
     let bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     // A part of the disk stays free, for its own tables and what else is made.
@@ -113,7 +113,7 @@ fn reserve(path: &Path, bytes: u64) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If anything is not what was written.
-pub(super) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, direct: bool) -> anyhow::Result<()> {
+pub(crate) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, direct: bool) -> anyhow::Result<()> {
     for data in needs {
         let Some((name, bytes)) = data.files(seconds).into_iter().next() else { continue };
         let bytes = bytes.min(16 << 20);
@@ -131,7 +131,7 @@ pub(super) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, 
 ///
 /// # Errors
 /// If one is not.
-pub(super) fn check_databases(runner: &Runner, dir: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_databases(runner: &Runner, dir: &Path) -> anyhow::Result<()> {
     python(runner, &workloads::python("check-database", dir, 0, 1)).map(|_| ())
 }
 
@@ -139,7 +139,7 @@ pub(super) fn check_databases(runner: &Runner, dir: &Path) -> anyhow::Result<()>
 ///
 /// # Errors
 /// As [`Runner::run`].
-pub(super) fn python(runner: &Runner, args: &[OsString]) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn python(runner: &Runner, args: &[OsString]) -> anyhow::Result<(f64, f64)> {
     let said = runner.run(Command::new("python3").args(["-c", PROGRAMS]).args(args))?;
     let mut numbers = said.out.split_whitespace().map(str::parse::<f64>);
     match (numbers.next(), numbers.next()) {

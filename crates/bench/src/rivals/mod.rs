@@ -5,9 +5,9 @@
 //! kernel's schedulers, or a mount of Sluicegate over it, under one of the kernel's schedulers, too: `none`, unless said. Under
 //! each workload the sides take turns, in an order drawn anew for each round; ratios are formed within a round.
 
-mod data;
-mod report;
-mod workloads;
+pub(crate) mod data;
+pub(crate) mod report;
+pub(crate) mod workloads;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use data::Data;
 use report::{Report, Row, Run, settings};
 use workloads::{Program, Unit, WORKLOADS, Workload};
 
-const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "bfq", "kyber"];
+pub(crate) const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "bfq", "kyber"];
 /// Sluicegate's sides: its default, the plainest that merges, and its default over a scheduler of the kernel.
 const POLICIES: [&str; 3] = ["hbrr", "to-agg", "hbrr+mq-deadline"];
 
@@ -160,7 +160,7 @@ fn sides(args: &Args) -> anyhow::Result<Vec<Side>> {
 }
 
 /// Names everything that is missing.
-fn expect_all(workloads: &[Workload]) -> anyhow::Result<()> {
+pub(crate) fn expect_all(workloads: &[Workload]) -> anyhow::Result<()> {
     let usable = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).is_ok();
     let runs = |program: &str, args: &[&OsStr]| {
         Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
@@ -234,7 +234,8 @@ impl Test {
                     let name = self.sides[side].name();
                     bar.set_message(format!("{}, {name}", workload.name));
                     let dir = self.bed.switch(&self.sides[side], &settings(workload.direct))?;
-                    let run = self.run(workload, &dir, seed).with_context(|| format!("{}, {name}", workload.name))?;
+                    let run = run_workload(&self.runner, workload, &dir, [self.seconds; 2], seed)
+                        .with_context(|| format!("{}, {name}", workload.name))?;
                     row.runs[side].push(run);
                     bar.inc(1);
                 }
@@ -249,37 +250,48 @@ impl Test {
         self.bed.leave()?;
         Ok(rows)
     }
+}
 
-    fn run(&self, workload: &Workload, dir: &Path, seed: u64) -> anyhow::Result<Run> {
-        let groups = match workload.program {
-            Program::Fio(groups) => groups,
-            Program::Python(part) => {
-                let (done, took) = data::python(&self.runner, &workloads::python(part, dir, self.seconds, seed))?;
-                if part == "create" {
-                    // The next side finds the disk as this one did.
-                    let made = dir.join(format!("created-{seed}"));
-                    std::fs::remove_dir_all(&made).with_context(|| made.display().to_string())?;
-                }
-                return Ok(Run { value: done / took, parts: Vec::new() });
+/// Runs a workload below `dir` for so many seconds, on data that was laid out for so many ([`data::lay`]).
+///
+/// # Errors
+/// What the programs say.
+pub(crate) fn run_workload(
+    runner: &Runner,
+    workload: &Workload,
+    dir: &Path,
+    [seconds, laid_s]: [u32; 2],
+    seed: u64,
+) -> anyhow::Result<Run> {
+    let groups = match workload.program {
+        Program::Fio(groups) => groups,
+        Program::Python(part) => {
+            let (done, took) = data::python(runner, &workloads::python(part, dir, seconds, seed))?;
+            if part == "create" {
+                // The next side finds the disk as this one did.
+                let made = dir.join(format!("created-{seed}"));
+                std::fs::remove_dir_all(&made).with_context(|| made.display().to_string())?;
             }
-        };
-        let args = workload.fio(groups, dir, self.seconds, data::shared_bytes(self.seconds), seed);
-        let said = self.runner.run(Command::new("fio").args(args))?;
-        let json = check_fio(&said)?;
-        let jobs = json["jobs"].as_array().into_iter().flatten();
-        let mut parts = Vec::new();
-        for job in jobs {
-            let (key, scale) = if workload.unit == Unit::MegaBytes { ("bw_bytes", 1e6) } else { ("iops", 1.0) };
-            let of = |side: &str| job[side][key].as_f64().unwrap_or(0.0) / scale;
-            parts.push((job["jobname"].as_str().unwrap_or_default().to_owned(), of("read") + of("write")));
+            return Ok(Run { value: done / took, mb_s: None, parts: Vec::new() });
         }
-        if parts.len() != groups.len() {
-            bail!("fio: results of {} groups of jobs where there are {}", parts.len(), groups.len());
-        }
-        let value: f64 = parts.iter().map(|(_, value)| value).sum();
-        if parts.len() == 1 {
-            parts.clear();
-        }
-        Ok(Run { value, parts })
+    };
+    let args = workload.fio(groups, dir, seconds, data::shared_bytes(laid_s), seed);
+    let said = runner.run(Command::new("fio").args(args))?;
+    let json = check_fio(&said)?;
+    let (mut parts, mut mb_s) = (Vec::new(), 0.0);
+    for job in json["jobs"].as_array().into_iter().flatten() {
+        let both = |key: &str| ["read", "write"].map(|op| job[op][key].as_f64().unwrap_or(0.0)).iter().sum::<f64>();
+        let job_mb_s = both("bw_bytes") / 1e6;
+        let value = if workload.unit == Unit::MegaBytes { job_mb_s } else { both("iops") };
+        parts.push((job["jobname"].as_str().unwrap_or_default().to_owned(), value));
+        mb_s += job_mb_s;
     }
+    if parts.len() != groups.len() {
+        bail!("fio: results of {} groups of jobs where there are {}", parts.len(), groups.len());
+    }
+    let value: f64 = parts.iter().map(|(_, value)| value).sum();
+    if parts.len() == 1 {
+        parts.clear();
+    }
+    Ok(Run { value, mb_s: Some(mb_s), parts })
 }

@@ -19,20 +19,22 @@ pub(crate) fn settings(direct: bool) -> [&'static str; 5] {
 
 /// One run of a workload.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// In the workload's unit.
-    pub(super) value: f64,
+    pub(crate) value: f64,
+    /// Millions of bytes in a second, if that is known.
+    pub(crate) mb_s: Option<f64>,
     /// Of each group of jobs, if there are several.
-    pub(super) parts: Vec<(String, f64)>,
+    pub(crate) parts: Vec<(String, f64)>,
 }
 
 /// A workload: for each side, its runs, round by round.
-pub(super) struct Row {
-    pub(super) workload: Workload,
-    pub(super) runs: Vec<Vec<Run>>,
+pub(crate) struct Row {
+    pub(crate) workload: Workload,
+    pub(crate) runs: Vec<Vec<Run>>,
 }
 
-pub(super) struct Report {
+pub(crate) struct Report {
     disk: String,
     rounds: u32,
     seconds: u32,
@@ -66,7 +68,7 @@ impl Row {
 
 impl Report {
     /// Rows in the order of how much Sluicegate loses.
-    pub(super) fn new(disk: String, rounds: u32, seconds: u32, sides: Vec<Side>, rows: Vec<Row>) -> Report {
+    pub(crate) fn new(disk: String, rounds: u32, seconds: u32, sides: Vec<Side>, rows: Vec<Row>) -> Report {
         let mut report = Report { disk, rounds, seconds, sides, rows };
         let mut rows = std::mem::take(&mut report.rows);
         rows.sort_by(|a, b| report.best_ratio(a).1.total_cmp(&report.best_ratio(b).1));
@@ -120,7 +122,7 @@ impl Report {
     }
 
     /// For machines.
-    pub(super) fn as_json(&self) -> Value {
+    pub(crate) fn as_json(&self) -> Value {
         let of = |sides: &mut dyn Iterator<Item = usize>, value: &dyn Fn(usize) -> Value| -> Value {
             sides.map(|side| (self.sides[side].name(), value(side))).collect::<Map<_, _>>().into()
         };
@@ -166,7 +168,7 @@ impl Report {
         })
     }
 
-    pub(super) fn print(&self) {
+    pub(crate) fn print(&self) {
         let toml = |direct| settings(direct).join(" ");
         output::line(format_args!(
             "{}: medians of {} rounds of {} s, all sides in turns\n\
@@ -242,7 +244,7 @@ mod tests {
     }
 
     fn row(workload: usize, sides: [&[f64]; 4]) -> Row {
-        let run = |&value: &f64| Run { value, parts: Vec::new() };
+        let run = |&value: &f64| Run { value, mb_s: None, parts: Vec::new() };
         Row { workload: WORKLOADS[workload], runs: sides.iter().map(|runs| runs.iter().map(run).collect()).collect() }
     }
 

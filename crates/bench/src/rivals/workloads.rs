@@ -7,7 +7,7 @@ use super::data::{Data, SMALL_DIRS, SMALL_FILES_OF_A_DIR, STREAM_FILES, WRITTEN_
 
 /// What a workload's figure is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// Millions of bytes in a second, read and written.
     MegaBytes,
     /// Operations in a second.
@@ -19,7 +19,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::MegaBytes => "MB/s",
             Unit::Operations => "ops/s",
@@ -31,7 +31,7 @@ impl Unit {
 
 /// Who makes the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Program {
+pub(crate) enum Program {
     /// fio, with these groups of jobs.
     Fio(&'static [Jobs]),
     /// A part of `programs.py`.
@@ -40,9 +40,9 @@ pub(super) enum Program {
 
 /// Jobs of fio that do the same, each on files of its own or all on one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     /// What the group is called in the results.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     count: u32,
     files: Files,
     rw: &'static str,
@@ -69,15 +69,15 @@ enum Files {
 
 /// Something that programs do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Workload {
-    pub(super) name: &'static str,
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
     /// What it is, for people.
-    pub(super) about: &'static str,
+    pub(crate) about: &'static str,
     /// Bypasses the page cache.
-    pub(super) direct: bool,
-    pub(super) unit: Unit,
-    pub(super) program: Program,
-    pub(super) needs: &'static [Data],
+    pub(crate) direct: bool,
+    pub(crate) unit: Unit,
+    pub(crate) program: Program,
+    pub(crate) needs: &'static [Data],
 }
 
 const fn jobs(count: u32, files: Files, rw: &'static str, block: u32) -> Jobs {
@@ -93,7 +93,7 @@ const K16: u32 = 16 << 10;
 const K64: u32 = 64 << 10;
 
 /// All of them.
-pub(super) const WORKLOADS: &[Workload] = &[
+pub(crate) const WORKLOADS: &[Workload] = &[
     streams("stream-1", "1 sequential reader, 64K, O_DIRECT", true, &[jobs(1, Files::Own, "read", K64)]),
     streams("stream-2", "2 sequential readers, 64K, O_DIRECT", true, &[jobs(2, Files::Own, "read", K64)]),
     streams("stream-4", "4 sequential readers, 64K, O_DIRECT", true, &[jobs(4, Files::Own, "read", K64)]),
@@ -230,7 +230,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 
 impl Workload {
     /// The arguments with which fio runs it below `dir` for so many seconds; its seed is the round's.
-    pub(super) fn fio(&self, groups: &[Jobs], dir: &Path, seconds: u32, shared_bytes: u64, seed: u64) -> Vec<OsString> {
+    pub(crate) fn fio(&self, groups: &[Jobs], dir: &Path, seconds: u32, shared_bytes: u64, seed: u64) -> Vec<OsString> {
         let mut args: Vec<OsString> = vec![
             "--output-format=json".into(),
             "--thread".into(),
@@ -302,7 +302,7 @@ fn deal(files: std::ops::Range<usize>, job: usize, jobs: usize) -> Vec<String> {
 }
 
 /// The arguments of `programs.py`.
-pub(super) fn python(part: &str, dir: &Path, seconds: u32, seed: u64) -> Vec<OsString> {
+pub(crate) fn python(part: &str, dir: &Path, seconds: u32, seed: u64) -> Vec<OsString> {
     let numbers = [u64::from(seconds), seed, SMALL_DIRS as u64, SMALL_FILES_OF_A_DIR as u64];
     let numbers = numbers.map(|number| number.to_string().into());
     [part.into(), dir.as_os_str().to_owned()].into_iter().chain(numbers).collect()

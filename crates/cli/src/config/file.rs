@@ -198,6 +198,8 @@ mod tests {
         assert_eq!(settings.source.take().unwrap(), Path::new("/scratch"));
         assert!(settings.mountpoint.take().is_some() && settings.log.take().is_some());
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
+        // Named, they are what they are, also where nobody would choose another.
+        assert_eq!(settings.policy.take().as_deref(), Some(settings.policy().unwrap().name()));
         assert!(settings.learned.take().is_some() && settings.decisions.take().is_some());
         let prediction = &mut settings.prediction;
         assert!(

@@ -82,8 +82,11 @@ keys! {
         ])?;
     }
     "scheduler" {
-        "policy" => |s, v| s.policy = v.text()?.to_owned();
-        "selector" => |s, v| s.selector = v.choice(&Kind::NAMES)?;
+        "policy" => |s, v| s.policy = Some(v.text()?.to_owned());
+        "selector" => |s, v| s.selector = match v.text() {
+            Ok("auto") => None,
+            _ => Some(v.choice(&Kind::NAMES).map_err(|expected| format!("auto, or {expected}"))?),
+        };
         "learned" => |s, v| s.learned = Some(v.path()?);
         "decisions" => |s, v| s.decisions = Some(v.path()?);
         "in_flight" => |s, v| s.in_flight = match v.text() {

@@ -19,10 +19,10 @@ pub(crate) use keys::predict_hint;
 
 use crate::predict;
 
-/// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
-pub(crate) const DEFAULT_POLICY: &str = "hbrr";
-/// Who chooses the configuration of a mount that does not say.
-const DEFAULT_SELECTOR: Kind = Kind::Fixed;
+/// The algorithm of a mount that names none and has none chosen for it: the best all-rounder of those that `sluice demo` measures.
+const DEFAULT_POLICY: &str = "hbrr";
+/// Who chooses the configuration of a mount that says neither who nor which.
+pub(crate) const DEFAULT_SELECTOR: Kind = Kind::Bandit;
 /// Batches in flight for each hard disk. A disk orders what it has by the position of its arm better than anybody else
 /// can, so it gets some to choose from; what waits behind these is aggregated and ordered by the algorithm. With 2,
 /// `sluice demo --in-flight 2` shows algorithms that do not aggregate far behind the disk's own queue; from 8 to 16 little
@@ -56,10 +56,11 @@ pub(crate) struct Settings {
     pub(crate) emulate: Option<String>,
     pub(crate) seed: u64,
     pub(crate) device: DeviceKind,
-    pub(crate) policy: String,
+    /// The algorithm, if somebody names one.
+    pub(crate) policy: Option<String>,
     pub(crate) params: Vec<(String, String)>,
-    /// Who chooses the algorithm and its like.
-    pub(crate) selector: Kind,
+    /// Who chooses the algorithm and its like, if somebody says so: see [`Settings::selector`].
+    pub(crate) selector: Option<Kind>,
     /// Where what the selector has learned is kept, and where its decisions are logged.
     pub(crate) learned: Option<PathBuf>,
     pub(crate) decisions: Option<PathBuf>,
@@ -94,9 +95,9 @@ impl Default for Settings {
             emulate: None,
             seed: 1,
             device: DeviceKind::default(),
-            policy: DEFAULT_POLICY.to_owned(),
+            policy: None,
             params: Vec::new(),
-            selector: DEFAULT_SELECTOR,
+            selector: None,
             learned: None,
             decisions: None,
             window_ns: None,
@@ -130,12 +131,22 @@ impl Settings {
     /// # Errors
     /// If there is no such algorithm, or it has no such parameter.
     pub(crate) fn policy(&self) -> anyhow::Result<PolicyConfig> {
-        policy(&self.policy, &self.params)
+        policy(self.policy_name(), &self.params)
+    }
+
+    /// The algorithm's name.
+    fn policy_name(&self) -> &str {
+        self.policy.as_deref().unwrap_or(DEFAULT_POLICY)
     }
 
     /// Nobody named an algorithm or its parameters.
     pub(crate) fn names_no_policy(&self) -> bool {
-        self.policy == DEFAULT_POLICY && self.params.is_empty()
+        self.policy.is_none() && self.params.is_empty()
+    }
+
+    /// Who chooses: whoever was named. If nobody was, an algorithm that was named stays, and where none was one is chosen.
+    pub(crate) fn selector(&self) -> Kind {
+        self.selector.unwrap_or(if self.names_no_policy() { DEFAULT_SELECTOR } else { Kind::Fixed })
     }
 
     /// What a selector knows of the devices. `disks`: they are hard disks.
@@ -152,7 +163,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::policy`], and if the device's profile or model cannot be read.
     pub(crate) fn volume_config(&self, targets: u32, disks: bool) -> anyhow::Result<VolumeConfig> {
-        let policy = policy_for(&self.policy, &self.params, targets)?;
+        let policy = policy_for(self.policy_name(), &self.params, targets)?;
         let shared = match self.volume.engines {
             sluice_runtime::Engines::Auto => policy.info().shared_engine,
             sluice_runtime::Engines::PerTarget => false,
@@ -160,12 +171,17 @@ impl Settings {
         };
         let each = self.in_flight.unwrap_or(if disks { DISK_IN_FLIGHT } else { 0 });
         let mut config = VolumeConfig { policy, ..self.volume.clone() };
-        let usual = if self.selector == Kind::Fixed { config.engine.window_ns } else { sluice_select::WINDOW_NS };
+        let usual = if self.selector() == Kind::Fixed { config.engine.window_ns } else { sluice_select::WINDOW_NS };
         config.engine.window_ns = self.window_ns.unwrap_or(usual);
         config.engine.anticipation = anticipation::of(self)?;
         config.engine.in_flight_max = if shared { each.saturating_mul(targets) } else { each };
         Ok(config)
     }
+}
+
+/// How a selector chooses for such devices.
+pub(crate) fn selection(kind: Kind, device: Device) -> sluice_select::Options {
+    sluice_select::Options { kind, device, ..Default::default() }
 }
 
 /// The section of a key that a mount option sets by its name alone.
@@ -226,6 +242,21 @@ mod tests {
     #[test]
     fn the_default_algorithm_exists() {
         Settings::default().policy().unwrap();
+    }
+
+    #[test]
+    fn who_names_an_algorithm_keeps_it_and_who_names_none_has_one_chosen() {
+        let with = |set: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            set(&mut settings);
+            settings.selector()
+        };
+        assert_eq!(with(|_| {}), DEFAULT_SELECTOR);
+        assert_eq!(with(|s| s.policy = Some(DEFAULT_POLICY.to_owned())), Kind::Fixed, "also the default one");
+        assert_eq!(with(|s| s.params = vec![("ranges".to_owned(), "4".to_owned())]), Kind::Fixed);
+        assert_eq!(with(|s| s.selector = Some(Kind::Fixed)), Kind::Fixed);
+        let both = |s: &mut Settings| (s.policy, s.selector) = (Some("sjf".to_owned()), Some(Kind::Bandit));
+        assert_eq!(with(both), Kind::Bandit);
     }
 
     #[test]

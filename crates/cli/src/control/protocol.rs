@@ -324,13 +324,14 @@ mod tests {
 
     /// With all that there can be.
     fn selection() -> sluice_select::Status {
-        use sluice_adapt::selector::{Alternative, Change, Explanation, Why};
+        use sluice_adapt::selector::{Alternative, Change, Explanation, Pattern, Why};
         let (arm, verdict) = (String::new(), String::new());
         let alternative = Alternative { arm, gain_percent: 0.0, uncertainty_percent: 0.0, windows: 0.0, verdict };
         let explanation = Explanation {
             model: Some(String::new()),
             workload: Some(String::new()),
             context: Some(String::new()),
+            pattern: Some(Pattern { why: Some(String::new()), ..Default::default() }),
             expected_mb_s: Some(0.0),
             alternatives: vec![alternative],
             last_change: Some(Change { ago_s: 0.0, from: String::new(), to: String::new(), why: Why::Better }),
@@ -375,7 +376,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 23, "tables that are found");
+        assert_eq!(objects, 24, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.

@@ -213,7 +213,9 @@ fn answer(served: &Served, command: Command) -> Reply {
         }
         Command::Adapt | Command::Keep => {
             let Some(selection) = &served.selection else {
-                return Reply::refused("nobody chooses here: mount with --selector bandit");
+                return Reply::refused(
+                    "nobody chooses here: the algorithm was named; mount without --policy, or with --selector bandit",
+                );
             };
             if command == Command::Adapt {
                 selection.resume(&**served.handle.volume());

@@ -2,10 +2,13 @@
 
 use super::pattern::{PROCESSES, Pattern, fill, mismatch};
 use super::worker::{self, Process, Task};
+use crate::config::{self, Settings};
 use anyhow::{Context, bail};
+use sluice_adapt::selector::Device;
 use sluice_core::{AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::{Volume, VolumeConfig, VolumeSnapshot};
+use sluice_select::{Ground, Selection};
 use sluice_storage::striped::{FirstTarget, StripedOptions, StripedStorage};
 use sluice_storage::{Creator, FileRef, Storage, emulated::Emulated};
 use std::collections::HashMap;
@@ -20,6 +23,8 @@ pub(super) const DISKS: u32 = 4;
 pub(super) const MODEL: &str = "hdd-7200";
 /// Stripe size in bytes.
 pub(super) const STRIPE: u64 = 64 << 10;
+/// Length of the windows by which is chosen, in nanoseconds: shorter than a mount's, as the runs are short.
+const WINDOW_NS: u64 = 100_000_000;
 /// Bytes prepared and checked at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -27,7 +32,7 @@ enum Front {
     /// Mounted, used by processes.
     Mounted(MountHandle, Vec<Process>),
     /// Used by threads of this process.
-    Direct(Volume<()>),
+    Direct(Arc<Volume<()>>),
 }
 
 /// Directories, disks, volume and processes; all gone when dropped.
@@ -37,7 +42,10 @@ pub(super) struct Bed {
     /// The same files without the disks, for preparing and checking.
     plain: Volume<()>,
     storage: Storage,
-    _dir: tempfile::TempDir,
+    /// The scheduler's settings when nobody chooses.
+    engine: EngineConfig,
+    seed: u64,
+    dir: tempfile::TempDir,
 }
 
 /// What a run took.
@@ -60,7 +68,8 @@ impl Bed {
         let plain: Storage = StripedStorage::create_or_open(&disks, options)?.into();
         let storage = plain.wrapped(|data| Emulated::new(data, MODEL, seed))?;
         let mut config = VolumeConfig::default();
-        config.engine = EngineConfig { in_flight_max: in_flight, ..config.engine };
+        config.engine = EngineConfig { in_flight_max: in_flight, window_ns: WINDOW_NS, ..config.engine };
+        let engine = config.engine.clone();
         let front = if mounted {
             let mountpoint = dir.path().join("mnt");
             std::fs::create_dir(&mountpoint)?;
@@ -69,10 +78,10 @@ impl Bed {
             let processes = (0..PROCESSES).map(|p| Process::start(p, &mountpoint)).collect::<anyhow::Result<_>>()?;
             Front::Mounted(mount, processes)
         } else {
-            Front::Direct(Volume::start(storage.clone(), Arc::new(()), config)?)
+            Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, _dir: dir })
+        Ok(Bed { front, plain, storage, engine, seed, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -80,6 +89,36 @@ impl Bed {
             Front::Mounted(mount, _) => mount.volume().set_policy(policy),
             Front::Direct(volume) => volume.set_policy(policy),
         }
+    }
+
+    /// Lets a selector choose until it is dropped; it knows what those before it have learned here. [`Bed::stay`] comes after it.
+    pub(super) fn choose(&self) -> anyhow::Result<Selection> {
+        match &self.front {
+            Front::Mounted(mount, _) => self.choose_for(mount.volume()),
+            Front::Direct(volume) => self.choose_for(volume),
+        }
+    }
+
+    fn choose_for(&self, volume: &Arc<impl Ground>) -> anyhow::Result<Selection> {
+        // As a mount over such disks has it.
+        let disks = Settings { emulate: Some(MODEL.to_owned()), seed: self.seed, ..Settings::default() };
+        let anticipation = disks.volume_config(DISKS, true)?.engine.anticipation;
+        volume.set_limits(&EngineConfig { anticipation, ..self.engine.clone() })?;
+        let options = sluice_select::Options {
+            state: Some(self.dir.path().join("learned")),
+            likeliest_first: true,
+            ..config::selection(config::DEFAULT_SELECTOR, Device::Disk)
+        };
+        Selection::start(volume, options)?.context("a mount's default is to have somebody choose")
+    }
+
+    /// Nobody chooses any more.
+    pub(super) fn stay(&self) -> anyhow::Result<()> {
+        match &self.front {
+            Front::Mounted(mount, _) => mount.volume().set_limits(&self.engine)?,
+            Front::Direct(volume) => volume.set_limits(&self.engine)?,
+        }
+        Ok(())
     }
 
     fn snapshot(&self) -> VolumeSnapshot {

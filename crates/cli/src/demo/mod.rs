@@ -7,9 +7,9 @@ mod plot;
 mod report;
 pub(crate) mod worker;
 
-use crate::{output, suggest};
+use crate::{config, output, suggest};
 use anyhow::Context;
-use bed::Bed;
+use bed::{Bed, Outcome};
 use indicatif::ProgressBar;
 use pattern::{PATTERNS, Pattern};
 use report::{Report, Sample};
@@ -22,6 +22,11 @@ use worker::Task;
 
 /// Repetitions; ratios are between runs of the same repetition.
 const REPETITIONS: usize = 3;
+/// Share of the time in which the selector learns each pattern, and how long a run is to be then, in seconds.
+const LEARN_SHARE: f64 = 0.09;
+const LEARN_RUN_S: f64 = 1.0;
+/// Not an algorithm: one is chosen, as on a mount that names none.
+const ADAPTIVE: &str = "adaptive";
 /// Most data, in multiples of the least.
 const SCALE_MAX: u64 = 16;
 
@@ -29,7 +34,7 @@ const SCALE_MAX: u64 = 16;
 ///
 /// Makes a volume striped over four emulated 7,200 rpm disks in a temporary directory, mounts it, and lets four processes
 /// of eight threads read and write through the mount in the patterns of the papers, without scheduling (noop) and under
-/// each algorithm. Checks all data, and removes it. Takes less than 90 seconds, with --quick less than 25.
+/// each algorithm, and last with algorithms chosen by a selector that learns them first. Checks all data, and removes it. Takes less than 90 seconds, with --quick less than 25.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -41,7 +46,7 @@ pub(crate) struct Args {
     /// About how long to take, in seconds [default: 80; with --quick 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
-    /// Only these algorithms; noop is always there [default: all]
+    /// Only these algorithms, or adaptive; noop is always there [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = suggest::policies())]
     policy: Vec<String>,
     /// Do not mount: drive the scheduler directly, with threads instead of processes
@@ -59,20 +64,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let policies = policies(&args.policy)?;
+    let sides = sides(&args.policy)?;
     output::check_standard(args.plot.as_deref(), args.json)?;
     args.plot.as_deref().map_or(Ok(()), output::check_file)?;
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 80 }));
-    let mut demo = Demo { bed: &mut bed, stop: &stop, writing: 0, started: Instant::now() };
-    let samples = demo.measure(&policies, budget, args.seed)?;
+    let mut demo = Demo { bed: &mut bed, stop: &stop, writing: 0, learned_s: 0.0, started: Instant::now() };
+    let samples = demo.measure(&sides, budget, args.seed)?;
+    let learned_s = demo.learned_s;
     drop(bed);
     let Some(samples) = samples else {
         output::tell("interrupted; everything the demo made is removed");
         return Ok(ExitCode::from(130));
     };
-    let report = Report::new(&policies, &samples, fuse);
+    let names: Vec<&'static str> = sides.iter().map(Side::name).collect();
+    let report = Report::new(&names, &samples, learned_s, fuse);
     if let Some(path) = &args.plot {
         let svg = plot::draw(&report).context("cannot draw the plot")?;
         output::write_file(path, svg.as_bytes())?;
@@ -88,12 +95,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is compared.
+enum Side {
+    Fixed(PolicyConfig),
+    Adaptive,
+}
+
+impl Side {
+    fn name(&self) -> &'static str {
+        match self {
+            Side::Fixed(policy) => policy.name(),
+            Side::Adaptive => ADAPTIVE,
+        }
+    }
+}
+
 /// `noop` and those asked for, or all.
-fn policies(names: &[String]) -> anyhow::Result<Vec<PolicyConfig>> {
+fn sides(names: &[String]) -> anyhow::Result<Vec<Side>> {
     let baseline = table().iter().find(|info| info.bypasses_queue).map(|info| info.name);
     let mut all: Vec<&str> = baseline.into_iter().collect();
     match names {
-        [] => all.extend(table().iter().map(|info| info.name)),
+        [] => all.extend(table().iter().map(|info| info.name).chain([ADAPTIVE])),
         names => all.extend(names.iter().map(String::as_str)),
     }
     let mut seen = Vec::new();
@@ -103,7 +125,11 @@ fn policies(names: &[String]) -> anyhow::Result<Vec<PolicyConfig>> {
             true
         }
     });
-    all.into_iter().map(|name| Ok(PolicyConfig::parse(name)?)).collect()
+    let side = |name| match name {
+        ADAPTIVE => Ok(Side::Adaptive),
+        name => config::policy(name, &[]).map(Side::Fixed),
+    };
+    all.into_iter().map(side).collect()
 }
 
 /// The bed, and whether it is mounted.
@@ -125,25 +151,29 @@ struct Demo<'a> {
     stop: &'a AtomicBool,
     /// Runs so far.
     writing: u64,
+    /// Seconds for which the selector has learned.
+    learned_s: f64,
     started: Instant,
 }
 
 impl Demo<'_> {
     /// All runs; `None` if interrupted.
     ///
-    /// The first repetition, with the least data, shows how long the others may be: where there is time for more data, it
+    /// The selector learns before. The first repetition, with the least data, shows how long the others may be: where there is time for more data, it
     /// does not count.
-    fn measure(
-        &mut self,
-        policies: &[PolicyConfig],
-        budget: Duration,
-        seed: u64,
-    ) -> anyhow::Result<Option<Vec<Sample>>> {
-        let runs = (policies.len() * PATTERNS.len()) as u64;
+    fn measure(&mut self, sides: &[Side], budget: Duration, seed: u64) -> anyhow::Result<Option<Vec<Sample>>> {
+        let runs = (sides.len() * PATTERNS.len()) as u64;
         let progress = output::bar(runs * REPETITIONS as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
         let mut random = seed;
-        let Some(mut samples) = self.repetition(policies, 1, 0, &mut random, &progress)? else { return Ok(None) };
-        let (least, left) = (self.started.elapsed(), budget.saturating_sub(self.started.elapsed()));
+        if sides.iter().any(|side| matches!(side, Side::Adaptive)) {
+            progress.set_message("learning");
+            if !self.learn(budget.mul_f64(LEARN_SHARE))? {
+                return Ok(None);
+            }
+        }
+        let began = Instant::now();
+        let Some(mut samples) = self.repetition(sides, 1, 0, &mut random, &progress)? else { return Ok(None) };
+        let (least, left) = (began.elapsed(), budget.saturating_sub(self.started.elapsed()));
         let scale = (left.as_secs_f64() / (least.as_secs_f64() * REPETITIONS as f64)) as u64;
         let scale = scale.clamp(1, SCALE_MAX);
         let counted = usize::from(scale == 1);
@@ -152,7 +182,7 @@ impl Demo<'_> {
             progress.set_length(runs * (REPETITIONS as u64 + 1));
         }
         for repetition in counted..REPETITIONS {
-            match self.repetition(policies, scale, repetition, &mut random, &progress)? {
+            match self.repetition(sides, scale, repetition, &mut random, &progress)? {
                 Some(more) => samples.extend(more),
                 None => return Ok(None),
             }
@@ -161,10 +191,32 @@ impl Demo<'_> {
         Ok(Some(samples))
     }
 
+    /// Lets the selector, which knows nothing, try out what serves each pattern, for so long each. False if interrupted.
+    fn learn(&mut self, each: Duration) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        let selection = self.bed.choose()?;
+        for pattern in PATTERNS {
+            let (mut scale, start) = (1, Instant::now());
+            self.bed.prepare(pattern, scale)?;
+            while start.elapsed() < each || scale == 1 {
+                let Some(outcome) = self.run(pattern, scale)? else { return Ok(false) };
+                if scale == 1 {
+                    let wanted = LEARN_RUN_S.min(each.as_secs_f64()) / outcome.makespan_s;
+                    scale = (wanted as u64).clamp(2, SCALE_MAX);
+                    self.bed.prepare(pattern, scale)?;
+                }
+            }
+        }
+        drop(selection);
+        self.bed.stay()?;
+        self.learned_s = began.elapsed().as_secs_f64();
+        Ok(true)
+    }
+
     /// Every algorithm under every pattern once, in random order.
     fn repetition(
         &mut self,
-        policies: &[PolicyConfig],
+        sides: &[Side],
         scale: u64,
         repetition: usize,
         random: &mut u64,
@@ -173,15 +225,12 @@ impl Demo<'_> {
         for pattern in PATTERNS {
             self.bed.prepare(pattern, scale)?;
         }
-        let mut order: Vec<_> = policies.iter().flat_map(|policy| PATTERNS.map(|pattern| (policy, pattern))).collect();
+        let mut order: Vec<_> = sides.iter().flat_map(|side| PATTERNS.map(|pattern| (side, pattern))).collect();
         shuffle(&mut order, random);
         let mut samples = Vec::with_capacity(order.len());
-        for (policy, pattern) in order {
-            progress.set_message(format!("{} {}", policy.name(), pattern.name()));
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let Some(sample) = self.sample(policy, pattern, scale, repetition)? else { return Ok(None) };
+        for (side, pattern) in order {
+            progress.set_message(format!("{} {}", side.name(), pattern.name()));
+            let Some(sample) = self.sample(side, pattern, scale, repetition)? else { return Ok(None) };
             samples.push(sample);
             progress.inc(1);
         }
@@ -190,18 +239,39 @@ impl Demo<'_> {
 
     fn sample(
         &mut self,
-        policy: &PolicyConfig,
+        side: &Side,
         pattern: Pattern,
         scale: u64,
         repetition: usize,
     ) -> anyhow::Result<Option<Sample>> {
-        self.bed.set_policy(policy);
-        self.writing += 1;
-        let outcome = match self.bed.run(Task { pattern, scale, writing: self.writing }) {
-            Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
-            outcome => outcome?,
+        let outcome = match side {
+            Side::Fixed(policy) => {
+                self.bed.set_policy(policy);
+                self.run(pattern, scale)?
+            }
+            Side::Adaptive => {
+                let _chooses = self.bed.choose()?;
+                match self.run(pattern, scale)? {
+                    Some(_) => self.run(pattern, scale)?,
+                    None => None,
+                }
+            }
         };
-        Ok(Some(Sample { policy: policy.name(), pattern, repetition, bytes: pattern.bytes(scale), outcome }))
+        self.bed.stay()?;
+        let (policy, bytes) = (side.name(), pattern.bytes(scale));
+        Ok(outcome.map(|outcome| Sample { policy, pattern, repetition, bytes, outcome }))
+    }
+
+    /// One run; `None` if interrupted.
+    fn run(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.writing += 1;
+        match self.bed.run(Task { pattern, scale, writing: self.writing }) {
+            Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
+            outcome => outcome.map(Some),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use super::bed::{DISKS, MODEL, Outcome, STRIPE};
 use super::pattern::{PATTERNS, PROCESSES, Pattern, THREADS};
 use serde::Serialize;
-use sluice_core::PolicyConfig;
 use sluice_notation::{show_number, show_size};
 use std::fmt::Write as _;
 
@@ -38,6 +37,8 @@ pub(super) struct Row {
 pub(super) struct Report {
     pub(super) rows: Vec<Row>,
     pub(super) repetitions: usize,
+    /// Seconds for which the selector has learned before, all patterns together; its rows are of what came after.
+    pub(super) learned_s: f64,
     /// Every byte read and written was compared; a difference ends the demo with an error.
     data_verified: bool,
     emulated: bool,
@@ -46,21 +47,21 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(policies: &[PolicyConfig], samples: &[Sample], fuse: bool) -> Report {
+    pub(super) fn new(names: &[&'static str], samples: &[Sample], learned_s: f64, fuse: bool) -> Report {
         let mut rows = Vec::new();
         for pattern in PATTERNS {
-            for policy in policies {
-                rows.extend(row(policy.name(), policies[0].name(), pattern, samples));
+            for name in names {
+                rows.extend(row(name, names[0], pattern, samples));
             }
         }
         let repetitions = samples.iter().map(|sample| sample.repetition + 1).max().unwrap_or(0);
-        Report { data_verified: !samples.is_empty(), fuse, ..Report::of(rows, repetitions) }
+        Report { data_verified: !samples.is_empty(), learned_s, fuse, ..Report::of(rows, repetitions) }
     }
 
     /// Of rows whose data nobody has compared.
     pub(super) fn of(rows: Vec<Row>, repetitions: usize) -> Report {
         let device = format!("{DISKS} emulated disks ({MODEL}), striped by {}", show_size(STRIPE as f64));
-        Report { rows, repetitions, data_verified: false, emulated: true, device, fuse: false }
+        Report { rows, repetitions, learned_s: 0.0, data_verified: false, emulated: true, device, fuse: false }
     }
 
     /// As a table.
@@ -74,7 +75,7 @@ impl Report {
         let [pattern, policy, makespan, rate, aggregation, p99, ratio] =
             ["pattern", "policy", "makespan", "MB/s", "aggregation", "p99", "time / noop's"];
         let _ =
-            writeln!(text, "{pattern:<17} {policy:<7} {makespan:>9} {rate:>7} {aggregation:>12} {p99:>9}   {ratio}");
+            writeln!(text, "{pattern:<17} {policy:<8} {makespan:>9} {rate:>7} {aggregation:>12} {p99:>9}   {ratio}");
         let mut last = "";
         for row in &self.rows {
             if row.pattern != last && !last.is_empty() {
@@ -83,7 +84,7 @@ impl Report {
             last = row.pattern;
             let [least, most] = row.ratio_range;
             let line = format!(
-                "{:<17} {:<7} {:>7.2} s {:>7} {:>12.2} {:>6.0} ms   {:>5.2} ({least:.2}..{most:.2}) {}",
+                "{:<17} {:<8} {:>7.2} s {:>7} {:>12.2} {:>6.0} ms   {:>5.2} ({least:.2}..{most:.2}) {}",
                 row.pattern,
                 row.policy,
                 row.makespan_s,
@@ -101,6 +102,13 @@ impl Report {
              the disks are emulated: real files, computed times. Under noop up to 16 requests wait at each disk, which\n\
              orders them itself (command queueing); under the others the scheduler orders them, {in_flight} batches at a disk"
         );
+        if self.learned_s > 0.0 {
+            let _ = writeln!(
+                text,
+                "adaptive: what a mount does that names no algorithm. It knew nothing at first and tried out what serves each pattern\n                 best for {:.0} s in all, which do not count. Before each run that counts the same pattern runs once, so that it is\n                 seen which one is there; other algorithms need no such run",
+                self.learned_s
+            );
+        }
         text
     }
 }

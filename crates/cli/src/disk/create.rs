@@ -417,7 +417,7 @@ mod tests {
             assert_eq!(settings.targets.len() as u32, if disk.drives == 1 { 0 } else { disk.drives });
             assert_eq!(settings.stripe, disk.stripe_bytes);
             assert_eq!((settings.emulate.as_deref(), settings.seed), (Some("hdd-7200"), 3));
-            assert!(settings.direct && settings.policy == "noop" && settings.in_flight == Some(0));
+            assert!(settings.direct && settings.policy.as_deref() == Some("noop") && settings.in_flight == Some(0));
         }
     }
 }

@@ -143,23 +143,33 @@ fn reason(why: Why) -> &'static str {
 fn describe_timeline(timeline: &Timeline) -> String {
     let mut text = format!("{:>9}  {:>8}  {:<26}  {:<24}  why\n", "time", "MB/s", "configuration", "what");
     let mut rates: Vec<f64> = Vec::new();
+    let mut pattern = None;
     for record in &timeline.records {
+        let is_other = record.pattern.is_some() && record.pattern != pattern;
+        if is_other {
+            pattern.clone_from(&record.pattern);
+        }
         if record.why == Why::Window {
             rates.push(record.mb_s);
-            continue;
+            if !is_other {
+                continue;
+            }
         }
         // Since the line before.
         let rate = if rates.is_empty() { record.mb_s } else { rates.iter().sum::<f64>() / rates.len() as f64 };
         rates.clear();
         let is_new = matches!(record.why, Why::NewWorkload | Why::KnownWorkload);
-        let more = if is_new { workload(&record.context) } else { record.text.clone() };
-        let _ = writeln!(
-            text,
-            "{:>9}  {rate:>8.1}  {:<26}  {:<24}  {more}",
-            format!("{:.1}s", record.t),
-            record.arm,
-            reason(record.why)
-        );
+        let mut line = |what: &str, more: &str| {
+            let time = format!("{:.1}s", record.t);
+            let _ = writeln!(text, "{time:>9}  {rate:>8.1}  {:<26}  {what:<24}  {more}", record.arm);
+        };
+        if let Some(pattern) = record.pattern.as_ref().filter(|_| is_other) {
+            let sure = record.pattern_confidence.unwrap_or(0.0) * 100.0;
+            line("pattern", &format!("{pattern} ({sure:.0} % sure)"));
+        }
+        if record.why != Why::Window {
+            line(reason(record.why), &if is_new { workload(&record.context) } else { record.text.clone() });
+        }
     }
     let of = summary(timeline);
     let number = |name: &str| of[name].as_f64().unwrap_or(0.0);
@@ -208,6 +218,20 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             e.busy * 100.0
         )?,
         None => writeln!(text, "workload   nothing to choose from: {:.1} requests at a time", e.concurrency)?,
+    }
+    if let Some(pattern) = &e.pattern {
+        let percent = |share: f64| share * 100.0;
+        writeln!(
+            text,
+            "pattern    {} ({:.0} % sure), {:.0} % of the bytes; {} ago",
+            pattern.class,
+            percent(pattern.confidence),
+            percent(pattern.share),
+            seconds(pattern.ago_s)
+        )?;
+        if let Some(why) = &pattern.why {
+            writeln!(text, "           {why}")?;
+        }
     }
     writeln!(text, "chosen     {arm} ({mode})")?;
     match e.expected_mb_s {
@@ -275,6 +299,8 @@ mod tests {
             expected_mb_s: Some(20.0),
             best: Some("hbrr".to_owned()),
             regret: Some(0.25),
+            pattern: Some("strided small".to_owned()),
+            pattern_confidence: Some(0.97),
             text: String::new(),
         }
     }
@@ -309,6 +335,8 @@ mod tests {
         );
         let trial = text.lines().find(|line| line.contains("trial  ")).unwrap();
         assert!(trial.contains("15.0"), "the mean since the line before: {trial}");
+        let patterns: Vec<&str> = text.lines().filter(|line| line.contains("strided small (97 % sure)")).collect();
+        assert_eq!(patterns.len(), 1, "once: {text}");
         assert_eq!(summary(&timeline)["regret"], 0.25);
         let svg = plot::draw(&timeline.records).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("aioli"));

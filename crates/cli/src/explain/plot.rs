@@ -70,7 +70,7 @@ pub(super) fn draw(records: &[Record]) -> anyhow::Result<String> {
         chart.configure_mesh().x_desc("seconds").y_desc("lost, %").light_line_style(WHITE).disable_x_mesh().draw()?;
         let lost = windows.iter().map(|record| (record.t, record.regret.unwrap_or(0.0).clamp(0.0, 1.0) * 100.0));
         chart.draw_series(AreaSeries::new(lost, 0.0, RGBColor(213, 94, 0).mix(0.5)))?;
-        let mut before: Option<&str> = None;
+        let (mut before, mut pattern): (Option<&str>, Option<&str>) = (None, None);
         for record in records {
             let context = record.context.as_deref();
             if context.is_some() && context != before {
@@ -78,6 +78,16 @@ pub(super) fn draw(records: &[Record]) -> anyhow::Result<String> {
                 chart.draw_series([PathElement::new([(record.t, 0.0), (record.t, 100.0)], BLACK.mix(0.4))])?;
                 let name = context.unwrap_or_default().to_owned();
                 chart.draw_series([Text::new(name, (record.t, 96.0), ("sans-serif", 11))])?;
+            }
+            let seen = record.pattern.as_deref();
+            if seen.is_some() && seen != pattern {
+                pattern = seen;
+                let name = seen.unwrap_or_default().to_owned();
+                chart.draw_series([Text::new(
+                    name,
+                    (record.t, 86.0),
+                    ("sans-serif", 11).into_font().color(&BLACK.mix(0.6)),
+                )])?;
             }
         }
         area.present()?;

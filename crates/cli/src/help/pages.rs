@@ -12,15 +12,20 @@ const RUNTIME: [Variable; 2] = [
     ),
     ("XDG_RUNTIME_DIR", "see SLUICE_RUNTIME_DIR; without it /tmp/sluice-UID"),
 ];
-const STATE: Variable =
-    ("XDG_STATE_HOME", "for others than root, logs and what was learned are in its sluice/ [default: ~/.local/state]");
+const STATE: [Variable; 2] = [
+    (
+        "SLUICE_STATE_DIR",
+        "directory of what was learned [default: /var/lib/sluice for root, else sluice/ in XDG_STATE_HOME]",
+    ),
+    ("XDG_STATE_HOME", "for others than root, logs are in its sluice/, too [default: ~/.local/state]"),
+];
 const DISKS: Variable =
     ("SLUICE_DISK_DIR", "directory of the disks' state files and images [default: /var/lib/sluice/disks]");
 const PYTHON: Variable = ("SLUICE_PYTHON", "the Python that has the package sluicegate [default: python3]");
 
 /// Of commands that ask a mount.
 const ASKS: &[Variable] = &RUNTIME;
-const MOUNTS: &[Variable] = &[RUNTIME[0], RUNTIME[1], STATE];
+const MOUNTS: &[Variable] = &[RUNTIME[0], RUNTIME[1], STATE[0], STATE[1]];
 const FAILED: &str = "it failed; standard error says why";
 const NOBODY: &str = "nobody serves the mount, or it refused";
 
@@ -33,7 +38,7 @@ pub(super) static PAGES: &[Page] = &[
             ("sluice status /mnt/scratch", "what it does now"),
             ("sluice help mount", "everything about one command; man sluice-mount has the same"),
         ],
-        variables: &[RUNTIME[0], RUNTIME[1], STATE, DISKS, PYTHON],
+        variables: &[RUNTIME[0], RUNTIME[1], STATE[0], STATE[1], DISKS, PYTHON],
         success: "done",
         failure: FAILED,
         interruptible: true,
@@ -41,8 +46,14 @@ pub(super) static PAGES: &[Page] = &[
     Page {
         command: "mount",
         examples: &[
-            ("sluice mount /lustre/scratch /mnt/scratch", "any directory, with the default algorithm, until Ctrl-C"),
-            ("sluice mount --policy sjf /data /mnt/data --daemon", "choose the algorithm; return when it is usable"),
+            (
+                "sluice mount /lustre/scratch /mnt/scratch",
+                "any directory; what serves it best is chosen while it is in use; until Ctrl-C",
+            ),
+            (
+                "sluice mount --policy sjf /data /mnt/data --daemon",
+                "with one algorithm, which stays; return when it is usable",
+            ),
             (
                 "sluice mount --target /disk1 --target /disk2 --stripe 64K /mnt/volume",
                 "several directories as one striped volume",

@@ -38,11 +38,13 @@ pub(crate) struct Args {
     #[arg(short, long)]
     daemon: bool,
 
-    /// Scheduling algorithm; `sluice policy --list` shows them all [default: hbrr]
+    /// Scheduling algorithm, which stays; `sluice policy --list` shows them all [default: chosen and changed while the mount is in
+    /// use, see --selector]
     #[arg(short, long, value_name = "NAME", value_parser = suggest::policies(), help_heading = "Scheduling")]
     policy: Option<String>,
     /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree,
-    /// tree+bandit (a model is asked) [default: fixed]
+    /// tree+bandit (a model is asked), or auto (fixed with --policy, else bandit). With both, --policy is where it begins
+    /// [default: auto]
     #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
     selector: Option<String>,
     /// Parameter of the algorithm; may be given several times
@@ -170,8 +172,8 @@ fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
     apply(args, &mut settings)?;
     settings.policy()?;
-    if settings.selector.asks_model() {
-        bail!(SelectorError::NoModel(settings.selector));
+    if settings.selector().asks_model() {
+        bail!(SelectorError::NoModel(settings.selector()));
     }
     check_paths(&settings)?;
     check_striping(&settings)?;

@@ -215,7 +215,7 @@ mod tests {
         let settings =
             applied("rw,noexec,noatime,nodiratime,suid,fsname=x,cache=none,policy=sjf,x-systemd.y=1").unwrap();
         assert!(settings.mount.no_exec && settings.mount.no_atime && settings.mount.suid && !settings.mount.dev);
-        assert_eq!((settings.mount.name.as_str(), settings.policy.as_str()), ("x", "sjf"));
+        assert_eq!((settings.mount.name.as_str(), settings.policy.as_deref()), ("x", Some("sjf")));
         assert_eq!(settings.mount.cache, sluice_fuse::CacheMode::None);
         assert_eq!(applied("target=/a,target=/b,stripe=4K").unwrap().targets.len(), 2);
         for (list, expected) in [

@@ -12,7 +12,7 @@ use sluice_select::Selection;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::{signals, storage};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::predict::{self, Predictions};
 use crate::{control, log, output};
 
@@ -99,7 +99,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     };
     let chosen = match (&selection, config.policy) {
         (None, policy) => format!("algorithm {policy:?}"),
-        (Some(_), _) => format!("algorithm chosen by {}", settings.selector),
+        (Some(_), _) => format!("algorithm chosen while in use ({})", settings.selector()),
     };
     let summary = format!("{} is mounted: {description}; {chosen}{limit}", mountpoint.display());
     tracing::info!(
@@ -112,11 +112,13 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
 fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
-    let dir = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from("/var/lib/sluice"),
-        false => match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
-            Some(dir) => PathBuf::from(dir).join("sluice"),
-            None => PathBuf::from(std::env::var_os("HOME")?).join(".local/state/sluice"),
+    let named = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let dir = match (named("SLUICE_STATE_DIR"), rustix::process::geteuid().is_root()) {
+        (Some(dir), _) => dir,
+        (None, true) => PathBuf::from("/var/lib/sluice"),
+        (None, false) => match named("XDG_STATE_HOME") {
+            Some(dir) => dir.join("sluice"),
+            None => named("HOME")?.join(".local/state/sluice"),
         },
     };
     Some(dir.join(control::key(mountpoint)).with_extension(what))
@@ -130,12 +132,10 @@ fn select(
     disks: bool,
 ) -> anyhow::Result<Option<Arc<Selection>>> {
     let options = sluice_select::Options {
-        kind: settings.selector,
-        device: settings.selected_device(disks),
-        prior: None,
         state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
+        ..config::selection(settings.selector(), settings.selected_device(disks))
     };
     let selection = Selection::start(handle.volume(), options).context("nothing can be chosen")?;
     Ok(selection.map(Arc::new))

@@ -70,6 +70,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.current_dir(self.0.path()).stdin(Stdio::null());
         command.env("SLUICE_RUNTIME_DIR", self.path("run")).env("SLUICE_DISK_DIR", self.path("disks"));
+        command.env("SLUICE_STATE_DIR", self.path("state"));
         for arg in args {
             match arg.strip_prefix('@') {
                 Some(name) => command.arg(self.path(name)),

@@ -216,6 +216,12 @@ impl Engine {
         self.wake
     }
 
+    /// An outstanding request, queued or in flight; `None` if there is none of this handle. O(1).
+    #[must_use]
+    pub fn request(&self, id: RequestId) -> Option<Request> {
+        Some(self.queues.request(self.queues.resolve(id)?))
+    }
+
     /// Reports how a dispatched request ended. O(log n), plus O(log n) for each request that waited for it.
     ///
     /// # Errors

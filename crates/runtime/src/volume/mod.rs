@@ -357,6 +357,12 @@ impl<H: Host> Volume<H> {
         self.scheduler.recording()
     }
 
+    /// Requests so far that went by the engine. What an engine's windows say is a part of what was asked for while this grows.
+    #[must_use]
+    pub fn passed_by(&self) -> u64 {
+        self.bypass.as_ref().map_or(0, Bypass::requests)
+    }
+
     /// Tells an observer of every request from now on.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! `sluice-bench adaptivity`: what choosing while running brings, against every fixed choice and against one that knows each phase.
+//! In the simulator: workloads that change, against every fixed choice and against one that knows each phase.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_sim::scenario::{Place, Plan};
 use sluice_sim::{Adaptive, Options, Selector, Setup, simulate, simulate_with};
 
+use super::Args;
 use crate::random::SplitMix64;
 use crate::statistics::quartiles;
 
@@ -25,31 +26,6 @@ const PHASES: usize = 16;
 const KINDS: usize = 5;
 /// Virtual seconds by which a pattern's rates are found.
 const CALIBRATION_S: f64 = 5.0;
-
-/// Measures what a selector that starts from nothing makes of workloads that change, in the simulator: phases of different
-/// patterns, one after the other, on one modelled device. Compared are every fixed configuration that it may choose, over the whole
-/// run, and an oracle that has the best of them in each phase.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Fewer runs: seeds 1 to 10 of the disk and of flash
-    #[arg(long)]
-    quick: bool,
-    /// Device models
-    #[arg(long, value_name = "MODEL", value_delimiter = ',')]
-    device: Vec<String>,
-    /// Seeds of each cell; fewer than 10 say little
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: Option<u64>,
-    /// Only workloads whose name contains this
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
-    /// Log the decisions of the first run, from nothing, for `sluice explain`
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-}
 
 /// What 16 processes do in a phase, as keys of a scenario.
 const PATTERNS: [(&str, &str); 8] = [
@@ -282,7 +258,7 @@ impl Bed {
     }
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual: &[&str] = if args.quick {
         &["hdd-7200", "ssd-sata"]
     } else {
@@ -299,7 +275,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             print_rates(&bed);
         }
         for (name, least, most) in LENGTHS {
-            if args.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            if !args.wants(name) {
                 continue;
             }
             for seed in 1..=args.seeds.unwrap_or(10) {

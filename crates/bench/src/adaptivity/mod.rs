@@ -1,0 +1,80 @@
+//! `sluice-bench adaptivity`: what choosing while running brings, simulated and for real.
+
+mod overhead;
+mod real;
+mod simulated;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures what a selector that starts from nothing makes of workloads.
+///
+/// Simulated: workloads that change, phases of different patterns, one after the other, on one modelled device. Compared are every
+/// fixed configuration that it may choose, over the whole run, and an oracle that has the best of them in each phase.
+///
+/// With --real: programs on an emulated disk with ext4, as `sluice-bench rivals` has them, and workloads that change from one of
+/// these to the next, against the kernel's schedulers and fixed configurations; and what a mount that chooses costs where there is
+/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes 3 hours, with --quick 24 minutes.
+/// Ctrl-C ends it, and prints what there is so far.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Fewer runs. Simulated: the disk and flash. Real: 16 workloads and 6 that change, 3 fixed configurations, 2 rounds of 2 s
+    /// after 8 s of learning instead of 5 rounds of 5 s after 60 s
+    #[arg(long)]
+    quick: bool,
+    /// Real programs on an emulated disk
+    #[arg(long)]
+    real: bool,
+    /// Only workloads whose name contains this; may be given several times. Real: `overhead` stands for the costs
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Simulated: device models
+    #[arg(long, value_name = "MODEL", value_delimiter = ',')]
+    device: Vec<String>,
+    /// Simulated: seeds of each cell; fewer than 10 say little
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Log the decisions for `sluice explain`: simulated, of the first run, from nothing; real, of each workload from nothing, in
+    /// FILE.WORKLOAD
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Real: seconds of load that a workload is learned for before anything counts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=600))]
+    learn: Option<u32>,
+    /// Real: rounds, in each of which every side has its turn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Real: seconds for which a workload, or a phase of one, runs on a side in a round
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: Option<u32>,
+    /// Real: the emulated device
+    #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
+    model: String,
+    /// Real: its size
+    #[arg(long, value_name = "BYTES", default_value = "100G")]
+    size: String,
+    /// Real: where its image is to be, and files on this machine's own disk [default: that of sluice disk, and /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Real: the program sluice [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    sluice: Option<PathBuf>,
+}
+
+impl Args {
+    /// Whether a workload of this name is asked for.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.contains(only.as_str()))
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If something is missing or fails.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.real { real::run(args) } else { simulated::run(args) }
+}

@@ -1,0 +1,182 @@
+//! What a mount that chooses costs where there is nothing to choose: on memory, and on this machine's own disk.
+//!
+//! Two mounts of one directory take turns: `noop`, named, and one that names nothing. Ratios are formed within a round.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use serde::Serialize;
+use sluice_cli::output;
+
+use crate::bed::{Runner, check_fio, fio_command, unmount};
+use crate::statistics::median;
+
+/// How it is asked for.
+pub(super) const NAME: &str = "overhead";
+/// Most that choosing may cost.
+const BAR: f64 = 0.02;
+const SECONDS: u32 = 2;
+const FILE_BYTES: u64 = 64 << 20;
+/// What fio does, and further options.
+const CELLS: [(&str, &[&str]); 3] = [
+    ("random reads, 4K, 2 jobs", &["--rw=randread", "--bs=4k", "--numjobs=2"]),
+    ("writes, 64K, 2 jobs", &["--rw=write", "--bs=64k", "--numjobs=2"]),
+    ("random reads, 4K, O_DIRECT, 8 jobs", &["--rw=randread", "--bs=4k", "--numjobs=8", "--direct=1"]),
+];
+
+/// Adaptive over `noop`.
+#[derive(Serialize)]
+pub(super) struct Overhead {
+    place: &'static str,
+    workload: &'static str,
+    /// Median of the rounds, smallest, largest.
+    pub(super) ratio: f64,
+    range: [f64; 2],
+    noop_mb_s: f64,
+    adaptive_mb_s: f64,
+    /// What was chosen in the last round.
+    arm: String,
+}
+
+/// A directory, and where it is mounted. Goes away with it.
+struct Place<'a> {
+    runner: &'a Runner,
+    sluice: &'a Path,
+    room: tempfile::TempDir,
+}
+
+/// Measures on memory and on the disk of `dir`.
+///
+/// # Errors
+/// What the programs say.
+pub(super) fn measure(
+    runner: &Runner,
+    sluice: &Path,
+    dir: Option<&Path>,
+    rounds: u32,
+) -> anyhow::Result<Vec<Overhead>> {
+    let mut found = Vec::new();
+    let places = [("memory", PathBuf::from("/dev/shm")), ("own disk", dir.unwrap_or(Path::new("/var/tmp")).to_owned())];
+    for (name, dir) in places {
+        let room = tempfile::Builder::new().prefix("sluice-adaptivity-").tempdir_in(&dir);
+        let room = room.with_context(|| dir.display().to_string())?;
+        for name in ["source", "mount"] {
+            fs::create_dir(room.path().join(name))?;
+        }
+        let place = Place { runner, sluice, room };
+        place.lay()?;
+        for (workload, options) in CELLS {
+            let direct = options.contains(&"--direct=1");
+            if direct && name == "memory" {
+                continue;
+            }
+            output::tell(format_args!("overhead: {workload}, {name}"));
+            let mut rates = [Vec::new(), Vec::new()];
+            let mut arm = String::new();
+            for round in 0..rounds {
+                // Each is the first one every other time.
+                for turn in 0..2 {
+                    let side = (round + turn) as usize % 2;
+                    place.mount(side == 1, direct)?;
+                    rates[side].push(place.run(options, round)?);
+                    if side == 1 {
+                        arm = place.arm()?;
+                    }
+                    unmount(runner, &place.mount_point())?;
+                }
+            }
+            let mut ratios: Vec<f64> = rates[1].iter().zip(&rates[0]).map(|(ours, noop)| ours / noop).collect();
+            let (ratio, range) = median(&mut ratios);
+            let [noop_mb_s, adaptive_mb_s] = rates.map(|mut rates| median(&mut rates).0);
+            found.push(Overhead { place: name, workload, ratio, range, noop_mb_s, adaptive_mb_s, arm });
+        }
+    }
+    Ok(found)
+}
+
+impl Place<'_> {
+    fn mount_point(&self) -> PathBuf {
+        self.room.path().join("mount")
+    }
+
+    fn lay(&self) -> anyhow::Result<()> {
+        for job in 0..8 {
+            let path = self.room.path().join(format!("source/f{job}"));
+            fs::write(&path, vec![7_u8; FILE_BYTES as usize]).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn mount(&self, adaptive: bool, direct: bool) -> anyhow::Result<()> {
+        let room = self.room.path();
+        let scheduler = match adaptive {
+            true => format!("learned = {:?}\ndecisions = {:?}", room.join("learned"), room.join("decisions")),
+            false => "policy = \"noop\"".to_owned(),
+        };
+        let text = format!(
+            "[mount]\nsource = {:?}\nmountpoint = {:?}\ncache = \"none\"\n[volume]\ndirect = {direct}\n[scheduler]\n{scheduler}\n\
+             [log]\nfile = {:?}\n",
+            room.join("source"),
+            self.mount_point(),
+            room.join("log")
+        );
+        let config = room.join("config.toml");
+        fs::write(&config, text).with_context(|| config.display().to_string())?;
+        let mut command = Command::new(self.sluice);
+        self.runner.finish(command.args(["mount", "--daemon", "--config"]).arg(&config), false).map(drop)
+    }
+
+    /// MB/s.
+    fn run(&self, options: &[&str], seed: u32) -> anyhow::Result<f64> {
+        let mut command = fio_command();
+        command.args([
+            "--name=o",
+            "--group_reporting",
+            "--time_based",
+            "--thread",
+            "--invalidate=0",
+            "--fallocate=none",
+        ]);
+        command
+            .args(["--filename_format=f$jobnum".to_owned(), format!("--directory={}", self.mount_point().display())]);
+        command.args([format!("--runtime={SECONDS}"), format!("--size={FILE_BYTES}"), format!("--randseed={seed}")]);
+        let json = check_fio(&self.runner.run(command.args(options))?)?;
+        let of = |op: &str| json["jobs"][0][op]["bw_bytes"].as_f64().unwrap_or(0.0) / 1e6;
+        Ok(of("read") + of("write"))
+    }
+
+    fn arm(&self) -> anyhow::Result<String> {
+        let mut command = Command::new(self.sluice);
+        let said =
+            self.runner.finish(command.args(["status", "--explain", "--json"]).arg(self.mount_point()), false)?;
+        let told: serde_json::Value = serde_json::from_str(&said.out).context("sluice status --explain")?;
+        Ok(told["arm"].as_str().unwrap_or_default().to_owned())
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = unmount(self.runner, &self.mount_point()) {
+            output::tell(format_args!("{error:#}"));
+        }
+    }
+}
+
+pub(super) fn print(found: &[Overhead]) {
+    if found.is_empty() {
+        return;
+    }
+    output::line(format_args!(
+        "\n{:<10}{:<38}{:>10}{:>10}  adaptive / noop, smallest to largest",
+        "", "choosing where there is nothing to choose", "noop", "adaptive"
+    ));
+    for one in found {
+        let missed = if one.ratio < 1.0 - BAR { "MISSED " } else { "" };
+        output::line(format_args!(
+            "{:<10}{:<38}{:>10.1}{:>10.1}  {missed}{:.3} ({:.3}..{:.3}), {}",
+            one.place, one.workload, one.noop_mb_s, one.adaptive_mb_s, one.ratio, one.range[0], one.range[1], one.arm
+        ));
+    }
+}

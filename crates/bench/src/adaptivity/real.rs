@@ -1,0 +1,423 @@
+//! For real: programs on an emulated disk, under the kernel's schedulers, under Sluicegate with fixed configurations, and under
+//! Sluicegate as it is when nothing is said: adaptive.
+//!
+//! Of each workload first comes adaptive *from nothing*: an empty state, then the workload again and again; what it does after the
+//! time of learning counts. Then all sides take turns, in an order drawn anew for each round, among them adaptive *again*, which
+//! mounts anew with what it has learned. Between runs on one mount the page cache is dropped where the workload uses it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use signal_hook::consts::SIGHUP;
+use sluice_cli::{interrupt, output};
+use sluice_notation::parse_bytes;
+
+use super::Args;
+use super::overhead::{self, Overhead};
+use crate::bed::{self, Bed, Runner, Side};
+use crate::random::SplitMix64;
+use crate::rivals::data::{self, Data};
+use crate::rivals::report::settings;
+use crate::rivals::workloads::{Program, WORKLOADS, Workload};
+use crate::rivals::{SCHEDULERS, expect_all, run_workload};
+use crate::statistics::median;
+
+/// Least throughput over that of the best of all others, and least geometric mean over the best kernel schedulers.
+const BAR: f64 = 0.95;
+const MEAN_BAR: f64 = 1.1;
+
+/// Fixed configurations.
+const FIXED: [&str; 6] = ["noop", "hbrr", "hbrr/off", "to-agg", "aioli", "sjf"];
+const FIXED_QUICK: [&str; 3] = ["noop", "hbrr", "to-agg"];
+
+/// Those of rivals that --quick has.
+const QUICK: [&str; 16] = [
+    "stream-1",
+    "stream-2",
+    "stream-4",
+    "stream-8",
+    "stream-16",
+    "stream-32",
+    "stream-8-buffered",
+    "strided-8",
+    "random-32",
+    "mixed-16",
+    "writer-against-readers",
+    "stream-against-random",
+    "writers-4",
+    "writers-4-buffered",
+    "fsync-4",
+    "read-files",
+];
+
+/// Those that change: a phase of each of these, one after the other.
+const CHANGING: [(&str, [&str; 3]); 6] = [
+    ("changing: streams, random, writers", ["stream-8", "random-32", "writers-4"]),
+    ("changing: readers and writers", ["stream-16", "writer-against-readers", "writers-4"]),
+    ("changing: number of streams", ["stream-2", "stream-32", "stream-8"]),
+    ("changing: shared file, streams, mixed", ["strided-8", "stream-4", "mixed-16"]),
+    ("changing: mixes", ["stream-against-random", "mixed-16", "stream-16"]),
+    ("changing: through the cache", ["stream-8-buffered", "writers-4-buffered", "random-16-buffered"]),
+];
+
+/// What runs: a workload of rivals, or several one after the other, which all bypass the page cache or all use it.
+struct Work {
+    name: &'static str,
+    phases: Vec<Workload>,
+}
+
+impl Work {
+    fn all() -> Vec<Work> {
+        let find = |name: &str| *WORKLOADS.iter().find(|one| one.name == name).expect("it is one of rivals");
+        let steady = WORKLOADS.iter().map(|one| Work { name: one.name, phases: vec![*one] });
+        let changing = CHANGING.iter().map(|(name, phases)| Work { name, phases: phases.map(find).to_vec() });
+        steady.chain(changing).collect()
+    }
+
+    fn is_changing(&self) -> bool {
+        self.phases.len() > 1
+    }
+
+    fn direct(&self) -> bool {
+        self.phases[0].direct
+    }
+
+    /// fio knows the bytes; of other programs the figure is in the workload's unit.
+    fn unit(&self) -> &'static str {
+        match self.phases[0].program {
+            Program::Fio(_) => "MB/s",
+            Program::Python(_) => self.phases[0].unit.name(),
+        }
+    }
+}
+
+/// A workload. Rates are medians, in `unit`.
+#[derive(Serialize)]
+struct Row {
+    workload: &'static str,
+    real: bool,
+    emulated: bool,
+    unit: &'static str,
+    /// From nothing, after the time of learning.
+    adaptive_mb_s: f64,
+    adaptive_range: [f64; 2],
+    /// Mounted anew with what was learned, in turns with the others.
+    again_mb_s: f64,
+    again_range: [f64; 2],
+    best_fixed: String,
+    best_fixed_mb_s: f64,
+    best_kernel: String,
+    best_kernel_mb_s: f64,
+    /// Of the best of all others: from nothing, and again.
+    ratio: f64,
+    ratio_again: f64,
+    /// All sides but the adaptive ones: median, smallest, largest.
+    sides: BTreeMap<String, [f64; 3]>,
+    /// From nothing: what the runs gave while it learned.
+    learning: Vec<f64>,
+    /// In force at the end of the run from nothing, and the pattern that was recognised.
+    arm: String,
+    pattern: Option<String>,
+    /// Share of a core that deciding took in that run.
+    deciding: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    rows: Vec<Row>,
+    /// Share of its throughput that a mount loses by choosing where there is nothing to choose: the largest median of `overheads`.
+    overhead: Option<f64>,
+    overheads: Vec<Overhead>,
+    disk: String,
+    rounds: u32,
+    seconds: u32,
+    learn_s: u32,
+    bar: f64,
+    /// Workloads that reach the bar.
+    reached: usize,
+    /// Over the best kernel scheduler, geometric mean of all workloads.
+    mean_over_kernel: f64,
+    interrupted: bool,
+}
+
+struct Test<'a> {
+    // Goes away first, while programs can still be run.
+    bed: Bed,
+    runner: Runner,
+    args: &'a Args,
+    fixed: Vec<Side>,
+    rounds: u32,
+    seconds: u32,
+    learn_s: u32,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let is_in = |work: &Work| !args.quick || work.is_changing() || QUICK.contains(&work.name);
+    let works: Vec<Work> = Work::all().into_iter().filter(|work| is_in(work) && args.wants(work.name)).collect();
+    if works.is_empty() && !args.wants(overhead::NAME) {
+        bail!(
+            "--only {}: fits no workload; sluice-bench rivals --list has those that do not change",
+            args.only.join(", ")
+        );
+    }
+    // However many signals come: a terminal that closes sends two. What is waited for ends soon, or is ended.
+    let runner = Runner { stop: interrupt::flag()? };
+    signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
+    let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 5 });
+    let seconds = args.seconds.unwrap_or(if args.quick { 2 } else { 5 });
+    let learn_s = args.learn.unwrap_or(if args.quick { 8 } else { 60 });
+    let mut report = Report {
+        rows: Vec::new(),
+        overhead: None,
+        overheads: Vec::new(),
+        disk: format!("emulated {}, {}, ext4", args.model, args.size),
+        rounds,
+        seconds,
+        learn_s,
+        bar: BAR,
+        reached: 0,
+        mean_over_kernel: 0.0,
+        interrupted: false,
+    };
+    match measure(args, &runner, &works, &mut report) {
+        Err(_) if runner.go_on().is_err() => report.interrupted = true,
+        other => other?,
+    }
+    report.sum_up();
+    if args.json {
+        output::pretty_json(&report)?;
+    } else {
+        report.print();
+    }
+    Ok(if report.interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) -> anyhow::Result<()> {
+    let sluice = bed::program(args.sluice.as_deref())?;
+    let phases: Vec<Workload> = works.iter().flat_map(|work| work.phases.clone()).collect();
+    expect_all(&phases)?;
+    if !works.is_empty() {
+        let disk_bytes =
+            parse_bytes(&args.size).with_context(|| format!("--size {}: not a size, like 100G", args.size))?;
+        let bed = Bed::new(runner, &sluice, "adaptivity", &args.model, &args.size, args.dir.as_deref())?;
+        let Report { rounds, seconds, learn_s, .. } = *report;
+        let test = Test { bed, runner: runner.clone(), args, fixed: sides(args), rounds, seconds, learn_s };
+        test.prepare(&phases, disk_bytes)?;
+        test.measure(works, &mut report.rows)?;
+    }
+    if args.wants(overhead::NAME) {
+        let rounds = if args.quick { 5 } else { 9 };
+        report.overheads = overhead::measure(runner, &sluice, args.dir.as_deref(), rounds)?;
+    }
+    Ok(())
+}
+
+/// All but the adaptive ones.
+fn sides(args: &Args) -> Vec<Side> {
+    let kernel = SCHEDULERS.iter().map(|name| Side { scheduler: (*name).to_owned(), policy: None });
+    let fixed: &[&str] = if args.quick { &FIXED_QUICK } else { &FIXED };
+    kernel.chain(fixed.iter().map(|name| over_none(name))).collect()
+}
+
+fn over_none(policy: &str) -> Side {
+    Side { scheduler: "none".to_owned(), policy: Some(policy.to_owned()) }
+}
+
+impl Test<'_> {
+    fn prepare(&self, phases: &[Workload], disk_bytes: u64) -> anyhow::Result<()> {
+        output::tell("laying out the files");
+        let needs: Vec<Data> =
+            Data::ALL.into_iter().filter(|data| phases.iter().any(|one| one.needs.contains(data))).collect();
+        let none = Side { scheduler: "none".to_owned(), policy: None };
+        let dir = self.bed.switch(&none, &settings(false))?;
+        data::lay(&self.runner, &dir, &needs, self.seconds, disk_bytes)?;
+        let dir = self.bed.switch(&over_none(Side::ADAPTIVE), &settings(true))?;
+        data::verify(&self.runner, &dir, &needs, self.seconds, true).context("through an adaptive mount")
+    }
+
+    fn measure(&self, works: &[Work], rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        for (at, work) in works.iter().enumerate() {
+            let row = self.row(work).with_context(|| work.name)?;
+            output::tell(format_args!(
+                "{}/{} {}: adaptive {:.1}, again {:.1} {}; best fixed {} {:.1}, best kernel {} {:.1}; of the best {:.2}, {:.2}",
+                at + 1,
+                works.len(),
+                row.workload,
+                row.adaptive_mb_s,
+                row.again_mb_s,
+                row.unit,
+                row.best_fixed,
+                row.best_fixed_mb_s,
+                row.best_kernel,
+                row.best_kernel_mb_s,
+                row.ratio,
+                row.ratio_again
+            ));
+            rows.push(row);
+        }
+        self.bed.leave()
+    }
+
+    /// All phases once: their geometric mean.
+    fn once(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
+        let mut product = 1.0;
+        for phase in &work.phases {
+            let run = run_workload(&self.runner, phase, dir, [self.seconds; 2], seed)?;
+            product *= run.mb_s.unwrap_or(run.value);
+        }
+        Ok(product.powf(1.0 / work.phases.len() as f64))
+    }
+
+    /// As [`Test::once`], on a mount that goes on: what it has read is not in memory any more.
+    fn once_more(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
+        if !work.direct() {
+            let path = "/proc/sys/vm/drop_caches";
+            std::fs::write(path, "3").with_context(|| format!("{path}: to read from the disk again"))?;
+        }
+        self.once(work, dir, seed)
+    }
+
+    fn row(&self, work: &Work) -> anyhow::Result<Row> {
+        let adaptive = over_none(Side::ADAPTIVE);
+        let lines = settings(work.direct());
+        self.bed.forget()?;
+        let dir = self.bed.switch(&adaptive, &lines)?;
+        let mut seed = 1_000;
+        let mut again = || {
+            seed += 1;
+            self.once_more(work, &dir, seed)
+        };
+        let passes = self.learn_s.div_ceil(self.seconds * work.phases.len() as u32);
+        let learning = (0..passes).map(|_| again()).collect::<anyhow::Result<Vec<f64>>>()?;
+        // A change is followed in each phase of a round.
+        let rounds = if work.is_changing() { self.rounds.div_ceil(2) } else { self.rounds };
+        let mut from_nothing = (0..rounds).map(|_| again()).collect::<anyhow::Result<Vec<f64>>>()?;
+        let told = self.bed.explanation()?;
+        self.keep_log(work)?;
+        let mut sides = self.fixed.clone();
+        sides.push(adaptive);
+        let mut runs: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
+        for round in 0..rounds {
+            // Every side makes the same requests in a round.
+            let seed = 1 + u64::from(round);
+            for side in SplitMix64(seed).shuffled(sides.len()) {
+                let dir = self.bed.switch(&sides[side], &lines)?;
+                let rate = self.once(work, &dir, seed).with_context(|| sides[side].name())?;
+                runs[side].push(rate);
+            }
+        }
+        let (adaptive_mb_s, adaptive_range) = median(&mut from_nothing);
+        let mut middles: Vec<(f64, [f64; 2])> = runs.iter_mut().map(|runs| median(runs)).collect();
+        let (again_mb_s, again_range) = middles.pop().context("adaptive is a side")?;
+        let best = |is_kernel: bool| {
+            let of_kind = (0..middles.len()).filter(|side| self.fixed[*side].policy.is_none() == is_kernel);
+            let best = of_kind.max_by(|a, b| middles[*a].0.total_cmp(&middles[*b].0)).unwrap_or_default();
+            (self.fixed[best].name(), middles[best].0)
+        };
+        let ((best_fixed, best_fixed_mb_s), (best_kernel, best_kernel_mb_s)) = (best(false), best(true));
+        let most = best_fixed_mb_s.max(best_kernel_mb_s).max(f64::MIN_POSITIVE);
+        let text = |pointer: &str| told.pointer(pointer).and_then(|value| value.as_str()).map(str::to_owned);
+        Ok(Row {
+            workload: work.name,
+            real: true,
+            emulated: true,
+            unit: work.unit(),
+            adaptive_mb_s,
+            adaptive_range,
+            again_mb_s,
+            again_range,
+            best_fixed,
+            best_fixed_mb_s,
+            best_kernel,
+            best_kernel_mb_s,
+            ratio: adaptive_mb_s / most,
+            ratio_again: again_mb_s / most,
+            sides: self.fixed.iter().zip(&middles).map(|(side, (m, [l, h]))| (side.name(), [*m, *l, *h])).collect(),
+            learning,
+            arm: text("/arm").unwrap_or_default(),
+            pattern: text("/pattern/class"),
+            deciding: told["overhead"].as_f64().unwrap_or(0.0),
+        })
+    }
+
+    /// Keeps the log of decisions, if that is wanted.
+    fn keep_log(&self, work: &Work) -> anyhow::Result<()> {
+        let from = self.bed.decisions();
+        let Some(path) = self.args.log.as_ref().filter(|_| from.exists()) else { return Ok(()) };
+        let name: String = work.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let to = format!("{}.{name}", path.display());
+        std::fs::copy(&from, &to).map(drop).with_context(|| to)
+    }
+}
+
+impl Report {
+    fn sum_up(&mut self) {
+        self.rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        self.reached = self.rows.iter().filter(|row| row.ratio >= BAR).count();
+        let over: Vec<f64> = self.rows.iter().map(|row| (row.adaptive_mb_s / row.best_kernel_mb_s).ln()).collect();
+        self.mean_over_kernel = (over.iter().sum::<f64>() / over.len().max(1) as f64).exp();
+        self.overhead = self.overheads.iter().map(|one| 1.0 - one.ratio).max_by(f64::total_cmp);
+    }
+
+    fn print(&self) {
+        output::line(format_args!(
+            "{}: medians of {} rounds of {} s (those that change: half as many, a phase each), adaptive after {} s of learning from \
+             nothing; again: mounted anew with what was learned, in turns with the others. Losses first.\n",
+            self.disk, self.rounds, self.seconds, self.learn_s
+        ));
+        output::line(format_args!(
+            "{:<38}{:<9}{:>9}{:>9}  {:<20}{:<20}{:>8}{:>8}  chosen",
+            "workload", "unit", "adaptive", "again", "best fixed", "best kernel", "of best", "again"
+        ));
+        for row in &self.rows {
+            output::line(format_args!(
+                "{:<38}{:<9}{:>9.1}{:>9.1}  {:<20}{:<20}{:>8.2}{:>8.2}  {}",
+                row.workload,
+                row.unit,
+                row.adaptive_mb_s,
+                row.again_mb_s,
+                format!("{} {:.1}", row.best_fixed, row.best_fixed_mb_s),
+                format!("{} {:.1}", row.best_kernel, row.best_kernel_mb_s),
+                row.ratio,
+                row.ratio_again,
+                row.arm
+            ));
+        }
+        if !self.rows.is_empty() {
+            let missed = |is_missed: bool| if is_missed { "MISSED " } else { "" };
+            output::line(format_args!(
+                "\n{}{} of {} workloads reach {BAR} of the best of everything; {}geometric mean over the best kernel scheduler {:.2}, bar \
+                 {MEAN_BAR}; deciding took {:.3} % of a core at most",
+                missed(self.reached < self.rows.len()),
+                self.reached,
+                self.rows.len(),
+                missed(self.mean_over_kernel < MEAN_BAR),
+                self.mean_over_kernel,
+                self.rows.iter().map(|row| row.deciding).fold(0.0, f64::max) * 100.0
+            ));
+        }
+        overhead::print(&self.overheads);
+        if self.interrupted {
+            output::line("interrupted: this is a part");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_of_one_kind_and_names_are_those_of_rivals() {
+        let all = Work::all();
+        for work in &all {
+            assert!(work.phases.iter().all(|phase| phase.direct == work.direct()), "{}", work.name);
+            assert!(!work.is_changing() || work.phases.iter().all(|phase| matches!(phase.program, Program::Fio(_))));
+        }
+        assert!(all.iter().filter(|work| work.is_changing()).count() >= 6);
+        assert!(QUICK.iter().all(|name| WORKLOADS.iter().any(|one| one.name == *name)));
+    }
+}

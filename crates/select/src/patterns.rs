@@ -1,0 +1,164 @@
+//! Which access pattern there is: engines are followed request by request for some windows, and the detector says what that was.
+//!
+//! Nobody is followed while nothing is chosen, and what goes by an engine is not seen. A window costs some 60 ns a request, on
+//! the thread that drives the engine, and the detector's time on the selector's. Where that would be more than [`SHARE`] of the
+//! time there are pauses, so that it is not. The first window after a pause is for learning where streams are, and says nothing.
+
+use std::any::Any;
+use std::time::Instant;
+
+use sluice_adapt::detector::{Detector, Patterns};
+use sluice_adapt::features::{Answers, Settings, Watcher, Window};
+use sluice_adapt::selector::Pattern;
+use sluice_core::{Request, Time};
+use sluice_runtime::Monitor;
+
+use crate::ground::Ground;
+
+/// Share of the time of a processor that may be spent on this.
+const SHARE: f64 = 0.002;
+/// What following a request costs at most, in seconds: `sluice-bench features`, with requests of ever other files.
+const REQUEST_S: f64 = 60e-9;
+/// Engines that are followed at most, each with a watcher of 700 KB.
+const ENGINES_MAX: usize = 8;
+
+/// Follows an engine.
+struct Follower(Watcher);
+
+impl Monitor for Follower {
+    fn arrived(&mut self, now: Time, request: &Request) {
+        self.0.arrived(now, request);
+    }
+    fn dispatched(&mut self, now: Time, requests: u32) {
+        self.0.dispatched(now, requests);
+    }
+    fn completed(&mut self, now: Time, request: &Request) {
+        self.0.completed(now, request, None);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Nobody is followed until then.
+    Pause(Time),
+    /// The first window after a pause.
+    Learning,
+    /// A window that says something.
+    Following,
+}
+
+/// Looks at the requests of some windows.
+pub(crate) struct Looker {
+    detector: Detector,
+    /// Those who follow nobody just now.
+    idle: Vec<Box<Follower>>,
+    engines: usize,
+    stage: Stage,
+    /// Since the last pause: when it ended, and the processor time spent, in seconds.
+    began: Time,
+    spent_s: f64,
+}
+
+impl Looker {
+    /// `None` if the detector's model cannot be used; the log says why.
+    pub(crate) fn new(ground: &impl Ground) -> Option<Looker> {
+        let detector = Detector::shipped()
+            .inspect_err(|error| tracing::warn!("no access patterns are recognised: {error}"))
+            .ok()?;
+        let engines = ground.engines().min(ENGINES_MAX);
+        let usual = Settings::default();
+        let settings = Settings { stripe: ground.stripe().unwrap_or(usual.stripe), answers: Answers::Known, ..usual };
+        let follower = |_| Box::new(Follower(Watcher::new(settings, ground.now())));
+        let idle = (0..engines).map(follower).collect();
+        Some(Looker { detector, idle, engines, stage: Stage::Pause(Time::ZERO), began: Time::ZERO, spent_s: 0.0 })
+    }
+
+    /// A window has closed, with so many requests. What was recognised in it, if anybody has looked: `Some(None)` if that were too
+    /// few to say.
+    pub(crate) fn window(&mut self, ground: &impl Ground, requests: u64) -> Option<Option<Pattern>> {
+        let (start, now) = (Instant::now(), ground.now());
+        match self.stage {
+            Stage::Pause(until) if now < until => return None,
+            Stage::Pause(_) => {
+                (self.began, self.spent_s, self.stage) = (now, 0.0, Stage::Learning);
+                self.follow(ground);
+                return None;
+            }
+            Stage::Learning | Stage::Following => {}
+        }
+        let says_something = self.stage == Stage::Following;
+        self.leave(ground);
+        let mut all = Seen::default();
+        for follower in &mut self.idle {
+            let window = follower.0.close(now);
+            if says_something {
+                let least = Settings::default().requests_min;
+                all.add(window, &self.detector.detect(window, least));
+            }
+        }
+        self.spent_s += requests as f64 * REQUEST_S + start.elapsed().as_secs_f64();
+        self.stage = Stage::Following;
+        let earned = self.began.after((self.spent_s / SHARE * 1e9) as u64);
+        if says_something && earned > now {
+            self.stage = Stage::Pause(earned);
+        } else {
+            self.follow(ground);
+        }
+        says_something.then(|| all.pattern())
+    }
+
+    /// Follows nobody any more.
+    pub(crate) fn end(&mut self, ground: &impl Ground) {
+        if !matches!(self.stage, Stage::Pause(_)) {
+            self.leave(ground);
+            self.stage = Stage::Pause(Time::ZERO);
+        }
+    }
+
+    fn follow(&mut self, ground: &impl Ground) {
+        for (engine, follower) in self.idle.drain(..).enumerate() {
+            // Somebody else's monitor is not ours to keep.
+            drop(ground.set_monitor(engine, Some(follower)));
+        }
+    }
+
+    fn leave(&mut self, ground: &impl Ground) {
+        let taken = (0..self.engines).filter_map(|engine| ground.set_monitor(engine, None));
+        self.idle = taken.filter_map(|monitor| (monitor as Box<dyn Any>).downcast::<Follower>().ok()).collect();
+    }
+}
+
+/// What was recognised, over engines.
+#[derive(Default)]
+struct Seen {
+    patterns: Patterns,
+    /// For each pattern the most bytes of one file, and what speaks for it there.
+    reasons: [(u64, Option<String>); 4],
+}
+
+impl Seen {
+    fn add(&mut self, window: &Window, patterns: &Patterns) {
+        self.patterns.all.merge(&patterns.all);
+        let features = window.files.iter().map(|file| &file.features);
+        let features = features.chain(window.rest.iter().map(|rest| &rest.features));
+        for (file, features) in patterns.files.iter().zip(features) {
+            let Some(verdict) = file.verdict else { continue };
+            let best = &mut self.reasons[verdict.class.index()];
+            if file.bytes > best.0 {
+                *best = (file.bytes, Some(verdict.why(features)));
+            }
+        }
+    }
+
+    fn pattern(mut self) -> Option<Pattern> {
+        let all = &self.patterns.all;
+        let class = all.class()?;
+        Some(Pattern {
+            class: class.name().to_owned(),
+            confidence: all.confidence(),
+            share: all.share(class),
+            why: self.reasons[class.index()].1.take(),
+            ago_s: 0.0,
+        })
+    }
+}
