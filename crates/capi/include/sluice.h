@@ -78,6 +78,10 @@
 // The scheduler has no client of its own: all join it with sluice_attach(). Callbacks and targets are NULL and 0 then.
 #define SLUICE_SHARED 4
 
+// Its clock counts from 1970, so that schedulers of several processes and machines agree about the windows of `twins`, as
+// far as the machines' clocks do. Without it a clock begins with its scheduler.
+#define SLUICE_REALTIME 8
+
 // In `max_wait_ns`: a request may wait for ever.
 #define SLUICE_WAIT_UNBOUNDED UINT64_MAX
 
@@ -128,7 +132,7 @@ typedef void (*sluice_cancelled_fn)(void *user, struct sluice *s, const struct s
 typedef struct sluice_options {
   // sizeof(struct sluice_options).
   uint32_t struct_size;
-  // SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED.
+  // SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED, SLUICE_REALTIME.
   uint32_t flags;
   // Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
   const char *policy;
@@ -165,6 +169,12 @@ typedef struct sluice_options {
   // What it costs the device to read from another place rather than go on where it is, of a hard disk about 8 ms: it is
   // then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
   uint64_t positioning_ns;
+  // Who chooses the algorithm, and whether to wait as `positioning_ns` says, while the scheduler is in use. NULL or "fixed":
+  // nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md), on a thread of the library, which
+  // callbacks may run on, too; `policy` is where it begins, or NULL. See sluice_explain().
+  const char *selector;
+  // A file in which the selector keeps what it has learned from run to run. NULL: nowhere.
+  const char *selector_state;
 } sluice_options;
 
 // A request, as submitted.
@@ -325,15 +335,38 @@ int sluice_complete_all(struct sluice *s, const struct sluice_completion *done, 
 // Takes back a request that was not dispatched yet; its callbacks are not called then.
 int sluice_cancel(struct sluice *s, uint64_t id);
 
-// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes.
+// Changes the algorithm, with requests queued and in flight: "sjf", "mlf wait_time=500us". On an error nothing changes. A selector
+// chooses no more then, until the name "adaptive" is given; where there is one this is not for callbacks.
 int sluice_set_policy(struct sluice *s,
                       const char *policy);
+
+// Changes settings with requests queued and in flight: in_flight_max, batch_bytes_max, batch_requests_max, max_wait_ns and
+// positioning_ns, as sluice_create() takes them (0: the default). All else in the options must be 0. On an error nothing changes.
+// SLUICE_ERR_INVALID also if a selector chooses. Not inside callbacks.
+int sluice_set_limits(struct sluice *s,
+                      const struct sluice_options *options);
+
+// Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
+// SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.
+int sluice_trace_start(struct sluice *s,
+                       const char *path);
+
+// Ends the recording: all that was submitted before is in the file then. SLUICE_ERR_INVALID if there was none, or the file
+// is not complete. Not inside callbacks.
+int sluice_trace_stop(struct sluice *s);
 
 // Writes the algorithm and its parameters, as sluice_set_policy() reads them, into `text`; SLUICE_ERR_INVALID if it does
 // not fit.
 int sluice_get_policy(struct sluice *s,
                       char *text,
                       size_t size);
+
+// Writes what the selector sees, what it chose, what it expected and got, and what else there was, as a JSON object into `text`:
+// the fields of `selection` in docs/status.md, on one line. SLUICE_ERR_INVALID if it does not fit (8 KiB always do) or nobody
+// chooses. Not inside callbacks.
+int sluice_explain(struct sluice *s,
+                   char *text,
+                   size_t size);
 
 // Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
 // sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited

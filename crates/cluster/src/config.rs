@@ -141,6 +141,8 @@ pub struct Clients {
     /// Mountpoints, one for each. Default: `client-N` below the cluster's directory.
     #[serde(default)]
     pub mounts: Vec<PathBuf>,
+    /// Seconds for which the kernel may keep what it knows of files; what other clients change is seen later by so much. Default: 1.
+    pub attribute_timeout: Option<f64>,
 }
 
 impl Config {
@@ -173,10 +175,7 @@ impl Config {
         for (what, count, least) in
             [("servers", self.servers.count, 1), ("nodes", self.nodes.count, 0), ("clients", self.clients.count, 0)]
         {
-            ensure!(
-                (least..=COUNT_MAX).contains(&count),
-                "{what}.count: {count}; there may be {least} to {COUNT_MAX}"
-            );
+            ensure!((least..=COUNT_MAX).contains(&count), "{what}.count: {count}; there may be {least} to {COUNT_MAX}");
         }
         ensure!(
             u32::from(self.port) + self.servers.count + self.nodes.count <= 65_536 && self.port > 0,
@@ -192,6 +191,8 @@ impl Config {
         ] {
             ensure!(have == 0 || have == count as usize, "{what}: {have} of them, and count is {count}");
         }
+        let timeout = self.clients.attribute_timeout.unwrap_or(1.0);
+        ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
         let paths = self.directory.iter().chain(&self.servers.bricks).chain(&self.clients.mounts);
         for path in paths.chain(&self.translator) {
             ensure!(is_plain(path), "{}: paths are absolute, without spaces and quotes", path.display());
@@ -241,8 +242,9 @@ impl Scheduling {
             let text = format!("{name} {}", self.parameters);
             let mut policy = PolicyConfig::parse(name).map_err(anyhow::Error::msg).context("policy")?;
             for word in text.split_whitespace().skip(1) {
-                let (key, value) =
-                    word.split_once('=').with_context(|| format!("parameters: {word:?} is not of the form key=value"))?;
+                let (key, value) = word
+                    .split_once('=')
+                    .with_context(|| format!("parameters: {word:?} is not of the form key=value"))?;
                 policy = policy.with(key, value).map_err(anyhow::Error::msg).context("parameters")?;
             }
         } else {
@@ -250,7 +252,10 @@ impl Scheduling {
         }
         for (key, value) in &self.options {
             let plain = |text: &str| !text.contains(['\n', '"', '#', '\\']) && !text.is_empty();
-            ensure!(plain(key) && plain(value) && !key.contains(' '), "options: {key:?} = {value:?} cannot be in a graph");
+            ensure!(
+                plain(key) && plain(value) && !key.contains(' '),
+                "options: {key:?} = {value:?} cannot be in a graph"
+            );
             ensure!(
                 !["policy", "policy-parameters", "scheduler"].contains(&key.as_str()),
                 "options: {key} has a place of its own"

@@ -3,7 +3,35 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use sluice_core::PolicyConfig;
+
 use crate::config::Scheduling;
+
+/// Where in an I/O node a translator stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Number of the I/O node.
+    pub(crate) node: u32,
+    /// Number of the data server.
+    pub(crate) target: u32,
+    /// How many data servers there are.
+    pub(crate) targets: u32,
+}
+
+/// The parameters of an algorithm. One that takes turns with the data servers is told which I/O node it is in, and how many
+/// servers there are.
+fn parameters_at(scheduling: &Scheduling, policy: &str, place: Option<Place>) -> String {
+    let mut text = scheduling.parameters.clone();
+    let takes_turns = PolicyConfig::parse(policy).is_ok_and(|policy| policy.info().shared_engine);
+    if let Some(place) = place.filter(|_| takes_turns) {
+        for (key, value) in [("servers", place.targets), ("node", place.node)] {
+            if !text.split_whitespace().any(|word| word.starts_with(&format!("{key}="))) {
+                text = format!("{text} {key}={value}");
+            }
+        }
+    }
+    text.trim().to_owned()
+}
 
 /// Volumes, each above those that it names.
 #[derive(Debug, Default)]
@@ -17,7 +45,10 @@ impl Graph {
         let text = &mut self.text;
         // Writing to a text cannot fail.
         _ = writeln!(text, "volume {name}\n  type {kind}");
-        options.iter().for_each(|(key, value)| _ = writeln!(text, "  option {key} {value}"));
+        for (key, value) in options {
+            let quote = if value.contains(' ') { "\"" } else { "" };
+            _ = writeln!(text, "  option {key} {quote}{value}{quote}");
+        }
         if !below.is_empty() {
             _ = writeln!(text, "  subvolumes {}", below.join(" "));
         }
@@ -31,7 +62,7 @@ impl Graph {
         name: &str,
         translator: &Path,
         scheduling: &Scheduling,
-        scheduler: &str,
+        place: Option<Place>,
         below: &str,
     ) -> String {
         let Some(policy) = &scheduling.policy else { return below.to_owned() };
@@ -39,11 +70,14 @@ impl Graph {
         let file = translator.with_extension("");
         let kind = format!("../../../../../..{}", file.display());
         let mut options = vec![("policy", policy.as_str())];
-        if !scheduling.parameters.is_empty() {
-            options.push(("policy-parameters", &scheduling.parameters));
+        let (parameters, target);
+        if let Some(place) = place {
+            target = place.target.to_string();
+            options.extend([("scheduler", "node"), ("target", &target)]);
         }
-        if !scheduler.is_empty() {
-            options.push(("scheduler", scheduler));
+        parameters = parameters_at(scheduling, policy, place);
+        if !parameters.is_empty() {
+            options.push(("policy-parameters", &parameters));
         }
         options.extend(scheduling.options.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         self.volume(name, &kind, &options, &[below]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::config::{Config, Distribution};
-use crate::graph::Graph;
+use crate::graph::{Graph, Place};
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
 const IO_THREADS: &str = "16";
@@ -15,7 +15,7 @@ const TRANSLATORS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/glusterfs/10.3/xlator/user/sluice.so", "/usr/local/lib/sluice/glusterfs/sluice.so"];
 
 /// What a process is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Role {
     /// Has data, and listens.
     Server {
@@ -33,11 +33,13 @@ pub enum Role {
     Client {
         /// Where.
         mount: PathBuf,
+        /// Seconds for which the kernel keeps attributes and names; none: GlusterFS's default.
+        timeout: Option<f64>,
     },
 }
 
 /// One process.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
     /// `server-0`, `node-1`, `client-0`: the name of all its files.
     pub name: String,
@@ -50,7 +52,7 @@ pub struct Machine {
 }
 
 /// All processes, in the order in which they are started.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// Of the cluster.
     pub name: String,
@@ -71,7 +73,8 @@ impl Plan {
         let directory = config.directory();
         let schedules = config.servers.scheduling.policy.is_some() || config.nodes.scheduling.policy.is_some();
         let translator = if schedules { Some(find_translator(config)?) } else { None };
-        let planner = Planner { config, directory: &directory, translator: translator.as_deref().unwrap_or(Path::new("/")) };
+        let planner =
+            Planner { config, directory: &directory, translator: translator.as_deref().unwrap_or(Path::new("/")) };
         let servers = (0..config.servers.count).map(|n| planner.server(n));
         let nodes = (0..config.nodes.count).map(|n| planner.node(n));
         let clients = (0..config.clients.count).map(|n| planner.client(n));
@@ -162,7 +165,7 @@ impl Planner<'_> {
         graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", threads)], &["posix"]);
-        let top = graph.sluice("sluice", self.translator, &config.scheduling, "", "threads");
+        let top = graph.sluice("sluice", self.translator, &config.scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
         graph.volume(&served, "debug/io-stats", &[("log-level", "WARNING")], &["locks"]);
@@ -177,18 +180,17 @@ impl Planner<'_> {
     }
 
     /// All data servers as one file system, and the name of its volume.
-    fn distribution(&self, graph: &mut Graph, scheduled: bool) -> String {
+    fn distribution(&self, graph: &mut Graph, node: Option<u32>) -> String {
         let count = self.config.servers.count;
         let names: Vec<String> = (0..count)
             .map(|n| {
                 let name = format!("to-server-{n}");
                 let host = self.host(&self.config.servers.hosts, n);
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
-                if !scheduled {
-                    return name;
-                }
+                let Some(node) = node else { return name };
                 let scheduling = &self.config.nodes.scheduling;
-                graph.sluice(&format!("sluice-{n}"), self.translator, scheduling, "node", &name)
+                let place = Place { node, target: n, targets: count };
+                graph.sluice(&format!("sluice-{n}"), self.translator, scheduling, Some(place), &name)
             })
             .collect();
         let below: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -197,7 +199,8 @@ impl Planner<'_> {
             Distribution::Distribute => _ = graph.volume("distribute", "cluster/distribute", &[], &below),
             Distribution::Shard => {
                 let size = self.config.nodes.shard_size.as_deref().unwrap_or("4M").to_uppercase();
-                let size = if size.ends_with('B') || size.ends_with(|c: char| c.is_ascii_digit()) { size } else { size + "B" };
+                let size =
+                    if size.ends_with('B') || size.ends_with(|c: char| c.is_ascii_digit()) { size } else { size + "B" };
                 graph.volume("distribute", "cluster/distribute", &[], &below);
                 graph.volume("shard", "features/shard", &[("shard-block-size", &size)], &["distribute"]);
                 return "shard".to_owned();
@@ -217,7 +220,7 @@ impl Planner<'_> {
 
     fn node(&self, n: u32) -> Machine {
         let mut graph = Graph::default();
-        let top = self.distribution(&mut graph, true);
+        let top = self.distribution(&mut graph, Some(n));
         graph.volume("forward", "performance/io-threads", &[("thread-count", IO_THREADS)], &[&top]);
         let port = self.port_of_node(n);
         self.serve(&mut graph, "forward", port);
@@ -233,14 +236,23 @@ impl Planner<'_> {
         let mut graph = Graph::default();
         if self.config.nodes.count > 0 {
             let node = n % self.config.nodes.count;
-            self.reach(&mut graph, "to-node", &self.host(&self.config.nodes.hosts, node), self.port_of_node(node), "forward");
+            self.reach(
+                &mut graph,
+                "to-node",
+                &self.host(&self.config.nodes.hosts, node),
+                self.port_of_node(node),
+                "forward",
+            );
         } else {
-            self.distribution(&mut graph, false);
+            self.distribution(&mut graph, None);
         }
         let given = self.config.clients.mounts.get(n as usize).cloned();
         Machine {
             name: format!("client-{n}"),
-            role: Role::Client { mount: given.unwrap_or_else(|| self.directory.join(format!("client-{n}"))) },
+            role: Role::Client {
+                mount: given.unwrap_or_else(|| self.directory.join(format!("client-{n}"))),
+                timeout: self.config.clients.attribute_timeout,
+            },
             graph: graph.into_text(),
             host: None,
         }

@@ -87,14 +87,14 @@ impl Machine {
             Role::Server { listens, .. } | Role::Node { listens } => {
                 TcpStream::connect_timeout(listens, Duration::from_secs(1)).is_ok()
             }
-            Role::Client { mount } => is_mounted(mount),
+            Role::Client { mount, .. } => is_mounted(mount),
         }
     }
 
     fn at(&self) -> String {
         match &self.role {
             Role::Server { listens, .. } | Role::Node { listens } => listens.to_string(),
-            Role::Client { mount } => mount.display().to_string(),
+            Role::Client { mount, .. } => mount.display().to_string(),
         }
     }
 
@@ -109,7 +109,9 @@ impl Machine {
             format!("--pid-file={}", self.pid_file(plan).display()),
             format!("--log-file={}", self.log_file(plan).display()),
         ];
-        if let Role::Client { mount } = &self.role {
+        if let Role::Client { mount, timeout } = &self.role {
+            let seconds = timeout.iter().flat_map(|s| [("attribute", s), ("entry", s), ("negative", s)]);
+            words.extend(seconds.map(|(what, s)| format!("--{what}-timeout={s}")));
             words.push(mount.display().to_string());
         }
         words
@@ -195,7 +197,7 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
             fs::create_dir_all(&data).with_context(|| data.display().to_string())
         }
         Role::Node { listens } => is_free(*listens),
-        Role::Client { mount } => {
+        Role::Client { mount, .. } => {
             // What a killed process has left.
             if is_mounted(mount) {
                 unmount(mount, true)?;
@@ -220,11 +222,22 @@ fn reason(log: &Path, from: u64, said: &[u8]) -> String {
         // `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`
         let errors = BufReader::new(file).lines().map_while(Result::ok).filter(|line| line.contains("] E ["));
         // What comes first is the reason of what follows.
-        last = { errors }.next().map(|line| line.rsplit_once("] ").map_or(line.clone(), |(_, text)| text.to_owned()));
+        last = { errors }.next().map(|line| message(&line).to_owned());
     }
     let said = String::from_utf8_lossy(said);
     let said = said.lines().last().unwrap_or("no error is in its log").to_owned();
     format!("{}; its log is {}", last.unwrap_or(said), log.display())
+}
+
+/// What a line of a log says: `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`.
+fn message(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((head, tail)) = rest.split_once(' ')
+        && (rest.starts_with('[') || head.len() == 1)
+    {
+        rest = if rest.starts_with('[') { rest.split_once("] ").map_or("", |(_, tail)| tail) } else { tail };
+    }
+    rest.trim_end()
 }
 
 /// Ends what runs: clients first. `ended` is called with each machine that ran.
@@ -234,7 +247,7 @@ fn reason(log: &Path, from: u64, said: &[u8]) -> String {
 pub fn down(plan: &Plan, mut ended: impl FnMut(&Machine)) -> anyhow::Result<()> {
     for machine in plan.machines.iter().rev() {
         let process = machine.process(plan);
-        if let Role::Client { mount } = &machine.role
+        if let Role::Client { mount, .. } = &machine.role
             && is_mounted(mount)
         {
             unmount(mount, process.is_none()).with_context(|| machine.name.clone())?;
@@ -281,4 +294,18 @@ fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}", said.trim());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn what_a_log_says_is_found_behind_time_place_and_number() {
+        let line =
+            "[2026-11-22 15:27:58.200159 +0000] E [MSGID: 101002] [options.c:64:validate] 0-a: no number [{error=x}] ";
+        assert_eq!(message(line), "0-a: no number [{error=x}]");
+        assert_eq!(message("anything else"), "anything else");
+        assert_eq!(message("["), "[");
+    }
 }

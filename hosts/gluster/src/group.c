@@ -33,14 +33,19 @@ static char *policy_text(const struct settings *settings)
     return text;
 }
 
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
 static int predict(xlator_t *this, struct sluice *scheduler, const struct settings *settings)
 {
     int code = SLUICE_OK;
-    if (settings->profile && *settings->profile)
+    if (is_set(settings->profile))
         code = sluice_predict_profile(scheduler, settings->profile);
-    if (code == SLUICE_OK && settings->learn && *settings->learn)
+    if (code == SLUICE_OK && is_set(settings->learn))
         code = sluice_predict_learn(scheduler, settings->learn);
-    else if (code == SLUICE_OK && settings->predict && *settings->predict) {
+    else if (code == SLUICE_OK && is_set(settings->predict)) {
         const char *path = settings->predict;
         code = sluice_predict_load(scheduler, &path, 1);
     }
@@ -49,28 +54,40 @@ static int predict(xlator_t *this, struct sluice *scheduler, const struct settin
     return code;
 }
 
+/* What can be changed while running. */
+static void set_limits(struct sluice_options *options, const struct settings *settings)
+{
+    options->in_flight_max = settings->in_flight;
+    options->batch_bytes_max = settings->batch_bytes;
+    options->max_wait_ns = (uint64_t)settings->max_wait_ms * 1000000;
+    options->positioning_ns = (uint64_t)settings->positioning_us * 1000;
+}
+
 static int create(xlator_t *this, struct group *group, const struct settings *settings)
 {
     struct sluice_options options = SLUICE_OPTIONS_INIT;
     char *policy = policy_text(settings);
     if (!policy)
         return -1;
-    options.flags = SLUICE_SHARED;
+    /* All I/O nodes have their windows at the same time. */
+    options.flags = SLUICE_SHARED | SLUICE_REALTIME;
     options.policy = policy;
     options.shards = settings->shards;
     options.capacity = settings->capacity;
-    options.in_flight_max = settings->in_flight;
-    options.batch_bytes_max = settings->batch_bytes;
-    options.max_wait_ns = (uint64_t)settings->max_wait_ms * 1000000;
-    options.positioning_ns = (uint64_t)settings->positioning_us * 1000;
+    options.selector = is_set(settings->selector) ? settings->selector : NULL;
+    options.selector_state = is_set(settings->selector_state) ? settings->selector_state : NULL;
+    set_limits(&options, settings);
     int code = sluice_create(&options, &group->scheduler);
     if (code != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "no scheduler with policy \"%s\": %s", policy, sluice_last_error());
     GF_FREE(policy);
     if (code == SLUICE_OK && predict(this, group->scheduler, settings) != SLUICE_OK) {
         sluice_destroy(group->scheduler);
-        code = SLUICE_ERR_CONFIG;
+        return -1;
     }
+    if (code == SLUICE_OK && is_set(settings->trace) &&
+        sluice_trace_start(group->scheduler, settings->trace) != SLUICE_OK)
+        gf_log(this->name, GF_LOG_ERROR, "nothing is recorded: %s", sluice_last_error());
     return code == SLUICE_OK ? 0 : -1;
 }
 
@@ -112,13 +129,14 @@ static struct group *enter(xlator_t *this, const struct settings *settings)
     return group;
 }
 
-static int attach(struct translator *translator, struct group *group)
+static int attach(struct translator *translator, struct group *group, int32_t wanted)
 {
-    uint32_t target = 0;
+    uint32_t target = wanted < 0 ? 0 : (uint32_t)wanted;
+    /* When GlusterFS replaces a graph, that of the old one may be there for a while: then another one serves. */
     while (target < TARGETS && group->taken[target])
         target++;
     if (target == TARGETS) {
-        gf_log(translator->this->name, GF_LOG_ERROR, "scheduler %s has %d targets already", group->name, TARGETS);
+        gf_log(translator->this->name, GF_LOG_ERROR, "scheduler %s has no target for it", group->name);
         return -1;
     }
     struct sluice_options options = SLUICE_OPTIONS_INIT;
@@ -144,7 +162,7 @@ int group_join(struct translator *translator, const struct settings *settings)
 {
     pthread_mutex_lock(&groups_lock);
     struct group *group = enter(translator->this, settings);
-    int failed = group ? attach(translator, group) : -1;
+    int failed = group ? attach(translator, group, settings->target) : -1;
     if (failed && group && !group->members)
         drop(group);
     pthread_mutex_unlock(&groups_lock);
@@ -153,12 +171,19 @@ int group_join(struct translator *translator, const struct settings *settings)
 
 int group_change(struct translator *translator, const struct settings *settings)
 {
+    struct sluice_options options = SLUICE_OPTIONS_INIT;
+    const char *name = translator->this->name;
+    if (is_set(settings->selector) && strcmp(settings->selector, "fixed"))
+        return 0;
     char *policy = policy_text(settings);
     if (!policy)
         return -1;
+    set_limits(&options, settings);
     int code = sluice_set_policy(translator->client, policy);
+    if (code == SLUICE_OK)
+        code = sluice_set_limits(translator->client, &options);
     if (code != SLUICE_OK)
-        gf_log(translator->this->name, GF_LOG_ERROR, "policy \"%s\": %s", policy, sluice_last_error());
+        gf_log(name, GF_LOG_ERROR, "policy \"%s\": %s", policy, sluice_last_error());
     GF_FREE(policy);
     return code == SLUICE_OK ? 0 : -1;
 }

@@ -39,7 +39,7 @@ static struct volume_options options[] = {
         .min = 0,
         .max = 65536,
         .default_value = "16",
-        .flags = OPT_FLAG_DOC,
+        .flags = OPT_FLAG_SETTABLE | OPT_FLAG_DOC,
         .description = "Most batches under way at a time, of all translators that share the scheduler; more would "
                        "leave nothing to choose from. 0: no limit, so that nothing is ever reordered.",
     },
@@ -49,7 +49,7 @@ static struct volume_options options[] = {
         .min = 4096,
         .max = 1 << 30,
         .default_value = "1MB",
-        .flags = OPT_FLAG_DOC,
+        .flags = OPT_FLAG_SETTABLE | OPT_FLAG_DOC,
         .description = "Most bytes of requests that are served as one.",
     },
     {
@@ -65,7 +65,7 @@ static struct volume_options options[] = {
         .min = 1,
         .max = 3600000,
         .default_value = "500",
-        .flags = OPT_FLAG_DOC,
+        .flags = OPT_FLAG_SETTABLE | OPT_FLAG_DOC,
         .description = "Milliseconds after which a request goes next whatever the algorithm prefers.",
     },
     {
@@ -92,7 +92,7 @@ static struct volume_options options[] = {
         .min = 0,
         .max = 1000000,
         .default_value = "0",
-        .flags = OPT_FLAG_DOC,
+        .flags = OPT_FLAG_SETTABLE | OPT_FLAG_DOC,
         .description = "Microseconds that reading from another place costs the device, about 8000 for a hard disk: it is "
                        "kept idle for the stream it serves where that pays. 0: never.",
     },
@@ -117,6 +117,38 @@ static struct volume_options options[] = {
         .flags = OPT_FLAG_DOC,
         .description = "A file in which what repeats is kept, to predict that.",
     },
+    {
+        .key = {"target"},
+        .type = GF_OPTION_TYPE_INT,
+        .min = -1,
+        .max = 1023,
+        .default_value = "-1",
+        .flags = OPT_FLAG_DOC,
+        .description = "Which target of the shared scheduler this is: the number of the data server, the same in all I/O "
+                       "nodes, since twins tells them apart by it. -1: the first that is free.",
+    },
+    {
+        .key = {"selector"},
+        .type = GF_OPTION_TYPE_STR,
+        .value = {"fixed", "bandit"},
+        .default_value = "fixed",
+        .flags = OPT_FLAG_DOC,
+        .description = "Who chooses the algorithm: fixed is what policy says, bandit finds out what is best while running.",
+    },
+    {
+        .key = {"selector-state"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "A file in which a selector keeps what it has learned.",
+    },
+    {
+        .key = {"trace"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "A new file in which all requests are recorded, for sluice trace and predict.",
+    },
     {.key = {NULL}},
 };
 
@@ -128,6 +160,10 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("profile", settings->profile, str, failed);
     GF_OPTION_INIT("predict", settings->predict, str, failed);
     GF_OPTION_INIT("learn", settings->learn, str, failed);
+    GF_OPTION_INIT("trace", settings->trace, str, failed);
+    GF_OPTION_INIT("selector", settings->selector, str, failed);
+    GF_OPTION_INIT("selector-state", settings->selector_state, str, failed);
+    GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
     GF_OPTION_INIT("shards", settings->shards, uint32, failed);
     GF_OPTION_INIT("capacity", settings->capacity, uint32, failed);
@@ -179,6 +215,11 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
     struct settings settings = {0};
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
+    GF_OPTION_RECONF("selector", settings.selector, wanted, str, failed);
+    GF_OPTION_RECONF("in-flight", settings.in_flight, wanted, uint32, failed);
+    GF_OPTION_RECONF("batch-size", settings.batch_bytes, wanted, size_uint64, failed);
+    GF_OPTION_RECONF("max-wait", settings.max_wait_ms, wanted, uint32, failed);
+    GF_OPTION_RECONF("positioning-time", settings.positioning_us, wanted, uint32, failed);
     GF_OPTION_RECONF("merge", settings.merge, wanted, bool, failed);
     if (group_change(translator, &settings))
         goto failed;

@@ -34,6 +34,11 @@ struct settings {
     char *profile;
     char *predict;
     char *learn;
+    char *trace;
+    char *selector;
+    char *selector_state;
+    /* -1: any that is free. */
+    int32_t target;
     uint32_t in_flight;
     uint32_t shards;
     uint32_t capacity;
@@ -97,7 +102,7 @@ struct call {
 
 /* The scheduler that the settings name, which others may have created, joined by this translator. 0, or a logged failure. */
 int group_join(struct translator *translator, const struct settings *settings);
-/* Takes over what can be changed while running. */
+/* Takes over what can be changed while running; nothing, if something cannot be. */
 int group_change(struct translator *translator, const struct settings *settings);
 /* Waits until all requests of the translator have ended. */
 void group_leave(struct translator *translator);

@@ -43,10 +43,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 tell("translator", Ok(path.display().to_string()));
             }
             if config.clients.count > 0 {
-                tell("FUSE", Path::new("/dev/fuse").try_exists().context("/dev/fuse").and_then(|there| {
-                    ensure!(there, "there is no /dev/fuse");
-                    Ok("yes".into())
-                }));
+                tell(
+                    "FUSE",
+                    Path::new("/dev/fuse").try_exists().context("/dev/fuse").and_then(|there| {
+                        ensure!(there, "there is no /dev/fuse");
+                        Ok("yes".into())
+                    }),
+                );
             }
             let runs = running::status(&plan);
             for (machine, status) in plan.machines.iter().zip(&runs) {
@@ -89,8 +92,9 @@ fn place(role: &Role) -> anyhow::Result<String> {
             TcpListener::bind(listens).with_context(|| format!("port {listens}"))?;
             Ok(format!("{listens} is free"))
         }
-        Role::Client { mount } => {
-            let empty = mount.read_dir().map_or(Ok(true), |mut entries| entries.next().transpose().map(|one| one.is_none()))?;
+        Role::Client { mount, .. } => {
+            let empty =
+                mount.read_dir().map_or(Ok(true), |mut entries| entries.next().transpose().map(|one| one.is_none()))?;
             ensure!(empty, "{} is not empty", mount.display());
             Ok(format!("{} can be mounted on", mount.display()))
         }

@@ -12,8 +12,11 @@ fn name(config: &Config, n: usize) -> String {
 }
 
 fn sluice(args: &[&str]) -> anyhow::Result<String> {
-    let output =
-        Command::new("/proc/self/exe").args(args).stdin(Stdio::null()).output().context("starting this program anew")?;
+    let output = Command::new("/proc/self/exe")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("starting this program anew")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "sluice {}: {}", args.join(" "), said.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -48,8 +51,21 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
         let scheduler = emulate.scheduler.as_deref().unwrap_or("none");
         let seed = (n + 1).to_string();
         sluice(&[
-            "disk", "create", &name, "--model", &emulate.model, "--size", &emulate.size, "--scheduler", scheduler,
-            "--mkfs", "ext4", "--mount", brick, "--seed", &seed,
+            "disk",
+            "create",
+            &name,
+            "--model",
+            &emulate.model,
+            "--size",
+            &emulate.size,
+            "--scheduler",
+            scheduler,
+            "--mkfs",
+            "ext4",
+            "--mount",
+            brick,
+            "--seed",
+            &seed,
         ])?;
         output::say(format_args!("{name:<12} emulated {} on {brick}", emulate.model));
     }

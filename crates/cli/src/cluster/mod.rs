@@ -83,7 +83,10 @@ fn up(args: &Up) -> anyhow::Result<ExitCode> {
             away.host.as_deref().unwrap_or_default()
         );
     }
-    anyhow::ensure!(rustix::process::geteuid().is_root(), "it needs root: data servers keep attributes that are root's");
+    anyhow::ensure!(
+        rustix::process::geteuid().is_root(),
+        "it needs root: data servers keep attributes that are root's"
+    );
     let stop = interrupt::flag()?;
     disks::create(&config, &plan)?;
     running::up(&plan, &stop, |machine, started| {
@@ -92,7 +95,7 @@ fn up(args: &Up) -> anyhow::Result<ExitCode> {
     })?;
     let all = running::status(&plan);
     for client in all.iter().filter(|status| status.name.starts_with("client")) {
-        output::line(format_args!("mounted on {}", client.at));
+        output::say(format_args!("mounted on {}", client.at));
     }
     output::say(format_args!("To end: sluice cluster down {}", args.config.display()));
     Ok(ExitCode::SUCCESS)

@@ -69,11 +69,11 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
     let command = machine.command(plan).join(" ");
     let makes = match &machine.role {
         Role::Server { brick, .. } => format!("ExecStartPre=/bin/mkdir -p {}/data\n", brick.display()),
-        Role::Client { mount } => format!("ExecStartPre=/bin/mkdir -p {}\n", mount.display()),
+        Role::Client { mount, .. } => format!("ExecStartPre=/bin/mkdir -p {}\n", mount.display()),
         Role::Node { .. } => String::new(),
     };
     let ends = match &machine.role {
-        Role::Client { mount } => format!("ExecStop=/bin/umount {}\n", mount.display()),
+        Role::Client { mount, .. } => format!("ExecStop=/bin/umount {}\n", mount.display()),
         _ => String::new(),
     };
     format!(

@@ -334,7 +334,10 @@ pub(super) static PAGES: &[Page] = &[
     },
     Page {
         command: "cluster write",
-        examples: &[("sluice cluster write cluster.toml --out units", "graphs and systemd units, a directory for each host")],
+        examples: &[(
+            "sluice cluster write cluster.toml --out units",
+            "graphs and systemd units, a directory for each host",
+        )],
         variables: &[],
         success: "they are written, and what to do with them was printed",
         failure: FAILED,
