@@ -39,6 +39,7 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	$(CARGO) test --locked -p sluice-runtime --features model --test model
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
+	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \

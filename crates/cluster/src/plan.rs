@@ -258,3 +258,45 @@ impl Planner<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        let translator = tempfile::NamedTempFile::with_suffix(".so").unwrap();
+        let text = format!("translator = {:?}\n{text}", translator.path());
+        Plan::new(&Config::parse(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_process_has_a_graph_and_a_port_of_its_own() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\n[servers]\ncount = 3\npolicy = 'hbrr'\n[nodes]\ncount = 2\npolicy = 'twins'\n\
+             parameters = 'window=2ms'\n[clients]\ncount = 3\n",
+        );
+        let names: Vec<&str> = plan.machines.iter().map(|machine| machine.name.as_str()).collect();
+        assert_eq!(names, ["server-0", "server-1", "server-2", "node-0", "node-1", "client-0", "client-1", "client-2"]);
+        for (n, machine) in plan.machines.iter().enumerate() {
+            let listens = format!("transport.socket.listen-port {}\n", 5000 + n);
+            assert_eq!(machine.graph.contains(&listens), n < 5, "{}", machine.graph);
+        }
+        let node = &plan.machines[4].graph;
+        assert!(node.contains("option policy-parameters \"window=2ms servers=3 node=1\"\n"), "{node}");
+        assert!((0..3).all(|n| node.contains(&format!("option target {n}\n"))), "{node}");
+        // The third client asks the first node again.
+        assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
+    }
+
+    #[test]
+    fn without_an_algorithm_there_is_no_translator_and_without_nodes_clients_ask_the_servers() {
+        let config = Config::parse(
+            "name = 'a'\n[servers]\ncount = 2\n[nodes]\ndistribution = 'replicate'\n[clients]\ncount = 1\n",
+        );
+        let plan = Plan::new(&config.unwrap()).unwrap();
+        assert_eq!(plan.translator, None);
+        assert!(plan.machines.iter().all(|machine| !machine.graph.contains("sluice")));
+        let client = &plan.machines[2].graph;
+        assert!(client.contains("cluster/replicate") && client.contains("remote-subvolume brick1\n"), "{client}");
+    }
+}

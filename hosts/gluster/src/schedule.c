@@ -92,6 +92,9 @@ static void fail(call_stub_t *stub, int error)
     call_unwind_error(stub, -1, error);
 }
 
+/* This thread is in a call of libsluice: what is started now is started on one of GlusterFS's threads, or a worker. */
+static __thread unsigned inside;
+
 static int submit(struct translator *translator, struct call *call)
 {
     struct sluice_request request = {
@@ -104,7 +107,10 @@ static int submit(struct translator *translator, struct call *call)
         .target = translator->target,
         .cookie = (uint64_t)(uintptr_t)call,
     };
-    return sluice_submit(translator->client, &request, NULL);
+    inside++;
+    int code = sluice_submit(translator->client, &request, NULL);
+    inside--;
+    return code;
 }
 
 static void carry_out(xlator_t *this, struct order_item *item);
@@ -311,7 +317,9 @@ void ended(xlator_t *this, struct call *call, int32_t result, int32_t error)
     struct translator *translator = this->private;
     struct call *other = call->other;
     if (call->item.kind == ORDER_IO) {
+        inside++;
         sluice_complete(translator->client, call->id, result < 0 ? 0 : (uint32_t)result, result < 0 ? error : 0);
+        inside--;
         if (atomic_load(&translator->room->is_short))
             fill(translator->room);
     }
@@ -323,23 +331,30 @@ void ended(xlator_t *this, struct call *call, int32_t result, int32_t error)
     }
 }
 
-void on_start(void *user, struct sluice *s, const struct sluice_part *part)
+void start_parts(struct translator *translator, const struct sluice_part *parts, size_t count)
 {
-    struct call *call = (struct call *)(uintptr_t)part->cookie;
-    call_stub_t *stub = call->stub;
-    (void)user;
-    (void)s;
-    call->id = part->id;
-    call->stub = NULL;
-    call_resume(stub);
+    if (count > 1 && merge_start(translator, parts, count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct call *call = (struct call *)(uintptr_t)parts[i].cookie;
+        call_stub_t *stub = call->stub;
+        call->id = parts[i].id;
+        call->stub = NULL;
+        call_resume(stub);
+    }
 }
 
 void on_start_batch(void *user, struct sluice *s, const struct sluice_part *parts, size_t count)
 {
-    if (merge_start(user, parts, count))
-        return;
-    for (size_t i = 0; i < count; i++)
-        on_start(user, s, &parts[i]);
+    struct translator *translator = user;
+    (void)s;
+    if (inside || !workers_take(translator->workers, parts, count))
+        start_parts(translator, parts, count);
+}
+
+void on_start(void *user, struct sluice *s, const struct sluice_part *part)
+{
+    on_start_batch(user, s, part, 1);
 }
 
 void on_cancelled(void *user, struct sluice *s, const struct sluice_part *part, int error)

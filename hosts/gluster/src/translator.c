@@ -198,7 +198,10 @@ static int32_t init(xlator_t *this)
     GF_ATOMIC_INIT(translator->ordered, 0);
     GF_ATOMIC_INIT(translator->merged, 0);
     GF_ATOMIC_INIT(translator->merged_requests, 0);
-    if (read_settings(&settings) || group_join(translator, &settings)) {
+    translator->workers = workers_new(translator);
+    if (!translator->workers || read_settings(&settings) || group_join(translator, &settings)) {
+        if (translator->workers)
+            workers_free(translator->workers);
         GF_FREE(translator);
         return -1;
     }
@@ -235,6 +238,7 @@ static void fini(xlator_t *this)
     if (!translator)
         return;
     group_leave(translator);
+    workers_free(translator->workers);
     this->private = NULL;
     GF_FREE(translator);
 }

@@ -23,6 +23,8 @@ enum memory_types {
     MEMORY_FILE,
     MEMORY_BATCH,
     MEMORY_GROUP,
+    MEMORY_WORKERS,
+    MEMORY_JOB,
     MEMORY_END,
 };
 
@@ -69,6 +71,7 @@ struct translator {
     struct sluice *client;
     uint32_t target;
     struct room *room;
+    struct workers *workers;
     gf_boolean_t merge;
     /* Operations that were ordered among reads and writes, batches that went down as one, requests in them. */
     gf_atomic_t ordered;
@@ -126,6 +129,17 @@ void ended(xlator_t *this, struct call *call, int32_t result, int32_t error);
 void on_start(void *user, struct sluice *s, const struct sluice_part *part);
 void on_start_batch(void *user, struct sluice *s, const struct sluice_part *parts, size_t count);
 void on_cancelled(void *user, struct sluice *s, const struct sluice_part *part, int error);
+
+/* Carries out what was chosen: one part, or several that belong together. */
+void start_parts(struct translator *translator, const struct sluice_part *parts, size_t count);
+
+/* workers.c: threads for what the scheduler's own thread starts */
+
+struct workers *workers_new(struct translator *translator);
+/* False: no memory and no thread. */
+bool workers_take(struct workers *workers, const struct sluice_part *parts, size_t count);
+/* Nothing may come any more. */
+void workers_free(struct workers *workers);
 
 /* merge.c: batches that go down as one operation */
 
