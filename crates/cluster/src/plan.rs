@@ -295,7 +295,7 @@ mod tests {
         );
         let plan = Plan::new(&config.unwrap()).unwrap();
         assert_eq!(plan.translator, None);
-        assert!(plan.machines.iter().all(|machine| !machine.graph.contains("sluice")));
+        assert!(plan.machines.iter().all(|machine| !machine.graph.contains("option policy")));
         let client = &plan.machines[2].graph;
         assert!(client.contains("cluster/replicate") && client.contains("remote-subvolume brick1\n"), "{client}");
     }

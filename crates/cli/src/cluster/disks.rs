@@ -18,7 +18,8 @@ fn sluice(args: &[&str]) -> anyhow::Result<String> {
         .output()
         .context("starting this program anew")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "sluice {}: {}", args.join(" "), said.trim());
+    let said = said.trim();
+    ensure!(output.status.success(), "sluice {}: {}", args.join(" "), said.strip_prefix("sluice: ").unwrap_or(said));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -47,6 +48,7 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
             Some((_, false)) => anyhow::bail!("the emulated disk {name} is broken: see sluice disk list"),
             None => {}
         }
+        std::fs::create_dir_all(brick).with_context(|| brick.display().to_string())?;
         let brick = brick.to_str().context("the brick's name")?;
         let scheduler = emulate.scheduler.as_deref().unwrap_or("none");
         let seed = (n + 1).to_string();
