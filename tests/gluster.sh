@@ -37,6 +37,7 @@ build "$work" ""
 build "$work/checked" "-fsanitize=address -fno-omit-frame-pointer"
 
 # A port range of its own for each run: 21,000 and up, by the number of this process.
+NODE_OPTIONS='in-flight = "8"'
 port=$((21000 + $$ % 3000 * 10))
 cluster() { # SERVER-POLICY NODE-POLICY NODE-PARAMETERS DISTRIBUTION
     cat > "$config" << END
@@ -52,7 +53,7 @@ count = 2
 policy = "$2"
 parameters = "$3"
 distribution = "$4"
-options = { in-flight = "8" }
+options = { $NODE_OPTIONS }
 [clients]
 count = 2
 attribute_timeout = 0
@@ -119,6 +120,15 @@ for case in "hbrr|twins|window=1ms|shard" "sjf|hbrr||distribute" "aioli|to-agg||
     "$SLUICE" -q cluster down "$config" || fail "it does not end"
     rm -rf "$work/run"
 done
+
+echo "== room for four requests, one at a time"
+NODE_OPTIONS='in-flight = "1", capacity = "4", max-wait = "50"'
+cluster sjf sjf "" shard
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+load
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+rm -rf "$work/run"
+NODE_OPTIONS='in-flight = "8"'
 
 [ "$merged" -gt 0 ] || fail "nothing was merged"
 

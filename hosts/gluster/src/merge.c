@@ -3,7 +3,7 @@
  *
  * What the scheduler puts together was asked for in pieces: one operation of the child instead of many is one message to a
  * data server, one system call at it. Requests are merged if nothing could tell the difference: through one open file, with the same
- * flags and the same additional words. If the whole does not succeed, what it did not do is done again piece by piece, so
+ * flags, the same lock owner and the same additional words, none of which asks about this one request. If the whole does not succeed, what it did not do is done again piece by piece, so
  * that each has the result that it would have had alone.
  */
 #include "translator.h"
@@ -24,6 +24,12 @@ static bool same_words(dict_t *one, dict_t *two)
     return one == two || (one && two && are_dicts_equal(one, two, NULL, NULL));
 }
 
+/* Replication asks whether this write was behind the end of the file. */
+static bool asks_about_itself(dict_t *words)
+{
+    return words && dict_get_sizen(words, GLUSTERFS_WRITE_IS_APPEND);
+}
+
 static bool is_alike(const default_args_t *one, const default_args_t *two)
 {
     return one->fd == two->fd && one->flags == two->flags && same_words(one->xdata, two->xdata);
@@ -37,9 +43,9 @@ static struct call *call_of(const struct sluice_part *part)
 static bool may_merge(const struct sluice_part *parts, size_t count)
 {
     int pieces = 0;
-    if (count > REQUESTS_MAX)
-        return false;
     const default_args_t *first = &call_of(&parts[0])->stub->args;
+    if (count > REQUESTS_MAX || asks_about_itself(first->xdata))
+        return false;
     for (size_t i = 0; i < count; i++) {
         const call_stub_t *stub = call_of(&parts[i])->stub;
         if (!is_alike(first, &stub->args) || parts[i].len == 0)
@@ -125,7 +131,8 @@ static int32_t merged_writev_cbk(call_frame_t *merged, void *cookie, xlator_t *t
         call_frame_t *frame = stub->frame;
         call->stub = NULL;
         frame->local = NULL;
-        STACK_UNWIND_STRICT(writev, frame, (int32_t)call->len, 0, before, after, xdata);
+        /* What changed is told once: some above add up what each write has made of a file. */
+        STACK_UNWIND_STRICT(writev, frame, (int32_t)call->len, 0, i == 0 ? before : after, after, xdata);
         call_stub_destroy(stub);
         ended(this, call, (int32_t)call->len, 0);
     }

@@ -28,10 +28,13 @@ static uint32_t application(call_frame_t *frame, dict_t *xdata)
     return (uint32_t)(who ^ who >> 32);
 }
 
-static uint64_t number_of(const uuid_t gfid)
+static uint64_t number_of(inode_t *inode)
 {
     uint64_t halves[2];
-    memcpy(halves, gfid, sizeof(halves));
+    /* It has none before it was looked up. */
+    if (gf_uuid_is_null(inode->gfid))
+        return (uint64_t)(uintptr_t)inode;
+    memcpy(halves, inode->gfid, sizeof(halves));
     return halves[0] ^ halves[1];
 }
 
@@ -44,7 +47,7 @@ struct file *file_of(xlator_t *this, inode_t *inode)
             struct file *file = GF_CALLOC(1, sizeof(*file), MEMORY_FILE);
             if (file) {
                 order_init(&file->order);
-                file->number = number_of(inode->gfid);
+                file->number = number_of(inode);
                 known = (uint64_t)(uintptr_t)file;
                 if (__inode_ctx_set(inode, this, &known)) {
                     order_destroy(&file->order);
@@ -215,7 +218,9 @@ static void next_place(xlator_t *this, struct call *call)
     int goes = order_enter(&last->file->order, &last->item);
     if (goes < 0) {
         fail(last->stub, -goes);
-        ended(this, last, -1, -goes);
+        call_free(last);
+        carry_out(this, order_leave(&call->file->order, &call->item));
+        call_free(call);
     } else if (goes) {
         call_resume(last->stub);
     }
