@@ -240,17 +240,17 @@ fn message(line: &str) -> &str {
     rest.trim_end()
 }
 
-/// Ends what runs: clients first. `ended` is called with each machine that ran.
+/// Ends what runs: clients first, with `force` also those that are in use. `ended` is called with each machine that ran.
 ///
 /// # Errors
 /// If something cannot be unmounted or ended; what comes after it still runs.
-pub fn down(plan: &Plan, mut ended: impl FnMut(&Machine)) -> anyhow::Result<()> {
+pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow::Result<()> {
     for machine in plan.machines.iter().rev() {
         let process = machine.process(plan);
         if let Role::Client { mount, .. } = &machine.role
             && is_mounted(mount)
         {
-            unmount(mount, process.is_none()).with_context(|| machine.name.clone())?;
+            unmount(mount, force || process.is_none()).with_context(|| machine.name.clone())?;
         }
         if let Some(pid) = process {
             end(plan, machine, pid).with_context(|| machine.name.clone())?;
@@ -292,7 +292,8 @@ fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
     }
     let output = command.arg(path).stdin(Stdio::null()).output().context("umount")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}", said.trim());
+    let hint = if said.contains("busy") { "; --force unmounts it all the same" } else { "" };
+    ensure!(output.status.success(), "{}{hint}", said.trim());
     Ok(())
 }
 

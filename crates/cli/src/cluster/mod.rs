@@ -54,6 +54,9 @@ pub(crate) struct Down {
     /// What the cluster is to be
     #[arg(value_name = "CLUSTER.toml")]
     config: PathBuf,
+    /// Unmount clients even if programs use them, which then find nothing there
+    #[arg(long)]
+    force: bool,
     /// Remove the emulated devices as well, with the data on them
     #[arg(long)]
     remove_disks: bool,
@@ -143,7 +146,7 @@ fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 fn down(args: &Down) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.config)?;
     let plan = Plan::new(&config)?;
-    running::down(&plan, |machine| output::say(format_args!("{:<12} ended", machine.name)))?;
+    running::down(&plan, args.force, |machine| output::say(format_args!("{:<12} ended", machine.name)))?;
     if args.remove_disks {
         disks::remove(&config)?;
     }
