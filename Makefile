@@ -24,6 +24,9 @@ setup-tests: ## The same, and the programs that the tests run
 setup-packages: ## The same, and the programs that build Debian packages
 	@scripts/setup.sh packages
 
+setup-gluster: ## The same, and GlusterFS with its headers
+	@scripts/setup.sh gluster
+
 build: setup ## Build the sluice command and the libraries for C, optimised
 	$(CARGO) build --release --locked -p sluice-cli -p sluice-capi -p sluice-agios
 
@@ -36,6 +39,7 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	$(CARGO) test --locked -p sluice-runtime --features model --test model
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
+	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
@@ -122,7 +126,7 @@ STRIP := strip --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd
 IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
 LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-.PHONY: bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
+.PHONY: setup-gluster gluster install-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
 install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
 
 install-only: install-libraries install-manual
@@ -172,6 +176,25 @@ uninstall: ## Remove what `make install` with the same PREFIX put there
 	rm -f $(DESTDIR)$(DOCDIR)/sluice.example.toml
 	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(DOCDIR)
 	$(LDCONFIG)
+
+# GlusterFS's own flags: its headers need them, and do not say so.
+GLUSTER_FLAGS := -std=gnu11 -O2 -g -fPIC -Wall -Wextra -Werror -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -D_LARGEFILE64_SOURCE \
+  -DGF_LINUX_HOST_OS -DSIZEOF_LONG=8 -DHAVE_ATOMIC_BUILTINS=1 -DHAVE_SYNC_BUILTINS=1 -DHAVE_SYS_XATTR_H -DHAVE_LLISTXATTR \
+  -DHAVE_STRNLEN -DHAVE_STRUCT_STAT_ST_ATIM_TV_NSEC -DHAVE_ENDIAN_H -DHAVE_SYS_ACL_H -DHAVE_STATIC_ASSERT -DUSE_POSIX_ACLS=1 \
+  -isystem /usr/include/glusterfs -isystem /usr/include/uuid
+# With libsluice in it, so that GlusterFS has nothing else to find.
+SOURCES_GLUSTER := $(wildcard hosts/gluster/src/*.c)
+GLUSTER_LIBRARY ?= $(BUILT)/libsluice.a
+$(BUILT)/sluice.so: $(SOURCES_GLUSTER) $(wildcard hosts/gluster/src/*.h) $(GLUSTER_LIBRARY)
+	$(CC) $(GLUSTER_FLAGS) $(GLUSTER_EXTRA) -I crates/capi/include -shared $(SOURCES_GLUSTER) $(GLUSTER_LIBRARY) -o $@ \
+	  -Wl,--version-script=hosts/gluster/exports -lglusterfs -lpthread -ldl -lm
+
+gluster: setup-gluster build ## Build the translator for GlusterFS, target/release/sluice.so
+	$(MAKE) --no-print-directory $(BUILT)/sluice.so
+
+XLATORS ?= $(shell ls -d /usr/lib/*/glusterfs/*/xlator 2> /dev/null | head -n 1)
+install-gluster: gluster ## Install it where GlusterFS finds it
+	install -D -m 644 $(BUILT)/sluice.so $(DESTDIR)$(XLATORS)/user/sluice.so
 
 deb: setup-packages build ## Build the Debian packages, into target/deb
 	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh $(TARGET)/deb

@@ -4,12 +4,14 @@
 //! * [`features`]: what the requests of a window are like;
 //! * [`detector`]: which access pattern that is;
 //! * [`forest`]: decision trees that were trained elsewhere;
+//! * [`council`]: which time window the I/O nodes of a system use;
 //! * [`selector`]: which configuration serves a workload best, tried out while it runs.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
 
 #![forbid(unsafe_code)]
 
+pub mod council;
 pub mod detector;
 pub mod features;
 pub mod forest;

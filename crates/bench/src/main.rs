@@ -5,6 +5,7 @@
 mod adaptivity;
 mod allocations;
 mod bed;
+mod council;
 mod detector;
 mod device;
 mod emulation;
@@ -56,6 +57,7 @@ enum Command {
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
     Adaptivity(adaptivity::Args),
+    Council(council::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::run(args),
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
+        Command::Council(args) => council::run(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Study(args) => profiler::study(&args),

@@ -78,6 +78,10 @@
 // The scheduler has no client of its own: all join it with sluice_attach(). Callbacks and targets are NULL and 0 then.
 #define SLUICE_SHARED 4
 
+// Its clock counts from 1970, so that schedulers of several processes and machines agree about the windows of `twins`, as
+// far as the machines' clocks do. Without it a clock begins with its scheduler.
+#define SLUICE_REALTIME 8
+
 // In `max_wait_ns`: a request may wait for ever.
 #define SLUICE_WAIT_UNBOUNDED UINT64_MAX
 
@@ -128,7 +132,7 @@ typedef void (*sluice_cancelled_fn)(void *user, struct sluice *s, const struct s
 typedef struct sluice_options {
   // sizeof(struct sluice_options).
   uint32_t struct_size;
-  // SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED.
+  // SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED, SLUICE_REALTIME.
   uint32_t flags;
   // Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
   const char *policy;
@@ -335,6 +339,21 @@ int sluice_cancel(struct sluice *s, uint64_t id);
 // chooses no more then, until the name "adaptive" is given; where there is one this is not for callbacks.
 int sluice_set_policy(struct sluice *s,
                       const char *policy);
+
+// Changes settings with requests queued and in flight: in_flight_max, batch_bytes_max, batch_requests_max, max_wait_ns and
+// positioning_ns, as sluice_create() takes them (0: the default). All else in the options must be 0. On an error nothing changes.
+// SLUICE_ERR_INVALID also if a selector chooses. Not inside callbacks.
+int sluice_set_limits(struct sluice *s,
+                      const struct sluice_options *options);
+
+// Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
+// SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.
+int sluice_trace_start(struct sluice *s,
+                       const char *path);
+
+// Ends the recording: all that was submitted before is in the file then. SLUICE_ERR_INVALID if there was none, or the file
+// is not complete. Not inside callbacks.
+int sluice_trace_stop(struct sluice *s);
 
 // Writes the algorithm and its parameters, as sluice_set_policy() reads them, into `text`; SLUICE_ERR_INVALID if it does
 // not fit.

@@ -228,6 +228,49 @@ pub unsafe extern "C" fn sluice_set_policy(s: *mut sluice, policy: *const c_char
     })
 }
 
+/// Changes settings with requests queued and in flight: in_flight_max, batch_bytes_max, batch_requests_max, max_wait_ns and
+/// positioning_ns, as sluice_create() takes them (0: the default). All else in the options must be 0. On an error nothing changes.
+/// SLUICE_ERR_INVALID also if a selector chooses. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `options` is null or has as many bytes as its `struct_size` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_set_limits(s: *mut sluice, options: *const sluice_options) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let (call, options) = unsafe { (sluice::enter(s)?, read(options)?) };
+        call.instance().set_limits(&options)
+    })
+}
+
+/// Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
+/// SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `path` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_trace_start(s: *mut sluice, path: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let (call, path) = unsafe { (sluice::enter(s)?, options::path(path)) };
+        call.instance().start_recording(&path.ok_or(Failure::new(SLUICE_ERR_INVALID, c"the path is NULL"))?)
+    })
+}
+
+/// Ends the recording: all that was submitted before is in the file then. SLUICE_ERR_INVALID if there was none, or the file
+/// is not complete. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_trace_stop(s: *mut sluice) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        call.instance().stop_recording()
+    })
+}
+
 /// Writes the algorithm and its parameters, as sluice_set_policy() reads them, into `text`; SLUICE_ERR_INVALID if it does
 /// not fit.
 ///

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,15 +15,18 @@ use sluice_runtime::{
     SubmitError,
 };
 use sluice_select::Selection;
+use sluice_trace::Meta;
 
 use crate::handle::{InCallback, not_in_callback, sluice};
 use crate::in_flight::{CLIENTS_MAX, InFlight, split, to_number};
-use crate::options::ClientOptions;
+use crate::options::{self, ClientOptions};
 use crate::status::{
     CLOSED, FULL, Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_FULL, SLUICE_ERR_IN_FLIGHT, SLUICE_ERR_INVALID,
     SLUICE_ERR_SYSTEM, SLUICE_ERR_TIMEOUT, STALE,
 };
-use crate::types::{sluice_cancelled_fn, sluice_completion, sluice_part, sluice_start_batch_fn, sluice_start_fn};
+use crate::types::{
+    sluice_cancelled_fn, sluice_completion, sluice_options, sluice_part, sluice_start_batch_fn, sluice_start_fn,
+};
 
 /// What a scheduler's handle and those of its clients share.
 struct Shared {
@@ -271,6 +274,31 @@ impl Instance {
     fn chooser(&self) -> Result<&Selection, Failure> {
         let nobody = c"nobody chooses here: create the scheduler with a selector";
         self.selection()?.ok_or(Failure::new(SLUICE_ERR_INVALID, nobody))
+    }
+
+    /// Takes over settings that can be changed while running.
+    pub(crate) fn set_limits(&self, options: &sluice_options) -> Result<(), Failure> {
+        if self.shared.selection.is_some() {
+            let text = c"a selector chooses these here, within what the scheduler was created with";
+            return Err(Failure::new(SLUICE_ERR_INVALID, text));
+        }
+        not_in_callback()?;
+        let scheduler = &self.shared.scheduler;
+        Ok(scheduler.set_limits(&options::limits(options, &scheduler.limits())?)?)
+    }
+
+    /// Records from now on.
+    pub(crate) fn start_recording(&self, path: &Path) -> Result<(), Failure> {
+        not_in_callback()?;
+        let meta = Meta { program: "libsluice".into(), ..Meta::default() };
+        let started = self.shared.scheduler.start_recording(path, meta);
+        started.map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{}: {error}", path.display())))
+    }
+
+    pub(crate) fn stop_recording(&self) -> Result<(), Failure> {
+        not_in_callback()?;
+        let stopped = self.shared.scheduler.stop_recording();
+        stopped.map(drop).map_err(|error| Failure::made(SLUICE_ERR_INVALID, error.to_string()))
     }
 
     /// The selector goes on.

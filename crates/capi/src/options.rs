@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use sluice_adapt::selector::{Device, Kind, SelectorError};
 use sluice_core::{Anticipation, ConfigError, EngineConfig, Ordering, PolicyConfig};
-use sluice_runtime::{Driving, SchedulerConfig};
+use sluice_runtime::{ClockKind, Driving, SchedulerConfig};
 
 use crate::status::{Failure, SLUICE_ERR_CONFIG, SLUICE_ERR_INVALID};
 use crate::types::{
-    SLUICE_OWN_THREAD, SLUICE_SHARED, SLUICE_UNORDERED, SLUICE_WAIT_UNBOUNDED, Versioned, sluice_cancelled_fn,
-    sluice_options, sluice_start_batch_fn, sluice_start_fn,
+    SLUICE_OWN_THREAD, SLUICE_REALTIME, SLUICE_SHARED, SLUICE_UNORDERED, SLUICE_WAIT_UNBOUNDED, Versioned,
+    sluice_cancelled_fn, sluice_options, sluice_start_batch_fn, sluice_start_fn,
 };
 
 /// The best all-rounder measured (docs/benchmarks.md).
@@ -181,6 +181,45 @@ pub(crate) unsafe fn path(text: *const c_char) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
 }
 
+/// Settings that can be changed while running, and nothing else.
+pub(crate) fn limits(options: &sluice_options, current: &EngineConfig) -> Result<EngineConfig, Failure> {
+    let live = sluice_options {
+        struct_size: options.struct_size,
+        in_flight_max: options.in_flight_max,
+        batch_bytes_max: options.batch_bytes_max,
+        batch_requests_max: options.batch_requests_max,
+        max_wait_ns: options.max_wait_ns,
+        positioning_ns: options.positioning_ns,
+        ..sluice_options::empty()
+    };
+    if !live.same_settings(options) {
+        let text =
+            c"only in_flight_max, batch_bytes_max, batch_requests_max, max_wait_ns and positioning_ns can be changed";
+        return Err(Failure::new(SLUICE_ERR_INVALID, text));
+    }
+    let default = EngineConfig::default();
+    Ok(EngineConfig {
+        max_wait_ns: max_wait_ns(options, &default),
+        batch_bytes_max: or(options.batch_bytes_max, default.batch_bytes_max),
+        batch_requests_max: or(options.batch_requests_max, default.batch_requests_max),
+        in_flight_max: options.in_flight_max,
+        anticipation: anticipation(options),
+        ..current.clone()
+    })
+}
+
+fn max_wait_ns(options: &sluice_options, default: &EngineConfig) -> u64 {
+    match options.max_wait_ns {
+        0 => default.max_wait_ns,
+        SLUICE_WAIT_UNBOUNDED => 0,
+        given => given,
+    }
+}
+
+fn anticipation(options: &sluice_options) -> Option<Anticipation> {
+    (options.positioning_ns > 0).then(|| Anticipation::for_device(options.positioning_ns, DISK_BYTES_PER_S))
+}
+
 /// What a hard disk transfers in a second.
 const DISK_BYTES_PER_S: u64 = 100_000_000;
 
@@ -189,7 +228,7 @@ const DISK_BYTES_PER_S: u64 = 100_000_000;
 /// # Safety
 /// `options.policy` and `options.selector` are null or strings that end with a 0.
 pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfig, Failure> {
-    let unknown = options.flags & !(SLUICE_OWN_THREAD | SLUICE_UNORDERED | SLUICE_SHARED);
+    let unknown = options.flags & !(SLUICE_OWN_THREAD | SLUICE_UNORDERED | SLUICE_SHARED | SLUICE_REALTIME);
     if unknown != 0 {
         return Err(Failure::made(SLUICE_ERR_INVALID, format!("unknown flags {unknown:#x}")));
     }
@@ -212,16 +251,11 @@ pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfi
         capacity,
         files_max: or(options.files_max, default.files_max.min(capacity)),
         ordering: if options.flags & SLUICE_UNORDERED == 0 { Ordering::Strict } else { Ordering::None },
-        max_wait_ns: match options.max_wait_ns {
-            0 => default.max_wait_ns,
-            SLUICE_WAIT_UNBOUNDED => 0,
-            given => given,
-        },
+        max_wait_ns: max_wait_ns(options, &default),
         batch_bytes_max: or(options.batch_bytes_max, default.batch_bytes_max),
         batch_requests_max: or(options.batch_requests_max, default.batch_requests_max),
         in_flight_max: options.in_flight_max,
-        anticipation: (options.positioning_ns > 0)
-            .then(|| Anticipation::for_device(options.positioning_ns, DISK_BYTES_PER_S)),
+        anticipation: anticipation(options),
         window_ns: match options.window_ns {
             // SAFETY: by the contract.
             0 if unsafe { selector(options)? } != Kind::Fixed => sluice_select::WINDOW_NS,
@@ -235,6 +269,7 @@ pub(crate) unsafe fn settings(options: &sluice_options) -> Result<SchedulerConfi
         shards: options.shards.max(1) as usize,
         engine,
         driving: if own_thread { Driving::Thread } else { Driving::Caller },
+        clock: if options.flags & SLUICE_REALTIME == 0 { ClockKind::Start } else { ClockKind::Realtime },
         ..SchedulerConfig::new(policy)
     })
 }

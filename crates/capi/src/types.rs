@@ -20,6 +20,9 @@ pub const SLUICE_OWN_THREAD: u32 = 1;
 pub const SLUICE_UNORDERED: u32 = 2;
 /// The scheduler has no client of its own: all join it with sluice_attach(). Callbacks and targets are NULL and 0 then.
 pub const SLUICE_SHARED: u32 = 4;
+/// Its clock counts from 1970, so that schedulers of several processes and machines agree about the windows of `twins`, as
+/// far as the machines' clocks do. Without it a clock begins with its scheduler.
+pub const SLUICE_REALTIME: u32 = 8;
 
 /// In `max_wait_ns`: a request may wait for ever.
 pub const SLUICE_WAIT_UNBOUNDED: u64 = u64::MAX;
@@ -104,7 +107,7 @@ pub type sluice_cancelled_fn =
 pub struct sluice_options {
     /// sizeof(struct sluice_options).
     pub struct_size: u32,
-    /// SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED.
+    /// SLUICE_OWN_THREAD, SLUICE_UNORDERED, SLUICE_SHARED, SLUICE_REALTIME.
     pub flags: u32,
     /// Algorithm and parameters, like "sjf" or "mlf wait_time=500us quantum=16K". NULL: "hbrr".
     pub policy: *const c_char,

@@ -3,6 +3,7 @@
 
 mod chart;
 mod check;
+mod cluster;
 mod config;
 mod control;
 mod demo;
@@ -60,6 +61,8 @@ enum Command {
     Check(check::Args),
     #[command(subcommand)]
     Disk(disk::Command),
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Simulate(simulate::Args),
@@ -104,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::Trace(command) => trace::run(command),
         Command::Check(args) => check::run(args),
         Command::Disk(command) => disk::run(command),
+        Command::Cluster(command) => cluster::run(&command),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Simulate(args) => simulate::run(args),

@@ -25,7 +25,7 @@ mod knowledge;
 mod live;
 mod load;
 #[cfg(test)]
-mod random;
+pub(crate) mod random;
 mod state;
 
 use std::fmt;

@@ -246,7 +246,42 @@ static void forking(void) {
     EXPECT(sluice_destroy(s), SLUICE_OK, NULL);
 }
 
+/* Settings change while running, others do not; a trace is a file with what was submitted. */
+static void live_settings(void) {
+    struct host h = {0};
+    sluice *s;
+    sluice_options o = SLUICE_OPTIONS_INIT, limits = SLUICE_OPTIONS_INIT;
+    sluice_request r = {.struct_size = sizeof r, .len = 10};
+    char path[] = "/tmp/sluice-misuse-XXXXXX";
+    char head[8] = {0};
+    o.start = start, o.cancelled = cancelled, o.user = &h, o.policy = "to", o.in_flight_max = 1, o.flags = SLUICE_REALTIME;
+    EXPECT(sluice_create(&o, &s), SLUICE_OK, NULL);
+    EXPECT(sluice_trace_stop(s), SLUICE_ERR_INVALID, NULL);
+    EXPECT(sluice_trace_start(s, NULL), SLUICE_ERR_INVALID, "NULL");
+    EXPECT(sluice_trace_start(s, "/nowhere/trace"), SLUICE_ERR_INVALID, "/nowhere/trace");
+    close(mkstemp(path));
+    unlink(path);
+    EXPECT(sluice_trace_start(s, path), SLUICE_OK, NULL);
+    EXPECT(sluice_trace_start(s, path), SLUICE_ERR_INVALID, NULL);
+    for (int i = 0; i < 3; i++) r.file = (uint64_t)i, EXPECT(sluice_submit(s, &r, NULL), SLUICE_OK, NULL);
+    if (h.started != 1) failures++, fprintf(stderr, "%u of 3 started with in_flight_max = 1\n", h.started);
+    limits.in_flight_max = 3;
+    EXPECT(sluice_set_limits(s, &limits), SLUICE_OK, NULL);
+    EXPECT(sluice_set_limits(s, NULL), SLUICE_ERR_INVALID, NULL);
+    limits.capacity = 9;
+    EXPECT(sluice_set_limits(s, &limits), SLUICE_ERR_INVALID, "can be changed");
+    if (h.started != 3) failures++, fprintf(stderr, "%u of 3 started with in_flight_max = 3\n", h.started);
+    for (int i = 0; i < 3; i++) EXPECT(sluice_complete(s, h.ids[i], 10, 0), SLUICE_OK, NULL);
+    EXPECT(sluice_trace_stop(s), SLUICE_OK, NULL);
+    FILE *trace = fopen(path, "rb");
+    if (!trace || fread(head, 1, 4, trace) != 4) failures++, fprintf(stderr, "there is no trace\n");
+    if (trace) fclose(trace);
+    unlink(path);
+    EXPECT(sluice_destroy(s), SLUICE_OK, NULL);
+}
+
 int main(void) {
+    live_settings();
     creation();
     requests();
     nesting();

@@ -283,6 +283,67 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "cluster",
+        examples: &[
+            ("sluice cluster check cluster.toml", "whether it could be started here"),
+            ("sluice cluster up cluster.toml", "data servers, I/O nodes and clients, on this machine"),
+            ("sluice cluster down cluster.toml", "end them; data stay"),
+        ],
+        variables: &[DISKS],
+        success: "done",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "cluster up",
+        examples: &[("sluice cluster up cluster.toml", "also after something was killed: starts what is missing")],
+        variables: &[DISKS],
+        success: "all processes can be used",
+        failure: "one cannot be started; what was started before it still runs",
+        interruptible: false,
+    },
+    Page {
+        command: "cluster status",
+        examples: &[
+            ("sluice cluster status cluster.toml", "what runs, and where"),
+            ("sluice cluster status --json cluster.toml", "for programs"),
+        ],
+        variables: &[],
+        success: "all processes can be used",
+        failure: "one of them cannot",
+        interruptible: false,
+    },
+    Page {
+        command: "cluster down",
+        examples: &[
+            ("sluice cluster down cluster.toml", "data stay"),
+            ("sluice cluster down --remove-disks cluster.toml", "and the emulated devices go, with what is on them"),
+        ],
+        variables: &[DISKS],
+        success: "nothing runs any more",
+        failure: "a client is in use, or a process does not end",
+        interruptible: false,
+    },
+    Page {
+        command: "cluster check",
+        examples: &[("sluice cluster check cluster.toml", "programs, ports, directories: all that is in the way")],
+        variables: &[],
+        success: "nothing is in the way",
+        failure: "something is, or the file is no good",
+        interruptible: false,
+    },
+    Page {
+        command: "cluster write",
+        examples: &[(
+            "sluice cluster write cluster.toml --out units",
+            "graphs and systemd units, a directory for each host",
+        )],
+        variables: &[],
+        success: "they are written, and what to do with them was printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
         command: "demo",
         examples: &[
             ("sluice demo", "all algorithms, 80 seconds"),

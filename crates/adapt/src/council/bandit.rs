@@ -1,0 +1,247 @@
+//! A bandit that stops trying when nothing is to be gained.
+//!
+//! Rewards are logarithms, so that a difference of 0.01 is 1 % of throughput whatever the throughput is. Each arm has a mean; how
+//! much rewards differ from it is pooled over all arms, since noise is the system's and not the arm's. Two arms matter at a time
+//! (the idea of LUCB, Kalyanakrishnan et al., ICML 2012): the one with the largest mean, and the *challenger*, whose upper
+//! confidence bound is the largest among the others. While that bound is above the leader's mean by more than
+//! [`WORTH`], the one of the two that is known less is used; after that, the leader. So exploration costs nothing in the
+//! long run, and an arm that is as good as the leader is not examined for ever.
+//!
+//! A change of the system shows as a change of the leader's reward (Page and Hinkley): then all evidence counts for little.
+
+use crate::selector::{Direction, PageHinkley};
+
+/// What an arm must be able to gain to be tried: half a per cent.
+const WORTH: f64 = 0.005;
+/// Standard deviations of the upper confidence bound.
+const CONFIDENCE: f64 = 2.0;
+/// Deviation of a reward until it is known, and so many observations' worth; the least that is believed.
+const DEVIATION: f64 = 0.05;
+const DEVIATION_WEIGHT: f64 = 4.0;
+const DEVIATION_MIN: f64 = 0.003;
+/// Evidence of an arm counts as at most so many observations, so that what comes later still matters.
+const WEIGHT_MAX: f64 = 200.0;
+/// Of an arm of which similar situations say how good it is.
+const PRIOR_WEIGHT: f64 = 1.0;
+/// An arm that similar situations, or one observation, say loses so much is not tried: a half.
+const HOPELESS: f64 = -0.7;
+
+/// What is expected of an arm before it was tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    /// Logarithm of its reward over that of the best arm: 0 or less.
+    pub gain: f64,
+    /// Standard deviation of that.
+    pub deviation: f64,
+}
+
+/// What is known of an arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Arm {
+    mean: f64,
+    weight: f64,
+    prior: Option<Prior>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Bandit {
+    arms: Vec<Arm>,
+    /// Sum of squared deviations, and their number.
+    squares: f64,
+    seen: f64,
+    change: PageHinkley,
+}
+
+impl Bandit {
+    /// For so many arms, of which nothing is known but the priors; `priors` may be empty.
+    #[must_use]
+    pub fn new(arms: usize, priors: &[Option<Prior>]) -> Bandit {
+        let arm = |at: usize| Arm { prior: priors.get(at).copied().flatten(), ..Arm::default() };
+        Bandit {
+            arms: (0..arms.max(1)).map(arm).collect(),
+            squares: DEVIATION * DEVIATION * DEVIATION_WEIGHT,
+            seen: DEVIATION_WEIGHT,
+            change: PageHinkley::new(DEVIATION_MIN),
+        }
+    }
+
+    /// Of one reward.
+    fn deviation(&self) -> f64 {
+        (self.squares / self.seen).sqrt().max(DEVIATION_MIN)
+    }
+
+    /// The arm with the largest mean among those that were tried.
+    fn leader(&self) -> Option<usize> {
+        let tried = (0..self.arms.len()).filter(|&at| self.arms[at].weight > 0.0);
+        tried.max_by(|&a, &b| self.arms[a].mean.total_cmp(&self.arms[b].mean))
+    }
+
+    /// Mean and standard deviation of what is expected of an arm, of which the leader has this mean.
+    fn expected(&self, at: usize, leading: f64) -> (f64, f64) {
+        let arm = &self.arms[at];
+        let noise = self.deviation();
+        match arm.prior {
+            // Two sources, by their precision.
+            Some(prior) if arm.weight > 0.0 => {
+                let (own, other) = (arm.weight / (noise * noise), PRIOR_WEIGHT / (prior.deviation * prior.deviation));
+                ((arm.mean * own + (leading + prior.gain) * other) / (own + other), (own + other).sqrt().recip())
+            }
+            Some(prior) => (leading + prior.gain, prior.deviation),
+            None if arm.weight > 0.0 => (arm.mean, noise / arm.weight.sqrt()),
+            None => (leading, f64::INFINITY),
+        }
+    }
+
+    /// The next arm. The same knowledge gives the same answer. O(arms).
+    #[must_use]
+    pub fn choose(&self) -> usize {
+        let Some(leader) = self.leader() else {
+            // What is best elsewhere, or the first.
+            let gain = |at: usize| self.arms[at].prior.map_or(f64::NEG_INFINITY, |prior| prior.gain);
+            return (0..self.arms.len()).rev().max_by(|&a, &b| gain(a).total_cmp(&gain(b))).unwrap_or(0);
+        };
+        let leading = self.arms[leader].mean;
+        let bound = |at: usize| {
+            let (mean, deviation) = self.expected(at, leading);
+            if mean - leading < HOPELESS { f64::NEG_INFINITY } else { mean + CONFIDENCE * deviation }
+        };
+        let others = (0..self.arms.len()).filter(|&at| at != leader);
+        let Some(challenger) = others.rev().max_by(|&a, &b| bound(a).total_cmp(&bound(b))) else { return leader };
+        // The difference of two means is less certain than either.
+        let own = self.deviation() / self.arms[leader].weight.sqrt();
+        let (mean, deviation) = self.expected(challenger, leading);
+        let together = if deviation.is_finite() { own.hypot(deviation) } else { f64::INFINITY };
+        let is_open = bound(challenger) > f64::NEG_INFINITY && mean + CONFIDENCE * together > leading + WORTH;
+        if is_open && self.arms[challenger].weight <= self.arms[leader].weight { challenger } else { leader }
+    }
+
+    /// The arm that is best as far as is known, and nothing else.
+    #[must_use]
+    pub fn best(&self) -> usize {
+        self.leader().unwrap_or_else(|| self.choose())
+    }
+
+    /// What an arm has brought: the logarithm of a throughput. Not finite: it tells nothing. O(arms).
+    pub fn learn(&mut self, at: usize, reward: f64) {
+        if !reward.is_finite() || at >= self.arms.len() {
+            return;
+        }
+        let leads = self.leader() == Some(at);
+        let arm = &mut self.arms[at];
+        let off = reward - arm.mean;
+        arm.weight = (arm.weight + 1.0).min(WEIGHT_MAX);
+        arm.mean += off / arm.weight;
+        if arm.weight > 1.0 {
+            // Unbiased, since the mean has moved towards it.
+            self.squares += off * (reward - arm.mean);
+            self.seen += 1.0;
+        }
+        if leads && self.change.see(reward).is_some_and(|to| matches!(to, Direction::Up | Direction::Down)) {
+            self.doubt();
+        }
+    }
+
+    /// All of it may be wrong by now.
+    fn doubt(&mut self) {
+        for arm in &mut self.arms {
+            arm.weight = arm.weight.min(1.0);
+            arm.prior = None;
+        }
+        self.squares = self.squares / self.seen * DEVIATION_WEIGHT;
+        self.seen = DEVIATION_WEIGHT;
+    }
+
+    /// Of each arm that was tried: the logarithm of its reward over that of the best, and how often it was used.
+    #[must_use]
+    pub fn gains(&self) -> Vec<Option<(f64, f64)>> {
+        let best = self.leader().map_or(0.0, |leader| self.arms[leader].mean);
+        self.arms.iter().map(|arm| (arm.weight > 0.0).then_some((arm.mean - best, arm.weight))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selector::random::Random;
+    use proptest::prelude::*;
+
+    fn normal(random: &mut Random) -> f64 {
+        (0..12).map(|_| random.share()).sum::<f64>() - 6.0
+    }
+
+    /// Throughput over that of the best arm, and share of the last 50 steps on arms within 1 % of it.
+    fn play(means: &[f64], deviation: f64, steps: usize, seed: u64) -> (f64, f64) {
+        let (mut bandit, mut random) = (Bandit::new(means.len(), &[]), Random(seed));
+        let best = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (mut sum, mut right) = (0.0, 0);
+        for step in 0..steps {
+            let arm = bandit.choose();
+            sum += (means[arm] - best).exp();
+            right += usize::from(step + 50 >= steps && means[arm] > best - 0.01);
+            bandit.learn(arm, means[arm] + deviation * normal(&mut random));
+        }
+        (sum / steps as f64, right as f64 / 50.0)
+    }
+
+    #[test]
+    fn it_finds_the_best_arm_and_stays() {
+        for seed in 0..20 {
+            let (of_best, right) = play(&[0.0, 0.1, 0.3, 0.25, -0.4, -1.0, 0.0, -2.0, 0.28], 0.03, 200, seed);
+            assert!(right >= 0.98, "seed {seed}: {right}");
+            assert!(of_best > 0.97, "seed {seed}: {of_best}");
+        }
+    }
+
+    #[test]
+    fn what_loses_more_than_half_is_tried_once() {
+        let mut bandit = Bandit::new(3, &[]);
+        let mut uses = [0; 3];
+        for _ in 0..100 {
+            let arm = bandit.choose();
+            uses[arm] += 1;
+            bandit.learn(arm, [0.0, -1.0, -2.0][arm]);
+        }
+        assert_eq!(uses[1..], [1, 1]);
+    }
+
+    #[test]
+    fn what_is_known_of_similar_situations_comes_first_and_does_not_bind() {
+        let prior = |gain| Some(Prior { gain, deviation: 0.2 });
+        let mut bandit = Bandit::new(3, &[prior(-0.1), prior(0.0), prior(-2.0)]);
+        assert_eq!(bandit.choose(), 1);
+        for _ in 0..60 {
+            let arm = bandit.choose();
+            bandit.learn(arm, [0.5, 0.0, 0.0][arm]);
+        }
+        assert_eq!(bandit.best(), 0);
+        assert_eq!(bandit.gains()[2], None, "hopeless elsewhere: never tried");
+    }
+
+    #[test]
+    fn it_follows_a_change() {
+        let mut bandit = Bandit::new(2, &[]);
+        let mut random = Random(3);
+        let mut late = 0;
+        for step in 0..300 {
+            let means = if step < 150 { [0.0, 0.3] } else { [0.0, -0.6] };
+            let arm = bandit.choose();
+            late += usize::from(step >= 180 && arm == 1);
+            bandit.learn(arm, means[arm] + 0.02 * normal(&mut random));
+        }
+        assert!(late < 6, "{late}");
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_chooses_what_there_is_not(arms in 1..10_usize, rewards in proptest::collection::vec(-1e300..1e300_f64, 0..60)) {
+            let mut bandit = Bandit::new(arms, &[]);
+            for reward in rewards {
+                let arm = bandit.choose();
+                prop_assert!(arm < arms && bandit.best() < arms);
+                bandit.learn(arm, reward);
+                bandit.learn(arm, f64::NAN);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Situations, and what their bandits have learned.
+
+use std::collections::BTreeMap;
+
+use super::bandit::{Bandit, Prior};
+
+/// Most situations; those not seen for longest go first.
+pub const SITUATIONS_MAX: usize = 1024;
+/// Situations further apart say nothing of each other.
+const SIMILAR: f64 = 3.0;
+/// Deviation of what a situation says of another one: at no distance, and more for each unit of it.
+const ALIKE: f64 = 0.15;
+const APART: f64 = 0.15;
+/// An arm of a similar situation that was used less often says nothing.
+const USES_MIN: f64 = 2.0;
+
+/// How a system's processes go through their files (the paper's classes).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Pattern {
+    /// A file for each process, from front to back.
+    OwnContiguous,
+    /// One file, each process through a part of its own.
+    SharedContiguous,
+    /// One file, processes take turns.
+    SharedStrided,
+}
+
+/// What most of the requests are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Op {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+}
+
+/// What is learned of one is used when its like comes again. Counts and sizes are by power of 2.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Situation {
+    /// The pattern.
+    pub pattern: Pattern,
+    /// The operation.
+    pub op: Op,
+    servers: u8,
+    nodes: u8,
+    processes: u8,
+    size: u8,
+}
+
+fn class(count: u64) -> u8 {
+    // To the nearest power.
+    (count.max(1) as f64).log2().round() as u8
+}
+
+impl Situation {
+    /// Of a system with so many data servers and I/O nodes, whose processes ask for so many bytes at a time in the mean.
+    #[must_use]
+    pub fn new(pattern: Pattern, op: Op, servers: u64, nodes: u64, processes: u64, size: u64) -> Situation {
+        Situation {
+            pattern,
+            op,
+            servers: class(servers),
+            nodes: class(nodes),
+            processes: class(processes),
+            size: class(size),
+        }
+    }
+
+    /// How different two are: 0 for the same; those of other servers or operations are too far apart.
+    #[must_use]
+    pub fn distance(&self, other: &Situation) -> f64 {
+        let off = |a: u8, b: u8, weight: f64| f64::from(a.abs_diff(b)) * weight;
+        let same = |same: bool, weight: f64| if same { 0.0 } else { weight };
+        same(self.op == other.op, 4.0)
+            + same(self.pattern == other.pattern, 2.5)
+            + off(self.servers, other.servers, 4.0)
+            + off(self.nodes, other.nodes, 1.0)
+            + off(self.processes, other.processes, 0.5)
+            + off(self.size, other.size, 0.5)
+    }
+}
+
+/// A bandit, and when it was asked last.
+#[derive(Clone, Debug)]
+struct Known {
+    bandit: Bandit,
+    asked: u64,
+}
+
+/// The bandits of all situations that were seen.
+#[derive(Clone, Debug)]
+pub struct Knowledge {
+    arms: usize,
+    all: BTreeMap<Situation, Known>,
+    asked: u64,
+}
+
+impl Knowledge {
+    /// Nothing is known of so many arms.
+    #[must_use]
+    pub fn new(arms: usize) -> Knowledge {
+        Knowledge { arms, all: BTreeMap::new(), asked: 0 }
+    }
+
+    /// What similar situations say of each arm.
+    fn priors(&self, situation: &Situation) -> Vec<Option<Prior>> {
+        let mut sums = vec![(0.0, 0.0, f64::INFINITY); self.arms];
+        for (other, known) in &self.all {
+            let distance = situation.distance(other);
+            if distance > SIMILAR {
+                continue;
+            }
+            let weight = (1.0 + distance).powi(2).recip();
+            for (sum, gain) in sums.iter_mut().zip(known.bandit.gains()) {
+                if let Some((gain, _)) = gain.filter(|(_, uses)| *uses >= USES_MIN) {
+                    *sum = (sum.0 + weight * gain, sum.1 + weight, sum.2.min(distance));
+                }
+            }
+        }
+        let prior = |(sum, weight, nearest): (f64, f64, f64)| {
+            (weight > 0.0).then(|| Prior { gain: sum / weight, deviation: ALIKE + APART * nearest })
+        };
+        sums.into_iter().map(prior).collect()
+    }
+
+    /// The bandit of a situation; a new one begins with what similar ones know. O(log situations), if it is known.
+    pub fn of(&mut self, situation: Situation) -> &mut Bandit {
+        if !self.all.contains_key(&situation) {
+            if self.all.len() >= SITUATIONS_MAX {
+                let oldest = self.all.iter().min_by_key(|(_, known)| known.asked).map(|(key, _)| *key);
+                oldest.map(|oldest| self.all.remove(&oldest));
+            }
+            let bandit = Bandit::new(self.arms, &self.priors(&situation));
+            self.all.insert(situation, Known { bandit, asked: 0 });
+        }
+        self.asked += 1;
+        let known = self.all.get_mut(&situation).expect("it is there or was inserted");
+        known.asked = self.asked;
+        &mut known.bandit
+    }
+
+    /// Situations that are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether none is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn situation(pattern: Pattern, op: Op, processes: u64) -> Situation {
+        Situation::new(pattern, op, 4, 2, processes, 32 << 10)
+    }
+
+    #[test]
+    fn a_new_situation_begins_with_what_similar_ones_know() {
+        let mut knowledge = Knowledge::new(3);
+        let here = situation(Pattern::SharedStrided, Op::Read, 128);
+        for _ in 0..30 {
+            let bandit = knowledge.of(here);
+            let arm = bandit.choose();
+            bandit.learn(arm, [0.0, 0.0, 0.4][arm]);
+        }
+        assert_eq!(knowledge.of(situation(Pattern::SharedStrided, Op::Read, 256)).choose(), 2);
+        let far = [(Pattern::SharedStrided, Op::Write), (Pattern::OwnContiguous, Op::Write)];
+        assert!(
+            far.iter().all(|&(pattern, op)| knowledge.priors(&situation(pattern, op, 128)).iter().all(Option::is_none))
+        );
+        assert_eq!(knowledge.len(), 4 - 2);
+    }
+
+    #[test]
+    fn the_number_of_situations_is_bounded() {
+        let mut knowledge = Knowledge::new(2);
+        for n in 0..40_u64 {
+            for m in 0..40_u64 {
+                knowledge.of(Situation::new(Pattern::OwnContiguous, Op::Read, 1 << n.min(63), 1 << m.min(63), 1, 1));
+            }
+        }
+        assert_eq!(knowledge.len(), SITUATIONS_MAX);
+    }
+}

@@ -1,0 +1,88 @@
+//! The emulated devices of data servers: `sluice disk`, once for each.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use sluice_cluster::{Config, Plan, Role};
+
+use crate::output;
+
+fn name(config: &Config, n: usize) -> String {
+    format!("{}-server-{n}", config.name)
+}
+
+fn sluice(args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("/proc/self/exe")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("starting this program anew")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    ensure!(output.status.success(), "sluice {}: {}", args.join(" "), said.strip_prefix("sluice: ").unwrap_or(said));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Those that are there and whole.
+fn ready() -> anyhow::Result<Vec<(String, bool)>> {
+    let rows: serde_json::Value = serde_json::from_str(&sluice(&["disk", "list", "--json"])?)?;
+    let row = |row: &serde_json::Value| Some((row["name"].as_str()?.to_owned(), row["state"] == "ready"));
+    Ok(rows.as_array().map(|rows| rows.iter().filter_map(row).collect()).unwrap_or_default())
+}
+
+/// Makes those that are not there.
+///
+/// # Errors
+/// If one cannot be made, or is broken.
+pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
+    let Some(emulate) = &config.servers.emulate else { return Ok(()) };
+    let there = ready()?;
+    let bricks = plan.machines.iter().filter_map(|machine| match &machine.role {
+        Role::Server { brick, .. } => Some(brick),
+        _ => None,
+    });
+    for (n, brick) in bricks.enumerate() {
+        let name = name(config, n);
+        match there.iter().find(|(known, _)| *known == name) {
+            Some((_, true)) => continue,
+            Some((_, false)) => anyhow::bail!("the emulated disk {name} is broken: see sluice disk list"),
+            None => {}
+        }
+        std::fs::create_dir_all(brick).with_context(|| brick.display().to_string())?;
+        let brick = brick.to_str().context("the brick's name")?;
+        let scheduler = emulate.scheduler.as_deref().unwrap_or("none");
+        let seed = (n + 1).to_string();
+        sluice(&[
+            "disk",
+            "create",
+            &name,
+            "--model",
+            &emulate.model,
+            "--size",
+            &emulate.size,
+            "--scheduler",
+            scheduler,
+            "--mkfs",
+            "ext4",
+            "--mount",
+            brick,
+            "--seed",
+            &seed,
+        ])?;
+        output::say(format_args!("{name:<12} emulated {} on {brick}", emulate.model));
+    }
+    Ok(())
+}
+
+/// Removes them, with what is on them.
+///
+/// # Errors
+/// If one cannot be removed.
+pub(super) fn remove(config: &Config) -> anyhow::Result<()> {
+    let own = |name: &String| (0..config.servers.count as usize).any(|n| self::name(config, n) == *name);
+    for (name, _) in ready()?.into_iter().filter(|(name, _)| own(name)) {
+        sluice(&["disk", "remove", &name])?;
+        output::say(format_args!("{name:<12} removed"));
+    }
+    Ok(())
+}

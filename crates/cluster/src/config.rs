@@ -1,0 +1,301 @@
+//! `cluster.toml`.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sluice_core::PolicyConfig;
+use sluice_notation::parse_bytes;
+
+/// Processes of a role on one machine: more are a mistake.
+const COUNT_MAX: u32 = 1024;
+
+/// What a cluster is to be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Letters, digits, `-` and `_`.
+    pub name: String,
+    /// Where graphs, logs, numbers of processes and, unless told otherwise, the data are. Default:
+    /// `/var/lib/sluice/clusters/NAME`.
+    pub directory: Option<PathBuf>,
+    /// Where the processes listen.
+    #[serde(default = "loopback")]
+    pub address: IpAddr,
+    /// The first of as many ports as there are data servers and I/O nodes.
+    #[serde(default = "first_port")]
+    pub port: u16,
+    /// The translator. Default: where `make install-gluster` puts it.
+    pub translator: Option<PathBuf>,
+    /// The data servers.
+    pub servers: Servers,
+    /// The I/O nodes.
+    #[serde(default)]
+    pub nodes: Nodes,
+    /// The mounts.
+    #[serde(default)]
+    pub clients: Clients,
+}
+
+fn loopback() -> IpAddr {
+    Ipv4Addr::LOCALHOST.into()
+}
+
+fn first_port() -> u16 {
+    24100
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// The data servers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Servers {
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Directories that hold the data, one for each. Default: below the cluster's directory.
+    #[serde(default)]
+    pub bricks: Vec<PathBuf>,
+    /// Where the machines are, if not on this one: for `sluice cluster write`.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Data are on emulated devices.
+    pub emulate: Option<Emulation>,
+    /// How their requests are scheduled.
+    #[serde(flatten)]
+    pub scheduling: Scheduling,
+}
+
+/// A device under a data server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Emulation {
+    /// As `sluice disk create --model` takes it.
+    pub model: String,
+    /// Its size, as in `20G`.
+    pub size: String,
+    /// The kernel's I/O scheduler on it. Default: `none`.
+    pub scheduler: Option<String>,
+}
+
+/// The I/O nodes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nodes {
+    /// How many; 0: clients ask the data servers themselves.
+    #[serde(default)]
+    pub count: u32,
+    /// Where the machines are, if not on this one.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Where files are.
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// With `shard`: bytes of a piece. Default: 4M.
+    pub shard_size: Option<String>,
+    /// How their requests are scheduled.
+    #[serde(flatten)]
+    pub scheduling: Scheduling,
+}
+
+/// Which translators of GlusterFS put files on data servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// A file is on one data server.
+    Distribute,
+    /// Pieces of a file are on all of them.
+    #[default]
+    Shard,
+    /// Every file is on all of them.
+    Replicate,
+    /// Files are coded over all of them; one of three or more may be lost.
+    Disperse,
+}
+
+/// How requests are scheduled by a translator `sluice`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Scheduling {
+    /// The algorithm; none: there is no translator `sluice`.
+    pub policy: Option<String>,
+    /// Its parameters, as in `window=1ms`.
+    #[serde(default)]
+    pub parameters: String,
+    /// Further options of the translator.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+/// The mounts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// How many; they take turns in choosing an I/O node.
+    #[serde(default)]
+    pub count: u32,
+    /// Mountpoints, one for each. Default: `client-N` below the cluster's directory.
+    #[serde(default)]
+    pub mounts: Vec<PathBuf>,
+    /// Seconds for which the kernel may keep what it knows of files; what other clients change is seen later by so much. Default: 1.
+    pub attribute_timeout: Option<f64>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or something in it cannot be: with the reason.
+    pub fn read(path: &Path) -> anyhow::Result<Config> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        Config::parse(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// If something in it cannot be.
+    pub fn parse(text: &str) -> anyhow::Result<Config> {
+        let config: Config = toml::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        ensure!(
+            !self.name.is_empty() && self.name.len() <= 40 && self.name.chars().all(is_name),
+            "name: {:?} is none; up to 40 letters, digits, - and _",
+            self.name
+        );
+        for (what, count, least) in
+            [("servers", self.servers.count, 1), ("nodes", self.nodes.count, 0), ("clients", self.clients.count, 0)]
+        {
+            ensure!((least..=COUNT_MAX).contains(&count), "{what}.count: {count}; there may be {least} to {COUNT_MAX}");
+        }
+        ensure!(
+            u32::from(self.port) + self.servers.count + self.nodes.count <= 65_536 && self.port > 0,
+            "port: {} and the {} that follow are not all ports",
+            self.port,
+            self.servers.count + self.nodes.count - 1
+        );
+        for (what, have, count) in [
+            ("servers.bricks", self.servers.bricks.len(), self.servers.count),
+            ("servers.hosts", self.servers.hosts.len(), self.servers.count),
+            ("nodes.hosts", self.nodes.hosts.len(), self.nodes.count),
+            ("clients.mounts", self.clients.mounts.len(), self.clients.count),
+        ] {
+            ensure!(have == 0 || have == count as usize, "{what}: {have} of them, and count is {count}");
+        }
+        let timeout = self.clients.attribute_timeout.unwrap_or(1.0);
+        ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
+        let paths = self.directory.iter().chain(&self.servers.bricks).chain(&self.clients.mounts);
+        for path in paths.chain(&self.translator) {
+            ensure!(is_plain(path), "{}: paths are absolute, without spaces and quotes", path.display());
+        }
+        if let Some(host) = self.servers.hosts.iter().chain(&self.nodes.hosts).find(|host| !is_plain_host(host)) {
+            bail!("{host:?} is no host");
+        }
+        self.servers.scheduling.check().context("servers")?;
+        self.nodes.scheduling.check().context("nodes")?;
+        if let Some(size) = &self.nodes.shard_size {
+            let bytes = parse_bytes(size).with_context(|| format!("nodes.shard_size: {size:?} is no size"))?;
+            ensure!((4 << 20..=4 << 40).contains(&bytes), "nodes.shard_size: {size}; from 4M to 4T");
+        }
+        let least = match self.nodes.distribution {
+            Distribution::Disperse => 3,
+            Distribution::Replicate => 2,
+            Distribution::Distribute | Distribution::Shard => 1,
+        };
+        ensure!(
+            self.servers.count >= least,
+            "nodes.distribution: it needs {least} data servers, and servers.count is {}",
+            self.servers.count
+        );
+        Ok(())
+    }
+
+    /// Where everything of the cluster is.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(|| Path::new("/var/lib/sluice/clusters").join(&self.name))
+    }
+}
+
+/// In a graph nothing is quoted.
+fn is_plain(path: &Path) -> bool {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'#\\".contains(c);
+    path.is_absolute() && path.to_str().is_some_and(|text| text.chars().all(plain))
+}
+
+fn is_plain_host(host: &str) -> bool {
+    !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c))
+}
+
+impl Scheduling {
+    fn check(&self) -> anyhow::Result<()> {
+        if let Some(name) = &self.policy {
+            let text = format!("{name} {}", self.parameters);
+            let mut policy = PolicyConfig::parse(name).map_err(anyhow::Error::msg).context("policy")?;
+            for word in text.split_whitespace().skip(1) {
+                let (key, value) = word
+                    .split_once('=')
+                    .with_context(|| format!("parameters: {word:?} is not of the form key=value"))?;
+                policy = policy.with(key, value).map_err(anyhow::Error::msg).context("parameters")?;
+            }
+        } else {
+            ensure!(self.parameters.is_empty() && self.options.is_empty(), "policy: none, and others depend on it");
+        }
+        for (key, value) in &self.options {
+            let plain = |text: &str| !text.contains(['\n', '"', '#', '\\']) && !text.is_empty();
+            ensure!(
+                plain(key) && plain(value) && !key.contains(' '),
+                "options: {key:?} = {value:?} cannot be in a graph"
+            );
+            ensure!(
+                !["policy", "policy-parameters", "scheduler"].contains(&key.as_str()),
+                "options: {key} has a place of its own"
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "name = 'a'\n[servers]\ncount = 2\n";
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let config = Config::parse(SMALL).unwrap();
+        assert_eq!((config.port, config.nodes.count, config.servers.count), (24100, 0, 2));
+        assert_eq!(config.directory(), Path::new("/var/lib/sluice/clusters/a"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_place() {
+        for (text, why) in [
+            ("name = 'a b'\n[servers]", "name"),
+            ("name = 'a'\n[servers]\ncount = 0", "servers.count"),
+            ("name = 'a'\nport = 65535\n[servers]\ncount = 2", "port"),
+            ("name = 'a'\n[servers]\ncount = 2\nbricks = ['/a']", "servers.bricks"),
+            ("name = 'a'\n[servers]\nbricks = ['a b']", "absolute"),
+            ("name = 'a'\n[servers]\npolicy = 'best'", "policy"),
+            ("name = 'a'\n[servers]\npolicy = 'hbrr'\nparameters = 'x=1'", "parameters"),
+            ("name = 'a'\n[servers]\nparameters = 'x=1'", "policy: none"),
+            ("name = 'a'\n[servers]\npolicy = 'hbrr'\noptions = { in-flight = \"1\\n2\" }", "options"),
+            ("name = 'a'\n[servers]\n[nodes]\ncount = 1\ndistribution = 'disperse'", "3 data servers"),
+            ("name = 'a'\n[servers]\n[nodes]\ncount = 1\nshard_size = '1K'", "shard_size"),
+            ("name = 'a'\n[servers]\n[clients]\ncounts = 1", "counts"),
+        ] {
+            let error = format!("{:#}", Config::parse(text).unwrap_err());
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What a configuration comes to: which processes, with which graphs.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::config::{Config, Distribution};
+use crate::graph::{Graph, Place};
+
+/// Threads that read and write at a data server, unless its options say how many batches are in flight.
+const IO_THREADS: &str = "16";
+/// Where `make install-gluster` puts the translator, and GlusterFS looks for translators that are not its own.
+const TRANSLATORS: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/glusterfs/10.3/xlator/user/sluice.so", "/usr/local/lib/sluice/glusterfs/sluice.so"];
+
+/// What a process is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Role {
+    /// Has data, and listens.
+    Server {
+        /// Where its data are.
+        brick: PathBuf,
+        /// Where it listens.
+        listens: SocketAddr,
+    },
+    /// Forwards requests to the data servers, and listens.
+    Node {
+        /// Where it listens.
+        listens: SocketAddr,
+    },
+    /// Mounts.
+    Client {
+        /// Where.
+        mount: PathBuf,
+        /// Seconds for which the kernel keeps attributes and names; none: GlusterFS's default.
+        timeout: Option<f64>,
+    },
+}
+
+/// One process.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Machine {
+    /// `server-0`, `node-1`, `client-0`: the name of all its files.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// What it does: a volfile.
+    pub graph: String,
+    /// Where it runs, if not here.
+    pub host: Option<String>,
+}
+
+/// All processes, in the order in which they are started.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// Of the cluster.
+    pub name: String,
+    /// Where graphs, logs and numbers of processes are.
+    pub directory: PathBuf,
+    /// The translator that the graphs name, if they do.
+    pub translator: Option<PathBuf>,
+    /// Data servers, then I/O nodes, then clients.
+    pub machines: Vec<Machine>,
+}
+
+impl Plan {
+    /// What a configuration comes to. Touches nothing.
+    ///
+    /// # Errors
+    /// If graphs need the translator and it is found nowhere.
+    pub fn new(config: &Config) -> anyhow::Result<Plan> {
+        let directory = config.directory();
+        let schedules = config.servers.scheduling.policy.is_some() || config.nodes.scheduling.policy.is_some();
+        let translator = if schedules { Some(find_translator(config)?) } else { None };
+        let planner =
+            Planner { config, directory: &directory, translator: translator.as_deref().unwrap_or(Path::new("/")) };
+        let servers = (0..config.servers.count).map(|n| planner.server(n));
+        let nodes = (0..config.nodes.count).map(|n| planner.node(n));
+        let clients = (0..config.clients.count).map(|n| planner.client(n));
+        let machines = servers.chain(nodes).chain(clients).collect();
+        Ok(Plan { name: config.name.clone(), directory, translator, machines })
+    }
+}
+
+fn find_translator(config: &Config) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &config.translator {
+        anyhow::ensure!(path.is_file(), "translator: there is no {}", path.display());
+        return Ok(path.clone());
+    }
+    TRANSLATORS.iter().map(PathBuf::from).find(|path| path.is_file()).with_context(|| {
+        format!(
+            "the translator sluice.so is not in {}: `make install-gluster` puts it there, or `translator` says where it is",
+            TRANSLATORS.join(" or ")
+        )
+    })
+}
+
+struct Planner<'a> {
+    config: &'a Config,
+    directory: &'a Path,
+    translator: &'a Path,
+}
+
+impl Planner<'_> {
+    fn brick(&self, n: u32) -> PathBuf {
+        let given = self.config.servers.bricks.get(n as usize).cloned();
+        given.unwrap_or_else(|| self.directory.join(format!("brick-{n}")))
+    }
+
+    fn port_of_server(&self, n: u32) -> u16 {
+        self.config.port + n as u16
+    }
+
+    fn port_of_node(&self, n: u32) -> u16 {
+        self.config.port + (self.config.servers.count + n) as u16
+    }
+
+    fn host(&self, hosts: &[String], n: u32) -> String {
+        hosts.get(n as usize).cloned().unwrap_or_else(|| self.config.address.to_string())
+    }
+
+    fn family(&self) -> &'static str {
+        if self.config.address.is_ipv6() { "inet6" } else { "inet" }
+    }
+
+    /// What others reach as `served`.
+    fn serve(&self, graph: &mut Graph, served: &str, port: u16) {
+        let port = port.to_string();
+        let address = self.config.address.to_string();
+        let allow = format!("auth.addr.{served}.allow");
+        // On one machine nobody else is let in; on several it is whoever reaches the port.
+        let whom = if self.config.address.is_loopback() { address.as_str() } else { "*" };
+        let options = [
+            ("transport-type", "tcp"),
+            ("transport.address-family", self.family()),
+            ("transport.socket.bind-address", &address),
+            ("transport.socket.listen-port", &port),
+            (&allow, whom),
+        ];
+        graph.volume("server", "protocol/server", &options, &[served]);
+    }
+
+    fn reach(&self, graph: &mut Graph, name: &str, host: &str, port: u16, served: &str) {
+        let port = port.to_string();
+        let options = [
+            ("transport-type", "tcp"),
+            ("transport.address-family", self.family()),
+            ("remote-host", host),
+            ("remote-port", &port),
+            ("remote-subvolume", served),
+            // A server that is silent for so long is taken for dead.
+            ("ping-timeout", "10"),
+        ];
+        graph.volume(name, "protocol/client", &options, &[]);
+    }
+
+    fn server(&self, n: u32) -> Machine {
+        let config = &self.config.servers;
+        let brick = self.brick(n);
+        let data = brick.join("data");
+        let served = format!("brick{n}");
+        let threads = config.scheduling.options.get("in-flight").map_or(IO_THREADS, String::as_str);
+        let mut graph = Graph::default();
+        graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
+        // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
+        graph.volume("threads", "performance/io-threads", &[("thread-count", threads)], &["posix"]);
+        let top = graph.sluice("sluice", self.translator, &config.scheduling, None, "threads");
+        graph.volume("access", "features/access-control", &[], &[&top]);
+        graph.volume("locks", "features/locks", &[], &["access"]);
+        graph.volume(&served, "debug/io-stats", &[("log-level", "WARNING")], &["locks"]);
+        let port = self.port_of_server(n);
+        self.serve(&mut graph, &served, port);
+        Machine {
+            name: format!("server-{n}"),
+            role: Role::Server { brick, listens: SocketAddr::new(self.config.address, port) },
+            graph: graph.into_text(),
+            host: config.hosts.get(n as usize).cloned(),
+        }
+    }
+
+    /// All data servers as one file system, and the name of its volume.
+    fn distribution(&self, graph: &mut Graph, node: Option<u32>) -> String {
+        let count = self.config.servers.count;
+        let names: Vec<String> = (0..count)
+            .map(|n| {
+                let name = format!("to-server-{n}");
+                let host = self.host(&self.config.servers.hosts, n);
+                self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
+                let Some(node) = node else { return name };
+                let scheduling = &self.config.nodes.scheduling;
+                let place = Place { node, target: n, targets: count };
+                graph.sluice(&format!("sluice-{n}"), self.translator, scheduling, Some(place), &name)
+            })
+            .collect();
+        let below: Vec<&str> = names.iter().map(String::as_str).collect();
+        let afr = |key: &str| names.iter().map(|name| format!("{key}-{name}")).collect::<Vec<_>>().join(",");
+        match self.config.nodes.distribution {
+            Distribution::Distribute => _ = graph.volume("distribute", "cluster/distribute", &[], &below),
+            Distribution::Shard => {
+                let size = self.config.nodes.shard_size.as_deref().unwrap_or("4M").to_uppercase();
+                let size =
+                    if size.ends_with('B') || size.ends_with(|c: char| c.is_ascii_digit()) { size } else { size + "B" };
+                graph.volume("distribute", "cluster/distribute", &[], &below);
+                graph.volume("shard", "features/shard", &[("shard-block-size", &size)], &["distribute"]);
+                return "shard".to_owned();
+            }
+            Distribution::Replicate => {
+                let pending = afr("pending");
+                graph.volume("distribute", "cluster/replicate", &[("afr-pending-xattr", &pending)], &below);
+            }
+            Distribution::Disperse => {
+                // As much redundancy as leaves data on more than half of them.
+                let redundancy = ((count - 1) / 2).min(count / 3).max(1).to_string();
+                graph.volume("distribute", "cluster/disperse", &[("redundancy", &redundancy)], &below);
+            }
+        }
+        "distribute".to_owned()
+    }
+
+    fn node(&self, n: u32) -> Machine {
+        let mut graph = Graph::default();
+        let top = self.distribution(&mut graph, Some(n));
+        graph.volume("forward", "performance/io-threads", &[("thread-count", IO_THREADS)], &[&top]);
+        let port = self.port_of_node(n);
+        self.serve(&mut graph, "forward", port);
+        Machine {
+            name: format!("node-{n}"),
+            role: Role::Node { listens: SocketAddr::new(self.config.address, port) },
+            graph: graph.into_text(),
+            host: self.config.nodes.hosts.get(n as usize).cloned(),
+        }
+    }
+
+    fn client(&self, n: u32) -> Machine {
+        let mut graph = Graph::default();
+        if self.config.nodes.count > 0 {
+            let node = n % self.config.nodes.count;
+            self.reach(
+                &mut graph,
+                "to-node",
+                &self.host(&self.config.nodes.hosts, node),
+                self.port_of_node(node),
+                "forward",
+            );
+        } else {
+            self.distribution(&mut graph, None);
+        }
+        let given = self.config.clients.mounts.get(n as usize).cloned();
+        Machine {
+            name: format!("client-{n}"),
+            role: Role::Client {
+                mount: given.unwrap_or_else(|| self.directory.join(format!("client-{n}"))),
+                timeout: self.config.clients.attribute_timeout,
+            },
+            graph: graph.into_text(),
+            host: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        let translator = tempfile::NamedTempFile::with_suffix(".so").unwrap();
+        let text = format!("translator = {:?}\n{text}", translator.path());
+        Plan::new(&Config::parse(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_process_has_a_graph_and_a_port_of_its_own() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\n[servers]\ncount = 3\npolicy = 'hbrr'\n[nodes]\ncount = 2\npolicy = 'twins'\n\
+             parameters = 'window=2ms'\n[clients]\ncount = 3\n",
+        );
+        let names: Vec<&str> = plan.machines.iter().map(|machine| machine.name.as_str()).collect();
+        assert_eq!(names, ["server-0", "server-1", "server-2", "node-0", "node-1", "client-0", "client-1", "client-2"]);
+        for (n, machine) in plan.machines.iter().enumerate() {
+            let listens = format!("transport.socket.listen-port {}\n", 5000 + n);
+            assert_eq!(machine.graph.contains(&listens), n < 5, "{}", machine.graph);
+        }
+        let node = &plan.machines[4].graph;
+        assert!(node.contains("option policy-parameters \"window=2ms servers=3 node=1\"\n"), "{node}");
+        assert!((0..3).all(|n| node.contains(&format!("option target {n}\n"))), "{node}");
+        // The third client asks the first node again.
+        assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
+    }
+
+    #[test]
+    fn without_an_algorithm_there_is_no_translator_and_without_nodes_clients_ask_the_servers() {
+        let config = Config::parse(
+            "name = 'a'\n[servers]\ncount = 2\n[nodes]\ndistribution = 'replicate'\n[clients]\ncount = 1\n",
+        );
+        let plan = Plan::new(&config.unwrap()).unwrap();
+        assert_eq!(plan.translator, None);
+        assert!(plan.machines.iter().all(|machine| !machine.graph.contains("option policy")));
+        let client = &plan.machines[2].graph;
+        assert!(client.contains("cluster/replicate") && client.contains("remote-subvolume brick1\n"), "{client}");
+    }
+}

@@ -1,0 +1,312 @@
+//! Processes of a plan on this machine: started, watched, ended.
+//!
+//! What should run stands in the plan; what does run is asked of the system: a process is the one that its file of a number names
+//! if it has the machine's graph on its command line. So whatever was killed at whatever moment, [`up`] starts what is
+//! missing, and [`down`] ends what is there.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde::Serialize;
+
+use crate::plan::{Machine, Plan, Role};
+
+/// How long a process may take until it can be used.
+const READY: Duration = Duration::from_secs(30);
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(15);
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(20);
+/// Bytes of a log that are looked through for the reason of a failure.
+const LOG_TAIL: u64 = 64 << 10;
+
+/// What a machine is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It can be used.
+    Up,
+    /// Its process is there, and cannot be used.
+    Starting,
+    /// There is none, and there was.
+    Dead,
+    /// It was never started, or ended as it should.
+    Down,
+}
+
+/// What is known of a machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// `server-0`, `node-1`, `client-0`.
+    pub name: String,
+    /// What it is doing.
+    pub state: State,
+    /// Its process.
+    pub pid: Option<i32>,
+    /// Where it can be reached: an address, or a mountpoint.
+    pub at: String,
+    /// Its log.
+    pub log: PathBuf,
+}
+
+impl Machine {
+    /// Where its graph is, once written.
+    #[must_use]
+    pub fn graph_file(&self, plan: &Plan) -> PathBuf {
+        plan.directory.join(format!("{}.vol", self.name))
+    }
+
+    /// Where it logs.
+    #[must_use]
+    pub fn log_file(&self, plan: &Plan) -> PathBuf {
+        plan.directory.join(format!("{}.log", self.name))
+    }
+
+    fn pid_file(&self, plan: &Plan) -> PathBuf {
+        plan.directory.join(format!("{}.pid", self.name))
+    }
+
+    /// The process, if it is there.
+    fn process(&self, plan: &Plan) -> Option<Pid> {
+        let text = fs::read_to_string(self.pid_file(plan)).ok()?;
+        let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+        let graph = format!("--volfile={}", self.graph_file(plan).display());
+        line.split(|byte| *byte == 0).any(|word| word == graph.as_bytes()).then_some(pid)
+    }
+
+    fn is_usable(&self) -> bool {
+        match &self.role {
+            Role::Server { listens, .. } | Role::Node { listens } => {
+                TcpStream::connect_timeout(listens, Duration::from_secs(1)).is_ok()
+            }
+            Role::Client { mount, .. } => is_mounted(mount),
+        }
+    }
+
+    fn at(&self) -> String {
+        match &self.role {
+            Role::Server { listens, .. } | Role::Node { listens } => listens.to_string(),
+            Role::Client { mount, .. } => mount.display().to_string(),
+        }
+    }
+
+    /// The command that runs it.
+    #[must_use]
+    pub fn command(&self, plan: &Plan) -> Vec<String> {
+        let program = if matches!(self.role, Role::Client { .. }) { "glusterfs" } else { "glusterfsd" };
+        let mut words = vec![
+            program.to_owned(),
+            format!("--volfile={}", self.graph_file(plan).display()),
+            format!("--volfile-id={}", self.name),
+            format!("--pid-file={}", self.pid_file(plan).display()),
+            format!("--log-file={}", self.log_file(plan).display()),
+        ];
+        if let Role::Client { mount, timeout } = &self.role {
+            let seconds = timeout.iter().flat_map(|s| [("attribute", s), ("entry", s), ("negative", s)]);
+            words.extend(seconds.map(|(what, s)| format!("--{what}-timeout={s}")));
+            words.push(mount.display().to_string());
+        }
+        words
+    }
+}
+
+/// What every machine of a plan does.
+#[must_use]
+pub fn status(plan: &Plan) -> Vec<Status> {
+    let of = |machine: &Machine| {
+        let process = machine.process(plan);
+        let state = match process {
+            Some(_) if machine.is_usable() => State::Up,
+            Some(_) => State::Starting,
+            None if machine.pid_file(plan).exists() => State::Dead,
+            None => State::Down,
+        };
+        Status {
+            name: machine.name.clone(),
+            state,
+            pid: process.map(|pid| pid.as_raw_nonzero().get()),
+            at: machine.at(),
+            log: machine.log_file(plan),
+        }
+    };
+    plan.machines.iter().map(of).collect()
+}
+
+/// Writes the graphs and starts what does not run. `started` is called with each machine that can be used, and whether it was
+/// started just now.
+///
+/// # Errors
+/// If a machine cannot be started, with the reason that its log has; the others stay as they are. If `stop` is set meanwhile.
+pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool)) -> anyhow::Result<()> {
+    fs::create_dir_all(&plan.directory).with_context(|| plan.directory.display().to_string())?;
+    for machine in &plan.machines {
+        if machine.process(plan).is_some() && machine.is_usable() {
+            started(machine, false);
+            continue;
+        }
+        start(plan, machine, stop).with_context(|| machine.name.clone())?;
+        started(machine, true);
+    }
+    Ok(())
+}
+
+fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()> {
+    let log = machine.log_file(plan);
+    if machine.process(plan).is_none() {
+        prepare(machine)?;
+        let graph = machine.graph_file(plan);
+        fs::write(&graph, &machine.graph).with_context(|| graph.display().to_string())?;
+        let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
+        let words = machine.command(plan);
+        let output = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{}: is glusterfs installed (glusterfs-server)?", words[0]))?;
+        ensure!(output.status.success(), "{} failed: {}", words[0], reason(&log, begins, &output.stderr));
+    }
+    let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
+    let since = Instant::now();
+    while !machine.is_usable() {
+        ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+        // The number is written a moment after the process has begun.
+        let gone = since.elapsed() > Duration::from_secs(2) && machine.process(plan).is_none();
+        if gone || since.elapsed() > READY {
+            let what = if gone { "it ended" } else { "it cannot be reached" };
+            bail!("{what}: {}", reason(&log, begins.saturating_sub(LOG_TAIL / 4), &[]));
+        }
+        std::thread::sleep(STEP);
+    }
+    Ok(())
+}
+
+/// What a process finds where it begins.
+fn prepare(machine: &Machine) -> anyhow::Result<()> {
+    match &machine.role {
+        Role::Server { brick, listens } => {
+            is_free(*listens)?;
+            let data = brick.join("data");
+            fs::create_dir_all(&data).with_context(|| data.display().to_string())
+        }
+        Role::Node { listens } => is_free(*listens),
+        Role::Client { mount, .. } => {
+            // What a killed process has left.
+            if is_mounted(mount) {
+                unmount(mount, true)?;
+            }
+            fs::create_dir_all(mount).with_context(|| mount.display().to_string())
+        }
+    }
+}
+
+fn is_free(address: SocketAddr) -> anyhow::Result<()> {
+    let taken = TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
+    ensure!(!taken, "{address} is another process's: choose another `port`");
+    Ok(())
+}
+
+/// The last error in a log from there on, or what was said on standard error.
+fn reason(log: &Path, from: u64, said: &[u8]) -> String {
+    let mut last = None;
+    if let Ok(mut file) = fs::File::open(log) {
+        let end = file.metadata().map_or(0, |meta| meta.len());
+        _ = file.seek(SeekFrom::Start(from.max(end.saturating_sub(LOG_TAIL))));
+        // `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`
+        let errors = BufReader::new(file).lines().map_while(Result::ok).filter(|line| line.contains("] E ["));
+        // What comes first is the reason of what follows.
+        last = { errors }.next().map(|line| message(&line).to_owned());
+    }
+    let said = String::from_utf8_lossy(said);
+    let said = said.lines().last().unwrap_or("no error is in its log").to_owned();
+    format!("{}; its log is {}", last.unwrap_or(said), log.display())
+}
+
+/// What a line of a log says: `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`.
+fn message(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((head, tail)) = rest.split_once(' ')
+        && (rest.starts_with('[') || head.len() == 1)
+    {
+        rest = if rest.starts_with('[') { rest.split_once("] ").map_or("", |(_, tail)| tail) } else { tail };
+    }
+    rest.trim_end()
+}
+
+/// Ends what runs: clients first, with `force` also those that are in use. `ended` is called with each machine that ran.
+///
+/// # Errors
+/// If something cannot be unmounted or ended; what comes after it still runs.
+pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow::Result<()> {
+    for machine in plan.machines.iter().rev() {
+        let process = machine.process(plan);
+        if let Role::Client { mount, .. } = &machine.role
+            && is_mounted(mount)
+        {
+            unmount(mount, force || process.is_none()).with_context(|| machine.name.clone())?;
+        }
+        if let Some(pid) = process {
+            end(plan, machine, pid).with_context(|| machine.name.clone())?;
+            ended(machine);
+        }
+        _ = fs::remove_file(machine.pid_file(plan));
+    }
+    Ok(())
+}
+
+fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
+    for signal in [Signal::TERM, Signal::KILL] {
+        // It may have ended by itself: clients do when they are unmounted.
+        _ = kill_process(pid, signal);
+        let since = Instant::now();
+        while since.elapsed() < END {
+            if test_kill_process(pid).is_err() || machine.process(plan).is_none() {
+                return Ok(());
+            }
+            std::thread::sleep(STEP);
+        }
+        tracing::warn!("{} does not end: it is killed", machine.name);
+    }
+    bail!("process {} does not end", pid.as_raw_nonzero())
+}
+
+/// Whether something is mounted there, even if nobody serves it.
+fn is_mounted(path: &Path) -> bool {
+    let Some(path) = path.to_str() else { return false };
+    let escaped = path.replace('\\', "\\134").replace(' ', "\\040");
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(&escaped))
+}
+
+fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
+    let mut command = Command::new("umount");
+    if lazily {
+        command.arg("--lazy");
+    }
+    let output = command.arg(path).stdin(Stdio::null()).output().context("umount")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let hint = if said.contains("busy") { "; --force unmounts it all the same" } else { "" };
+    ensure!(output.status.success(), "{}{hint}", said.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn what_a_log_says_is_found_behind_time_place_and_number() {
+        let line =
+            "[2026-11-22 15:27:58.200159 +0000] E [MSGID: 101002] [options.c:64:validate] 0-a: no number [{error=x}] ";
+        assert_eq!(message(line), "0-a: no number [{error=x}]");
+        assert_eq!(message("anything else"), "anything else");
+        assert_eq!(message("["), "[");
+    }
+}

@@ -1,0 +1,152 @@
+/*
+ * The GlusterFS translator `sluice`: reads and writes go through a scheduler of libsluice.
+ *
+ * In a data server it stands above the storage, in an I/O node there is one above each protocol/client. Translators of one
+ * process that name the same `scheduler` share it, each with a target of its own.
+ */
+#ifndef SLUICE_TRANSLATOR_H
+#define SLUICE_TRANSLATOR_H
+
+#include <glusterfs/xlator.h>
+#include <glusterfs/call-stub.h>
+#include <glusterfs/defaults.h>
+#include <glusterfs/logging.h>
+#include <sluice.h>
+
+#include <stdatomic.h>
+
+#include "order.h"
+
+enum memory_types {
+    MEMORY_TRANSLATOR = gf_common_mt_end + 1,
+    MEMORY_CALL,
+    MEMORY_FILE,
+    MEMORY_BATCH,
+    MEMORY_GROUP,
+    MEMORY_WORKERS,
+    MEMORY_JOB,
+    MEMORY_END,
+};
+
+/* What the options say. */
+struct settings {
+    char *policy;
+    char *parameters;
+    char *scheduler;
+    char *profile;
+    char *predict;
+    char *learn;
+    char *trace;
+    char *selector;
+    char *selector_state;
+    /* -1: any that is free. */
+    int32_t target;
+    uint32_t in_flight;
+    uint32_t shards;
+    uint32_t capacity;
+    uint64_t batch_bytes;
+    uint32_t max_wait_ms;
+    uint32_t positioning_us;
+    gf_boolean_t merge;
+};
+
+struct group;
+
+/* Requests that a scheduler has no room for: they go as others end, in order. */
+struct room {
+    pthread_mutex_t lock;
+    struct order_ready waiting;
+    /* Whether there are any: read without the lock. */
+    atomic_bool is_short;
+    /* Somebody submits them; again: something has ended since. */
+    bool filling;
+    bool again;
+};
+
+/* One translator. */
+struct translator {
+    xlator_t *this;
+    struct group *group;
+    /* What it submits and completes by. */
+    struct sluice *client;
+    uint32_t target;
+    struct room *room;
+    struct workers *workers;
+    gf_boolean_t merge;
+    /* Operations that were ordered among reads and writes, batches that went down as one, requests in them. */
+    gf_atomic_t ordered;
+    gf_atomic_t merged;
+    gf_atomic_t merged_requests;
+};
+
+/* What is known of a file: kept with its inode. */
+struct file {
+    struct order order;
+    uint64_t number;
+};
+
+/* An operation on its way: the local of its frame. */
+struct call {
+    struct order_item item; /* first */
+    call_stub_t *stub;
+    inode_t *inode;
+    struct file *file;
+    /* Of reads and writes. */
+    uint64_t id;
+    uint64_t offset;
+    uint32_t len;
+    uint32_t op;
+    uint32_t app;
+    /* Of copy_file_range between two files: its place at the other one, which comes first. */
+    struct call *other;
+};
+
+/* group.c: schedulers that translators of this process share */
+
+/* The scheduler that the settings name, which others may have created, joined by this translator. 0, or a logged failure. */
+int group_join(struct translator *translator, const struct settings *settings);
+/* Takes over what can be changed while running; nothing, if something cannot be. */
+int group_change(struct translator *translator, const struct settings *settings);
+/* Waits until all requests of the translator have ended. */
+void group_leave(struct translator *translator);
+/* Its name; "" if nobody else can join. */
+const char *group_name(const struct group *group);
+
+/* schedule.c: from arrival to end */
+
+struct file *file_of(xlator_t *this, inode_t *inode);
+void file_forget(struct file *file);
+/* Brings a read or write into the order of its file, and then to the scheduler. Takes the stub. */
+void schedule(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *inode, uint64_t offset, size_t len,
+              uint32_t op, dict_t *xdata);
+/* Brings another operation into the order of a file. Takes the stub. */
+void order(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *inode, enum order_kind kind);
+/* The same of one that reads one file and changes another. */
+void order_both(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *from, inode_t *to);
+/* An operation has ended and its frame is gone: what waited for it goes on. */
+void ended(xlator_t *this, struct call *call, int32_t result, int32_t error);
+
+void on_start(void *user, struct sluice *s, const struct sluice_part *part);
+void on_start_batch(void *user, struct sluice *s, const struct sluice_part *parts, size_t count);
+void on_cancelled(void *user, struct sluice *s, const struct sluice_part *part, int error);
+
+/* Carries out what was chosen: one part, or several that belong together. */
+void start_parts(struct translator *translator, const struct sluice_part *parts, size_t count);
+
+/* workers.c: threads for what the scheduler's own thread starts */
+
+struct workers *workers_new(struct translator *translator);
+/* False: no memory and no thread. */
+bool workers_take(struct workers *workers, const struct sluice_part *parts, size_t count);
+/* Nothing may come any more. */
+void workers_free(struct workers *workers);
+
+/* merge.c: batches that go down as one operation */
+
+/* True if it did; false: nothing was done, and each part goes by itself. */
+bool merge_start(struct translator *translator, const struct sluice_part *parts, size_t count);
+
+/* fops.c */
+extern struct xlator_fops sluice_fops;
+
+#endif

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Builds the translator for GlusterFS and runs a real cluster with it: data servers, I/O nodes and clients as processes on this
+# machine.
+#   tests/gluster.sh DIRECTORY-WITH-LIBRARIES COMMAND
+set -euo pipefail
+BUILT=$(realpath "$1")
+SLUICE=$(realpath "$2")
+cd "$(dirname "$0")/.."
+if [ "$(id -u)" -ne 0 ] || ! command -v glusterfsd > /dev/null || [ ! -w /dev/fuse ]; then
+    echo "NOTE: the cluster is not tested: it needs root, glusterfs-server and /dev/fuse"
+    exit 0
+fi
+work=$(mktemp -d)
+config=$work/cluster.toml
+end() {
+    "$SLUICE" -q cluster down "$config" 2> /dev/null || true
+    rm -rf "$work"
+}
+trap end EXIT
+fail() {
+    echo "FAILED: $*" >&2
+    grep -h "\] [EC] \[" "$work"/run/*.log | cut -c 1-300 | head -n 10 >&2 || true
+    exit 1
+}
+
+echo "== the order of a file's operations"
+gcc -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined hosts/gluster/tests/order.c \
+    hosts/gluster/src/order.c -o "$work/order" -pthread
+"$work/order" 1 500
+
+echo "== the translator"
+build() { # DIRECTORY FLAGS
+    make --no-print-directory -s "$1/sluice.so" BUILT="$1" GLUSTER_LIBRARY="$BUILT/libsluice.a" GLUSTER_EXTRA="$2"
+}
+mkdir "$work/checked"
+build "$work" ""
+build "$work/checked" "-fsanitize=address -fno-omit-frame-pointer"
+
+# A port range of its own for each run: 21,000 and up, by the number of this process.
+NODE_OPTIONS='in-flight = "8"'
+port=$((21000 + $$ % 3000 * 10))
+cluster() { # SERVER-POLICY NODE-POLICY NODE-PARAMETERS DISTRIBUTION
+    cat > "$config" << END
+name = "test"
+directory = "$work/run"
+translator = "$work/sluice.so"
+port = $port
+[servers]
+count = 2
+policy = "$1"
+[nodes]
+count = 2
+policy = "$2"
+parameters = "$3"
+distribution = "$4"
+options = { $NODE_OPTIONS }
+[clients]
+count = 2
+attribute_timeout = 0
+END
+}
+
+# GlusterFS tries every 3 s to reach again what it has lost; until then requests fail.
+eventually() {
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        if "$@" 2> /dev/null; then return 0; fi
+        read -r -t 0.2 <> <(:) || true
+    done
+    return 1
+}
+
+# Writes through one I/O node what is read and compared through the other, with requests that overlap nowhere, then somewhere.
+load() {
+    local one=$work/run/client-0 two=$work/run/client-1
+    # Contiguous and many at a time: what the scheduler puts together goes down as one.
+    fio --name=sequential --directory="$one" --rw=write --bs=64k --size=16M --direct=1 --ioengine=libaio --iodepth=16 \
+        --verify=crc32c --do_verify=1 --verify_fatal=1 --output="$work/fio" > /dev/null ||
+        fail "fio --verify, contiguous: $(tail -n 5 "$work/fio")"
+    fio --name=verified --directory="$one" --rw=randwrite --bsrange=4k-128k --size=12M --ioengine=psync --numjobs=4 \
+        --thread --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed="$port" --output="$work/fio" > /dev/null ||
+        fail "fio --verify: $(tail -n 5 "$work/fio")"
+    head -c 20000000 /dev/urandom > "$work/data"
+    cp "$work/data" "$one/copied"
+    cmp "$work/data" "$two/copied" || fail "what one client wrote the other one reads otherwise"
+    truncate -s 7000001 "$one/copied"
+    [ "$(stat -c %s "$two/copied")" = 7000001 ] || fail "truncated through one, $(stat -c %s "$two/copied") bytes at the other"
+    cmp -n 7000001 "$work/data" "$two/copied" || fail "what is left after a truncation differs"
+    rm "$one"/copied "$one"/verified* "$one"/sequential*
+}
+
+# A counter of all translators of a machine, from GlusterFS's own dump of its state.
+is_dumped() { # PROCESS
+    grep -qs '^DUMP-END-TIME' /var/run/gluster/glusterdump."$1".*
+}
+counter() { # MACHINE NAME
+    local pid
+    pid=$(cat "$work/run/$1.pid")
+    rm -f /var/run/gluster/glusterdump."$pid".*
+    kill -USR1 "$pid"
+    eventually is_dumped "$pid" || fail "$1 dumps no state"
+    awk -F= -v key="$2" '$1 == key { sum += $2 } END { print sum + 0 }' /var/run/gluster/glusterdump."$pid".*
+    rm -f /var/run/gluster/glusterdump."$pid".*
+}
+
+merged=0
+for case in "hbrr|twins|window=1ms|shard" "sjf|hbrr||distribute" "aioli|to-agg||replicate" "noop|wfq|aggregate=true|shard"; do
+    IFS='|' read -r server node parameters distribution <<< "$case"
+    echo "== servers $server, nodes $node $parameters, $distribution"
+    cluster "$server" "$node" "$parameters" "$distribution"
+    "$SLUICE" -q cluster up "$config" || fail "it does not start"
+    load
+    for machine in server-0 node-0; do
+        counted=$(counter $machine write.submitted)
+        [ "$counted" -gt 100 ] || fail "$machine: $counted writes went through the scheduler"
+        [ "$(counter $machine stale)" = 0 ] || fail "$machine: a request was completed twice"
+    done
+    merged=$((merged + $(counter server-0 merged-batches)))
+    "$SLUICE" -q cluster status "$config" > "$work/status" || fail "something does not run: $(cat "$work/status")"
+    "$SLUICE" -q cluster down "$config" || fail "it does not end"
+    rm -rf "$work/run"
+done
+
+echo "== room for four requests, one at a time"
+NODE_OPTIONS='in-flight = "1", capacity = "4", max-wait = "50"'
+cluster sjf sjf "" shard
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+load
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+rm -rf "$work/run"
+NODE_OPTIONS='in-flight = "8"'
+
+[ "$merged" -gt 0 ] || fail "nothing was merged"
+
+echo "== AddressSanitizer"
+cluster hbrr twins window=1ms shard
+sed -i "s|^translator = .*|translator = \"$work/checked/sluice.so\"|" "$config"
+LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path="$work/asan" \
+    "$SLUICE" -q cluster up "$config" || fail "it does not start: $(cat "$work"/asan*)"
+load
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+if grep -h ERROR "$work"/asan* 2> /dev/null; then fail "AddressSanitizer has found something"; fi
+rm -rf "$work/run"
+
+echo "== kill -9"
+cluster hbrr twins window=1ms shard
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+cp "$work/data" "$work/run/client-0/kept"
+sync "$work/run/client-0/kept"
+for machine in server-1 node-0 client-1; do
+    kill -9 "$(cat "$work/run/$machine.pid")"
+    # The number may be read a moment after the process has gone.
+    if "$SLUICE" -q cluster status "$config" > "$work/status"; then fail "$machine was killed, and status says all is well"; fi
+    "$SLUICE" -q cluster up "$config" || fail "it does not start again after $machine was killed"
+    eventually timeout 30 cmp "$work/data" "$work/run/client-1/kept" || fail "after $machine was killed data are lost"
+done
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+[ -z "$(pgrep -f "volfile=$work" || true)" ] || fail "processes are left"
+
+echo "== mistakes"
+cluster hbrr hbrr "" shard
+sed -i 's/in-flight = "8"/in-flight = "many"/' "$config"
+if "$SLUICE" -q cluster up "$config" 2> "$work/said"; then fail "in-flight = many was taken"; fi
+grep -q in-flight "$work/said" || fail "the reason is not told: $(cat "$work/said")"
+"$SLUICE" -q cluster down "$config"
+echo "the cluster works"
