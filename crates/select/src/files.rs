@@ -18,11 +18,17 @@ const WINDOWS_S: f64 = 1.0;
 /// # Errors
 /// If the file cannot be read, or is not what a selector has written.
 pub fn load(path: &Path) -> anyhow::Result<Knowledge> {
-    let shown = || path.display().to_string();
+    File::open(path).map_err(anyhow::Error::from).and_then(read).with_context(|| path.display().to_string())
+}
+
+/// Reads what was learned from what is no file.
+///
+/// # Errors
+/// As [`load`].
+pub fn read(input: impl Read) -> anyhow::Result<Knowledge> {
     let mut text = Vec::new();
-    let file = File::open(path).with_context(shown)?;
-    file.take(BYTES_MAX as u64 + 1024).read_to_end(&mut text).with_context(shown)?;
-    Knowledge::from_text(&text).with_context(shown)
+    input.take(BYTES_MAX as u64 + 1024).read_to_end(&mut text)?;
+    Ok(Knowledge::from_text(&text)?)
 }
 
 /// Keeps what was learned: in a new file that takes the place of the old one when it is whole.
@@ -79,12 +85,20 @@ pub(crate) struct Log {
     bytes: u64,
     /// When a window was logged last.
     window_s: f64,
+    /// The line with which the selector begins, and each file of it.
+    begins: Vec<u8>,
 }
 
 impl Log {
-    pub(crate) fn open(path: &Path) -> std::io::Result<Log> {
-        let (file, bytes) = append(path)?;
-        Ok(Log { path: path.to_owned(), file: Some(file), bytes, window_s: f64::NEG_INFINITY })
+    pub(crate) fn open(path: &Path, begins: Option<&Record>) -> std::io::Result<Log> {
+        let (mut file, bytes) = append(path)?;
+        let mut line = Vec::new();
+        if let Some(record) = begins {
+            serde_json::to_writer(&mut line, record)?;
+            line.push(b'\n');
+        }
+        file.write_all(&line)?;
+        Ok(Log { path: path.to_owned(), file: Some(file), bytes, window_s: f64::NEG_INFINITY, begins: line })
     }
 
     pub(crate) fn write(&mut self, records: &[Record]) {
@@ -117,7 +131,8 @@ impl Log {
         let mut old = self.path.as_os_str().to_owned();
         old.push(".1");
         std::fs::rename(&self.path, old)?;
-        let (file, bytes) = append(&self.path)?;
+        let (mut file, bytes) = append(&self.path)?;
+        file.write_all(&self.begins)?;
         (self.file, self.bytes) = (Some(file), bytes);
         Ok(())
     }
@@ -157,10 +172,10 @@ mod tests {
     fn a_log_has_every_decision_a_window_a_second_and_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/decisions");
-        let mut log = Log::open(&path).unwrap();
+        let mut log = Log::open(&path, Some(&record(0.0, Why::Begin))).unwrap();
         let four = [(0.0, Why::Window), (0.25, Why::Trial), (0.5, Why::Window), (1.0, Why::Window)];
         log.write(&four.map(|(t, why)| record(t, why)));
-        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1 + 3);
         let many: Vec<Record> = (0..1024).map(|n| record(f64::from(n), Why::Better)).collect();
         (0..30).for_each(|_| log.write(&many));
         let sizes: Vec<u64> = std::fs::read_dir(path.parent().unwrap())
@@ -168,6 +183,8 @@ mod tests {
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .collect();
         assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < LOG_BYTES + (2 << 20)), "{sizes:?}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().next().unwrap().contains("\"begin\""), "a new file begins like the first one");
     }
 
     #[test]

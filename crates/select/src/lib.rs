@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Selector, Settings, arms};
+use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record, Selector, Settings, arms};
 use sluice_core::{EngineConfig, Time};
 
-pub use files::{load, save};
+pub use files::{load, read, save};
 pub use ground::Ground;
 
 use files::Log;
@@ -47,6 +47,8 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// Begin with what is likeliest for such devices, not with what is in force.
     pub likeliest_first: bool,
+    /// The devices are emulated, as the log says.
+    pub emulated: bool,
 }
 
 /// What is told of a selector.
@@ -105,7 +107,7 @@ impl Selection {
     /// # Errors
     /// If a model is to be asked and there is none, or the system refuses a thread.
     pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Option<Selection>> {
-        let Options { kind, device, prior, state, log, likeliest_first } = options;
+        let Options { kind, device, prior, state, log, likeliest_first, emulated } = options;
         if kind == Kind::Fixed {
             return Ok(None);
         }
@@ -117,7 +119,11 @@ impl Selection {
         };
         let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
         let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
-        let opened = log.as_ref().map(|path| Log::open(path));
+        let begins = selector.take_record().map(|record| match emulated {
+            true => Record { text: "emulated devices".to_owned(), ..record },
+            false => record,
+        });
+        let opened = log.as_ref().map(|path| Log::open(path, begins.as_ref()));
         let log_path = log.filter(|_| opened.as_ref().is_some_and(Result::is_ok));
         let log =
             opened.and_then(|log| log.inspect_err(|error| tracing::warn!("decisions are not logged: {error}")).ok());

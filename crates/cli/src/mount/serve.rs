@@ -136,6 +136,7 @@ fn select(
         state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
+        emulated: settings.emulate.is_some(),
     };
     let selection = Selection::start(handle.volume(), options).context("nothing can be chosen")?;
     Ok(selection.map(Arc::new))
