@@ -126,7 +126,7 @@ fn jobs_of_fio_are_merged_as_processes_and_a_killed_one_is_told() {
         *of_process.entry((number(&line, "process"), line["path"].to_string())).or_default() += 1;
     }
     assert_eq!(of_process.into_values().collect::<Vec<_>>(), [16, 16]);
-    assert!(place.good(&["trace", "info", "@both.slt"]).contains("1 applications (2 processes)"));
+    assert!(place.good(&["trace", "info", "@both.slt"]).contains("1 application (2 processes)"));
     // fio appends: the second log begins where the first one ends.
     fio(&place, "source", &[&options[..], &["--filename=one", "--write_iolog=one.log"]].concat());
     let error = place.bad(&["trace", "import", "@source/one.log", "@twice.slt"]);
