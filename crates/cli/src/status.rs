@@ -185,12 +185,12 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     let limit = match status.in_flight_max {
         0 => "as many as there are workers".to_owned(),
-        n => n.to_string(),
+        n => format!("at most {n} an engine"),
     };
     let read_only = if status.read_only { ", read-only" } else { "" };
     writeln!(
         text,
-        "setup      {}, {}, workers: {}, in flight at most {limit} an engine, cache {}{read_only}",
+        "setup      {}, {}, workers: {}, in flight {limit}, cache {}{read_only}",
         counted(status.targets.into(), "target"),
         counted(status.engines as u64, "engine"),
         status.workers,

@@ -152,6 +152,10 @@ fn describe(text: &mut String, looked: &Looked, pattern: &Pattern) -> std::fmt::
     }
     for (name, counts) in [("reads", &summary.reads), ("writes", &summary.writes)] {
         let Counts { requests, bytes, len_min, len_max } = *counts;
+        if requests == 0 {
+            writeln!(text, "{name:<10} none")?;
+            continue;
+        }
         let [all, least, most] = [bytes, len_min.into(), len_max.into()].map(|bytes: u64| show_size(bytes as f64));
         writeln!(text, "{name:<10} {requests}, {all}, of {least} to {most}")?;
     }
