@@ -369,4 +369,11 @@ fn exit_codes_of_the_python_package_are_handed_on() {
         assert_eq!(output.status.code(), code, "{output:?}");
         assert!(stderr(&output).contains(says), "{output:?}");
     }
+    // Of standard input it gets a copy, and is told what that is.
+    let script = "[ \"$*\" = \"import-darshan $2 $3 --source standard input\" ] && grep -q often \"$2\"";
+    fs::write(&python, format!("#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nshift 2; {script}\n")).unwrap();
+    let mut command = place.sluice(&["trace", "import", "--format", "darshan", "-", "@job.slt"]);
+    fs::write(place.path("log"), "often").unwrap();
+    let output = run(command.env("SLUICE_PYTHON", &python).stdin(fs::File::open(place.path("log")).unwrap()));
+    assert!(output.status.success(), "{output:?}");
 }

@@ -84,9 +84,12 @@ fn import(args: &Args, log: Log, format: Format, out: &Path, said: Said) -> anyh
     match format {
         Format::Darshan => {
             let log = Named::of(&args.log)?;
-            let quiet = (said == Said::Later).then_some("--quiet".as_ref());
-            let command: [&OsStr; 3] = ["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
-            convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
+            let mut command: Vec<&OsStr> = vec!["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
+            command.extend((said == Said::Later).then_some(OsStr::new("--quiet")));
+            if input::is_standard(&args.log) {
+                command.extend(["--source", "standard input"].map(OsStr::new));
+            }
+            convert::python("darshan", &command)
         }
         Format::Fio => text(args, log, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
         Format::Strace => {
