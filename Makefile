@@ -164,6 +164,10 @@ install-manual: # The manual pages and what shells complete, as the command itse
 	$(COMMAND) completions zsh > $(DESTDIR)$(ZSHDIR)/_sluice
 	$(COMMAND) completions fish > $(DESTDIR)$(FISHDIR)/sluice.fish
 
+# Directories that others use, too: an installed system keeps them, what was made to be packed ends as empty as it began.
+SHARED := $(addprefix $(PREFIX)/,bin sbin include) $(addprefix $(LIBDIR)/,pkgconfig cmake) $(addprefix $(MANDIR)/,man1 man8) \
+  $(UNITDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(dir $(DOCDIR))
+
 uninstall: ## Remove what `make install` with the same PREFIX put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/sluice $(addprefix $(DESTDIR)$(PREFIX)/sbin/,mount.sluice mount.fuse.sluice)
 	rm -f $(addprefix $(DESTDIR)$(MANDIR)/man8/,mount.sluice.8 mount.fuse.sluice.8) $(DESTDIR)$(UNITDIR)/sluice-mount@.service
@@ -175,6 +179,7 @@ uninstall: ## Remove what `make install` with the same PREFIX put there
 	rm -f $(DESTDIR)$(LIBDIR)/cmake/sluice/sluiceConfig.cmake $(DESTDIR)$(LIBDIR)/cmake/sluice/sluiceConfigVersion.cmake
 	rm -f $(DESTDIR)$(DOCDIR)/sluice.example.toml
 	-rmdir --ignore-fail-on-non-empty $(DESTDIR)$(LIBDIR)/cmake/sluice $(DESTDIR)$(DOCDIR)
+	$(if $(DESTDIR),-cd $(DESTDIR) && rmdir -p --ignore-fail-on-non-empty $(patsubst /%,%,$(SHARED)) 2> /dev/null || true)
 	$(LDCONFIG)
 
 # GlusterFS's own flags: its headers need them, and do not say so.

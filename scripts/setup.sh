@@ -87,6 +87,7 @@ if [ "${1:-}" = packages ]; then
     need logrotate logrotate
     need g++ g++
     need pkg-config pkg-config
+    need cmake cmake
     need python3 python3
     need unshare util-linux
 fi

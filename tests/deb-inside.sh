@@ -13,7 +13,9 @@ mount -t tmpfs tmpfs "$work/root/run"
 mount -t tmpfs tmpfs "$work/root/tmp"
 mkdir "$work/root/tmp/deb"
 cp "$work"/deb/*.deb "$work/root/tmp/deb"
-cp "$(dirname "$0")/deb-steps.sh" "$(dirname "$0")/../examples/cpp/interleaved.cpp" "$work/root/tmp"
+sources=$(dirname "$0")/..
+cp "$sources/tests/deb-steps.sh" "$sources/examples/cpp/interleaved.cpp" "$sources/examples/c/fileserver.c" \
+    "$sources/crates/agios/tests/c/program.c" "$work/root/tmp"
 chroot "$work/root" /bin/bash /tmp/deb-steps.sh
 
 # What dpkg and ldconfig keep for themselves may differ; a character device stands for what the system had and has no more.

@@ -45,4 +45,12 @@ done
 make --no-print-directory -s uninstall PREFIX="$prefix"
 left=$(find "$prefix" -not -type d)
 [ -z "$left" ] || { echo "make uninstall has left $left" >&2; exit 1; }
+
+# As for a package: below a directory that is empty before and after.
+mkdir "$work/dest"
+make --no-print-directory -s install-only DESTDIR="$work/dest" PREFIX=/usr LIBDIR=/usr/lib/x
+[ -s "$work/dest/usr/lib/x/pkgconfig/sluice.pc" ] || { echo "make install has ignored DESTDIR or LIBDIR" >&2; exit 1; }
+make --no-print-directory -s uninstall DESTDIR="$work/dest" PREFIX=/usr LIBDIR=/usr/lib/x
+left=$(find "$work/dest" -mindepth 1)
+[ -z "$left" ] || { echo "make uninstall DESTDIR has left" $left >&2; exit 1; }
 echo "packaging: all well"

@@ -254,9 +254,14 @@ static int next_to_published(char *config, int rounds, double seconds, int json)
     else printf("thousand requests a second, one adding thread (fastest of %d rounds), beside AGIOS's published figure\n\n", rounds);
     for (int i = 0; i < COUNT; i++) {
         misses += best[i] <= ROWS[i].theirs;
-        printf(json ? "%s{\"algorithm\":\"%s\",\"files\":%d,\"pattern\":\"%s\",\"requests_per_s\":%.0f,\"agios\":%.0f}" : "%s%-8s %6d files  %-10s %8.0f %8.1f\n",
-               json && i ? "," : "", ROWS[i].algorithm, ROWS[i].files, ROWS[i].random ? "random" : "sequential",
-               json ? best[i] : best[i] / 1e3, json ? ROWS[i].theirs : ROWS[i].theirs / 1e3);
+        const struct row *row = &ROWS[i];
+        const char *order = row->random ? "random" : "sequential";
+        if (json)
+            printf("%s{\"algorithm\":\"%s\",\"files\":%d,\"pattern\":\"%s\",\"requests_per_s\":%.0f,\"agios\":%.0f}",
+                   i ? "," : "", row->algorithm, row->files, order, best[i], row->theirs);
+        else
+            printf("%-8s %6d %-5s  %-10s %8.0f %8.1f\n", row->algorithm, row->files, row->files == 1 ? "file" : "files", order,
+                   best[i] / 1e3, row->theirs / 1e3);
     }
     if (json) printf("],\"misses\":%d}\n", misses);
     else printf("\nbar: more than AGIOS everywhere: %s\n", misses ? "missed" : "met");

@@ -54,7 +54,7 @@ int main(int argc, char **argv) try {
     for (auto &thread : threads) thread.join();
     r.end();
     sluice_counters c = r.stats();
-    std::printf("%llu bytes of %llu, %llu requests in %llu batches\n", (unsigned long long)r.bytes, (unsigned long long)size,
+    std::printf("%llu bytes of %llu, requests: %llu, batches: %llu\n", (unsigned long long)r.bytes, (unsigned long long)size,
                 (unsigned long long)c.batched_requests, (unsigned long long)c.batches);
     return r.bytes == size && !r.failed ? 0 : 1;
 } catch (const sluicegate::error &e) {

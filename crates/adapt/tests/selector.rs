@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, Load, Prior, Selector, SelectorError, Settings, Why, arms};
+use sluice_adapt::selector::{
+    Arm, Context, Device, Kind, Knowledge, Known, Load, Prior, Selector, SelectorError, Settings, Why, arms,
+};
 use sluice_core::{Anticipation, DurationFeatures, EngineConfig, OpFeatures, Time, WindowFeatures};
 
 const WINDOW_NS: u64 = 250_000_000;
@@ -237,6 +239,26 @@ fn a_workload_that_comes_back_is_served_as_before_within_two_windows() {
         let share = bed.efficiency();
         assert!(share > 0.95, "seed {seed}: {share} of the best arm of each phase");
     }
+}
+
+/// As when requests were slow to come when that was noted.
+#[test]
+fn what_looks_different_from_what_was_noted_is_entered_once() {
+    let mut bed = bed(Device::Disk, 5, 0.02);
+    let rates = vec![50e6; bed.arms.len()];
+    let steady = Workload { size: 64 << 10, depth: 6, contiguous: 0.95, is_write: false, rates };
+    let class = |workload: &Workload| Context::of(&Load::of(&workload.window(0, 50e6)), None);
+    let noted = class(&Workload { contiguous: 0.05, ..steady.clone() });
+    let looks = bed.arms.iter().map(|arm| (arm.to_string(), noted)).collect();
+    let mut knowledge = Knowledge::new(Device::Disk);
+    knowledge.contexts.insert(class(&steady), Known { windows: 9, stays: 1, looks, ..Known::default() });
+    bed.selector.remember(knowledge).unwrap();
+    bed.run(&steady, 60);
+    let entered = bed.records.iter().filter(|record| record.why == Why::KnownWorkload).count();
+    // Once for each arm that is tried long enough to be looked at.
+    assert!(entered <= bed.arms.len(), "{entered} times in 240 windows");
+    let best = bed.selector.explain();
+    assert!(best.confidence > 0.9 && best.trials >= 3, "{best:?}");
 }
 
 #[test]

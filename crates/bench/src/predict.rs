@@ -9,6 +9,7 @@ use sluice_cli::output;
 use sluice_trace::{Meta, Reader, Writer};
 
 use crate::allocations;
+use crate::bed::Runner;
 use crate::patterns::{PATTERNS, entries};
 
 const BAR_S: f64 = 5.0;
@@ -52,6 +53,7 @@ struct Report {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pattern = PATTERNS.iter().find(|pattern| **pattern == args.pattern).expect("one of them");
+    let runner = Runner::new()?;
     let dir = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
     let paths: Vec<_> = (0..args.traces).map(|run| dir.path().join(format!("run{run}.slt"))).collect();
     for (run, path) in paths.iter().enumerate() {
@@ -63,6 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             writer.push(entry)?;
         }
         writer.finish(0)?;
+        runner.go_on()?;
     }
     crate::engine::stay_on_one_core();
     let (settings, ttp) = (Settings::default(), default_time_to_process());
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     combiner.reserve((args.entries * u64::from(args.traces)) as usize);
     for path in &paths {
         combiner.add(&mut Reader::open(path)?)?;
+        runner.go_on()?;
     }
     let forecast = combiner.finish();
     let combine_seconds = start.elapsed().as_secs_f64();

@@ -141,6 +141,7 @@ fn print(report: &Report) {
             row.digest
         ));
     }
-    output::line(format!("\nbar: {BAR_PER_S:.0} requests/s"));
+    let met = if report.misses.is_empty() { "met" } else { "MISSED" };
+    output::line(format!("\nbar: {BAR_PER_S:.0} requests/s: {met}"));
     report.misses.iter().for_each(|miss| output::line(format!("MISSED {miss}")));
 }

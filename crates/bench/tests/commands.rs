@@ -125,6 +125,48 @@ fn an_interrupted_benchmark_leaves_nothing_behind() {
     }
 }
 
+/// Programs run on its mount by then.
+#[test]
+fn an_interrupted_detector_leaves_nothing_behind() {
+    let sluice = Path::new(env!("CARGO_BIN_EXE_sluice-bench")).with_file_name("sluice");
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let may_mount = rustix::process::geteuid().is_root() || Command::new("fusermount3").arg("-V").output().is_ok();
+    let python = Command::new("python3").arg("--version").output().is_ok();
+    if !device || !may_mount || !python || !sluice.is_file() {
+        return eprintln!("SKIP: no FUSE, python3, or sluice (cargo build -p sluice-cli): this test did NOT run");
+    }
+    for signals in [&[Signal::INT][..], &[Signal::TERM, Signal::HUP]] {
+        let place = tempfile::tempdir().unwrap();
+        let args = ["detector", "--seeds", "1", "--real", "--seconds", "600", "--dir", place.path().to_str().unwrap()];
+        let mut child = bench(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("it is mounted", || mounts_below(place.path()) == 1);
+        signals.iter().for_each(|&signal| kill_process(Pid::from_child(&child), signal).unwrap());
+        eventually("it ends", || child.try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
+        assert!(!output.status.success() && stderr(&output).contains("interrupted"), "{}", stderr(&output));
+        assert_eq!(mounts_below(place.path()), 0);
+        assert!(fs::read_dir(place.path()).unwrap().next().is_none());
+    }
+}
+
+#[test]
+fn bars_are_told_and_whether_they_are_met() {
+    for (args, bars) in [
+        (&["detector", "--seeds", "3"][..], &["bar: 97 % of servers: ", "bar: 95 % of files: "][..]),
+        (
+            &["trace", "--entries", "10000", "--pairs", "0"],
+            &["bar: an entry takes at most 16 bytes: met", "bar: entries are read at 20 million a second or more: "],
+        ),
+    ] {
+        let output = bench(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        for bar in bars {
+            let line = said.lines().find(|line| line.starts_with(bar)).unwrap_or_else(|| panic!("no {bar}: {said}"));
+            assert!(line.contains(": met (") || line.contains(": MISSED ("), "{line}");
+        }
+    }
+}
+
 fn mounts_below(dir: &Path) -> usize {
     fs::read_to_string("/proc/self/mountinfo").unwrap().matches(&format!(" {}/", dir.display())).count()
 }

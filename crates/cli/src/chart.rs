@@ -19,7 +19,7 @@ pub(crate) const VERMILION: RGBColor = RGBColor(213, 94, 0);
 /// Sizes of text, in plotters' measure: 1.24 times that of SVG.
 pub(crate) const TITLE: u32 = 19;
 pub(crate) const TEXT: u32 = 15;
-/// Height of a legend in pixels.
+/// Height of a line of a legend in pixels.
 pub(crate) const LEGEND: u32 = 24;
 
 /// How a legend shows a series.
@@ -36,21 +36,43 @@ pub(crate) fn text(anchor: Pos) -> TextStyle<'static> {
     ("sans-serif", TEXT).into_font().color(&BLACK).pos(anchor)
 }
 
-/// Draws the names of series side by side, from the left.
+/// Where each series of a legend stands: its left end, and its line.
+fn places(area: &Area<'_>, series: &[(&str, Mark)]) -> anyhow::Result<Vec<(i32, u32)>> {
+    let (style, width) = (text(Pos::new(HPos::Left, VPos::Center)), area.dim_in_pixel().0 as i32);
+    let (mut places, mut next) = (Vec::new(), (0, 0));
+    for (name, _) in series {
+        let own = 20 + area.estimate_text_size(name, &style)?.0 as i32;
+        if next.0 > 0 && next.0 + own > width {
+            next = (0, next.1 + 1);
+        }
+        places.push(next);
+        next.0 += own + 24;
+    }
+    Ok(places)
+}
+
+/// Height of a legend in pixels, in an area of this width.
+///
+/// # Errors
+/// If the width of its texts is unknown.
+pub(crate) fn legend_height(area: &Area<'_>, series: &[(&str, Mark)]) -> anyhow::Result<u32> {
+    Ok(places(area, series)?.last().map_or(0, |(_, line)| line + 1) * LEGEND)
+}
+
+/// Draws the names of series side by side, from the left, in as many lines as it takes.
 ///
 /// # Errors
 /// If it cannot be drawn.
 pub(crate) fn legend(area: &Area<'_>, series: &[(&str, Mark)]) -> anyhow::Result<()> {
     let style = text(Pos::new(HPos::Left, VPos::Center));
-    let (mut x, y) = (0, (LEGEND / 2) as i32);
-    for (name, mark) in series {
+    for ((name, mark), (x, line)) in series.iter().zip(places(area, series)?) {
+        let y = (line * LEGEND + LEGEND / 2) as i32;
         match *mark {
             Mark::Bar(colour) => area.draw(&Rectangle::new([(x, y - 6), (x + 14, y + 6)], colour.filled()))?,
             Mark::Line(colour) => area.draw(&PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)))?,
             Mark::Range => area.draw(&PathElement::new([(x + 7, y - 7), (x + 7, y + 7)], BLACK))?,
         }
         area.draw_text(name, &style, (x + 20, y))?;
-        x += 20 + area.estimate_text_size(name, &style)?.0 as i32 + 24;
     }
     Ok(())
 }

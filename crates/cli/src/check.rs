@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use sluice_notation::counted;
 use sluice_storage::striped::{self, Finding, Repair, Report};
 
 use crate::output;
@@ -45,7 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn describe(report: &Report, targets: &[PathBuf]) -> String {
-    let mut text = format!("{} objects on {} targets\n", report.objects, targets.len());
+    let mut text = format!("{} on {}\n", counted(report.objects, "object"), counted(targets.len() as u64, "target"));
     let (empty, full): (Vec<Finding>, Vec<Finding>) =
         report.orphans.iter().cloned().partition(|finding| finding.bytes == 0);
     let kinds: [(&[Finding], &str, &str, &str); 5] = [

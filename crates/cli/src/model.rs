@@ -6,16 +6,19 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::json;
 use sluice_adapt::selector::Knowledge;
+use sluice_notation::counted;
 
 use crate::control::Command as Ask;
-use crate::{output, status};
+use crate::{input, output, status};
 
 /// Shows, copies and merges what selectors have learned
+///
+/// Of files, - is standard input or output.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows what was learned: of each kind of workload, what each configuration gains
     Show {
-        /// The file, or a mountpoint whose selector learns
+        /// The file, or a mountpoint whose selector learns; - is standard input
         from: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -23,20 +26,22 @@ pub(crate) enum Command {
     },
     /// Writes what a mount's selector has learned, up to now, into a file
     Export {
-        /// The mountpoint, or the file that it keeps it in
+        /// The mountpoint, or the file that it keeps it in; - is standard input
         from: PathBuf,
-        /// The file to write
+        /// The file to write; - is standard output
         #[arg(short, long, value_name = "FILE")]
         out: PathBuf,
     },
     /// Puts what several have learned together: a site's knowledge
     ///
-    /// On devices of the same kind only.
+    /// On devices of the same kind only, and of selectors that learned apart: what two files have from a common past would count
+    /// twice. Files that hold the same observation are refused; a file that was made by merging another one, or two states of
+    /// one mount at different times, may hold what can no longer be told apart.
     Merge {
-        /// Files, or mountpoints
+        /// Files, or mountpoints; - is standard input
         #[arg(required = true, num_args = 2.., value_name = "FILE")]
         from: Vec<PathBuf>,
-        /// The file to write
+        /// The file to write; - is standard output
         #[arg(short, long, value_name = "FILE")]
         out: PathBuf,
     },
@@ -58,12 +63,13 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Export { from, out } => write(&load(from)?, out)?,
         Command::Merge { from, out } => {
+            input::check_standard(from.iter().map(PathBuf::as_path))?;
             let mut all: Option<Knowledge> = None;
             for path in from {
                 let one = load(path)?;
                 match &mut all {
                     None => all = Some(one),
-                    Some(all) => all.merge(&one).with_context(|| path.display().to_string())?,
+                    Some(all) => all.merge(&one).with_context(|| input::name(path))?,
                 }
             }
             write(&all.context("nothing to merge")?, out)?;
@@ -74,6 +80,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 /// What is in a file, or what a mount knows by now.
 fn load(from: &Path) -> anyhow::Result<Knowledge> {
+    if input::is_standard(from) {
+        return sluice_select::read(std::io::stdin().lock()).with_context(|| input::name(from));
+    }
     if !from.is_dir() {
         return sluice_select::load(from);
     }
@@ -86,8 +95,13 @@ fn load(from: &Path) -> anyhow::Result<Knowledge> {
 }
 
 fn write(knowledge: &Knowledge, out: &Path) -> anyhow::Result<()> {
+    if output::is_standard(out) {
+        output::text(&knowledge.to_text());
+        return Ok(());
+    }
     sluice_select::save(knowledge, out)?;
-    output::line(format_args!("{}: {} kinds of workload", out.display(), knowledge.contexts.len()));
+    let kinds = counted(knowledge.contexts.len() as u64, "kind");
+    output::line(format_args!("{}: {kinds} of workload", out.display()));
     Ok(())
 }
 
@@ -105,10 +119,10 @@ fn table(knowledge: &Knowledge) -> String {
     );
     for (context, known) in &knowledge.contexts {
         text += &format!(
-            "\n{context}: {}\n  {} windows in {} stays of about {:.0} s\n",
+            "\n{context}: {}\n  {} in {} of about {:.0} s\n",
             context.describe(),
-            known.windows,
-            known.stays,
+            counted(known.windows, "window"),
+            counted(known.stays, "stay"),
             known.stay_s
         );
         let mut arms: Vec<_> = known.arms.iter().collect();

@@ -152,6 +152,17 @@ pub fn check_standard<'a>(paths: impl IntoIterator<Item = &'a Path>, json: bool)
     Ok(())
 }
 
+/// That a file may get what is no text: a terminal would show nonsense, or worse.
+///
+/// # Errors
+/// If the path is `-` and standard output is a terminal.
+pub fn check_binary(path: &Path) -> anyhow::Result<()> {
+    if is_standard(path) && io::stdout().is_terminal() {
+        bail!("a trace is no text, and standard output is a terminal: send it to a file or into another program");
+    }
+    Ok(())
+}
+
 /// Writes a whole file, or to standard output if the path is `-`.
 ///
 /// # Errors

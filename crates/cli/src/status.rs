@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sluice_fuse::MountState;
-use sluice_notation::{show_number, show_rate, show_size, show_time, show_time_roughly};
+use sluice_notation::{counted, show_number, show_rate, show_size, show_time, show_time_roughly};
 
 use crate::control::{self, App, Client, Flow, Latency, Status, Window};
 use crate::explain;
@@ -123,7 +123,7 @@ fn describe(status: &Status) -> String {
 fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
     if let Some(recording) = &status.recording {
         let control::Recorded { path, entries, dropped, failed } = recording;
-        write!(text, "\nrecording  to {path}: {entries} requests, {dropped} lost")?;
+        write!(text, "\nrecording  to {path}: {}, {dropped} lost", counted(*entries, "request"))?;
         writeln!(text, "{}", failed.as_ref().map_or_else(String::new, |why| format!("; failed: {why}")))?;
     }
     if let Some(prediction) = &status.prediction {
@@ -140,10 +140,12 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
             alpha,
             ..
         } = prediction;
-        writeln!(text, "\nprediction from {from}: {predicted} requests")?;
+        writeln!(text, "\nprediction from {from}: {}", counted(*predicted, "request"))?;
         writeln!(
             text,
-            "           {linked} of {known} requests linked; {waits} waits, {complete} complete, {} in all",
+            "           {linked} of {} linked; {}, {complete} complete, {} in all",
+            counted(*known, "request"),
+            counted(*waits, "wait"),
             show_time(waited_ms * 1e6)
         )?;
         let measured = if *gain_percent == 0.0 { String::new() } else { format!(" ({gain_percent:+.0} % throughput)") };
@@ -159,10 +161,12 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
             let crate::predict::Learned { series, repeating, runs, requests, open_requests, bytes, .. } = learned;
             writeln!(
                 text,
-                "learned    {series} series, {repeating} of them repeat; {runs} runs of {requests} requests kept"
+                "learned    {series} series, {repeating} of them with repetitions; kept: {}, {}",
+                counted(*runs, "run"),
+                counted(*requests, "request")
             )?;
             let size = show_size(*bytes as f64);
-            writeln!(text, "           {open_requests} requests of files in use; {size} in all")?;
+            writeln!(text, "           {} of files in use; {size} in all", counted(*open_requests, "request"))?;
         }
     }
     Ok(())
@@ -184,15 +188,14 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     let limit = match status.in_flight_max {
         0 => "as many as there are workers".to_owned(),
-        n => n.to_string(),
+        n => format!("at most {n} an engine"),
     };
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let read_only = if status.read_only { ", read-only" } else { "" };
     writeln!(
         text,
-        "setup      {}, {}, workers: {}, in flight at most {limit} an engine, cache {}{read_only}",
-        plural(status.targets as usize, "target"),
-        plural(status.engines, "engine"),
+        "setup      {}, {}, workers: {}, in flight {limit}, cache {}{read_only}",
+        counted(status.targets.into(), "target"),
+        counted(status.engines as u64, "engine"),
         status.workers,
         status.cache
     )?;

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -10,12 +9,8 @@ use common::{Foreground, LIMIT, Place, eventually, fuse_works, run, stderr, unmo
 
 const SCENARIO: &str = "[[application]]\nname = \"reader\"\n[[application.phase]]\ndata = \"64K\"\n";
 
-/// Runs it with this on its standard input.
 fn with_input(place: &Place, args: &[&str], input: &str) -> Output {
-    let mut command = place.sluice(args);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    common::with_input(place, args, input.as_bytes())
 }
 
 fn json(text: &str) -> serde_json::Value {

@@ -91,8 +91,8 @@ fn waits_in_old_logs_are_what_fio_makes_of_them() {
     // Milliseconds since fio began, and not microseconds.
     let took = begin.elapsed().as_secs_f64();
     assert!((1.2..60.0).contains(&took) && number(&job["read"], "total_ios") == 2, "{took} s, {job}");
-    let said = place.good(&["trace", "import", "@source/log", "@log.slt"]);
-    assert!(said.contains("no times"), "{said}");
+    let output = run(&mut place.sluice(&["trace", "import", "@source/log", "@log.slt"]));
+    assert!(output.status.success() && stderr(&output).contains("no times"), "{output:?}");
     let times: Vec<u64> = requests(&place, "@log.slt").iter().map(|line| number(line, "time_ns")).collect();
     assert_eq!(times, [0, 1_200_000_000]);
 }
@@ -126,7 +126,7 @@ fn jobs_of_fio_are_merged_as_processes_and_a_killed_one_is_told() {
         *of_process.entry((number(&line, "process"), line["path"].to_string())).or_default() += 1;
     }
     assert_eq!(of_process.into_values().collect::<Vec<_>>(), [16, 16]);
-    assert!(place.good(&["trace", "info", "@both.slt"]).contains("1 applications (2 processes)"));
+    assert!(place.good(&["trace", "info", "@both.slt"]).contains("1 application (2 processes)"));
     // fio appends: the second log begins where the first one ends.
     fio(&place, "source", &[&options[..], &["--filename=one", "--write_iolog=one.log"]].concat());
     let error = place.bad(&["trace", "import", "@source/one.log", "@twice.slt"]);
@@ -369,4 +369,11 @@ fn exit_codes_of_the_python_package_are_handed_on() {
         assert_eq!(output.status.code(), code, "{output:?}");
         assert!(stderr(&output).contains(says), "{output:?}");
     }
+    // Of standard input it gets a copy, and is told what that is.
+    let script = "[ \"$*\" = \"import-darshan $2 $3 --source standard input\" ] && grep -q often \"$2\"";
+    fs::write(&python, format!("#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nshift 2; {script}\n")).unwrap();
+    let mut command = place.sluice(&["trace", "import", "--format", "darshan", "-", "@job.slt"]);
+    fs::write(place.path("log"), "often").unwrap();
+    let output = run(command.env("SLUICE_PYTHON", &python).stdin(fs::File::open(place.path("log")).unwrap()));
+    assert!(output.status.success(), "{output:?}");
 }

@@ -115,7 +115,7 @@ fn checkpoints_of_several_processes_are_learned_while_they_are_written() {
         assert!(linked(&place).0 - before == all || predicted(&place) == Some(0), "{}", place.status());
     });
     let text = place.good(&["status", "@mnt"]);
-    assert!(text.contains(" series, ") && text.contains(" of them repeat"), "{text}");
+    assert!(text.contains(" series, ") && text.contains(" of them with repetitions"), "{text}");
     common::unmount(&place);
 }
 

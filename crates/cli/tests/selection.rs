@@ -107,11 +107,23 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     place.good(&["model", "export", "@mnt", "--out", "@one"]);
     common::unmount(&place);
     let timeline = place.good(&["explain", "@kept/decisions", "--plot", "@t.svg"]);
-    for word in ["trial", "new workload", "% sure)"] {
-        assert!(timeline.contains(word), "{word}: {timeline}");
+    for words in ["begins, emulated devices", "a new workload: reads", " instead of ", " than hbrr", "% sure)"] {
+        assert!(timeline.contains(words), "{words}: {timeline}");
     }
-    assert!(fs::read_to_string(place.path("t.svg")).unwrap().starts_with("<svg"));
-    place.good(&["model", "merge", "@one", "@kept/knowledge", "--out", "@both"]);
+    assert!(!timeline.contains("is back: "), "one workload, all the time: {timeline}");
+    let log = fs::read(place.path("kept/decisions")).unwrap();
+    let drawn = common::good_output(common::with_input(&place, &["explain", "-", "--plot", "-"], &log));
+    assert!(drawn.starts_with(b"<svg") && drawn == fs::read(place.path("t.svg")).unwrap());
+    let error = place.bad(&["model", "merge", "@one", "@kept/knowledge", "--out", "@both"]);
+    assert!(error.contains("common past") && !place.path("both").exists(), "{error}");
+    // Somebody else's is another one, in each digit.
+    let mut other = sluice_select::load(&place.path("one")).unwrap();
+    for known in other.contexts.values_mut() {
+        known.windows += 1;
+        known.arms.values_mut().for_each(|value| value.gain += 0.001);
+    }
+    let merged = common::with_input(&place, &["model", "merge", "@one", "-", "--out", "-"], other.to_text().as_bytes());
+    fs::write(place.path("both"), common::good_output(merged)).unwrap();
     let both: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@both"])).unwrap();
     assert!(!both["contexts"].as_array().unwrap().is_empty(), "{both}");
     // It is known again.

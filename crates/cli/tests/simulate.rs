@@ -108,6 +108,7 @@ fn mistakes_are_explained() {
         (&["simulate", "bad.toml"], "bad.toml"),
         (&["simulate", "two.toml", "--set", "servers.polcy=sjf"], "did you mean \"policy\"?"),
         (&["simulate", "two.toml", "--only", "algoritm=noop"], "did you mean \"algorithm\"?"),
+        (&["simulate", "two.toml", "--only", "algorithm=foo"], "no value is called \"foo\"; there are noop, aioli\n"),
         (&["simulate", "two.toml", "--only", "algorithm=sjf"], "there are noop, aioli"),
         (&["simulate", "two.toml", "--set", "servers"], "is not KEY=VALUE"),
         (&["simulate", "two.toml", "--chaos"], "cannot be used with"),

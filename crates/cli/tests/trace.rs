@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 
 use common::{Place, fuse_works, run};
 use serde_json::Value;
@@ -64,6 +65,67 @@ fn an_imported_log_is_shown_and_converted() {
     // It is whole, and says what it is not.
     let end = json(&place.good(&["trace", "info", "--json", "@whole.slt"]))["end"].take();
     assert!(end["complete"] == false && end["incomplete"].as_str().unwrap().contains("has no end"), "{end}");
+}
+
+#[test]
+fn traces_and_logs_go_through_pipes() {
+    let place = Place::new();
+    imported(&place);
+    let trace = fs::read(place.path("t.slt")).unwrap();
+    let through = |args: &[&str], input: &[u8]| {
+        common::good_output(common::with_input(&place, &[&["trace"], args].concat(), input))
+    };
+    let requests = |trace: &[u8]| String::from_utf8(through(&["cat", "--json", "-"], trace)).unwrap();
+    for what in ["info", "stats", "cat"] {
+        assert_eq!(through(&[what, "-"], &trace), place.good(&["trace", what, "@t.slt"]).into_bytes(), "{what}");
+    }
+    assert!(through(&["info", "-", "--plot", "-"], &trace).starts_with(b"<svg"));
+    assert_eq!(requests(&through(&["import", "-", "-"], LOG.as_bytes())), requests(&trace));
+    let below = requests(&through(&["import", "-", "-", "--below", "/t"], LOG.as_bytes()));
+    assert_eq!(json(below.lines().next().unwrap())["path"], "a");
+    assert_eq!(requests(&through(&["convert", "-", "-"], &trace)), requests(&trace));
+    place.good(&["trace", "convert", "@t.slt", "@t.csv"]);
+    assert_eq!(through(&["convert", "--format", "csv", "-", "-"], &trace), fs::read(place.path("t.csv")).unwrap());
+    let both = through(&["merge", "@t.slt", "-", "--align", "start", "--out", "-"], &trace);
+    assert_eq!(requests(&both).lines().count(), 10);
+    place.make("dir");
+    assert_eq!(json(std::str::from_utf8(&through(&["replay", "-", "@dir", "--json"], &trace)).unwrap())["requests"], 5);
+    let cut = common::with_input(&place, &["trace", "info", "-"], &trace[..trace.len() - 7]);
+    let said = common::stderr(&cut);
+    assert!(cut.status.code() == Some(3) && said.contains("standard input: the trace has no end"), "{said}");
+    for (args, wanted) in [
+        (&["trace", "merge", "-", "-", "--out", "@x.slt"][..], "standard input (-) is one file"),
+        (&["trace", "convert", "--format", "parquet", "@t.slt", "-"], "Parquet goes into a file"),
+        (&["trace", "info", "@t.slt", "--json", "--plot", "-"], "standard output takes one thing"),
+        (&["trace", "import", "-", "@x.slt"], "standard input: the log is empty"),
+        (&["trace", "info", "-"], "standard input: this is not a trace"),
+    ] {
+        let error = place.bad(args);
+        assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+    assert!(!place.path("-").exists() && !place.path("x.slt").exists());
+}
+
+/// `script` makes the terminal.
+#[test]
+fn a_trace_is_sent_to_no_terminal_and_a_reader_may_have_enough() {
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|n| format!("{n} /t/a read {} 4096\n", n * 4096)).collect();
+    fs::write(place.path("log"), format!("fio version 3 iolog\n0 /t/a add\n0 /t/a open\n{lines}0 /t/a close\n"))
+        .unwrap();
+    run(&mut place.sluice(&["trace", "import", "@log", "@t.slt"]));
+    let (sluice, trace) = (env!("CARGO_BIN_EXE_sluice"), place.text("t.slt"));
+    let line = format!("{sluice} trace convert --format csv {trace} - | head -n 1; exit ${{PIPESTATUS[0]}}");
+    let output = run(std::process::Command::new("bash").args(["-c", &line]));
+    assert!(output.status.success() && output.stdout.starts_with(b"time_ns,"), "{output:?}");
+    let line = format!("{sluice} trace convert {trace} -");
+    match std::process::Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output() {
+        Err(_) => eprintln!("SKIP: no script: this test did NOT run to its end"),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(!output.status.success() && said.contains("standard output is a terminal"), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -157,7 +219,17 @@ fn a_mount_is_recorded_and_predicted_live() {
     assert!(place.good(&["status", "@mnt"]).contains("prediction from"));
     assert!(place.bad(&["trace", "predict", "@mnt", "@missing"]).contains("missing"));
     assert_eq!(place.status()["prediction"]["predicted"], 50, "what was there stays");
-    place.good(&["trace", "predict", "@mnt", "off"]);
+    let trace = fs::read(place.path("run.slt")).unwrap();
+    let said = common::with_input(&place, &["trace", "predict", "@mnt", "-"], &trace);
+    let said = String::from_utf8(common::good_output(said)).unwrap();
+    assert!(
+        said.starts_with("the mount ") && said.contains("standard-input-") && said.contains("all can match"),
+        "{said}"
+    );
+    assert_eq!(place.status()["prediction"]["predicted"], 50);
+    assert!(place.bad(&["trace", "start", "@mnt", "--out", "-"]).contains("must be a file"));
+    let said = place.good(&["trace", "predict", "@mnt", "off"]);
+    assert!(said.ends_with("predicts nothing\n"), "{said}");
     assert!(place.status().get("prediction").is_none());
     daemon.unmount();
 }

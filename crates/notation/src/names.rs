@@ -1,5 +1,8 @@
 //! "Did you mean ...?", and how many of them.
 
+/// With less in common two names are not meant for each other: two of three letters that differ are no slip.
+const LIKENESS_MIN: f64 = 0.5;
+
 /// The known name that is most like `given`, if any is like it at all.
 #[must_use]
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -9,7 +12,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         edits.max(strsim::jaro_winkler(&given, name) - 0.25)
     };
     let scored = known.into_iter().map(|name| (likeness(name), name));
-    scored.filter(|(score, _)| *score > 0.4).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    scored.filter(|(score, _)| *score > LIKENESS_MIN).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// `; did you mean "NAME"?`, or nothing.
@@ -18,10 +21,11 @@ pub fn hint<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String
     nearest(given, known).map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
-/// A number with what it counts: `1 seed`, `2 seeds`, by the regular plural.
+/// A number with what it counts: `1 seed`, `2 seeds`, `2 processes`, `2 batches`, by the regular plural.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+    let plural = if ["s", "sh", "ch"].iter().any(|end| noun.ends_with(end)) { "es" } else { "s" };
+    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
 }
 
 #[cfg(test)]
@@ -31,6 +35,8 @@ mod tests {
     #[test]
     fn one_is_singular() {
         assert_eq!([0, 1, 2].map(|count| counted(count, "seed")), ["0 seeds", "1 seed", "2 seeds"]);
+        assert_eq!([1, 2].map(|count| counted(count, "process")), ["1 process", "2 processes"]);
+        assert_eq!([1, 2].map(|count| counted(count, "batch")), ["1 batch", "2 batches"]);
     }
 
     #[test]
@@ -42,10 +48,12 @@ mod tests {
             ("entry_time", "entry_timeout"),
             ("toagg", "to-agg"),
             ("SFJ", "sjf"),
+            ("to_ag", "to-agg"),
         ] {
             assert_eq!(nearest(given, known), Some(wanted), "{given}");
         }
         assert_eq!(nearest("quux", known), None);
+        assert_eq!(nearest("foo", ["noop", "to", "hbrr"]), None);
         assert_eq!(hint("zzz", known), "");
     }
 }

@@ -340,7 +340,7 @@ impl Predictions {
             (true, 0, 0) => "unknown".to_owned(),
             (true, _, 0) => "pays".to_owned(),
             (true, 0, _) => "does not pay".to_owned(),
-            (true, ..) => format!("pays on {pays} engines, does not on {does_not}"),
+            (true, ..) => format!("pays on {pays} of {} engines", pays + does_not),
         };
         Some(status)
     }

@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(30) });
     let total = scheduler.snapshot().total.total();
     println!(
-        "{} bytes in {} requests, {} batches ({:.1} requests each)",
+        "{} bytes; requests: {}, batches: {} (of {:.1} requests)",
         bytes.load(Ordering::Relaxed),
         total.batched_requests,
         total.batches,

@@ -18,11 +18,17 @@ const WINDOWS_S: f64 = 1.0;
 /// # Errors
 /// If the file cannot be read, or is not what a selector has written.
 pub fn load(path: &Path) -> anyhow::Result<Knowledge> {
-    let shown = || path.display().to_string();
+    File::open(path).map_err(anyhow::Error::from).and_then(read).with_context(|| path.display().to_string())
+}
+
+/// Reads what was learned from what is no file.
+///
+/// # Errors
+/// As [`load`].
+pub fn read(input: impl Read) -> anyhow::Result<Knowledge> {
     let mut text = Vec::new();
-    let file = File::open(path).with_context(shown)?;
-    file.take(BYTES_MAX as u64 + 1024).read_to_end(&mut text).with_context(shown)?;
-    Knowledge::from_text(&text).with_context(shown)
+    input.take(BYTES_MAX as u64 + 1024).read_to_end(&mut text)?;
+    Ok(Knowledge::from_text(&text)?)
 }
 
 /// Keeps what was learned: in a new file that takes the place of the old one when it is whole.
@@ -83,16 +89,22 @@ pub(crate) struct Log {
     bytes: u64,
     /// When a window was logged last.
     window_s: f64,
+    /// The line with which the selector begins, and each file of it.
+    begins: Vec<u8>,
 }
 
 impl Log {
-    pub(crate) fn new(path: &Path) -> Log {
+    /// `begins`: the line with which it is to begin.
+    pub(crate) fn new(path: &Path, begins: Option<&Record>) -> Log {
+        let mut line = begins.and_then(|record| serde_json::to_vec(record).ok()).unwrap_or_default();
+        if !line.is_empty() {
+            line.push(b'\n');
+        }
         let (path, window_s) = (path.to_owned(), f64::NEG_INFINITY);
-        Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s }
+        Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s, begins: line }
     }
 
     pub(crate) fn write(&mut self, records: &[Record]) {
-        let before = self.lines.len();
         for record in records {
             if record.why == Why::Window {
                 if record.t < self.window_s + WINDOWS_S {
@@ -104,7 +116,7 @@ impl Log {
                 self.lines.push(b'\n');
             }
         }
-        if self.lines.len() > before && records.iter().any(|record| record.why != Why::Begin) {
+        if !self.lines.is_empty() {
             if !self.has_failed
                 && let Err(error) = self.append()
             {
@@ -119,8 +131,9 @@ impl Log {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let (file, bytes) = append(&self.path)?;
-                self.bytes = bytes;
+                let (mut file, bytes) = append(&self.path)?;
+                file.write_all(&self.begins)?;
+                self.bytes = bytes + self.begins.len() as u64;
                 self.file.insert(file)
             }
         };
@@ -134,7 +147,8 @@ impl Log {
         let mut old = self.path.as_os_str().to_owned();
         old.push(".1");
         std::fs::rename(&self.path, old)?;
-        let (file, bytes) = append(&self.path)?;
+        let (mut file, bytes) = append(&self.path)?;
+        file.write_all(&self.begins)?;
         (self.file, self.bytes) = (Some(file), bytes);
         Ok(())
     }
@@ -176,8 +190,8 @@ mod tests {
     fn a_log_has_every_decision_a_window_a_second_and_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/decisions");
-        let mut log = Log::new(&path);
-        log.write(&[record(0.0, Why::Begin)]);
+        let mut log = Log::new(&path, Some(&record(0.0, Why::Begin)));
+        log.write(&[]);
         assert!(!path.exists(), "nothing was decided");
         let four = [(0.0, Why::Window), (0.25, Why::Trial), (0.5, Why::Window), (1.0, Why::Window)];
         log.write(&four.map(|(t, why)| record(t, why)));
@@ -189,6 +203,8 @@ mod tests {
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .collect();
         assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < LOG_BYTES + (2 << 20)), "{sizes:?}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.lines().next().unwrap().contains("\"begin\""), "a new file begins like the first one");
     }
 
     #[test]

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Selector, Settings, arms};
+use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record, Selector, Settings, arms};
 use sluice_core::{EngineConfig, Time};
 
-pub use files::{load, save};
+pub use files::{load, read, save};
 pub use ground::Ground;
 
 use files::Log;
@@ -49,6 +49,8 @@ pub struct Options {
     pub log: Option<PathBuf>,
     /// Begin with what is likeliest for such devices, not with what is in force.
     pub likeliest_first: bool,
+    /// The devices are emulated, as the log says.
+    pub emulated: bool,
 }
 
 /// What is told of a selector.
@@ -112,7 +114,7 @@ impl Selection {
     /// # Errors
     /// If a model is to be asked and there is none, or the system refuses a thread.
     pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Option<Selection>> {
-        let Options { kind, device, prior, state, log, likeliest_first } = options;
+        let Options { kind, device, prior, state, log, likeliest_first, emulated } = options;
         if kind == Kind::Fixed {
             return Ok(None);
         }
@@ -124,6 +126,10 @@ impl Selection {
         };
         let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
         let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
+        let begins = selector.take_record().map(|record| match emulated {
+            true => Record { text: "emulated devices".to_owned(), ..record },
+            false => record,
+        });
         let chooser = Chooser {
             selector,
             host,
@@ -132,7 +138,7 @@ impl Selection {
             passed_by: ground.passed_by(),
             looker: None,
             has_looked: false,
-            log: log.as_deref().map(Log::new),
+            log: log.as_deref().map(|path| Log::new(path, begins.as_ref())),
             state,
             log_path: log,
             saves_from: Instant::now() + SAVE_PERIOD,

@@ -123,6 +123,12 @@ impl<R: Read> Reader<R> {
         &self.incomplete
     }
 
+    /// Bytes read so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.at
+    }
+
     /// Entries read so far.
     #[must_use]
     pub fn entries(&self) -> u64 {

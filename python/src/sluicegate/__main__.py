@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     darshan.add_argument("log")
     darshan.add_argument("out")
     darshan.add_argument("--quiet", action="store_true", help="say nothing of success")
+    darshan.add_argument("--source", help="what the log is called (default: its path)")
     darshan.add_argument("--module", choices=["DXT_POSIX", "DXT_MPIIO"], help="which layer's accesses")
     compare = commands.add_parser("compare", help="print what prediction brings")
     compare.add_argument(
@@ -90,11 +91,13 @@ def _import(args: argparse.Namespace) -> int:
     from sluicegate.dxt import read_log
 
     trace = read_log(args.log, args.module)
+    name = args.source or args.log
+    trace.meta["source"] = name
     write(args.out, trace)
     if not args.quiet:
         print(f"{args.out}: {len(trace)} requests to {len(trace.paths)} files")
     if trace.incomplete:
-        print(f"sluicegate: {args.log}: {trace.incomplete}", file=sys.stderr)
+        print(f"sluicegate: {name}: {trace.incomplete}", file=sys.stderr)
     return PARTLY if trace.incomplete else 0
 
 

@@ -21,7 +21,7 @@ pub enum Why {
     Trial,
     /// It was better, and stays.
     TrialWon,
-    /// It was not.
+    /// It was not, and another one is tried, or the one before is back.
     TrialLost,
     /// The workload ended, or became too light, before that was known.
     TrialEnded,
@@ -85,7 +85,7 @@ pub struct Record {
     /// See `pattern`; 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern_confidence: Option<f64>,
-    /// For people.
+    /// For people: of a trial what was tried, for how long, and what it did against what.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }

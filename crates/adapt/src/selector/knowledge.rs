@@ -229,14 +229,33 @@ impl Knowledge {
         (0..arms.len()).map(expect).collect()
     }
 
-    /// Adds what was learned elsewhere, on devices of the same kind. Where both know the same arms of a context, these say how the
-    /// two compare; where they do not, the best arms of both count as equal.
+    /// A context of which both have an observation to the last digit: those who learn apart have none. What one of them has seen
+    /// since may hide it.
+    fn shared(&self, other: &Knowledge) -> Option<Context> {
+        let is_same = |mine: &Value, theirs: &Value| {
+            mine.gain != 0.0 && (mine.gain, mine.variance) == (theirs.gain, theirs.variance)
+        };
+        let shares = |mine: &Known, theirs: &Known| {
+            let both = mine.arms.iter().filter_map(|(arm, value)| Some((value, theirs.arms.get(arm)?)));
+            mine == theirs || both.into_iter().any(|(mine, theirs)| is_same(mine, theirs))
+        };
+        let both =
+            self.contexts.iter().filter_map(|(context, mine)| Some((context, mine, other.contexts.get(context)?)));
+        both.into_iter().find(|(_, mine, theirs)| shares(mine, theirs)).map(|(context, ..)| *context)
+    }
+
+    /// Adds what was learned elsewhere, on devices of the same kind, and apart: what both have from a common past counts twice, and
+    /// is refused where it can be told. Where both know the same arms of a context, these say how the two compare; where they do
+    /// not, the best arms of both count as equal. O(contexts x arms).
     ///
     /// # Errors
-    /// If it is about other devices.
+    /// If it is about other devices, or shares observations with this.
     pub fn merge(&mut self, other: &Knowledge) -> Result<(), super::StateError> {
         if self.device != other.device {
             return Err(super::StateError::OtherDevice { wanted: self.device, found: other.device });
+        }
+        if let Some(context) = self.shared(other) {
+            return Err(super::StateError::Shared(context));
         }
         for (context, theirs) in &other.contexts {
             let shift = |mine: &Known| {
@@ -322,6 +341,27 @@ mod tests {
         assert!((known.arms["aioli"].gain - 0.8).abs() < 1e-9 && (known.arms["sjf"].gain - 0.5).abs() < 1e-9);
         assert_eq!((known.arms["sjf"].weight, known.arms["aioli"].weight, one.contexts.len()), (6.0, 3.0, 2));
         assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("without an arm"));
+    }
+
+    #[test]
+    fn what_was_learned_once_is_not_merged_twice() {
+        let shared = |one: &Knowledge, two: &Knowledge| {
+            matches!(one.clone().merge(two), Err(crate::selector::StateError::Shared(_)))
+        };
+        let (here, there) = ("r2.q2.d1.f1.a0", "w2.q2.d1.f1.a0");
+        let mut one = knowing(here, &[("noop", -0.1), ("sjf", 0.5)]);
+        assert!(shared(&one, &one) && shared(&knowing(here, &[("noop", 0.0)]), &knowing(here, &[("noop", 0.0)])));
+        // One goes on, with one of the arms.
+        let before = one.clone();
+        one.enter(context(here)).credit("sjf", 0.4, 7.0);
+        assert!(shared(&one, &before) && shared(&before, &one));
+        // What was merged still has it.
+        let other = knowing(there, &[("noop", 0.1), ("sjf", 0.3)]);
+        let mut both = one.clone();
+        both.merge(&other).unwrap();
+        assert!(shared(&both, &one) && shared(&both, &other));
+        let apart = knowing(here, &[("noop", -0.11), ("sjf", 0.51)]);
+        assert!(!shared(&one, &apart) && !shared(&Knowledge::new(Device::Disk), &Knowledge::new(Device::Disk)));
     }
 
     #[test]

@@ -384,7 +384,8 @@ impl Selector {
         self.pattern = None;
         let known = self.knowledge.enter(context);
         let is_new = known.windows == 0;
-        known.looks.entry(self.names[self.arm].clone()).or_insert(class);
+        // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
+        known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
         self.place = Some(Place { context, seen: class, looks, since_s, windows: 1, alike: 1, level: None, steady: 0 });
         self.features.iter_mut().for_each(PageHinkley::reset);
@@ -547,10 +548,12 @@ impl Selector {
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
-            let percent = (gain.exp() - 1.0) * 100.0;
-            self.conclude(load, trial, gain, format!("{percent:+.1} % against {}", self.names[self.incumbent]));
+            let (percent, windows) = ((gain.exp() - 1.0) * 100.0, if trial.count == 1 { "window" } else { "windows" });
+            let (more, incumbent) = (if gain < 0.0 { "less" } else { "more" }, &self.names[self.incumbent]);
+            let text = format!("{name} for {} {windows}: {:.1} % {more} than {incumbent}", trial.count, percent.abs());
+            self.conclude(load, trial, gain, text);
         } else if trial.windows > TRIAL_PATIENCE {
-            self.conclude(load, trial, f64::NEG_INFINITY, "too little to judge by".to_owned());
+            self.conclude(load, trial, f64::NEG_INFINITY, format!("{name}: too little to judge by"));
         }
     }
 
@@ -572,15 +575,18 @@ impl Selector {
             }
             return self.record(load, Why::TrialWon, None, text);
         }
-        self.record(load, Why::TrialLost, None, text);
+        let text = if gain > 0.0 { format!("{text}, too little to stay") } else { text };
         let next = (trial.chain + 1 < CHAIN).then(|| self.candidate(load)).flatten();
         match next {
-            Some(next) => self.begin_trial(next, trial.chain + 1),
+            Some(next) => {
+                self.record(load, Why::TrialLost, None, text);
+                self.begin_trial(next, trial.chain + 1);
+            }
             None => {
                 if let Some(place) = &mut self.place {
                     place.steady = 0;
                 }
-                self.switch(self.incumbent, Why::TrialLost, String::new());
+                self.switch(self.incumbent, Why::TrialLost, text);
             }
         }
     }

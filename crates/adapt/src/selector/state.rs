@@ -40,6 +40,12 @@ pub enum StateError {
     /// It is not what was written.
     #[error("it is damaged: {0}")]
     Damaged(String),
+    /// It was learned together with what it is to be merged with.
+    #[error(
+        "of {0} it knows to the last digit what a file before it knows: the two are the same or have a common past, which would \
+         count twice"
+    )]
+    Shared(Context),
     /// It was learned on devices of another kind.
     #[error("it was learned on {found}, not on {wanted}")]
     OtherDevice {

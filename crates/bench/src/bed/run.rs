@@ -1,4 +1,4 @@
-//! Running other people's programs, which end when this one is told to.
+//! Ending when told to: what was made or mounted is taken back, and other people's programs end, too.
 
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
@@ -11,6 +11,8 @@ use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde_json::Value;
+use signal_hook::consts::SIGHUP;
+use sluice_cli::interrupt;
 
 /// How often a program that runs is ended if it is to be.
 const LOOK: Duration = Duration::from_millis(100);
@@ -21,14 +23,25 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
-/// Runs programs until it is told to stop.
+/// Runs programs until it is told to stop. Every benchmark that makes what must go away again has one.
 #[derive(Clone)]
 pub(crate) struct Runner {
-    /// Set from elsewhere.
+    /// Set by signals.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Runner {
+    /// From now on SIGINT, SIGTERM and SIGHUP tell it to stop, and do nothing else, however many come: a terminal that closes
+    /// sends two. What is waited for ends soon, or is ended.
+    ///
+    /// # Errors
+    /// If the system does not let these signals be handled.
+    pub(crate) fn new() -> anyhow::Result<Runner> {
+        let stop = interrupt::flag()?;
+        signal_hook::flag::register(SIGHUP, stop.clone())?;
+        Ok(Runner { stop })
+    }
+
     /// Fails if it was told to stop.
     pub(crate) fn go_on(&self) -> anyhow::Result<()> {
         if self.stop.load(Ordering::Relaxed) {

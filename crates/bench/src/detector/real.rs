@@ -2,16 +2,18 @@
 //! recording is judged second by second.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Serialize;
 use sluice_adapt::detector::{Class, Detector};
 use sluice_adapt::features::{Answers, Settings, Watcher};
+use sluice_cli::output;
 use sluice_core::{AppId, FileId, Request, TargetId, Time};
 use sluice_trace::{Columns, Reader};
 
 use super::Score;
+use crate::bed::Runner;
 
 const PROGRAMS: &str = include_str!("programs.py");
 const TARGETS: u64 = 4;
@@ -107,41 +109,50 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let shown = format!("{command:?}");
-    let done = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output();
-    let done = done.with_context(|| format!("starting {shown}"))?;
-    if !done.status.success() {
-        bail!("{shown}: {}", String::from_utf8_lossy(&done.stderr).trim());
-    }
-    Ok(())
+/// Runs programs, and judges what the detector says of them.
+pub(super) struct Programs<'a> {
+    pub(super) runner: Runner,
+    pub(super) sluice: PathBuf,
+    /// Where all is that they make.
+    pub(super) dir: &'a Path,
+    /// How long each of them runs.
+    pub(super) seconds: f64,
+    pub(super) detector: &'a Detector,
 }
 
 /// A mount that goes away with this.
 struct Mount<'a> {
-    sluice: &'a Path,
+    programs: &'a Programs<'a>,
     point: PathBuf,
 }
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // Nobody is left to be told.
-        let _ = run(Command::new(self.sluice).arg("unmount").arg(&self.point));
+        let unmount = |how: &[&str]| {
+            let mut command = Command::new(&self.programs.sluice);
+            self.programs.runner.finish(command.arg("unmount").args(how).arg(&self.point), false)
+        };
+        // Jobs of a program that was ended may not have left yet.
+        if let Err(error) = unmount(&[]).or_else(|_| unmount(&["--lazy"])) {
+            output::tell(format_args!("{error:#}"));
+        }
     }
 }
 
-/// Runs all workloads on each bed: `tmpfs`, or device models that are emulated.
-pub(super) fn judge(
-    sluice: &Path,
-    beds: &[String],
-    seconds: f64,
-    detector: &Detector,
-    say: impl Fn(&str),
-) -> anyhow::Result<Vec<Run>> {
-    let mut runs = Vec::new();
-    for bed in beds {
-        // Below /dev/shm the bytes are in memory, so that times are those of the emulation, or none.
-        let room = tempfile::Builder::new().prefix("sluice-detector-").tempdir_in("/dev/shm").context("/dev/shm")?;
+impl Programs<'_> {
+    /// Runs all workloads on each bed: `tmpfs`, or device models that are emulated.
+    ///
+    /// # Errors
+    /// If a program fails, or it was told to stop.
+    pub(super) fn run(&self, beds: &[String]) -> anyhow::Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        beds.iter().try_for_each(|bed| self.on(bed, &mut runs))?;
+        Ok(runs)
+    }
+
+    fn on(&self, bed: &str, runs: &mut Vec<Run>) -> anyhow::Result<()> {
+        let room = tempfile::Builder::new().prefix("sluice-detector-").tempdir_in(self.dir);
+        let room = room.with_context(|| self.dir.display().to_string())?;
         let path = |name: &str| room.path().join(name);
         let targets: Vec<PathBuf> = (0..TARGETS).map(|target| path(&format!("target{target}"))).collect();
         for dir in targets.iter().chain([&path("mount")]) {
@@ -156,38 +167,42 @@ pub(super) fn judge(
             path("log")
         );
         std::fs::write(path("config.toml"), text)?;
-        run(Command::new(sluice).args(["mount", "--daemon", "--config"]).arg(path("config.toml")))?;
-        let mount = Mount { sluice, point: path("mount") };
+        self.runner.go_on()?;
+        let mut command = Command::new(&self.sluice);
+        self.runner.finish(command.args(["mount", "--daemon", "--config"]).arg(path("config.toml")), false)?;
+        let mount = Mount { programs: self, point: path("mount") };
         for workload in workloads() {
-            say(&format!("{bed}: {}", workload.name()));
-            runs.push(one(&mount, &workload, (bed, &script, seconds), detector, &path("trace.slt"))?);
+            output::tell(format_args!("{bed}: {}", workload.name()));
+            let (requests, server, file) = self.one(&mount.point, &workload, &script, &path("trace.slt"))?;
+            runs.push(Run { bed: bed.to_owned(), workload: workload.name(), requests, server, file });
         }
+        Ok(())
     }
-    Ok(runs)
-}
 
-fn one(
-    mount: &Mount<'_>,
-    workload: &Workload,
-    (bed, script, seconds): (&str, &Path, f64),
-    detector: &Detector,
-    trace: &Path,
-) -> anyhow::Result<Run> {
-    let dir = mount.point.join("run");
-    std::fs::create_dir(&dir)?;
-    if workload.op == "read" || workload.program == "fio" {
-        // What is read has to be there; fio would lay it out itself, in the recording.
-        let (count, len) = if workload.own_files { (PROCESSES, BYTES / PROCESSES) } else { (1, BYTES) };
-        (0..count).try_for_each(|file| std::fs::File::create(dir.join(format!("data.{file}")))?.set_len(len))?;
+    /// Runs a workload below a mount's directory: how many requests it had, and how often these were recognised.
+    fn one(
+        &self,
+        mount: &Path,
+        workload: &Workload,
+        script: &Path,
+        trace: &Path,
+    ) -> anyhow::Result<(u64, Score, Score)> {
+        let dir = mount.join("run");
+        std::fs::create_dir(&dir)?;
+        if workload.op == "read" || workload.program == "fio" {
+            // What is read has to be there; fio would lay it out itself, in the recording.
+            let (count, len) = if workload.own_files { (PROCESSES, BYTES / PROCESSES) } else { (1, BYTES) };
+            (0..count).try_for_each(|file| std::fs::File::create(dir.join(format!("data.{file}")))?.set_len(len))?;
+        }
+        let sluice = || Command::new(&self.sluice);
+        self.runner.run(sluice().args(["trace", "start"]).arg(mount).arg("--out").arg(trace))?;
+        self.runner.run(&mut workload.command(&dir, script, self.seconds))?;
+        self.runner.run(sluice().args(["trace", "stop"]).arg(mount))?;
+        std::fs::remove_dir_all(&dir)?;
+        let judged = judge_trace(trace, workload.class(), self.detector)?;
+        std::fs::remove_file(trace)?;
+        Ok(judged)
     }
-    run(Command::new(mount.sluice).args(["trace", "start"]).arg(&mount.point).arg("--out").arg(trace))?;
-    let ran = run(&mut workload.command(&dir, script, seconds));
-    run(Command::new(mount.sluice).args(["trace", "stop"]).arg(&mount.point))?;
-    ran?;
-    std::fs::remove_dir_all(&dir)?;
-    let (requests, server, file) = judge_trace(trace, workload.class(), detector)?;
-    std::fs::remove_file(trace)?;
-    Ok(Run { bed: bed.to_owned(), workload: workload.name(), requests, server, file })
 }
 
 /// How often a recording is recognised: requests, data servers in windows, files in windows.

@@ -20,8 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::SIGHUP;
-use sluice_cli::{interrupt, output};
+use sluice_cli::output;
 use sluice_sim::{Options, simulate};
 
 use crate::bed::{self, Runner};
@@ -129,9 +128,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // However many signals come: a terminal that closes sends two. What is waited for ends soon, or is ended.
-    let runner = Runner { stop: interrupt::flag()? };
-    signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
+    let runner = Runner::new()?;
     let measured = match &args.from {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sluice_cli::output;
 use sluice_fuse::CacheMode;
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 
+use crate::bed::Runner;
 use pairs::{BenchOptions, Cell, FuseBench};
 
 /// Least throughput of the mount over the pass-through's.
@@ -79,12 +79,7 @@ fn cache_mode(text: &str) -> Result<CacheMode, String> {
 /// # Errors
 /// If there is no fio, or no mount.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let options = options(&args);
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The second signal ends the program whatever becomes of its mounts.
-        signal_hook::flag::register_conditional_default(signal, options.stop.clone())?;
-        signal_hook::flag::register(signal, options.stop.clone())?;
-    }
+    let options = BenchOptions { stop: Runner::new()?.stop, ..options(&args) };
     let mut json = serde_json::Map::new();
     if args.only != Some(Table::Policies) {
         json.append(&mut against_passthrough(&args, &options)?);

@@ -139,7 +139,7 @@ struct Measured {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let stop = sluice_cli::interrupt::flag()?;
+    let stop = crate::bed::Runner::new()?.stop;
     if let Some(sample) = args.sample {
         return sample::run(sample, &args.case, args.seed, args.json, &stop);
     }

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
         bail!("fio is not installed; it is what the profiler is compared with");
     }
-    let stop = sluice_cli::interrupt::flag()?;
+    let stop = crate::bed::Runner::new()?.stop;
     let bytes = args.file_size.unwrap_or(FILE_BYTES);
     if bytes > room(&args.path)? {
         bail!("{}: too little room for the file; see --file-size", args.path.display());

@@ -15,8 +15,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
-use signal_hook::consts::SIGHUP;
-use sluice_cli::{interrupt, output};
+use sluice_cli::output;
 use sluice_notation::parse_bytes;
 
 use crate::bed::{self, Bed, Runner, Side, check_fio};
@@ -97,9 +96,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let sluice = bed::program(args.sluice.as_deref())?;
     expect_all(&workloads)?;
 
-    // However many signals come: a terminal that closes sends two. What is waited for ends soon, or is ended.
-    let runner = Runner { stop: interrupt::flag()? };
-    signal_hook::flag::register(SIGHUP, runner.stop.clone())?;
+    let runner = Runner::new()?;
     let bed = Bed::new(&runner, &sluice, "rivals", &args.model, &args.size, args.dir.as_deref())?;
     sides.iter().try_for_each(|side| bed.set_scheduler(&side.scheduler))?;
     let test = Test {

@@ -21,7 +21,7 @@ pub(super) struct Key {
 
 /// Which word may be meant by what looks like no name of a trace and is none; empty if nothing is to be said.
 pub(crate) fn predict_hint(given: &str, base: &Path) -> String {
-    let is_path = given.contains(['.', '/']) || base.join(given).exists();
+    let is_path = given == "-" || given.contains(['.', '/']) || base.join(given).exists();
     if is_path { String::new() } else { sluice_notation::hint(given, ["off", "learn"]) }
 }
 

@@ -3,7 +3,7 @@
 use super::bed::{DISKS, MODEL, Outcome, STRIPE};
 use super::pattern::{PATTERNS, PROCESSES, Pattern, THREADS};
 use serde::Serialize;
-use sluice_notation::{show_number, show_size};
+use sluice_notation::{counted, show_number, show_size};
 use std::fmt::Write as _;
 
 /// One run.
@@ -69,8 +69,9 @@ impl Report {
         let how = if self.fuse { "through a FUSE mount" } else { "driven directly, without FUSE" };
         let mut text = format!(
             "{PROCESSES} processes x {THREADS} threads on {}, {how}\n\
-             medians of {} repetitions; time / noop's: makespan relative to noop in the same repetition\n\n",
-            self.device, self.repetitions
+             medians of {}; time / noop's: makespan relative to noop in the same repetition\n\n",
+            self.device,
+            counted(self.repetitions as u64, "repetition")
         );
         let [pattern, policy, makespan, rate, aggregation, p99, ratio] =
             ["pattern", "policy", "makespan", "MB/s", "aggregation", "p99", "time / noop's"];

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use rustix::mount::MountFlags;
 use serde::Serialize;
-use sluice_notation::{parse_bytes, show_bytes, show_size};
+use sluice_notation::{counted, parse_bytes, show_bytes, show_size};
 use sluice_storage::emulated::EXTENT;
 
 use super::interrupt::Interrupt;
@@ -377,13 +377,13 @@ fn summary(disk: &Disk, device: &Loop) -> String {
         _ => String::new(),
     };
     format!(
-        "{} is {}: {}{stripe}, {}, scheduler {}, {} requests at a time{filesystem}",
+        "{} is {}: {}{stripe}, {}, scheduler {}, {} at a time{filesystem}",
         disk.name,
         device.path().display(),
         disk.describe(),
         show_size(disk.size_bytes as f64),
         disk.scheduler,
-        disk.queue_depth
+        counted(disk.queue_depth.into(), "request")
     )
 }
 

@@ -9,24 +9,28 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use sluice_adapt::selector::{Context, Explanation, Record, Why};
-use sluice_notation::show_time;
+use sluice_notation::{counted, show_time};
 use sluice_select::Status;
 
-use crate::output;
+use crate::{input, output};
 
 /// Longest line of a log.
 const LINE_MAX: usize = 16 << 10;
 /// Most lines of a log that are looked at; the last ones count.
 const LINES_MAX: usize = 1 << 20;
 
+/// What tells configurations apart: the measure of the table, of the picture, and of the decisions themselves.
+const RATE: &str = "MB per busy second";
+
 /// Shows a selector's log of decisions as a timeline
 ///
-/// Which workload was there, what was chosen, what it gave, and what it lost.
+/// Which workload was there, what was chosen, what it gave, and what it lost. Rates are in MB per busy second, by which the
+/// selector decides: what was moved, and 4 KiB for each request, over the time in which there were requests.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The log (`sluice status --explain` says where it is)
+    /// The log (`sluice status --explain` says where it is); - is standard input
     log: PathBuf,
-    /// Draw the timeline as SVG [default: none]
+    /// Draw the timeline into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Only the last so many seconds [default: all]
@@ -49,25 +53,25 @@ struct Timeline {
 /// # Errors
 /// If it cannot be read, or the picture cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(plot) = &args.plot {
-        output::check_file(plot)?;
-    }
+    let plot = args.plot.as_deref();
+    output::check_standard(plot, args.json)?;
+    plot.map_or(Ok(()), output::check_file)?;
     let timeline = read(args)?;
     if args.json {
         output::pretty_json(&summary(&timeline))?;
-    } else {
+    } else if !plot.is_some_and(output::is_standard) {
         output::text(&describe_timeline(&timeline));
     }
-    if let Some(path) = &args.plot {
-        std::fs::write(path, plot::draw(&timeline.records)?).with_context(|| path.display().to_string())?;
-        output::tell(format_args!("the timeline is in {}", path.display()));
+    if let Some(path) = plot {
+        let svg = plot::draw(&timeline.records, timeline.is_emulated()).context("drawing the timeline")?;
+        output::write_file(path, svg.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn read(args: &Args) -> anyhow::Result<Timeline> {
-    let shown = || args.log.display().to_string();
-    let mut reader = BufReader::new(std::fs::File::open(&args.log).with_context(shown)?);
+    let shown = || input::name(&args.log);
+    let mut reader = BufReader::new(input::open(&args.log).with_context(shown)?);
     let (mut records, mut bad, mut line) = (Vec::<Record>::new(), 0, Vec::new());
     loop {
         line.clear();
@@ -101,6 +105,13 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
     Ok(Timeline { records, bad })
 }
 
+impl Timeline {
+    /// What the log says of the devices.
+    fn is_emulated(&self) -> bool {
+        self.records.first().is_some_and(|first| first.why == Why::Begin && first.text.contains("emulated"))
+    }
+}
+
 /// For programs.
 fn summary(timeline: &Timeline) -> serde_json::Value {
     let windows: Vec<&Record> = timeline.records.iter().filter(|record| record.why == Why::Window).collect();
@@ -112,36 +123,60 @@ fn summary(timeline: &Timeline) -> serde_json::Value {
     let ends = timeline.records.first().zip(timeline.records.last());
     serde_json::json!({
         "seconds": ends.map_or(0.0, |(first, last)| last.t - first.t),
-        "windows": windows.len(), "mb_s": mean(&|record| Some(record.mb_s)), "regret": mean(&|record| record.regret),
+        "windows": windows.len(), "mb_s": mean(&|record| Some(record.mb_s)),
+        "rate_mb_s": mean(&|record| Some(record.rate_mb_s)), "regret": mean(&|record| record.regret),
         "changes": timeline.records.iter().filter(|record| record.from.is_some()).count(),
         "trials": count(Why::Trial), "trials_won": count(Why::TrialWon),
         "workloads": count(Why::NewWorkload) + count(Why::KnownWorkload), "unreadable_lines": timeline.bad,
+        "emulated": timeline.is_emulated(),
     })
 }
 
-fn workload(context: &Option<String>) -> String {
-    let context = context.as_deref().unwrap_or("-");
+fn workload(context: Option<&str>) -> String {
+    let context = context.unwrap_or("-");
     Context::parse(context).map_or_else(|| context.to_owned(), |context| context.describe())
 }
 
+/// Why the configuration was changed last.
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Begin => "begins",
         Why::Window => "",
-        Why::NewWorkload => "new workload",
-        Why::KnownWorkload => "workload is known",
-        Why::Trial => "trial",
-        Why::TrialWon => "was better: stays",
-        Why::TrialLost => "was not better",
-        Why::TrialEnded => "workload has changed",
-        Why::Better => "better by now",
-        Why::Doubt => "reward has changed",
+        Why::NewWorkload => "a new workload",
+        Why::KnownWorkload => "a known workload is back",
+        Why::Trial => "it is tried",
+        Why::TrialWon => "it was better",
+        Why::TrialLost => "what was tried was no better",
+        Why::TrialEnded => "the workload changed during a trial",
+        Why::Better => "it is better by what is known now",
+        Why::Doubt => "rates have changed",
         Why::Resting => "nothing to choose from",
     }
 }
 
+/// What was decided, in a line.
+fn decision(record: &Record) -> String {
+    let (text, arm) = (&record.text, &record.arm);
+    let from = record.from.as_deref().unwrap_or("another one");
+    match record.why {
+        Why::Begin if !text.is_empty() => format!("begins, {text}"),
+        Why::Begin | Why::Window => reason(record.why).to_owned(),
+        Why::NewWorkload => format!("a new workload: {}", workload(record.context.as_deref())),
+        Why::KnownWorkload => format!("a known workload is back: {}", workload(record.context.as_deref())),
+        Why::Trial => format!("tries {arm} instead of {from}"),
+        Why::TrialWon => format!("tried {text}: it stays"),
+        Why::TrialLost if record.from.is_some() => format!("tried {text}, back to {arm}"),
+        Why::TrialLost => format!("tried {text}"),
+        Why::TrialEnded => format!("the workload changed while {from} was tried, back to {arm}"),
+        Why::Better => format!("{arm} instead of {from}: {text}"),
+        Why::Doubt => format!("rates have changed: {text}; others may be tried again"),
+        Why::Resting => text.clone(),
+    }
+}
+
 fn describe_timeline(timeline: &Timeline) -> String {
-    let mut text = format!("{:>9}  {:>8}  {:<26}  {:<24}  why\n", "time", "MB/s", "configuration", "what");
+    let mut text =
+        format!("rate: {RATE}, since the line before\n\n{:>9}  {:>8}  {:<26}  what\n", "time", "rate", "configuration");
     let mut rates: Vec<f64> = Vec::new();
     let mut pattern = None;
     for record in &timeline.records {
@@ -150,41 +185,41 @@ fn describe_timeline(timeline: &Timeline) -> String {
             pattern.clone_from(&record.pattern);
         }
         if record.why == Why::Window {
-            rates.push(record.mb_s);
+            rates.push(record.rate_mb_s);
             if !is_other {
                 continue;
             }
         }
         // Since the line before.
-        let rate = if rates.is_empty() { record.mb_s } else { rates.iter().sum::<f64>() / rates.len() as f64 };
+        let rate = if rates.is_empty() { record.rate_mb_s } else { rates.iter().sum::<f64>() / rates.len() as f64 };
         rates.clear();
-        let is_new = matches!(record.why, Why::NewWorkload | Why::KnownWorkload);
-        let mut line = |what: &str, more: &str| {
-            let time = format!("{:.1}s", record.t);
-            let _ = writeln!(text, "{time:>9}  {rate:>8.1}  {:<26}  {what:<24}  {more}", record.arm);
+        let mut line = |what: &str| {
+            let time = format!("{:.1} s", record.t);
+            let _ = writeln!(text, "{time:>9}  {rate:>8.1}  {:<26}  {what}", record.arm);
         };
         if let Some(pattern) = record.pattern.as_ref().filter(|_| is_other) {
             let sure = record.pattern_confidence.unwrap_or(0.0) * 100.0;
-            line("pattern", &format!("{pattern} ({sure:.0} % sure)"));
+            line(&format!("pattern: {pattern} ({sure:.0} % sure)"));
         }
         if record.why != Why::Window {
-            line(reason(record.why), &if is_new { workload(&record.context) } else { record.text.clone() });
+            line(&decision(record));
         }
     }
     let of = summary(timeline);
     let number = |name: &str| of[name].as_f64().unwrap_or(0.0);
+    let count = |name: &str, noun: &str| counted(of[name].as_u64().unwrap_or(0), noun);
     let _ = writeln!(
         text,
-        "\n{:.0} s: {:.1} MB/s, {:.0} changes, {:.0} trials of which {:.0} won; against the best that was known {:.1} % lost",
+        "\n{:.0} s: {:.1} {RATE}; {}, {} of which {:.0} won; {:.1} % lost against the best that was known",
         number("seconds"),
-        number("mb_s"),
-        number("changes"),
-        number("trials"),
+        number("rate_mb_s"),
+        count("changes", "change"),
+        count("trials", "trial"),
         number("trials_won"),
         number("regret") * 100.0
     );
     if timeline.bad > 0 {
-        let _ = writeln!(text, "Note: {} lines could not be read", timeline.bad);
+        let _ = writeln!(text, "Note: {} could not be read", counted(timeline.bad as u64, "line"));
     }
     text
 }
@@ -236,26 +271,26 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
     writeln!(text, "chosen     {arm} ({mode})")?;
     match e.expected_mb_s {
         Some(expected) => {
-            writeln!(text, "expected   {expected:.1} MB per busy second, got {:.1} in the last window", e.got_mb_s)?;
+            writeln!(text, "expected   {expected:.1} {RATE}, got {:.1} in the last window", e.got_mb_s)?;
         }
-        None => writeln!(text, "expected   nothing yet, got {:.1} MB per busy second in the last window", e.got_mb_s)?,
+        None => writeln!(text, "expected   nothing yet, got {:.1} {RATE} in the last window", e.got_mb_s)?,
     }
     match &e.last_change {
         Some(change) => writeln!(
             text,
-            "changed    {} ago, from {} to {}: {}; {} changes in all",
+            "changed    {} ago, from {} to {}: {}; {} in all",
             seconds(change.ago_s),
             change.from,
             change.to,
             reason(change.why),
-            e.changes
+            counted(e.changes, "change")
         )?,
         None => writeln!(text, "changed    never")?,
     }
     writeln!(
         text,
-        "trying     {} trials, {} of {} of load since the beginning; {} may still be spent; a change costs {}",
-        e.trials,
+        "trying     {}, {} of {} of load since the beginning; {} may still be spent; a change costs {}",
+        counted(e.trials, "trial"),
         seconds(e.tried_s),
         seconds(e.loaded_s),
         seconds(e.budget_s.max(0.0)),
@@ -263,10 +298,10 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
     )?;
     writeln!(
         text,
-        "deciding   {:.1} us a window, {:.3} % of a core; {} kinds of workload known",
+        "deciding   {:.1} us a window, {:.3} % of a core; {} of workload known",
         status.decision_us,
         status.overhead * 100.0,
-        e.contexts
+        counted(e.contexts as u64, "kind")
     )?;
     for (what, path) in [("knowledge", &status.state), ("decisions", &status.log)] {
         if let Some(path) = path {
@@ -287,7 +322,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
 mod tests {
     use super::*;
 
-    fn record(t: f64, why: Why, arm: &str, mb_s: f64) -> Record {
+    pub(super) fn record(t: f64, why: Why, arm: &str, mb_s: f64) -> Record {
         Record {
             t,
             why,
@@ -329,17 +364,29 @@ mod tests {
         let (_dir, args) = log(&lines);
         let timeline = read(&args).unwrap();
         let text = describe_timeline(&timeline);
-        assert!(
-            text.contains("aioli") && !text.contains("mlf") && text.contains("1 lines could not be read"),
-            "{text}"
-        );
-        let trial = text.lines().find(|line| line.contains("trial  ")).unwrap();
+        assert!(!text.contains("mlf") && text.contains("Note: 1 line could not be read"), "{text}");
+        let trial = text.lines().find(|line| line.contains("tries aioli instead of noop")).unwrap();
         assert!(trial.contains("15.0"), "the mean since the line before: {trial}");
         let patterns: Vec<&str> = text.lines().filter(|line| line.contains("strided small (97 % sure)")).collect();
         assert_eq!(patterns.len(), 1, "once: {text}");
+        assert!(text.contains("2 s: 15.0 MB per busy second; 1 change, 1 trial of which 0 won"), "{text}");
         assert_eq!(summary(&timeline)["regret"], 0.25);
-        let svg = plot::draw(&timeline.records).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("aioli"));
+        let svg = plot::draw(&timeline.records, false).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("noop"));
+    }
+
+    /// What was tried, what it did against what, and what became of it.
+    #[test]
+    fn the_outcome_of_a_trial_is_told() {
+        let lost = Record {
+            text: "sjf for 3 windows: 12.0 % less than hbrr".to_owned(),
+            ..record(1.0, Why::TrialLost, "sjf", 1.0)
+        };
+        assert_eq!(decision(&lost), "tried sjf for 3 windows: 12.0 % less than hbrr");
+        let back = Record { arm: "hbrr".to_owned(), from: Some("sjf".to_owned()), ..lost.clone() };
+        assert_eq!(decision(&back), "tried sjf for 3 windows: 12.0 % less than hbrr, back to hbrr");
+        let won = Record { why: Why::TrialWon, text: "sjf for 2 windows: 20.1 % more than hbrr".to_owned(), ..lost };
+        assert_eq!(decision(&won), "tried sjf for 2 windows: 20.1 % more than hbrr: it stays");
     }
 
     #[test]

@@ -1,96 +1,224 @@
-//! The picture of a timeline: throughput over time, coloured by configuration; below it the workloads and what was lost.
+//! The picture of a timeline: what each configuration gave, what was lost, and which workload was there.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use sluice_adapt::selector::{Record, Why};
 
-const SIZE: (u32, u32) = (1200, 560);
-/// Okabe and Ito's colours, which people with any kind of colour vision tell apart, and two more: disks have nine arms.
+use super::{RATE, workload};
+use crate::chart::{self, Mark};
+
+const SIZE: (u32, u32) = (1200, 640);
+/// Okabe and Ito's colours without black, and three more that are told apart from them: disks have nine arms.
 const COLOURS: [RGBColor; 10] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
+    chart::BLUE,
+    chart::ORANGE,
+    chart::GREEN,
     RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(213, 94, 0),
+    chart::SKY,
+    chart::VERMILION,
     RGBColor(240, 228, 66),
-    RGBColor(120, 120, 120),
-    RGBColor(0, 0, 0),
     RGBColor(140, 86, 75),
+    RGBColor(51, 34, 136),
+    RGBColor(153, 153, 51),
 ];
+/// What is left of the plots: their labels, and as much before the legend.
+const LEFT: u32 = 92;
+/// Height of the strip of workloads, and of a line of its key.
+const STRIP: u32 = 22;
+const KEY: u32 = 20;
+/// Workloads that the key explains.
+const EXPLAINED: usize = 8;
+/// Narrower stretches of the strip have no name, in pixels.
+const NAMED: f64 = 22.0;
+
+/// What was there between two times, in seconds.
+struct Stretch<'a> {
+    context: &'a str,
+    from: f64,
+    to: f64,
+}
+
+/// The workloads one after the other.
+fn stretches(records: &[Record], end: f64) -> Vec<Stretch<'_>> {
+    let mut all: Vec<Stretch<'_>> = Vec::new();
+    for record in records {
+        let Some(context) = record.context.as_deref() else { continue };
+        if all.last().is_some_and(|last| last.context == context) {
+            continue;
+        }
+        if let Some(last) = all.last_mut() {
+            last.to = record.t;
+        }
+        all.push(Stretch { context, from: record.t, to: end });
+    }
+    all
+}
+
+/// `A` to `Z`, then by number.
+fn name(at: usize) -> String {
+    u8::try_from(at).ok().filter(|at| *at < 26).map_or_else(|| (at + 1).to_string(), |at| char::from(b'A' + at).into())
+}
+
+/// In the order in which they are seen first.
+fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    all.for_each(|one| {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    });
+    seen
+}
+
+/// The access pattern that was recognised last in a workload.
+fn pattern(records: &[Record], context: &str) -> String {
+    let mut here = records.iter().rev().filter(|record| record.context.as_deref() == Some(context));
+    here.find_map(|record| record.pattern.as_ref()).map(|pattern| format!(" ({pattern})")).unwrap_or_default()
+}
+
+fn inside<'a>(area: &chart::Area<'a>) -> chart::Area<'a> {
+    area.margin(0, 0, LEFT, 0)
+}
 
 /// Draws it as SVG.
-pub(super) fn draw(records: &[Record]) -> anyhow::Result<String> {
+pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String> {
     let windows: Vec<&Record> = records.iter().filter(|record| record.why == Why::Window).collect();
     let (begin, end) = records.first().zip(records.last()).map_or((0.0, 1.0), |(first, last)| (first.t, last.t));
     let end = end.max(begin + 1.0);
-    let mut arms: Vec<&str> = Vec::new();
-    for record in records {
-        if !arms.contains(&record.arm.as_str()) {
-            arms.push(&record.arm);
-        }
-    }
-    let colour = |arm: &str| COLOURS[arms.iter().position(|known| *known == arm).unwrap_or(0) % COLOURS.len()];
+    let stretches = stretches(records, end);
+    let (arms, contexts) =
+        (distinct(windows.iter().map(|window| window.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
+    let colour = |at: usize| COLOURS[at % COLOURS.len()];
+    let mut series: Vec<(&str, Mark)> =
+        arms.iter().enumerate().map(|(at, arm)| (*arm, Mark::Bar(colour(at)))).collect();
+    series.push(("expected", Mark::Line(BLACK)));
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let (upper, lower) = area.split_vertically(SIZE.1 * 2 / 3);
-        let top = windows.iter().map(|record| record.rate_mb_s.max(record.mb_s)).fold(1.0, f64::max) * 1.3;
-        let mut chart = ChartBuilder::on(&upper)
-            .caption("what was chosen, and what it gave per busy second (line: what was expected)", ("sans-serif", 17))
-            .margin(10)
-            .x_label_area_size(20)
-            .y_label_area_size(58)
+        let area = area.margin(8, 4, 8, 12);
+        let on = if emulated { " (emulated devices)" } else { "" };
+        let area = area.titled(&format!("What was chosen, and what it gave{on}"), ("sans-serif", chart::TITLE))?;
+        let (legend, area) = area.split_vertically(chart::legend_height(&inside(&area), &series)?);
+        chart::legend(&inside(&legend), &series)?;
+        let key = contexts.len().min(EXPLAINED + 1) as u32 * KEY;
+        let (plots, below) = area.split_vertically(area.dim_in_pixel().1 - STRIP - key - 4);
+        let (upper, lower) = plots.split_vertically(plots.dim_in_pixel().1 * 3 / 5);
+
+        let top = windows.iter().map(|window| window.rate_mb_s.max(window.expected_mb_s.unwrap_or(0.0)));
+        let top = top.fold(1.0, f64::max) * 1.05;
+        let mut plot = ChartBuilder::on(&upper)
+            .margin_top(12)
+            .x_label_area_size(10)
+            .y_label_area_size(LEFT)
             .build_cartesian_2d(begin..end, 0.0..top)?;
-        chart.configure_mesh().y_desc("MB per busy second").light_line_style(WHITE).disable_x_mesh().draw()?;
-        for arm in &arms {
-            let fill = colour(arm);
-            let width = (end - begin) / windows.len().max(1) as f64;
-            let bars = windows
-                .iter()
-                .filter(|record| record.arm == *arm)
-                .map(|record| Rectangle::new([(record.t - width, 0.0), (record.t, record.rate_mb_s)], fill.filled()));
-            chart
-                .draw_series(bars)?
-                .label(*arm)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], fill.filled()));
-        }
-        let expected = windows.iter().filter_map(|record| Some((record.t, record.expected_mb_s?)));
-        chart.draw_series(LineSeries::new(expected, BLACK.stroke_width(1)))?;
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.8))
+        plot.configure_mesh()
+            .disable_x_mesh()
+            .x_labels(0)
+            .y_desc(RATE)
+            .y_labels(6)
+            .y_label_formatter(&|value| chart::number(*value))
+            .label_style(("sans-serif", chart::TEXT))
+            .light_line_style(WHITE)
             .draw()?;
-        let mut chart = ChartBuilder::on(&lower)
-            .margin(10)
-            .x_label_area_size(30)
-            .y_label_area_size(58)
+        // A window reaches back to the one before, unless there was a pause between them.
+        let mut gaps: Vec<f64> = windows.windows(2).map(|two| two[1].t - two[0].t).collect();
+        gaps.sort_by(f64::total_cmp);
+        let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
+        let mut before = begin;
+        for window in &windows {
+            let at = arms.iter().position(|arm| *arm == window.arm).unwrap_or(0);
+            let from = before.max(window.t - usual);
+            plot.draw_series([Rectangle::new([(from, 0.0), (window.t, window.rate_mb_s)], colour(at).filled())])?;
+            before = window.t;
+        }
+        let expected = windows.iter().filter_map(|window| Some((window.t, window.expected_mb_s?)));
+        plot.draw_series(LineSeries::new(expected, BLACK.stroke_width(2)))?;
+
+        let mut plot = ChartBuilder::on(&lower)
+            .margin_top(8)
+            .x_label_area_size(46)
+            .y_label_area_size(LEFT)
             .build_cartesian_2d(begin..end, 0.0..100.0)?;
-        chart.configure_mesh().x_desc("seconds").y_desc("lost, %").light_line_style(WHITE).disable_x_mesh().draw()?;
-        let lost = windows.iter().map(|record| (record.t, record.regret.unwrap_or(0.0).clamp(0.0, 1.0) * 100.0));
-        chart.draw_series(AreaSeries::new(lost, 0.0, RGBColor(213, 94, 0).mix(0.5)))?;
-        let (mut before, mut pattern): (Option<&str>, Option<&str>) = (None, None);
-        for record in records {
-            let context = record.context.as_deref();
-            if context.is_some() && context != before {
-                before = context;
-                chart.draw_series([PathElement::new([(record.t, 0.0), (record.t, 100.0)], BLACK.mix(0.4))])?;
-                let name = context.unwrap_or_default().to_owned();
-                chart.draw_series([Text::new(name, (record.t, 96.0), ("sans-serif", 11))])?;
+        plot.configure_mesh()
+            .disable_x_mesh()
+            .x_desc("seconds")
+            .y_desc("lost, %")
+            .x_labels(10)
+            .y_labels(5)
+            .x_label_formatter(&|value| chart::number(*value))
+            .y_label_formatter(&|value| chart::number(*value))
+            .label_style(("sans-serif", chart::TEXT))
+            .light_line_style(WHITE)
+            .draw()?;
+        let lost = windows.iter().map(|window| (window.t, window.regret.unwrap_or(0.0).clamp(0.0, 1.0) * 100.0));
+        plot.draw_series(AreaSeries::new(lost, 0.0, chart::VERMILION.mix(0.6)))?;
+
+        let (strip, key) = below.split_vertically(STRIP + 4);
+        let middle = (STRIP / 2) as i32;
+        strip.draw_text("workload", &chart::text(Pos::new(HPos::Left, VPos::Center)), (0, middle))?;
+        let width = f64::from(strip.dim_in_pixel().0 - LEFT);
+        let x = |t: f64| f64::from(LEFT) + (t - begin) / (end - begin) * width;
+        for stretch in &stretches {
+            let (from, to) = (x(stretch.from), x(stretch.to));
+            let at = contexts.iter().position(|context| *context == stretch.context).unwrap_or(0);
+            let grey = RGBColor(200, 200, 200).mix(if at % 2 == 0 { 1.0 } else { 0.5 });
+            strip.draw(&Rectangle::new([(from as i32, 0), (to as i32, STRIP as i32)], grey.filled()))?;
+            if to - from >= NAMED {
+                let style = chart::text(Pos::new(HPos::Center, VPos::Center));
+                strip.draw_text(&name(at), &style, (((from + to) / 2.0) as i32, middle))?;
             }
-            let seen = record.pattern.as_deref();
-            if seen.is_some() && seen != pattern {
-                pattern = seen;
-                let name = seen.unwrap_or_default().to_owned();
-                chart.draw_series([Text::new(
-                    name,
-                    (record.t, 86.0),
-                    ("sans-serif", 11).into_font().color(&BLACK.mix(0.6)),
-                )])?;
-            }
+        }
+        for (at, context) in contexts.iter().enumerate().take(EXPLAINED + 1) {
+            let text = match contexts.len() - at {
+                left if at == EXPLAINED && left > 1 => format!("and {left} more"),
+                _ => format!("{}: {}{}", name(at), workload(Some(*context)), pattern(records, context)),
+            };
+            let style = chart::text(Pos::new(HPos::Left, VPos::Center));
+            key.draw_text(&text, &style, (LEFT as i32, (at as u32 * KEY + KEY / 2) as i32))?;
         }
         area.present()?;
     }
     Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::record;
+    use super::*;
+    use crate::chart::seen::Picture;
+
+    /// A timeline of so many arms and workloads, full to the top, where a legend inside would be in the way.
+    fn timeline(arms: &[&str], contexts: usize) -> Vec<Record> {
+        let of = |at: usize| Record {
+            context: Some(format!("r2.q{}.d1.f{}.a{}", at / 8 % 3, at / 2 % 4, at % 2)),
+            ..record(at as f64, Why::Window, arms[at % arms.len()], 20.0 + at as f64 / 10.0)
+        };
+        (0..100).map(|at| Record { context: of(at * contexts / 100).context, ..of(at) }).collect()
+    }
+
+    #[test]
+    fn all_of_it_can_be_read() {
+        let all: Vec<String> = ["noop", "sjf", "hbrr", "aioli", "mlf"]
+            .iter()
+            .flat_map(|name| [name.to_string(), format!("{name} anticipation=on in_flight=16")])
+            .take(9)
+            .collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        for (arms, contexts) in [(1, 1), (3, 2), (9, 1), (9, 8), (9, 9), (9, 24)] {
+            let picture = Picture::of(&draw(&timeline(&all[..arms], contexts), true).unwrap());
+            picture.is_readable();
+            picture.has_legend(&all[..arms]);
+            let texts = picture.texts_but(&all);
+            assert!(texts.contains(&RATE) && texts.contains(&"expected") && texts.contains(&"workload"), "{texts:?}");
+            let key = texts.iter().filter(|text| text.contains(": reads of 48K to 192K")).count();
+            assert_eq!(key, if contexts > 9 { 8 } else { contexts }, "{texts:?}");
+            assert_eq!(texts.contains(&"and 16 more"), contexts == 24);
+        }
+    }
+
+    #[test]
+    fn a_log_of_one_line_is_drawn() {
+        assert!(draw(&[record(3.0, Why::Trial, "noop", 0.0)], false).unwrap().starts_with("<svg"));
+    }
 }

@@ -152,6 +152,7 @@ pub(super) static PAGES: &[Page] = &[
         examples: &[
             ("sluice trace info day.slt", "files, sizes, read share, bursts, duration"),
             ("sluice trace info day.slt --plot day.svg", "and a picture of what arrived when"),
+            ("sluice trace info - < day.slt", "of standard input, as out of another program"),
         ],
         variables: &[],
         success: "it was printed",
@@ -193,6 +194,7 @@ pub(super) static PAGES: &[Page] = &[
         examples: &[
             ("sluice trace convert day.slt day.csv", "a line for each request"),
             ("sluice trace convert day.slt day.parquet", "for data frames; needs the Python package"),
+            ("sluice trace convert --format csv day.slt - | head", "on standard output"),
             ("sluice trace convert cut.slt whole.slt", "a whole trace of one that a killed recorder left"),
         ],
         variables: &[PYTHON],
@@ -205,6 +207,7 @@ pub(super) static PAGES: &[Page] = &[
         examples: &[
             ("sluice trace import job.darshan job.slt --below /scratch", "Darshan's log of a job; /scratch is mounted"),
             ("sluice trace import fio.log fio.slt", "what fio --write_iolog=fio.log wrote"),
+            ("sluice trace import fio.log - | sluice trace info -", "look at it, and keep nothing"),
         ],
         variables: &[PYTHON],
         success: "the trace is written",
@@ -403,6 +406,7 @@ pub(super) static PAGES: &[Page] = &[
         examples: &[
             ("sluice explain decisions.jsonl", "what a mount's selector chose, when, and what that gave"),
             ("sluice explain decisions.jsonl --plot timeline.svg", "the same as a picture"),
+            ("sluice explain --plot - - < decisions.jsonl > timeline.svg", "the picture alone, through pipes"),
         ],
         variables: &[],
         success: "it was printed",
@@ -430,7 +434,10 @@ pub(super) static PAGES: &[Page] = &[
     },
     Page {
         command: "model export",
-        examples: &[("sluice model export /mnt/scratch --out learned.json", "for other mounts on such devices")],
+        examples: &[
+            ("sluice model export /mnt/scratch --out learned.json", "for other mounts on such devices"),
+            ("sluice model export /mnt/scratch --out - | ssh there sluice model show -", "look at it elsewhere"),
+        ],
         variables: ASKS,
         success: "the file is written",
         failure: FAILED,

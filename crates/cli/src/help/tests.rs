@@ -50,7 +50,7 @@ fn every_command_has_examples_environment_and_exit_status() {
 fn examples_are_command_lines_that_are_understood() {
     for page in PAGES {
         for (line, _) in page.examples {
-            let first = line.split([';', '|', '>', '&']).next().unwrap_or_default();
+            let first = line.split([';', '|', '>', '<', '&']).next().unwrap_or_default();
             let words: Vec<&str> = first.split_whitespace().collect();
             assert_eq!(words[0], "sluice", "{line}");
             let own = page.command.split(' ').take_while(|word| !word.is_empty());

@@ -135,6 +135,7 @@ fn select(
         state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
+        emulated: settings.emulate.is_some(),
         ..config::selection(settings.selector(), settings.selected_device(disks))
     };
     let selection = Selection::start(handle.volume(), options).context("nothing can be chosen")?;

@@ -45,7 +45,7 @@ pub(super) fn text(profile: &Profile) -> String {
         let ratios = profile.ratios(op);
         let _ = writeln!(
             text,
-            "  {name:<7} mean {:.2}, from {:.2} to {:.2}; {} in flight saturate",
+            "  {name:<7} mean {:.2}, from {:.2} to {:.2}; saturated with {} in flight",
             ratios.mean,
             ratios.min,
             ratios.max,

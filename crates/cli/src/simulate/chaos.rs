@@ -33,7 +33,7 @@ pub(super) fn run(
                  recognised, {} refused after a crash",
                 faults.lost,
                 faults.doubled,
-                if faults.crashes == 1 { "1 crash".to_owned() } else { format!("{} crashes", faults.crashes) },
+                counted(faults.crashes, "crash"),
                 counted(faults.failed, "device error"),
                 counted(faults.repeated, "request"),
                 faults.recognised,

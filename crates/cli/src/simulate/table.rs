@@ -68,20 +68,20 @@ fn one(text: &mut String, row: &Row) {
     let device = &outcome.device;
     let _ = writeln!(
         text,
-        "  {:<22} {:.1} % busy, {:.1} % of that positioning, {} commands of {}",
+        "  {:<22} {:.1} % busy, {:.1} % of that positioning, {} of {}",
         "devices",
         outcome.busy_share() * 100.0,
         device.seek_share() * 100.0,
-        device.commands,
+        counted(device.commands, "command"),
         show_size(device.bytes as f64 / device.commands.max(1) as f64)
     );
     if let Some(predictions) = &outcome.predictions {
         let _ = writeln!(
             text,
-            "  {:<22} {} requests predicted, {} waits ({} with all that was expected), {} joined",
+            "  {:<22} {} predicted, {} ({} with all that was expected), {} joined",
             "predictions",
-            predictions.linked,
-            predictions.waits,
+            counted(predictions.linked, "request"),
+            counted(predictions.waits, "wait"),
             predictions.complete,
             show_size(predictions.gained_bytes as f64)
         );
@@ -89,11 +89,16 @@ fn one(text: &mut String, row: &Row) {
     if let Some(faults) = &outcome.faults {
         let _ = writeln!(
             text,
-            "  {:<22} {} messages lost, {} doubled, {} crashes, {} errors; {} requests sent again",
-            "faults", faults.lost, faults.doubled, faults.crashes, faults.failed, faults.repeated
+            "  {:<22} {} lost, {} doubled, {}, {}; {} sent again",
+            "faults",
+            counted(faults.lost, "message"),
+            faults.doubled,
+            counted(faults.crashes, "crash"),
+            counted(faults.failed, "error"),
+            counted(faults.repeated, "request")
         );
     }
-    let _ = writeln!(text, "  {:<22} {:016x} ({} events)", "digest", outcome.digest, outcome.events);
+    let _ = writeln!(text, "  {:<22} {:016x} ({})", "digest", outcome.digest, counted(outcome.events, "event"));
 }
 
 fn nodes(text: &mut String, outcome: &Outcome) {
@@ -102,8 +107,11 @@ fn nodes(text: &mut String, outcome: &Outcome) {
         let Some(nodes) = nodes else { continue };
         let _ = writeln!(
             text,
-            "  {name:<22} {} requests in {} batches (aggregation {:.2}), {:.1} waiting",
-            nodes.requests, nodes.batches, nodes.aggregation, nodes.depth
+            "  {name:<22} {} in {} (aggregation {:.2}), {:.1} waiting",
+            counted(nodes.requests, "request"),
+            counted(nodes.batches, "batch"),
+            nodes.aggregation,
+            nodes.depth
         );
         durations(text, "  wait", &nodes.wait);
         durations(text, "  service", &nodes.service);
@@ -264,7 +272,8 @@ fn winners(text: &mut String, results: &Results, axis: usize) {
         let alone = labels.iter().filter(|label| label.is_label && label.best == [number]).count();
         table.push(vec![name.clone(), alone.to_string(), among.to_string()]);
     }
-    let _ = writeln!(text, "\n{none} of {} situations without a difference; in the others:", results.labels.len());
+    let all = counted(results.labels.len() as u64, "situation");
+    let _ = writeln!(text, "\n{none} of {all} without a difference; in the others:");
     text.push_str(&aligned(&table, 1));
 }
 

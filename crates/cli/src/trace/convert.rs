@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use sluice_notation::counted;
 use sluice_trace::merge::{Align, Apart};
 use sluice_trace::{Entry, Meta, Writer, import};
 
-use super::{Output, PARTLY, blocks, missing, open};
+use super::{Output, PARTLY, blocks, missing, open, tell_made};
+use crate::input::{self, Named};
 use crate::output;
 
 /// Makes one trace of several, in the order of time
@@ -19,12 +21,12 @@ use crate::output;
 /// Traces without an end are taken as far as they go; the exit code is 3 then. Damaged ones are refused.
 #[derive(clap::Args)]
 pub(crate) struct MergeArgs {
-    /// The traces
+    /// The traces; one of them may be -, standard input
     #[arg(required = true)]
     traces: Vec<PathBuf>,
-    /// The new trace
+    /// The new trace; - is standard output
     #[arg(short, long, value_name = "FILE")]
-    out: PathBuf,
+    pub(super) out: PathBuf,
     /// How times relate: clock (each began when it says), start (all begin together)
     #[arg(long, value_name = "HOW", default_value = "clock", value_parser = align)]
     align: Align,
@@ -46,13 +48,36 @@ pub(crate) struct MergeArgs {
 /// A trace anew is what makes a whole trace of one that a killed recorder left.
 #[derive(clap::Args)]
 pub(crate) struct ConvertArgs {
-    /// The trace
+    /// The trace; - is standard input
     trace: PathBuf,
-    /// The new file; its ending says the format
-    out: PathBuf,
+    /// The new file; its ending says the format. - is standard output
+    pub(super) out: PathBuf,
+    /// The format of the new file [default: as its ending says, and of standard output slt]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Of a trace anew: only files below this directory, with paths that begin there [default: all files]
     #[arg(long, value_name = "DIR")]
     below: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Csv,
+    Parquet,
+    Slt,
+}
+
+impl Format {
+    /// As the ending says.
+    fn of(path: &Path) -> anyhow::Result<Format> {
+        match path.extension().and_then(OsStr::to_str) {
+            Some("slt") => Ok(Format::Slt),
+            Some("csv") => Ok(Format::Csv),
+            Some("parquet") => Ok(Format::Parquet),
+            _ if output::is_standard(path) => Ok(Format::Slt),
+            _ => bail!("{}: the ending says the format: .csv, .parquet or .slt; or --format does", path.display()),
+        }
+    }
 }
 
 fn align(text: &str) -> Result<Align, String> {
@@ -73,6 +98,8 @@ fn apart(text: &str) -> Result<Apart, String> {
 }
 
 pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
+    input::check_standard(args.traces.iter().map(PathBuf::as_path))?;
+    output::check_binary(&args.out)?;
     let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
     let (targets, stripe) = (metas[0].targets, metas[0].stripe);
@@ -84,7 +111,7 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         let unknown = args.traces.iter().zip(&metas).filter(|(_, meta)| meta.start_unix_ns == 0);
         for (path, _) in unknown {
             let note = "does not tell when it began: it is taken to begin with the first of the others (--align)";
-            output::tell(format_args!("{}: {note}", path.display()));
+            output::tell(format_args!("{}: {note}", input::name(path)));
         }
     }
     let mut jobs: Vec<&str> = metas.iter().map(|meta| meta.job.as_str()).filter(|job| !job.is_empty()).collect();
@@ -102,14 +129,14 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         ..Meta::default()
     };
     let out = Output::create(&args.out)?;
-    let mut writer = Writer::new(BufWriter::new(out.file.as_file()), &meta)?;
+    let mut writer = Writer::new(BufWriter::new(out.file()), &meta)?;
     let dropped = sluice_trace::merge::merge(&mut readers, args.align, args.each, &mut writer)
         .map_err(|error| first_damaged(&args.traces).unwrap_or(error.into()))?;
     let entries = writer.entries();
     let mut why = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for (path, reader) in args.traces.iter().zip(&readers) {
-        let path = path.display();
+        let path = input::name(path);
         if !reader.incomplete().is_empty() {
             why.push(format!("{path}: {}", reader.incomplete()));
         }
@@ -121,18 +148,15 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     }
     writer.finish_incomplete(dropped, &why.join("; "))?;
     out.keep()?;
-    output::line(format_args!(
-        "{}: {} of {}",
-        args.out.display(),
-        counted(entries, "request"),
-        counted(args.traces.len() as u64, "trace")
-    ));
+    let traces = counted(args.traces.len() as u64, "trace");
+    tell_made(&args.out, format_args!("{} of {traces}", counted(entries, "request")));
     Ok(code)
 }
 
 /// What is wrong with the first of these traces that cannot be read to its end.
 fn first_damaged(traces: &[PathBuf]) -> Option<anyhow::Error> {
-    traces.iter().find_map(|path| {
+    // What came from standard input is gone.
+    traces.iter().filter(|path| !input::is_standard(path)).find_map(|path| {
         let damage = open(path).and_then(|mut reader| {
             reader.for_each(|_, _| ()).with_context(|| path.display().to_string())?;
             Ok(())
@@ -143,12 +167,19 @@ fn first_damaged(traces: &[PathBuf]) -> Option<anyhow::Error> {
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
-    match args.out.extension().and_then(|ending| ending.to_str()) {
-        Some("slt") => anew(&args.trace, &args.out, args.below.as_deref()),
+    let format = args.format.map_or_else(|| Format::of(&args.out), Ok)?;
+    match format {
+        Format::Slt => {
+            output::check_binary(&args.out)?;
+            anew(&args.trace, &args.out, args.below.as_deref())
+        }
         _ if args.below.is_some() => bail!("{}: --below makes a trace anew, of the ending .slt", args.out.display()),
-        Some("csv") => csv(&args.trace, &args.out),
-        Some("parquet") => python("parquet", &["convert".as_ref(), args.trace.as_ref(), args.out.as_ref()]),
-        _ => bail!("{}: the ending says the format: .csv, .parquet or .slt", args.out.display()),
+        Format::Csv => csv(&args.trace, &args.out),
+        Format::Parquet if output::is_standard(&args.out) => bail!("Parquet goes into a file, not to standard output"),
+        Format::Parquet => {
+            let trace = Named::of(&args.trace)?;
+            python("parquet", &["convert".as_ref(), trace.as_ref(), args.out.as_ref()])
+        }
     }
 }
 
@@ -156,7 +187,7 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<ExitCode> {
     let mut reader = open(trace)?;
     let meta = reader.meta().clone();
     let out = Output::create(path)?;
-    let mut file = BufWriter::new(out.file.as_file());
+    let mut file = BufWriter::new(out.file());
     write!(file, "time_ns,path,op,offset,length,application,target,target_offset")?;
     write!(file, "{}", if meta.processes { ",process" } else { "" })?;
     writeln!(file, "{}", if meta.checksums { ",crc32,crc32_bytes" } else { "" })?;
@@ -186,7 +217,7 @@ fn csv(trace: &Path, path: &Path) -> anyhow::Result<ExitCode> {
     file.flush()?;
     drop(file);
     out.keep()?;
-    output::line(format_args!("{}: {}", path.display(), counted(entries as u64, "request")));
+    tell_made(path, counted(entries as u64, "request"));
     Ok(ended.code())
 }
 
@@ -202,7 +233,7 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
     let below = below.as_deref().map(|dir| Path::new(OsStr::from_bytes(dir)));
     let mut reader = open(trace)?;
     let out = Output::create(path)?;
-    let mut writer = Writer::new(BufWriter::new(out.file.as_file()), reader.meta())?;
+    let mut writer = Writer::new(BufWriter::new(out.file()), reader.meta())?;
     // The new number of each path, if it is taken over.
     let mut numbers: Vec<Option<u32>> = Vec::new();
     let mut left_out = 0_u64;
@@ -227,7 +258,7 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
     writer.finish_incomplete(ended.dropped(), &ended.why(reader.incomplete()))?;
     out.keep()?;
     let others = if left_out > 0 { format!("; {left_out} to other files left out") } else { String::new() };
-    output::line(format_args!("{}: {}{others}", path.display(), counted(entries, "request")));
+    tell_made(path, format_args!("{}{others}", counted(entries, "request")));
     Ok(ended.code())
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read};
+use std::io::{BufReader, BufWriter, Chain, Cursor, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use sluice_notation::counted;
 use sluice_trace::Meta;
 use sluice_trace::import::{self, Imported};
 
-use super::{Output, PARTLY, convert};
+use super::{Output, PARTLY, convert, tell_made, temporary};
+use crate::input::{self, Named};
 use crate::output;
 
 /// Makes a trace from another program's log: fio's, strace's or Darshan's
@@ -32,10 +33,10 @@ use crate::output;
 /// `sluice trace info` too. A log that is damaged in any other way is refused.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The log
+    /// The log; - is standard input
     log: PathBuf,
-    /// The new trace
-    out: PathBuf,
+    /// The new trace; - is standard output
+    pub(super) out: PathBuf,
     /// The log's format [default: darshan for files that end in .darshan, else what the log looks like]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -56,13 +57,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if file(&args.out).is_some_and(|out| Some(out) == file(&args.log)) {
         bail!("{} is the log itself; give the trace a name of its own", args.out.display());
     }
-    let Some(below) = &args.below else { return import(args, &args.out, Said::Here) };
-    let whole = Output::create(&args.out)?.file.into_temp_path();
-    let code = import(args, &whole, Said::Later)?;
+    output::check_binary(&args.out)?;
+    let shown = || input::name(&args.log);
+    let (log, format) = open(args).with_context(shown)?;
+    // Python makes files only.
+    if args.below.is_none() && !(format == Format::Darshan && output::is_standard(&args.out)) {
+        return import(args, log, format, &args.out, Said::Here);
+    }
+    let whole = temporary(&args.out)?.into_temp_path();
+    let code = import(args, log, format, &whole, Said::Later)?;
     if code == ExitCode::FAILURE {
         return Ok(code);
     }
-    convert::anew(&whole, &args.out, Some(below)).with_context(|| args.log.display().to_string())?;
+    convert::anew(&whole, &args.out, args.below.as_deref()).with_context(shown)?;
     Ok(code)
 }
 
@@ -73,68 +80,73 @@ enum Said {
     Later,
 }
 
-fn import(args: &Args, out: &Path, said: Said) -> anyhow::Result<ExitCode> {
-    let log = args.log.as_path();
-    let format = match args.format {
-        Some(format) => format,
-        None => guessed(log).with_context(|| log.display().to_string())?,
-    };
+fn import(args: &Args, log: Log, format: Format, out: &Path, said: Said) -> anyhow::Result<ExitCode> {
     match format {
         Format::Darshan => {
-            let quiet = (said == Said::Later).then_some("--quiet".as_ref());
-            let command: [&OsStr; 3] = ["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
-            convert::python("darshan", &command.into_iter().chain(quiet).collect::<Vec<_>>())
+            let log = Named::of(&args.log)?;
+            let mut command: Vec<&OsStr> = vec!["import-darshan".as_ref(), log.as_ref(), out.as_ref()];
+            command.extend((said == Said::Later).then_some(OsStr::new("--quiet")));
+            if input::is_standard(&args.log) {
+                command.extend(["--source", "standard input"].map(OsStr::new));
+            }
+            convert::python("darshan", &command)
         }
-        Format::Fio => text(args, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
+        Format::Fio => text(args, log, out, said, |log, meta, out| import::fio_iolog(log, meta, out)),
         Format::Strace => {
             let below = args.below.as_deref().map(|dir| dir.as_os_str().as_bytes());
-            text(args, out, said, |log, meta, out| import::strace(log, meta, below, out))
+            text(args, log, out, said, |log, meta, out| import::strace(log, meta, below, out))
         }
     }
 }
 
-/// The format that a log looks like.
-fn guessed(log: &Path) -> anyhow::Result<Format> {
-    if log.extension().is_some_and(|ending| ending == "darshan") {
-        return Ok(Format::Darshan);
+/// A log from its beginning on, some of which was looked at.
+type Log = BufReader<Chain<Cursor<Vec<u8>>, File>>;
+type Out<'a> = BufWriter<&'a File>;
+
+/// The log and its format: the one that was said, or that it looks like. Of Darshan's nothing is read.
+fn open(args: &Args) -> anyhow::Result<(Log, Format)> {
+    let ends_so = args.log.extension().is_some_and(|ending| ending == "darshan");
+    let said = args.format.or(ends_so.then_some(Format::Darshan));
+    let (mut file, mut head) = (input::open(&args.log)?, Vec::new());
+    if said.is_none() {
+        Read::by_ref(&mut file).take(64).read_to_end(&mut head)?;
     }
-    let mut head = Vec::new();
-    File::open(log)?.take(64).read_to_end(&mut head)?;
-    match head.trim_ascii_start() {
-        [] => bail!("the log is empty"),
-        head if head.starts_with(b"fio version ") => Ok(Format::Fio),
-        head if head[0].is_ascii_digit() || head.starts_with(b"[pid ") || head.starts_with(b"strace: ") => {
-            Ok(Format::Strace)
+    let format = match (said, head.trim_ascii_start()) {
+        (Some(said), _) => said,
+        (None, []) => bail!("the log is empty"),
+        (None, head) if head.starts_with(b"fio version ") => Format::Fio,
+        (None, head) if head[0].is_ascii_digit() || head.starts_with(b"[pid ") || head.starts_with(b"strace: ") => {
+            Format::Strace
         }
         _ => bail!("line 1: this looks like no log of fio, Darshan or strace; --format says which it is"),
-    }
+    };
+    Ok((BufReader::new(Cursor::new(head).chain(file)), format))
 }
-
-type Log = BufReader<File>;
-type Out<'a> = BufWriter<&'a File>;
 
 /// Imports a log that is text.
 fn text(
     args: &Args,
+    log: Log,
     path: &Path,
     said: Said,
     import: impl FnOnce(Log, Meta, Out<'_>) -> Result<Imported, import::ImportError>,
 ) -> anyhow::Result<ExitCode> {
-    let shown = args.log.display().to_string();
-    let file = BufReader::new(File::open(&args.log).with_context(|| shown.clone())?);
+    let shown = input::name(&args.log);
     let out = Output::create(path)?;
     let meta = Meta { source: shown.clone(), ..Meta::default() };
-    let imported = import(file, meta, BufWriter::new(out.file.as_file())).with_context(|| shown.clone())?;
+    let imported = import(log, meta, BufWriter::new(out.file())).with_context(|| shown.clone())?;
     if let (Some(dir), 0) = (&args.below, imported.entries) {
         bail!("{shown}: no request is to a file below {}", dir.display());
     }
     out.keep()?;
     if said == Said::Here {
         let (entries, others) = (counted(imported.entries, "request"), counted(imported.others, "other line"));
-        output::line(format_args!("{}: {entries}; {others} left out", path.display()));
+        tell_made(path, format_args!("{entries}; {others} left out"));
     }
     if imported.untimed {
-        output::line("Note: this version of the log has no times; the order is right, the times are not");
+        output::tell(format_args!(
+            "{shown}: this version of the log has no times; the order is right, the times are not"
+        ));
     }
     if imported.incomplete.is_empty() {
         return Ok(ExitCode::SUCCESS);

@@ -9,8 +9,9 @@ use sluice_notation::counted;
 
 use crate::config::predict_hint;
 use crate::control::{Command, Predict};
+use crate::input::Named;
 use crate::predict::TraceUse;
-use crate::{output, status};
+use crate::{input, output, status};
 
 /// Starts recording every request of a mount, in a new trace file
 ///
@@ -21,7 +22,8 @@ use crate::{output, status};
 pub(crate) struct StartArgs {
     /// Where it is mounted
     mountpoint: PathBuf,
-    /// The trace file [default: one in the current directory, named after the mountpoint and the time]
+    /// The trace file, which the mount's process writes [default: one in the current directory, named after the mountpoint and
+    /// the time]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Record checksums of the data, too: of what was written as it was given, of what was read as it was returned. Then
@@ -55,7 +57,7 @@ pub(crate) struct StopArgs {
 pub(crate) struct PredictArgs {
     /// Where it is mounted
     mountpoint: PathBuf,
-    /// Trace files, `learn`, or `off`
+    /// Trace files, of which one may be -, standard input; or `learn`, or `off`
     #[arg(required = true, value_name = "TRACE")]
     from: Vec<String>,
 }
@@ -63,6 +65,7 @@ pub(crate) struct PredictArgs {
 pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
     let mut client = status::open(&args.mountpoint)?;
     let out = match &args.out {
+        Some(out) if output::is_standard(out) => bail!("the mount's process writes the trace: --out must be a file"),
         Some(out) => out.clone(),
         None => {
             let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -85,8 +88,8 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
     }
     output::line(format_args!("{}: {}", recorded.path, counted(recorded.entries, "request")));
     if recorded.dropped > 0 {
-        let note = "requests are missing, because the recorder could not keep up";
-        output::line(format_args!("Note: {} {note}", recorded.dropped));
+        let dropped = counted(recorded.dropped, "request");
+        output::line(format_args!("Note: the recorder could not keep up and lost {dropped}"));
     }
     if let Some(failed) = recorded.failed {
         bail!("{}: the recording ended early: {failed}", recorded.path);
@@ -96,6 +99,9 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut client = status::open(&args.mountpoint)?;
+    input::check_standard(args.from.iter().map(Path::new))?;
+    // The mount's process reads them, so they need names.
+    let mut copies = Vec::new();
     let from = match args.from.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["off"] => Predict::Off,
         ["learn"] => Predict::Learn,
@@ -103,16 +109,19 @@ pub(super) fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
             bail!("there is no trace {one}{}", predict_hint(one, Path::new("")))
         }
         files => {
-            let absolute = |file: &&str| std::path::absolute(file).with_context(|| (*file).to_owned());
-            Predict::Files(files.iter().map(absolute).collect::<anyhow::Result<_>>()?)
+            for &file in files {
+                copies.push(Named::of(Path::new(file))?);
+            }
+            let absolute = |file: &Named<'_>| std::path::absolute(&**file).with_context(|| file.display().to_string());
+            Predict::Files(copies.iter().map(absolute).collect::<anyhow::Result<_>>()?)
         }
     };
     client.request(Command::Predict { from: from.clone() })?;
     let Some(prediction) = client.status()?.prediction else {
-        output::line(format_args!("{}: no prediction", args.mountpoint.display()));
+        output::line(format_args!("the mount {} predicts nothing", args.mountpoint.display()));
         return Ok(ExitCode::SUCCESS);
     };
-    output::line(format_args!("{}: predicting from {}", args.mountpoint.display(), prediction.from));
+    output::line(format_args!("the mount {} predicts from {}", args.mountpoint.display(), prediction.from));
     for TraceUse { path, requests, pieces, can_match, notes, .. } in &prediction.traces {
         let split = if pieces == requests { String::new() } else { format!(", which the volume splits into {pieces}") };
         let can = if can_match == pieces { "all".to_owned() } else { can_match.to_string() };

@@ -9,13 +9,18 @@ mod replay;
 mod show;
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
-use sluice_trace::{Columns, End, Paths, Reader};
+use sluice_trace::import::ImportError;
+use sluice_trace::{Columns, End, Error, Paths, Reader};
+use tempfile::NamedTempFile;
+
+use crate::{input, output};
 
 /// Exit code where only a part of a trace or log could be used: what is there was, and what is missing was told.
 const PARTLY: u8 = 3;
@@ -25,6 +30,8 @@ const PARTLY: u8 = 3;
 /// Exit codes: 0 if all of every trace or log was used; 1 if one was refused (it is none, or is damaged where that cannot be
 /// left out), or the command failed, and nothing was made; 3 if a part was used, because a trace has no end or is damaged,
 /// or a log is cut or lacks requests: standard error says what is missing.
+///
+/// Where a trace, a log, or a file to make is asked for, - is standard input or output.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Start(live::StartArgs),
@@ -51,9 +58,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Info(args) => show::info(&args),
         Command::Stats(args) => show::stats(&args),
         Command::Cat(args) => show::cat(&args),
-        Command::Merge(args) => convert::merge(&args),
-        Command::Convert(args) => convert::convert(&args),
-        Command::Import(args) => import::run(&args),
+        Command::Merge(args) => until_enough(&args.out, convert::merge(&args)),
+        Command::Convert(args) => until_enough(&args.out, convert::convert(&args)),
+        Command::Import(args) => until_enough(&args.out, import::run(&args)),
         Command::Replay(args) => replay::run(&args),
     }
 }
@@ -61,7 +68,27 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 type Opened = Reader<BufReader<File>>;
 
 fn open(path: &Path) -> anyhow::Result<Opened> {
-    Reader::open(path).with_context(|| path.display().to_string())
+    let file = input::open(path).map_err(Error::from);
+    let reader = file.and_then(|file| Reader::new(BufReader::with_capacity(1 << 18, file)));
+    reader.with_context(|| input::name(path))
+}
+
+/// Whoever reads what is written to standard output may have had enough of it; that is no failure.
+fn until_enough(out: &Path, result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    let is_enough = |error: &anyhow::Error| {
+        error.chain().any(|cause| {
+            let trace = match cause.downcast_ref() {
+                Some(ImportError::Trace(error)) => Some(error),
+                _ => cause.downcast_ref(),
+            };
+            let io = if let Some(Error::Io(error)) = trace { Some(error) } else { cause.downcast_ref() };
+            io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        })
+    };
+    match result {
+        Err(error) if output::is_standard(out) && is_enough(&error) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
 }
 
 /// How the reading of a trace ended.
@@ -115,40 +142,66 @@ fn blocks(
         match reader.next_block(&mut block) {
             Ok(true) => each(reader.paths(), &block)?,
             Ok(false) => break,
-            Err(error @ sluice_trace::Error::Corrupt { .. }) => {
+            Err(error @ Error::Corrupt { .. }) => {
                 damage = Some(error.to_string());
                 break;
             }
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            Err(error) => return Err(error).with_context(|| input::name(path)),
         }
     }
     let missing = damage.or_else(|| missing(reader.end()));
     if let Some(what) = &missing {
-        crate::output::tell(format_args!("{}: {what}", path.display()));
+        output::tell(format_args!("{}: {what}", input::name(path)));
     }
     Ok(Ended { end: reader.end(), missing })
 }
 
-/// A file that appears under its name only when it is whole.
-struct Output {
-    file: tempfile::NamedTempFile,
-    path: PathBuf,
+/// A file that appears under its name only when it is whole; or standard output, where a trace that breaks off has no end.
+enum Output {
+    File(NamedTempFile, PathBuf),
+    Standard(File),
 }
 
 impl Output {
     fn create(path: &Path) -> anyhow::Result<Output> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir);
-        let file = file.with_context(|| format!("{} cannot be written", path.display()))?;
-        Ok(Output { file, path: path.to_owned() })
+        if output::is_standard(path) {
+            return Ok(Output::Standard(io::stdout().as_fd().try_clone_to_owned()?.into()));
+        }
+        Ok(Output::File(temporary(path)?, path.to_owned()))
     }
 
+    fn file(&self) -> &File {
+        match self {
+            Output::File(file, _) => file.as_file(),
+            Output::Standard(file) => file,
+        }
+    }
+
+    /// It is whole.
     fn keep(self) -> anyhow::Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let shown = self.path.display().to_string();
+        let Output::File(file, path) = self else { return Ok(()) };
+        let shown = path.display().to_string();
         // Temporary files are for their owner alone.
-        self.file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).with_context(|| shown.clone())?;
-        self.file.persist(&self.path).with_context(|| shown)?;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).with_context(|| shown.clone())?;
+        file.persist(&path).with_context(|| shown)?;
         Ok(())
+    }
+}
+
+/// A file that goes away, beside one that is to be made.
+fn temporary(path: &Path) -> anyhow::Result<NamedTempFile> {
+    if output::is_standard(path) {
+        return tempfile::NamedTempFile::new().context("a temporary file");
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir);
+    file.with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Tells what a file has that was made, unless it would be told in it.
+fn tell_made(path: &Path, what: impl std::fmt::Display) {
+    if !output::is_standard(path) {
+        output::line(format_args!("{}: {what}", path.display()));
     }
 }

@@ -8,23 +8,23 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::json;
 use sluice_core::Op;
-use sluice_notation::{show_number, show_rate, show_size, show_time};
+use sluice_notation::{counted, show_number, show_rate, show_size, show_time};
 use sluice_trace::summary::{Counts, Gatherer, Summary};
 use sluice_trace::{End, Meta};
 
 use super::pattern::{Pattern, Recogniser};
 use super::{Ended, blocks, open, plot};
-use crate::output;
+use crate::{input, output};
 
 /// Says what is in a trace: files, sizes, read share, order, bursts, duration
 #[derive(clap::Args)]
 pub(crate) struct InfoArgs {
-    /// The trace
+    /// The trace; - is standard input
     trace: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw what arrived over time into this SVG file [default: none]
+    /// Draw what arrived over time into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct InfoArgs {
 /// Counts the requests of every file
 #[derive(clap::Args)]
 pub(crate) struct StatsArgs {
-    /// The trace
+    /// The trace; - is standard input
     trace: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(crate) struct StatsArgs {
 /// Prints the requests of a trace
 #[derive(clap::Args)]
 pub(crate) struct CatArgs {
-    /// The trace
+    /// The trace; - is standard input
     trace: PathBuf,
     /// Print JSON: one object a line
     #[arg(long)]
@@ -58,6 +58,8 @@ struct Looked {
     meta: Meta,
     ended: Ended,
     incomplete: String,
+    /// Of the file.
+    bytes: u64,
 }
 
 fn look(path: &Path, files: usize, mut recogniser: Option<&mut Recogniser>) -> anyhow::Result<Looked> {
@@ -72,7 +74,10 @@ fn look(path: &Path, files: usize, mut recogniser: Option<&mut Recogniser>) -> a
         Ok(())
     })?;
     let summary = gatherer.finish(reader.paths(), files);
-    Ok(Looked { summary, meta, ended, incomplete: reader.incomplete().to_owned() })
+    // Of what is no file there is only what was read.
+    let file = std::fs::metadata(path).ok().filter(|file| file.is_file() && !input::is_standard(path));
+    let bytes = file.map_or(reader.bytes(), |file| file.len());
+    Ok(Looked { summary, meta, ended, incomplete: reader.incomplete().to_owned(), bytes })
 }
 
 impl Looked {
@@ -90,39 +95,40 @@ impl Looked {
 }
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    output::check_standard(args.plot.as_deref(), args.json)?;
+    args.plot.as_deref().map_or(Ok(()), output::check_file)?;
     let mut recogniser = Recogniser::new()?;
     let looked = look(&args.trace, 10, Some(&mut recogniser))?;
     let pattern = recogniser.finish();
     let Looked { summary, meta, ended, .. } = &looked;
     if let Some(plot) = &args.plot {
         let svg = plot::draw(summary, meta.emulated).context("drawing the plot")?;
-        std::fs::write(plot, svg).with_context(|| format!("{} cannot be written", plot.display()))?;
+        output::write_file(plot, svg.as_bytes())?;
     }
     if args.json {
-        let bytes = std::fs::metadata(&args.trace)?.len();
-        output::json(&json!({"meta": meta, "end": looked.end_json(), "file_bytes": bytes, "summary": summary,
+        output::json(&json!({"meta": meta, "end": looked.end_json(), "file_bytes": looked.bytes, "summary": summary,
             "pattern": pattern}))?;
-        return Ok(ended.code());
+    } else if !args.plot.as_deref().is_some_and(output::is_standard) {
+        let mut text = String::new();
+        describe(&mut text, &looked, &pattern)?;
+        output::text(&text);
     }
-    let bytes = std::fs::metadata(&args.trace)?.len();
-    let mut text = String::new();
-    describe(&mut text, &looked, &pattern, bytes)?;
-    output::text(&text);
     Ok(ended.code())
 }
 
-fn describe(text: &mut String, looked: &Looked, pattern: &Pattern, bytes: u64) -> std::fmt::Result {
-    let Looked { summary, meta, ended, incomplete } = looked;
+fn describe(text: &mut String, looked: &Looked, pattern: &Pattern) -> std::fmt::Result {
+    let Looked { summary, meta, ended, incomplete, bytes } = looked;
     let requests = summary.reads.requests + summary.writes.requests;
-    let processes = if meta.processes { format!(" ({} processes)", summary.processes) } else { String::new() };
+    let count = |of: usize, noun: &str| counted(of as u64, noun);
+    let processes = if meta.processes { format!(" ({})", count(summary.processes, "process")) } else { String::new() };
     writeln!(
         text,
-        "requests   {requests} in {}, of {} files by {} applications{processes} on {} targets",
+        "requests   {requests} in {}, of {} by {}{processes} on {}",
         show_time(summary.seconds * 1e9),
-        summary.files,
-        summary.apps,
+        count(summary.files, "file"),
+        count(summary.apps, "application"),
         // Files that all fit into a stripe have parts on all targets, but only first ones.
-        summary.targets.max(meta.targets as usize)
+        count(summary.targets.max(meta.targets as usize), "target")
     )?;
     let mut origin = vec![meta.program.clone()];
     origin.extend((!meta.source.is_empty()).then(|| format!("from {}", meta.source)));
@@ -132,12 +138,12 @@ fn describe(text: &mut String, looked: &Looked, pattern: &Pattern, bytes: u64) -
     origin.extend(meta.checksums.then(|| "with checksums of the data".to_owned()));
     origin.extend(meta.emulated.then(|| "times of emulated devices".to_owned()));
     writeln!(text, "recorded   {}", origin.join(", "))?;
-    let each = if requests == 0 { 0.0 } else { bytes as f64 / requests as f64 };
-    write!(text, "file       {}, {} bytes a request; ", show_size(bytes as f64), show_number(each))?;
+    let each = if requests == 0 { 0.0 } else { *bytes as f64 / requests as f64 };
+    write!(text, "file       {}, {} bytes a request; ", show_size(*bytes as f64), show_number(each))?;
     match (ended.why(incomplete), ended.dropped()) {
         (why, 0) if why.is_empty() => writeln!(text, "complete")?,
         (why, dropped) if why.is_empty() => {
-            writeln!(text, "complete but for {dropped} requests that the recorder lost")?
+            writeln!(text, "complete but for {} that the recorder lost", counted(dropped, "request"))?
         }
         (why, _) => writeln!(text, "incomplete: {}", printable(&why))?,
     }
@@ -146,6 +152,10 @@ fn describe(text: &mut String, looked: &Looked, pattern: &Pattern, bytes: u64) -
     }
     for (name, counts) in [("reads", &summary.reads), ("writes", &summary.writes)] {
         let Counts { requests, bytes, len_min, len_max } = *counts;
+        if requests == 0 {
+            writeln!(text, "{name:<10} none")?;
+            continue;
+        }
         let [all, least, most] = [bytes, len_min.into(), len_max.into()].map(|bytes: u64| show_size(bytes as f64));
         writeln!(text, "{name:<10} {requests}, {all}, of {least} to {most}")?;
     }

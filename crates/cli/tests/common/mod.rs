@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -121,6 +121,24 @@ impl Drop for Place {
             let _ = self.sluice(&["unmount", "--lazy", "@mnt"]).output();
         }
     }
+}
+
+/// Runs it with this on its standard input.
+pub fn with_input(place: &Place, args: &[&str], input: &[u8]) -> Output {
+    let mut command = place.sluice(args);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Whoever refuses what it was told does not read.
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(input));
+        child.wait_with_output().unwrap()
+    })
+}
+
+/// What it said, if it succeeded.
+pub fn good_output(output: Output) -> Vec<u8> {
+    assert!(output.status.success(), "{}", stderr(&output));
+    output.stdout
 }
 
 /// A daemon that is unmounted at the end of its test.

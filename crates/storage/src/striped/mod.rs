@@ -564,7 +564,10 @@ impl Data for StripedStorage {
     fn describe(&self) -> String {
         let dirs: Vec<Cow<'_, str>> = self.targets.iter().map(|target| target.path().to_string_lossy()).collect();
         match self.layout.stripe() {
-            Some(stripe) => format!("striped volume, {stripe}-byte stripes over {}", dirs.join(", ")),
+            Some(stripe) => {
+                let size = if stripe % 1024 == 0 { format!("{} KiB", stripe / 1024) } else { format!("{stripe} B") };
+                format!("striped volume, stripes of {size} over {}", dirs.join(", "))
+            }
             None => format!("striped volume on {} alone", dirs[0]),
         }
     }

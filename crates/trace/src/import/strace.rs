@@ -378,7 +378,8 @@ impl<R: BufRead, W: Write> Import<R, W> {
         if self.imported.left_out > 0 {
             let n = self.imported.left_out;
             why.push(format!(
-                "{n} reads and writes are missing, as the log does not tell where in their files they were"
+                "{n} {} missing, as the log does not tell where in the file",
+                if n == 1 { "read or write is" } else { "reads and writes are" }
             ));
         }
         self.imported.incomplete = why.join("; ");

@@ -20,6 +20,7 @@ use sluice_notation::{counted, show_rate, show_time, show_time_roughly};
 use self::files::{Expected, Target, Targets, fill};
 use self::source::{Source, Whole};
 use super::open;
+use crate::input::Named;
 use crate::output;
 
 /// Wrong places that are listed.
@@ -38,7 +39,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// which needs --overwrite. Differences are listed, and the command fails.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The trace
+    /// The trace; - is standard input
     trace: PathBuf,
     /// Where its files are, or will be
     dir: PathBuf,
@@ -105,15 +106,17 @@ struct Difference {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::interrupt::flag()?;
-    let mut reader = open(&args.trace)?;
+    // It is read twice.
+    let trace = Named::of(&args.trace)?;
+    let mut reader = open(&trace)?;
     let meta = reader.meta().clone();
-    let (needs, ended) = files::needs(&args.trace, &mut reader, &meta)?;
+    let (needs, ended) = files::needs(&trace, &mut reader, &meta)?;
     let targets = files::prepare(args, &needs, meta.checksums, &stop)?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(130));
     }
     let speed = args.speed.or(args.timed.then_some(1.0));
-    let source = Source::new(open(&args.trace)?);
+    let source = Source::new(open(&trace)?);
     let replay = Replay { source: Mutex::new(source), targets, speed, start: Instant::now(), stop: &stop };
     let report = replay.run(args.threads)?;
     if args.json {
@@ -137,15 +140,18 @@ fn show(report: &Report) {
         output::line(format_args!("began late by (99th percentile): {}", show_time_roughly(late * 1e3)));
     }
     if report.made > 0 {
-        output::line(format_args!("files: {} were missing and have been made", report.made));
+        output::line(format_args!("files made because they were missing: {}", report.made));
     }
     if report.checked > 0 || report.wrong > 0 {
-        let right = if report.wrong == 0 { "all right".to_owned() } else { format!("{} places differ", report.wrong) };
-        output::line(format_args!("data: {} reads compared, {right}", report.checked));
+        let right = match report.wrong {
+            0 => "all right".to_owned(),
+            wrong => format!("wrong in {}", counted(wrong, "place")),
+        };
+        output::line(format_args!("data: {} compared, {right}", counted(report.checked, "read")));
     }
     for Difference { path, offset, len, problem } in &report.differences {
         let path = super::show::printable(path);
-        output::line(format_args!("  {path}: {len} bytes at byte {offset}: {problem}"));
+        output::line(format_args!("  {path}: {} at byte {offset}: {problem}", counted(*len, "byte")));
     }
     if report.wrong > report.differences.len() as u64 {
         output::line(format_args!("  and {} more", report.wrong - report.differences.len() as u64));

@@ -98,7 +98,7 @@ fn appending_goes_where_the_file_ends_if_that_is_known() {
     assert_eq!(places(&[&open(""), "ftruncate(3</a>, 8) = 0", write]), [(W, 8, 3)]);
     let (imported, all) = import(of_one(&[&open("|O_CREAT"), write]).as_bytes()).unwrap();
     assert_eq!((imported.left_out, all.len()), (1, 0));
-    assert!(imported.incomplete.contains("1 reads and writes are missing"), "{}", imported.incomplete);
+    assert!(imported.incomplete.contains("1 read or write is missing"), "{}", imported.incomplete);
 }
 
 #[test]
