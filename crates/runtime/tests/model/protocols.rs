@@ -176,6 +176,28 @@ pub fn ending(policy: &'static str, driving: Driving, completes: Completes, how:
     }
 }
 
+/// The end comes while another thread reports the last completion; who waits for that afterwards does not wait for ever.
+pub fn completing_at_the_end(driving: Driving) {
+    let host = Checked::new(Completes::Later);
+    let scheduler = Arc::new(Scheduler::start(config("to", 3, driving)).unwrap());
+    let client = scheduler.attach(host.clone()).unwrap();
+    host.submits(request(0, 0, Op::Write, 0));
+    client.submit(0, request(0, 0, Op::Write, 0)).unwrap();
+    let completer = completing(&host, Completes::Later, 1);
+    scheduler.shutdown(Shutdown::Fail(libc::EIO));
+    completer.join().unwrap();
+    scheduler.wait_empty();
+    host.is_over();
+    host.expect_all_told();
+}
+
+#[test]
+fn a_completion_that_comes_with_the_end_is_counted() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        check(400, move || completing_at_the_end(driving));
+    }
+}
+
 #[test]
 fn when_the_end_has_come_everybody_was_told() {
     for driving in [Driving::Caller, Driving::Thread] {
