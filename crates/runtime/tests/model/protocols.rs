@@ -7,7 +7,7 @@ use shuttle::thread;
 use sluice_core::{Op, PolicyConfig};
 use sluice_runtime::{Client, Driving, Scheduler, Shutdown, SubmitError};
 
-use crate::checker::{Checked, Completes, check, config, request};
+use crate::checker::{Checked, Completes, check, check_stopping, config, request};
 
 const DRAIN: Shutdown = Shutdown::Drain { timeout: Duration::from_secs(3600) };
 const POLICIES: [&str; 3] = ["noop", "to-agg", "mlf"];
@@ -183,18 +183,21 @@ pub fn completing_at_the_end(driving: Driving) {
     let client = scheduler.attach(host.clone()).unwrap();
     host.submits(request(0, 0, Op::Write, 0));
     client.submit(0, request(0, 0, Op::Write, 0)).unwrap();
+    while !host.has_started() {
+        thread::yield_now();
+    }
     let completer = completing(&host, Completes::Later, 1);
     scheduler.shutdown(Shutdown::Fail(libc::EIO));
+    host.is_over();
     completer.join().unwrap();
     scheduler.wait_empty();
-    host.is_over();
-    host.expect_all_told();
+    host.expect_all_ended();
 }
 
 #[test]
 fn a_completion_that_comes_with_the_end_is_counted() {
     for driving in [Driving::Caller, Driving::Thread] {
-        check(400, move || completing_at_the_end(driving));
+        check_stopping(2_000, move || completing_at_the_end(driving));
     }
 }
 
