@@ -116,7 +116,8 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct ShutdownReport {
     /// Queued requests that were failed.
     pub failed: u32,
-    /// Dispatched requests whose completion was not reported yet. Reporting them later is harmless.
+    /// Dispatched requests whose completion was not reported yet, or is being reported just then. Reporting them later is
+    /// harmless.
     pub in_flight: u32,
 }
 
