@@ -113,16 +113,17 @@ impl Core {
         }
     }
 
-    /// A client joins. Those that have left meanwhile are forgotten (`none_left`: nothing of anybody is outstanding).
-    pub(crate) fn attach(&mut self, port: Arc<Port>, none_left: bool) {
-        for route in &mut self.clients {
-            route.take_if(|route| route.port.is_gone(none_left));
-        }
+    /// A client joins. Those that have left meanwhile (`none_left`: nothing of anybody is outstanding) are given back: they may be
+    /// the last ones to know their executors, which may call whom they like when they are dropped.
+    pub(crate) fn attach(&mut self, port: Arc<Port>, none_left: bool) -> Vec<Route> {
+        let gone = |route: &mut Option<Route>| route.take_if(|route| route.port.is_gone(none_left));
+        let gone = self.clients.iter_mut().filter_map(gone).collect();
         let at = port.number as usize;
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, || None);
         }
         self.clients[at] = Some(Route { port, failing: None });
+        gone
     }
 
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.

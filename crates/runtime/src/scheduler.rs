@@ -282,11 +282,13 @@ impl Scheduler {
             return Err(AttachError::NoTargets);
         }
         let engines = &self.0;
+        // Dropped without the lock: see `Core::attach`.
+        let mut gone: Vec<Member> = Vec::new();
         let mut clients = engines.clients.lock();
         if clients.closed {
             return Err(AttachError::Closed);
         }
-        clients.members.retain(|member| !member.has_left());
+        gone.extend(clients.members.extract_if(.., |member| member.has_left()));
         let overlaps = |range: &Range<u32>| range.start < targets.end && targets.start < range.end;
         if clients.members.iter().any(|member| overlaps(&member.targets)) {
             return Err(AttachError::Targets(targets));

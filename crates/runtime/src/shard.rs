@@ -622,7 +622,7 @@ impl Shard {
 
     pub(crate) fn attach(&self, own: &Completer) {
         let (port, none_left) = (own.port.clone(), self.token.is_idle());
-        self.ask(own, move |core| core.attach(port, none_left));
+        drop(self.ask(own, move |core| core.attach(port, none_left)));
     }
 
     /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.

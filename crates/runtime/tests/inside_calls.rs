@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use common::{Faulty, Results, create, storage};
 use parking_lot::Mutex;
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
+use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{
-    Client, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume,
-    VolumeConfig,
+    Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,
+    Volume, VolumeConfig,
 };
 use sluice_storage::{Data, FileRef, Layout, Storage};
 
@@ -459,4 +459,48 @@ impl Executor for AtOnce {
     }
 
     fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Asks the scheduler when it is dropped, as one does that logs what it has done.
+struct Curious {
+    scheduler: Weak<Scheduler>,
+    started: Mutex<Sender<(RequestId, Completer)>>,
+    dropped: Mutex<Sender<()>>,
+}
+
+impl Executor for Curious {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        self.started.lock().send((batch.parts()[0].id, started.completer().clone())).unwrap();
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        if let Some(scheduler) = self.scheduler.upgrade() {
+            let _ = scheduler.snapshot();
+            scheduler.attach_targets(Arc::new(AtOnce), 7..8).unwrap();
+        }
+        let _ = self.dropped.lock().send(());
+    }
+}
+
+#[test]
+fn an_executor_that_is_dropped_may_call_the_scheduler() {
+    in_time("an executor is dropped", || {
+        let scheduler = Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+        let ((started, starts), (dropped, drops)) = (channel(), channel());
+        let (started, dropped) = (Mutex::new(started), Mutex::new(dropped));
+        let host = Arc::new(Curious { scheduler: Arc::downgrade(&scheduler), started, dropped });
+        let client = scheduler.attach_targets(host, 0..1).unwrap();
+        client.submit(0, request(0)).unwrap();
+        // It leaves with this in flight, so it is forgotten when somebody joins.
+        drop(client);
+        let (id, completer) = starts.recv().unwrap();
+        completer.complete(id, Outcome::ok(1));
+        drop(completer);
+        let _next = scheduler.attach_targets(Arc::new(AtOnce), 0..1).unwrap();
+        drops.recv().unwrap();
+    });
 }
