@@ -78,22 +78,21 @@ fn what_became_of_a_trace_is_counted() {
     let plain = Split { request_max: u32::MAX, piece_max: 1 << 20, targets: 1, stripe: 0 };
     let (_, _, added) = forecast(&trace(&requests, None), Some(plain));
     assert_eq!(added, Added { entries: 3, requests: 6, absolute: 1, reads: 2, parts: 0 });
-    // The kernel hands on large writes in parts, which begin pieces.
+    // The kernel hands on large writes in parts, which are cut where all are.
     let parts = Split { request_max: 1_500_000, ..plain };
     let (_, predicted, added) = forecast(&trace(&requests[..1], None), Some(parts));
     assert_eq!((added.requests, added.parts), (6, 6));
     let pieces: Vec<_> = predicted.iter().map(|piece| (piece.offset, piece.len)).collect();
-    let (large, rest) = (1 << 20, 1_500_000 - (1 << 20));
-    let third = 4 * large - 3_000_000;
+    let (large, part) = (1 << 20, 1_500_000);
     assert_eq!(
         pieces,
         [
             (0, large),
-            (1_048_576, rest),
-            (1_500_000, large),
-            (2_548_576, rest),
-            (3_000_000, large),
-            (4_048_576, third - large),
+            (1 << 20, part - large),
+            (1_500_000, 2 * large - part),
+            (2 << 20, 2 * part - 2 * large),
+            (3_000_000, 3 * large - 2 * part),
+            (3 << 20, large),
         ]
     );
     // On the same volume a recording stays as it is.

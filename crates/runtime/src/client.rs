@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use sluice_core::{Batch, Outcome, Request, RequestId, TargetId};
@@ -238,8 +239,9 @@ impl Started<'_> {
 }
 
 impl Recipient for Completer {
-    fn start(&self, batch: &Batch, reports: Option<&Reports>) {
-        let started = Started { completer: self, reports };
+    fn start(&self, batch: &Batch, reports: Option<&Rc<Reports>>) {
+        let _reporting = reports.filter(|_| self.port.is_host).map(|reports| self.shard.reporting(reports));
+        let started = Started { completer: self, reports: reports.map(|reports| &**reports) };
         let call = AssertUnwindSafe(|| self.port.executor.start(batch, &started));
         let panicked = catch_unwind(call).is_err();
         self.port.was_told();

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use sluice_core::{Batch, Outcome, Request, RequestId, Time};
 
@@ -19,10 +20,40 @@ const SPARE_MAX: usize = 64;
 /// Completions that were reported inside the calls of one turn's effects: they go to the engine together.
 pub(crate) type Reports = RefCell<Vec<(RequestId, Outcome)>>;
 
+crate::sync::thread_cell! {
+    /// Those of the calls of hosts that this thread is inside of, each with the address of the engine that they are for.
+    static OPEN: RefCell<Vec<(usize, Rc<Reports>)>> = RefCell::new(Vec::new());
+}
+
+/// Completions are left in these reports while this lives.
+pub(crate) struct Reporting(());
+
+impl Reporting {
+    pub(crate) fn begin(engine: usize, reports: &Rc<Reports>) -> Reporting {
+        OPEN.with(|open| open.borrow_mut().push((engine, reports.clone())));
+        Reporting(())
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        OPEN.with(|open| _ = open.borrow_mut().pop());
+    }
+}
+
+/// What hosts on this thread have reported to an engine in calls that are not over: for a host that waits in one of them.
+pub(crate) fn take_reported(engine: usize) -> Vec<(RequestId, Outcome)> {
+    let take = |open: &RefCell<Vec<(usize, Rc<Reports>)>>| {
+        let open = open.borrow();
+        open.iter().filter(|(of, _)| *of == engine).flat_map(|(_, reports)| reports.take()).collect()
+    };
+    OPEN.with(take)
+}
+
 /// Who hears of effects: a client's executor.
 pub(crate) trait Recipient: Send {
     /// `reports`: where completions may be left.
-    fn start(&self, batch: &Batch, reports: Option<&Reports>);
+    fn start(&self, batch: &Batch, reports: Option<&Rc<Reports>>);
     fn cancelled(&self, request: &Request, errno: i32);
     /// All effects of one turn were carried out.
     fn carried(&self);
@@ -47,7 +78,7 @@ pub(crate) struct Effects<R> {
     /// Empty ones. In boxes, as they go from here into effects and back.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Batch>>,
-    pub(crate) reports: Reports,
+    pub(crate) reports: Rc<Reports>,
     /// Requests that have ended.
     pub(crate) freed: u32,
     /// Somebody waits for an answer that is there now.
@@ -160,7 +191,7 @@ impl Deferred {
     }
 }
 
-fn tell(recipient: &dyn Recipient, effect: &Effect, reports: Option<&Reports>) {
+fn tell(recipient: &dyn Recipient, effect: &Effect, reports: Option<&Rc<Reports>>) {
     let call = AssertUnwindSafe(|| match effect {
         Effect::Start(batch) => recipient.start(batch, reports),
         Effect::Cancel(refused) => recipient.cancelled(&refused.0, refused.1),
@@ -176,7 +207,7 @@ impl<R> Default for Effects<R> {
             list: VecDeque::new(),
             recipients: Vec::new(),
             spare: Vec::new(),
-            reports: Reports::default(),
+            reports: Rc::default(),
             freed: 0,
             answered: false,
             time: Time::ZERO,

@@ -117,7 +117,8 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct ShutdownReport {
     /// Queued requests that were failed.
     pub failed: u32,
-    /// Dispatched requests whose completion was not reported yet. Reporting them later is harmless.
+    /// Dispatched requests whose completion was not reported yet, or is being reported just then. Reporting them later is
+    /// harmless.
     pub in_flight: u32,
 }
 
@@ -282,11 +283,13 @@ impl Scheduler {
             return Err(AttachError::NoTargets);
         }
         let engines = &self.0;
+        // Dropped without the lock: see `Core::attach`.
+        let mut gone: Vec<Member> = Vec::new();
         let mut clients = engines.clients.lock();
         if clients.closed {
             return Err(AttachError::Closed);
         }
-        clients.members.retain(|member| !member.has_left());
+        gone.extend(clients.members.extract_if(.., |member| member.has_left()));
         let overlaps = |range: &Range<u32>| range.start < targets.end && targets.start < range.end;
         if clients.members.iter().any(|member| overlaps(&member.targets)) {
             return Err(AttachError::Targets(targets));
@@ -471,17 +474,18 @@ impl Scheduler {
         events.into_iter().for_each(each);
     }
 
-    /// Waits until no accepted request is outstanding.
+    /// Waits until no accepted request is outstanding. Inside a call of an executor, too, once all requests that the call is to
+    /// start are reported, to [`Started`](crate::Started) or otherwise; with [`Driving::Thread`] others may then be started
+    /// inside that call.
     pub fn wait_empty(&self) {
-        self.each(|shard| shard.wait_empty(None, None));
+        self.each(|shard| shard.wait_empty(&shard.nobody(), None, None));
     }
 
     /// Ends the scheduler: no request is accepted any more, those accepted are dispatched or failed, the threads end.
     ///
     /// When this returns, every client has been told of everything: no call of an executor is under way or will come, except
     /// inside such a call, which nothing is waited for in: clients are told of the rest later, by whoever is telling them, and
-    /// the report counts what has failed by then. [`Shutdown::Drain`] waits there, too, and until its time is over if the call
-    /// has left ends of requests to its [`Started`](crate::Started), which come after it.
+    /// the report counts what has failed by then. [`Shutdown::Drain`] waits there, too, as [`Scheduler::wait_empty`].
     pub fn shutdown(&self, how: Shutdown) -> ShutdownReport {
         let engines = &self.0;
         engines.clients.lock().closed = true;
@@ -492,7 +496,7 @@ impl Scheduler {
         let _ = engines.watch.stop();
         let (until, errno) = how.terms();
         if until.is_some() {
-            self.each(|shard| shard.wait_empty(None, until));
+            self.each(|shard| shard.wait_empty(&shard.nobody(), None, until));
         }
         let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
         engines.servers.iter().for_each(Server::stop);
@@ -591,7 +595,7 @@ impl Client {
         let each = || self.completers.iter().map(|own| (own, &*own.shard));
         each().for_each(|(own, shard)| shard.close(Some(&own.port)));
         if until.is_some() {
-            each().for_each(|(own, shard)| _ = shard.wait_empty(Some(&own.port), until));
+            each().for_each(|(own, shard)| _ = shard.wait_empty(own, Some(&own.port), until));
         }
         let ended: Vec<(u32, u32)> = each().map(|(own, shard)| shard.fail(own, Some(&own.port), errno)).collect();
         let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();

@@ -7,8 +7,9 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
@@ -17,7 +18,7 @@ use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, Window
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Deferred, Effect, Effects, Recipient, in_callback};
+use crate::effects::{Deferred, Effect, Effects, Recipient, Reporting, Reports, in_callback, take_reported};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
@@ -55,7 +56,7 @@ pub(crate) struct Shard {
     /// Places of the token: requests accepted and not yet completed. What the engine and the inbox hold.
     capacity: u32,
     closed: AtomicBool,
-    /// Threads that wait until nobody holds the engine or carries effects out.
+    /// Threads that wait until all has ended, or nobody holds the engine or carries effects out.
     ending: AtomicU32,
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
@@ -264,14 +265,13 @@ impl Shard {
         if in_callback() {
             return false;
         }
-        self.wait_for_place(port);
-        true
+        self.wait_for_place(port, None)
     }
 
-    /// As [`Shard::wait_for_room`], for who knows that others go on.
-    pub(crate) fn wait_for_place(&self, port: &Port) {
+    /// As [`Shard::wait_for_room`], for who knows that others go on; false if it took until after `until`.
+    pub(crate) fn wait_for_place(&self, port: &Port, until: Option<Instant>) -> bool {
         let free = || self.token.places() < self.capacity;
-        self.gate.wait(None, || free() || self.is_closed(port));
+        self.gate.wait(until, || free() || self.is_closed(port))
     }
 
     pub(crate) fn release(&self, places: u32) {
@@ -364,6 +364,12 @@ impl Shard {
             self.leave(own, brought);
             self.token.announce();
             self.bell.ring_at(0);
+            // The thread itself may wait for this, in a call of a host.
+            self.quieter();
+            // Or it has ended since: it looks for work after the end has begun, and here it is the other way round.
+            if self.closed.load(Ordering::SeqCst) && self.token.take_work() {
+                self.drive_held(own, Brought::Nothing, None);
+            }
         } else if self.hold(own, &mut brought) {
             self.drive_held(own, brought, at);
         }
@@ -396,6 +402,10 @@ impl Shard {
             let told = !effects.is_empty() && self.deliver(own, &mut effects);
             if told && self.hand_in(own, &effects) {
                 continue;
+            }
+            if budget == 0 && self.closed.load(Ordering::SeqCst) {
+                // There may be nobody any more to leave the rest to.
+                budget = TURN;
             }
             if turn == Turn::Settled || budget == 0 || !self.token.take_work() {
                 break;
@@ -549,8 +559,10 @@ impl Shard {
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         while let Some(window) = core.engine.closed_window() {
             self.window.store(Some(Arc::new(window)));
-            if let Some(OnWindow(call)) = self.on_window.load().as_deref() {
-                call();
+            if let Some(OnWindow(call)) = self.on_window.load().as_deref()
+                && catch_unwind(AssertUnwindSafe(call)).is_err()
+            {
+                tracing::error!("who was told of a closed window panicked");
             }
         }
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
@@ -610,7 +622,7 @@ impl Shard {
 
     pub(crate) fn attach(&self, own: &Completer) {
         let (port, none_left) = (own.port.clone(), self.token.is_idle());
-        self.ask(own, move |core| core.attach(port, none_left));
+        drop(self.ask(own, move |core| core.attach(port, none_left)));
     }
 
     /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.
@@ -623,12 +635,63 @@ impl Shard {
     }
 
     /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`.
-    pub(crate) fn wait_empty(&self, port: Option<&Port>, until: Option<Instant>) -> bool {
-        before_waiting();
-        self.gate.wait(until, || match port.and_then(Port::counts) {
+    pub(crate) fn wait_empty(&self, own: &Completer, port: Option<&Port>, until: Option<Instant>) -> bool {
+        let is_empty = || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
             None => self.token.places() == 0 || port.is_some_and(Port::has_left),
-        })
+        };
+        if !self.bell.is_here() {
+            return self.wait_driving(own, until, false, is_empty);
+        }
+        // In a call of a host on the very thread that sees to deadlines.
+        loop {
+            let (now, at) = (Instant::now(), self.deadline.load(Ordering::SeqCst));
+            let ahead = Duration::from_nanos(at.saturating_sub(self.clock.now().0));
+            let next = (at != NEVER).then(|| now + ahead);
+            if self.wait_driving(own, until.into_iter().chain(next).min(), true, is_empty) {
+                return true;
+            }
+            if until.is_some_and(|until| until <= now) {
+                return false;
+            }
+            self.deadline.store(NEVER, Ordering::SeqCst);
+            self.drive(own);
+        }
+    }
+
+    /// Waits for what others do, and hands in before what a host has reported in the very call in which it waits. `drives`:
+    /// does meanwhile what nobody else may do.
+    fn wait_driving(&self, own: &Completer, until: Option<Instant>, drives: bool, done: impl Fn() -> bool) -> bool {
+        let go_on = || {
+            let reported = take_reported(self.address());
+            if !reported.is_empty() {
+                self.complete(own, &reported);
+            }
+            if drives && self.token.has_work() {
+                self.drive(own);
+            }
+            before_waiting();
+            if self.bell.is_here() {
+                self.bell.carry_out_deferred();
+            }
+        };
+        let waiting = u32::from(drives);
+        self.ending.fetch_add(waiting, Ordering::SeqCst);
+        let is_done = self.gate.wait(until, || {
+            go_on();
+            done()
+        });
+        self.ending.fetch_sub(waiting, Ordering::SeqCst);
+        is_done
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// A host is called that may leave completions in `reports`.
+    pub(crate) fn reporting(&self, reports: &Rc<Reports>) -> Reporting {
+        Reporting::begin(self.address(), reports)
     }
 
     /// Fails everything that was not dispatched, of one client or of all. When this returns the hosts have been told of
@@ -643,26 +706,9 @@ impl Shard {
             Some(port) if !alone => port.has_been_told(),
             _ => self.has_told(),
         };
-        // What was left to this thread nobody else carries out.
-        let go_on = || {
-            if self.token.has_work() {
-                self.drive(own);
-            }
-            before_waiting();
-            if self.bell.is_here() {
-                self.bell.carry_out_deferred();
-            }
-        };
-        go_on();
         // Inside a call this thread itself has hosts to tell, when it returns.
-        if !sabotaged!(LeavesEarly) && !in_callback() {
-            self.ending.fetch_add(1, Ordering::SeqCst);
-            self.gate.wait(None, || {
-                go_on();
-                told()
-            });
-            self.ending.fetch_sub(1, Ordering::SeqCst);
-        }
+        let waits = !sabotaged!(LeavesEarly) && !in_callback();
+        self.wait_driving(own, None, true, || !waits || told());
         if port.is_some_and(Port::has_left) {
             return (0, 0);
         }
@@ -720,37 +766,4 @@ impl Shard {
 }
 
 #[cfg(all(test, not(feature = "model")))]
-mod tests {
-    use super::*;
-    use crate::client::{ALL, Executor, Started};
-    use crate::clock::ClockKind;
-    use crate::parked::{Owners, Parked};
-    use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, PolicyConfig, TargetId};
-
-    struct Quiet;
-
-    impl Executor for Quiet {
-        fn start(&self, _: &Batch, _: &Started<'_>) {}
-        fn cancelled(&self, _: &Request, _: i32) {}
-    }
-
-    #[test]
-    fn what_is_parked_gives_its_place_back_to_its_own_engine() {
-        let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
-        let engine = || Engine::new(config.clone(), &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
-        let shard = |index| Shard::new(index, clock, engine(), Driving::Caller, Bell::new());
-        let own = |index| Completer { shard: shard(index), port: Arc::new(Port::new(0, ALL, Arc::new(Quiet), true)) };
-        let owners: Owners = Arc::new([own(0), own(1)]);
-        let (file, app, target) = (FileId(1), AppId(0), TargetId(1));
-        let request = Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 1 };
-        for own in &*owners {
-            assert_eq!(own.shard.admit(own, &request, false), Ok(false));
-        }
-        let mut effects = Effects::default();
-        effects.push(0, 0, Effect::Cancel(Box::new((request, libc::EIO))), || unreachable!("it is its own"));
-        let parked = Parked::put(&owners, effects);
-        before_waiting();
-        assert!(parked.take().is_empty());
-        assert_eq!(owners.iter().map(|own| own.shard.token.places()).collect::<Vec<_>>(), [1, 0]);
-    }
-}
+mod tests;

@@ -30,6 +30,14 @@ mod primitives {
         (guard, in_time)
     }
 
+    /// Waits for the lock, or until the time.
+    pub(crate) fn lock_until<T>(mutex: &Mutex<T>, until: Option<Instant>) -> Option<MutexGuard<'_, T>> {
+        match until {
+            None => Some(mutex.lock()),
+            Some(until) => mutex.try_lock_until(until),
+        }
+    }
+
     /// Parks the thread until it is unparked, or for so long.
     pub(crate) fn park(ns: Option<u64>) {
         match ns {
@@ -101,6 +109,11 @@ mod primitives {
         _: Option<Instant>,
     ) -> (MutexGuard<'a, T>, bool) {
         (condition.0.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner), true)
+    }
+
+    /// Times do not come in a model.
+    pub(crate) fn lock_until<T>(mutex: &Mutex<T>, _: Option<Instant>) -> Option<MutexGuard<'_, T>> {
+        Some(mutex.lock())
     }
 
     /// A timed one may end at any time.

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use common::{Faulty, Results, create, storage};
 use parking_lot::Mutex;
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
+use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{
-    Client, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError, Volume,
-    VolumeConfig,
+    Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,
+    Volume, VolumeConfig,
 };
 use sluice_storage::{Data, FileRef, Layout, Storage};
 
@@ -372,4 +372,135 @@ impl Host for Deep {
         }
         self.told.lock().send(ticket).unwrap();
     }
+}
+
+/// Waits inside a call, for what the call itself has reported and for what comes after it.
+struct Waiting {
+    scheduler: OnceLock<Weak<Scheduler>>,
+    client: OnceLock<Weak<Client>>,
+    /// In the call for request 0.
+    wait: fn(&Scheduler, &Client),
+    started: AtomicU32,
+}
+
+impl Executor for Waiting {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        for part in batch.parts() {
+            self.started.fetch_add(1, Ordering::SeqCst);
+            started.complete(part.id, Outcome::ok(part.request.len));
+        }
+        if batch.parts()[0].request.cookie == 0 {
+            (self.wait)(
+                &self.scheduler.get().unwrap().upgrade().unwrap(),
+                &self.client.get().unwrap().upgrade().unwrap(),
+            );
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn a_host_may_wait_for_what_it_has_just_reported() {
+    const LONG: Shutdown = Shutdown::Drain { timeout: Duration::from_secs(3600) };
+    let waits: [fn(&Scheduler, &Client); 3] = [
+        |scheduler, _| scheduler.wait_empty(),
+        |scheduler, _| _ = scheduler.shutdown(LONG),
+        |_, client| _ = client.detach(LONG),
+    ];
+    for driving in [Driving::Caller, Driving::Thread] {
+        // The second algorithm keeps requests back for a while, which the waiting thread may have to see to.
+        for policy in ["sjf", "twins"] {
+            for wait in waits {
+                in_time("a host waits in a call for what it reported in there", move || {
+                    let mut config = SchedulerConfig::new(PolicyConfig::parse(policy).unwrap());
+                    (config.driving, config.engine.in_flight_max) = (driving, 1);
+                    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+                    let (to_scheduler, to_client) = (OnceLock::new(), OnceLock::new());
+                    let started = AtomicU32::new(0);
+                    let host = Arc::new(Waiting { scheduler: to_scheduler, client: to_client, wait, started });
+                    let client = Arc::new(scheduler.attach_targets(host.clone(), 0..1).unwrap());
+                    host.scheduler.set(Arc::downgrade(&scheduler)).ok().unwrap();
+                    host.client.set(Arc::downgrade(&client)).ok().unwrap();
+                    (0..4).for_each(|cookie| _ = client.submit(0, request(cookie)));
+                    scheduler.wait_empty();
+                    assert!(host.started.load(Ordering::SeqCst) > 0);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_who_is_told_of_windows_stops_nothing() {
+    in_time("the engine goes on", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.window_ns = 1_000_000;
+        let scheduler = Scheduler::start(config).unwrap();
+        scheduler.on_window(Some(Box::new(|| panic!("on purpose: the test wants to see what happens"))));
+        let host = Arc::new(AtOnce);
+        let client = scheduler.attach(host).unwrap();
+        for cookie in 0.. {
+            client.submit(0, request(cookie)).unwrap();
+            if cookie > 10 && scheduler.window(0).is_some() {
+                break;
+            }
+        }
+        client.submit(0, request(0)).unwrap();
+        scheduler.wait_empty();
+    });
+}
+
+struct AtOnce;
+
+impl Executor for AtOnce {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Asks the scheduler when it is dropped, as one does that logs what it has done.
+struct Curious {
+    scheduler: Weak<Scheduler>,
+    started: Mutex<Sender<(RequestId, Completer)>>,
+    dropped: Mutex<Sender<()>>,
+}
+
+impl Executor for Curious {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        self.started.lock().send((batch.parts()[0].id, started.completer().clone())).unwrap();
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        if let Some(scheduler) = self.scheduler.upgrade() {
+            let _ = scheduler.snapshot();
+            scheduler.attach_targets(Arc::new(AtOnce), 7..8).unwrap();
+        }
+        let _ = self.dropped.lock().send(());
+    }
+}
+
+#[test]
+fn an_executor_that_is_dropped_may_call_the_scheduler() {
+    in_time("an executor is dropped", || {
+        let scheduler = Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+        let ((started, starts), (dropped, drops)) = (channel(), channel());
+        let (started, dropped) = (Mutex::new(started), Mutex::new(dropped));
+        let host = Arc::new(Curious { scheduler: Arc::downgrade(&scheduler), started, dropped });
+        let client = scheduler.attach_targets(host, 0..1).unwrap();
+        client.submit(0, request(0)).unwrap();
+        // It leaves with this in flight, so it is forgotten when somebody joins.
+        drop(client);
+        let (id, completer) = starts.recv().unwrap();
+        completer.complete(id, Outcome::ok(1));
+        drop(completer);
+        let _next = scheduler.attach_targets(Arc::new(AtOnce), 0..1).unwrap();
+        drops.recv().unwrap();
+    });
 }

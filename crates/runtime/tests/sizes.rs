@@ -11,7 +11,7 @@ use common::{Random, Results, create, storage};
 use parking_lot::{Condvar, Mutex};
 use sluice_core::{AppId, PolicyConfig};
 use sluice_runtime::{Volume, VolumeConfig};
-use sluice_storage::{Data, FileRef, Layout, Storage};
+use sluice_storage::{Data, FileRef, Layout, Segment, Started, Storage, Transfer};
 
 const STRIPE: usize = 4096;
 const APP: AppId = AppId(0);
@@ -137,6 +137,31 @@ fn a_read_behind_a_queued_write_sees_the_hole_that_it_leaves() {
     }
 }
 
+/// A write that the read waits for fails, and one after the read makes the file longer before the read has ended.
+#[test]
+fn a_read_behind_a_write_that_fails_sees_no_hole() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = storage(dir.path(), 3);
+    let file = create(&plain, "f");
+    let (failing, last) = ((Some(7), 1), (None, 2));
+    let (choosy, storage) = Choosy::over(&plain, &[failing, last], &[failing]);
+    let (volume, host) = start(storage);
+    volume.write_at(&file, APP, 0, &[1; 100]).unwrap();
+    volume.write(&file, APP, at(1), &[7; STRIPE], 1);
+    choosy.expect_waiting(1);
+    volume.read(&file, APP, 0, 3 * STRIPE as u32, 2);
+    choosy.expect_waiting(2);
+    while volume.snapshot().runtime.total.total().completed() < 2 {
+        std::thread::yield_now();
+    }
+    volume.write(&file, APP, at(1) + 3_000, &[8; STRIPE - 3_000], 3);
+    choosy.let_go(failing);
+    let writes = host.take(2);
+    assert_eq!((&writes[0].1, writes[1].1.is_ok()), (&Err(libc::ENOSPC), true));
+    choosy.let_go(last);
+    assert_eq!(host.take(1)[0].1, Ok(vec![1; 100]), "what was there before the second write, which overlaps it");
+}
+
 /// The second write overlaps the first, which made the file longer after the second was submitted, and fails in part.
 #[test]
 fn a_write_that_fails_takes_nothing_from_one_before_it() {
@@ -223,5 +248,59 @@ fn reads_are_as_if_all_had_been_carried_out_one_after_the_other() {
             let right = got[..common] == expected[..common] && zero(&got[common..]) && zero(&expected[common..]);
             assert!(right, "round {round}: read {n}");
         }
+    }
+}
+
+/// Ends transfers early, as the kernel's ring does: after 2 GiB, for example.
+struct Early(Arc<dyn Data>);
+
+impl Data for Early {
+    fn layout(&self) -> Layout {
+        self.0.layout()
+    }
+    fn describe(&self) -> String {
+        "early".to_owned()
+    }
+    fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
+        self.0.sync(file, metadata)
+    }
+    fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
+        self.0.size_at_least(file, end)
+    }
+    fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read(file, target, offset, bufs)
+    }
+    fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(file, target, offset, bufs)
+    }
+    fn start(&self, transfer: Transfer) -> Started {
+        let mut part = [transfer.segments[0].part(0, 10)];
+        let moved = match transfer.direction {
+            sluice_storage::Direction::Read => {
+                let part = Segment::for_read(&mut part);
+                self.0.read(&transfer.file, transfer.target, transfer.offset, part)
+            }
+            sluice_storage::Direction::Write => {
+                self.0.write(&transfer.file, transfer.target, transfer.offset, Segment::for_write(&part))
+            }
+        };
+        transfer.end(moved);
+        Started::Accepted
+    }
+}
+
+#[test]
+fn a_transfer_that_ends_early_is_not_the_end_of_the_file() {
+    for targets in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), targets);
+        let file = create(&plain, "f");
+        let data = Arc::new(Early(plain.data.clone()));
+        let (volume, _) = start(Storage { data, ..plain });
+        assert_eq!(volume.write_at(&file, APP, 0, &[1; 100]).unwrap(), 100);
+        let mut back = [9; 120];
+        assert_eq!(volume.read_at(&file, APP, 0, &mut back[..60]).unwrap(), 60);
+        assert_eq!(volume.read_at(&file, APP, 0, &mut back).unwrap(), 100);
+        assert!(back[..100] == [1; 100] && back[100..] == [9; 20]);
     }
 }

@@ -10,7 +10,7 @@ const TOGETHER_MAX: u32 = 64 << 20;
 pub struct Split {
     /// Bytes of the largest request that reaches the volume; what programs ask for beyond that comes as several.
     pub request_max: u32,
-    /// Bytes of the largest piece.
+    /// Bytes of the largest piece. Requests are cut at multiples of it, counted from where a stripe, or the file, begins.
     pub piece_max: u32,
     /// Data servers.
     pub targets: u32,
@@ -34,14 +34,15 @@ impl Split {
                 request_end = at.saturating_add(self.request_max.max(1).into()).min(end);
             }
             let striped = self.targets > 1 && self.stripe > 0;
-            let (target, local, left) = if striped {
+            let (target, local, within, left) = if striped {
                 let (unit, within) = (at / self.stripe, at % self.stripe);
                 let (row, target) = (unit / u64::from(self.targets), unit % u64::from(self.targets));
-                (target as u32, row * self.stripe + within, self.stripe - within)
+                (target as u32, row * self.stripe + within, within, self.stripe - within)
             } else {
-                (0, at, u64::MAX)
+                (0, at, at, u64::MAX)
             };
-            let len = left.min(request_end - at).min(self.piece_max.max(1).into());
+            let max = u64::from(self.piece_max.max(1));
+            let len = left.min(request_end - at).min(max - within % max);
             at += len;
             Some((target, local, len as u32))
         })
@@ -68,15 +69,14 @@ mod tests {
     #[test]
     fn requests_are_split_as_a_volume_does() {
         let all = |split: Split, offset, len| split.pieces(offset, len).collect::<Vec<_>>();
-        assert_eq!(all(PLAIN, 5, (2 << 20) + 1), [(0, 5, 1 << 20), (0, (1 << 20) + 5, 1 << 20), (0, (2 << 20) + 5, 1)]);
+        assert_eq!(all(PLAIN, 5, (2 << 20) + 1), [(0, 5, (1 << 20) - 5), (0, 1 << 20, 1 << 20), (0, 2 << 20, 6)]);
         assert_eq!(all(PLAIN, 7, 0), []);
         let striped = Split { piece_max: 40, targets: 3, stripe: 64, ..PLAIN };
-        // The pieces of a stripe begin where the request or the stripe does.
         assert_eq!(all(striped, 60, 80), [(0, 60, 4), (1, 0, 40), (1, 40, 24), (2, 0, 12)]);
         assert_eq!(all(striped, 192, 10), [(0, 64, 10)]);
-        // So do those of the parts in which the host hands on a large request.
+        // The host hands a large request on in parts.
         let parts = Split { request_max: 50, piece_max: 40, ..PLAIN };
-        assert_eq!(all(parts, 0, 100), [(0, 0, 40), (0, 40, 10), (0, 50, 40), (0, 90, 10)]);
+        assert_eq!(all(parts, 0, 100), [(0, 0, 40), (0, 40, 10), (0, 50, 30), (0, 80, 20)]);
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! The objects that the kernel knows.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -93,8 +94,9 @@ pub(crate) const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 impl Inodes {
     pub(crate) fn new(root: NodeRef) -> Inodes {
         let root_id = root.id();
-        // From another number at each start: a file handle of an earlier mount is stale, not somebody else's file.
-        let start = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u32);
+        // From another number at each start: a file handle of an earlier mount is stale, not somebody else's file. Not from
+        // the clock, which may have been set back.
+        let start = RandomState::new().hash_one(root_id) as u32;
         Inodes {
             root: Inode::new(root, INodeNo::ROOT, 0),
             root_id,
@@ -274,6 +276,19 @@ pub(crate) fn sent_time(time: SystemTime) -> (i64, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_mount_counts_generations_from_elsewhere() {
+        struct Top;
+        impl sluice_storage::Node for Top {
+            fn id(&self) -> u64 {
+                7
+            }
+        }
+        let start = |_| Inodes::new(Arc::new(Top)).generations.into_inner();
+        let starts: std::collections::HashSet<u32> = (0..32).map(start).collect();
+        assert!(starts.len() > 30, "two of them at the same time: {starts:?}");
+    }
 
     #[test]
     fn times_before_1970() {

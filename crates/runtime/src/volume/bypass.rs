@@ -16,6 +16,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
@@ -80,9 +81,9 @@ impl Bypass {
         self.inside() == 0
     }
 
-    /// Waits until nobody is inside. New ones must be kept out by something.
-    pub(super) fn wait_empty(&self) {
-        self.emptied.wait(None, || self.is_empty());
+    /// Waits until nobody is inside; `None` if that took until after `until`. New ones must be kept out by something.
+    pub(super) fn wait_empty(&self, until: Option<Instant>) -> Option<()> {
+        self.emptied.wait(until, || self.is_empty()).then_some(())
     }
 
     /// Lets nobody in until [`Bypass::open`].
@@ -217,7 +218,7 @@ mod tests {
             }
             for turn in 0..2_000 {
                 engine_has.fetch_add(1, Ordering::SeqCst);
-                bypass.wait_empty();
+                bypass.wait_empty(None);
                 let before = entered.load(Ordering::Relaxed);
                 // Somebody may stand at the entrance, but gets no further.
                 assert!(bypass.enter(|| engine_has.load(Ordering::SeqCst) == 0).is_none());
@@ -226,7 +227,7 @@ mod tests {
                 engine_has.fetch_sub(1, Ordering::SeqCst);
             }
             bypass.close();
-            bypass.wait_empty();
+            bypass.wait_empty(None);
             assert!(bypass.enter(|| true).is_none());
             bypass.open();
             end.store(true, Ordering::Relaxed);

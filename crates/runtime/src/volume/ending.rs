@@ -70,7 +70,16 @@ impl<H: Host> Service<H> {
     /// Notes how a piece ended. Gives the slot if it was the operation's last, for [`Service::finish`].
     pub(super) fn end_piece(&self, cookie: u64, ended: Ended) -> Option<u32> {
         let (slot, piece) = of_cookie(cookie);
-        self.ops.slot(slot).state.lock().pieces[piece].ended = ended;
+        let mut state = self.ops.slot(slot).state.lock();
+        state.pieces[piece].ended = ended;
+        if state.op == Op::Write && ended.bytes < state.pieces[piece].len {
+            let moved = state.pieces.iter().filter(|piece| piece.ended.bytes > 0);
+            let end = moved.map(|piece| state.offset + piece.start + u64::from(piece.ended.bytes)).max();
+            drop(state);
+            self.ops.write_fails(slot, end.unwrap_or(0));
+        } else {
+            drop(state);
+        }
         self.drop_pending(slot)
     }
 
@@ -101,6 +110,7 @@ impl<H: Host> Service<H> {
         let memory = std::mem::replace(&mut state.memory, Memory::None);
         let (op, bytes) = (state.op, state.len as u64);
         state.pieces.clear();
+        state.awaited.clear();
         let file = state.file.take();
         if let (Op::Write, Some(file)) = (op, &file) {
             self.ops.write_ends(slot, file.id(), self.targets > 1);
@@ -266,7 +276,8 @@ impl<H: Host> Service<H> {
     /// Waits while files are being cut. For an operation that has opened its slot.
     pub(super) fn wait_for_trims(&self) {
         if self.trimming.load(Ordering::SeqCst) > 0 {
-            self.blocking_inside(|| self.trimmed.wait(None, || self.trimming.load(Ordering::SeqCst) == 0));
+            let is_over = || self.trimming.load(Ordering::SeqCst) == 0;
+            self.blocking_inside(|until| self.trimmed.wait(until, is_over).then_some(()));
         }
     }
 
@@ -275,7 +286,7 @@ impl<H: Host> Service<H> {
     /// reaches (it may have been truncated).
     fn size(&self, state: &Operation<H::Ticket>) -> Result<u64, i32> {
         let errno = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        let before = state.size_before?;
+        let before = state.awaited.iter().map(|write| write.end).fold(state.size_before?, u64::max);
         let Some(file) = &state.file else { return Ok(before) };
         let attr = guarded(Err(Errno::IO.into()), || self.storage.namespace.getattr_open(file));
         let now = attr.map_err(errno)?.size;

@@ -21,6 +21,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
@@ -44,11 +45,12 @@ pub use self::config::{Engines, VolumeConfig, Workers};
 pub use self::host::{Done, Host};
 
 use self::bypass::Bypass;
-use self::ops::{Memory, OpPiece, Ops, Waiter, cookie};
+use self::ops::{Awaited, Memory, OpPiece, Ops, Waiter, cookie};
 use self::ring::Ring;
 use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
 use crate::client::{Completer, SubmitError};
+use crate::clock::nanos;
 use crate::effects::{Effects, InCallback};
 use crate::names::FileNames;
 use crate::parked::{before_locking, before_waiting};
@@ -57,7 +59,7 @@ use crate::scheduler::{Client, Scheduler, SchedulerConfig, Shutdown, ShutdownRep
 use crate::shard::{Driving, reuse_effects, take_effects};
 use crate::striped::thread_number;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, park, sabotaged, thread};
+use crate::sync::{Mutex, MutexGuard, lock_until, park, sabotaged, thread};
 
 /// Locks for the order of operations; files share them by number.
 const ORDER_LOCKS: usize = 64;
@@ -243,14 +245,12 @@ impl<H: Host> Volume<H> {
     /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
     /// Not inside [`Host::complete`] of a request that it would wait for.
     pub fn wait_idle(&self, file: &FileRef) {
-        self.service.blocking(|| {
-            if let Some(bypass) = &self.bypass {
-                bypass.close();
-                bypass.wait_empty();
-                bypass.open();
-            }
-            self.service.ops.wait_idle(Some(file.id()));
-        });
+        if let Some(bypass) = &self.bypass {
+            bypass.close();
+            self.service.blocking(|until| bypass.wait_empty(until));
+            bypass.open();
+        }
+        self.service.blocking(|until| self.service.ops.wait_idle(Some(file.id()), until));
     }
 
     /// The storage.
@@ -423,11 +423,11 @@ impl<H: Host> Volume<H> {
         if let Some(bypass) = &self.bypass {
             // For good: from now on the scheduler answers.
             bypass.close();
-            bypass.wait_empty();
+            bypass.wait_empty(None);
         }
         let mut report = self.scheduler.shutdown(how);
         // The storage returns from every call, so what is in flight ends.
-        self.service.ops.wait_idle(None);
+        self.service.ops.wait_idle(None, None);
         self.service.wait_told();
         report.in_flight = 0;
         if let Some(ring) = &self.service.ring {
@@ -470,7 +470,7 @@ impl<H: Host> Volume<H> {
         service.wait_for_trims();
         // The slot is taken, so nobody new enters the bypass.
         if let Some(bypass) = self.bypass.as_ref().filter(|bypass| self.strict && !bypass.is_empty()) {
-            service.blocking_inside(|| bypass.wait_empty());
+            service.blocking_inside(|until| bypass.wait_empty(until));
         }
         self.note(access.file);
         let mut effects = take_effects();
@@ -506,12 +506,12 @@ impl<H: Host> Volume<H> {
         let recorded = time.filter(|_| access.op == Op::Read && service.tap.wants_sums());
         let writes_before = service.ops.writes_ended(access.file.id());
         // Before the slot is locked: it may ask every target.
-        let several = service.targets > 1 || access.op == Op::Read && access.len as u64 > self.piece_max;
-        let size_before = if several { self.size_before(access) } else { Ok(u64::MAX) };
+        let several = service.targets > 1 || access.op == Op::Read && self.is_split(access);
+        let (size_before, awaited) = if several { self.size_before(access) } else { (Ok(u64::MAX), Vec::new()) };
         let mut state = service.ops.slot(slot).state.lock();
         state.file = Some(access.file.clone());
         (state.op, state.offset, state.len, state.waiter) = (access.op, access.offset, access.len, waiter);
-        (state.size_before, state.writes_before) = (size_before, writes_before);
+        (state.size_before, state.awaited, state.writes_before) = (size_before, awaited, writes_before);
         state.memory = match memory {
             None => Memory::Pooled(service.buffers.take(access.len)),
             Some(memory) if waits => Memory::Borrowed(memory),
@@ -525,22 +525,38 @@ impl<H: Host> Volume<H> {
                 state.recorded.1.push(self.as_recorded(access.file, request));
             }
         }
-        state.pieces.len()
+        let pieces = state.pieces.len();
+        // Once those who fail find it here.
+        let settled = state.awaited.iter().all(|write| service.ops.is_awaited(write));
+        drop(state);
+        if !settled {
+            self.settle_size(slot, access);
+        }
+        pieces
     }
 
-    /// See [`Operation::size_before`](ops::Operation::size_before).
-    fn size_before(&self, access: &Access<'_>) -> Result<u64, i32> {
+    /// See [`Operation::size_before`](ops::Operation::size_before) and what follows it there.
+    fn size_before(&self, access: &Access<'_>) -> (Result<u64, i32>, Vec<Awaited>) {
         let (service, range) = (&self.service, access.range());
-        let size = service.size_at_least(access.file, range.end)?;
-        let file = access.file.id();
-        if access.op == Op::Write || size >= range.end || service.targets > 1 && service.ops.nobody_writes(file) {
-            return Ok(size);
+        let size = service.size_at_least(access.file, range.end);
+        let (file, is_short) = (access.file.id(), size.is_ok_and(|size| size < range.end));
+        if access.op == Op::Write || !is_short || service.targets > 1 && service.ops.nobody_writes(file) {
+            return (size, Vec::new());
         }
         // In this order: a write that is not under way any more has reached its end.
-        match service.ops.written_up_to(file, &range) {
-            0 => Ok(size),
-            reached => Ok(service.size_at_least(access.file, range.end)?.max(reached)),
-        }
+        let awaited = service.ops.writes_over(file, &range);
+        let size = if awaited.is_empty() { size } else { service.size_at_least(access.file, range.end) };
+        (size, awaited)
+    }
+
+    /// Writes that the read in this slot was to wait for have ended or failed before it was submitted: the file tells what
+    /// became of them.
+    #[cold]
+    fn settle_size(&self, slot: u32, access: &Access<'_>) {
+        let service = &self.service;
+        service.ops.slot(slot).state.lock().awaited.retain(|write| service.ops.is_awaited(write));
+        let size = service.size_at_least(access.file, access.range().end);
+        service.ops.slot(slot).state.lock().size_before = size;
     }
 
     /// Submits all pieces. Those of several are submitted together, as far as other operations on the file can see.
@@ -573,7 +589,7 @@ impl<H: Host> Volume<H> {
     fn lock_order(&self, file: &FileRef) -> MutexGuard<'_, ()> {
         before_locking();
         let lock = &self.order[file.id() as usize % ORDER_LOCKS];
-        lock.try_lock().unwrap_or_else(|| self.service.blocking_with_lock(|| lock.lock()))
+        lock.try_lock().unwrap_or_else(|| self.service.blocking_with_lock(|until| lock_until(lock, until)))
     }
 
     fn submit_piece(
@@ -599,9 +615,10 @@ impl<H: Host> Volume<H> {
                 Err(SubmitError::Full(_)) => {
                     // Others make room, if they get what this thread has dispatched.
                     self.service.hand_over_all(effects, cancelled);
+                    let wait = |until| own.shard.wait_for_place(&own.port, until).then_some(());
                     match locked {
-                        true => self.service.blocking_with_lock(|| own.shard.wait_for_place(&own.port)),
-                        false => self.service.blocking_inside(|| own.shard.wait_for_place(&own.port)),
+                        true => self.service.blocking_with_lock(wait),
+                        false => self.service.blocking_inside(wait),
                     }
                     continue;
                 }
@@ -640,30 +657,31 @@ impl<H: Host> Volume<H> {
         self.layout.of(&**access.file)
     }
 
-    /// Start in the operation, target, offset in the target's file and length of each piece.
+    /// Start in the operation, target, offset in the target's file and length of each piece. All operations are cut at the
+    /// same places: one of a single piece, which may be submitted between the pieces of another one, overlaps a single one
+    /// of these, and so is before or after all of it.
     fn pieces(&self, access: &Access<'_>) -> impl Iterator<Item = (u64, u32, u64, u32)> {
-        let (first, max) = (access.offset, self.piece_max);
+        let (first, max, stripe) = (access.offset, self.piece_max, self.layout.stripe());
         self.layout_of(access).split(access.offset, access.len as u64).flat_map(move |piece| {
-            (0..piece.len.div_ceil(max)).map(move |n| {
-                let at = n * max;
-                (piece.logical - first + at, piece.target, piece.offset + at, (piece.len - at).min(max) as u32)
+            let before = stripe.map_or(piece.offset, |stripe| piece.offset % stripe) % max;
+            let end = before + piece.len;
+            // Nearly always one, known without a division.
+            let count = if end <= max { 1 } else { end.div_ceil(max) };
+            (0..count).map(move |n| {
+                let (at, end) = ((n * max).max(before) - before, ((n + 1) * max).min(end) - before);
+                (piece.logical - first + at, piece.target, piece.offset + at, (end - at) as u32)
             })
         })
     }
 
+    /// On one target: whether an operation, which is not empty, has several pieces.
+    fn is_split(&self, access: &Access<'_>) -> bool {
+        access.offset % self.piece_max + access.len as u64 > self.piece_max
+    }
+
     fn admit(&self, bytes: u64) -> u32 {
         let ops = &self.service.ops;
-        if let Some(slot) = ops.admit(bytes) {
-            return slot;
-        }
-        let mut slot = None;
-        self.service.blocking(|| {
-            ops.room.wait(None, || {
-                slot = ops.admit(bytes);
-                slot.is_some()
-            })
-        });
-        slot.expect("waited for it")
+        ops.admit(bytes).unwrap_or_else(|| self.service.blocking(|until| ops.wait_to_admit(bytes, until)))
     }
 
     /// Notes the path of a file that is used, if somebody wants to know.
@@ -678,11 +696,12 @@ impl<H: Host> Volume<H> {
         let ops = &self.service.ops;
         let take = || ops.slot(slot).state.lock().result.take();
         let result = take().unwrap_or_else(|| {
-            self.service.blocking(|| {
+            self.service.blocking(|until| {
                 loop {
+                    let left = until.map(|until| nanos(until.saturating_duration_since(Instant::now())));
                     match take() {
-                        Some(result) => break result,
-                        None => park(None),
+                        None if left != Some(0) => park(left),
+                        result => break result,
                     }
                 }
             })

@@ -1,6 +1,8 @@
 //! The logical requests that are outstanding: a table of fixed size, found again by the cookies of their pieces.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use sluice_core::{Op, Request, Time};
@@ -49,15 +51,26 @@ pub(super) struct Operation<T> {
     pub(super) memory: Memory,
     pub(super) pieces: Vec<OpPiece>,
     pub(super) waiter: Waiter<T>,
-    /// Of several pieces: the size, or a bound of it that the operation does not reach, before its pieces were submitted, to a
-    /// read with the writes before it that it waits for; or the error number of asking.
+    /// Of several pieces: the size, or a bound of it that the operation does not reach, before its pieces were submitted; or the
+    /// error number of asking.
     pub(super) size_before: Result<u64, i32>,
+    /// Of a read: the writes before it that it waits for, and that reach beyond that.
+    pub(super) awaited: Vec<Awaited>,
     /// What [`Ops::writes_ended`] was before that was asked.
     pub(super) writes_before: u64,
     /// For a read whose data a recording wants the checksum of: its arrival, and the request for each piece.
     pub(super) recorded: (Time, Vec<Request>),
     /// For a waiting thread: bytes or error number.
     pub(super) result: Option<Result<usize, i32>>,
+}
+
+/// A write, for a read that waits for it.
+#[derive(Clone, Copy)]
+pub(super) struct Awaited {
+    slot: u32,
+    generation: u32,
+    /// Up to where the file reaches with it.
+    pub(super) end: u64,
 }
 
 pub(super) struct OpSlot<T> {
@@ -84,9 +97,40 @@ pub(super) struct Ops<T> {
     bytes_max: u64,
     /// Writes that are open and that have ended, of the files with a number; on volumes of several targets.
     writes: [CachePadded<AtomicU64>; WRITES],
+    line: CachePadded<Line>,
     /// For those that wait for a free slot or for bytes.
-    pub(super) room: Gate,
+    room: Gate,
     idle: Gate,
+}
+
+/// Threads that wait for room, in the order in which they came: else a large operation might wait for ever while there is
+/// always room for small ones.
+#[derive(Default)]
+struct Line {
+    /// Looked at by everybody, and changed with the list only.
+    len: AtomicU32,
+    list: Mutex<VecDeque<u64>>,
+    next: AtomicU64,
+}
+
+impl Line {
+    fn join(&self) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut list = self.list.lock();
+        list.push_back(number);
+        self.len.store(list.len() as u32, Ordering::SeqCst);
+        number
+    }
+
+    fn is_first(&self, number: u64) -> bool {
+        self.list.lock().front() == Some(&number)
+    }
+
+    fn leave(&self, number: u64) {
+        let mut list = self.list.lock();
+        list.retain(|other| *other != number);
+        self.len.store(list.len() as u32, Ordering::SeqCst);
+    }
 }
 
 pub(super) fn cookie(slot: u32, piece: usize) -> u64 {
@@ -111,6 +155,7 @@ impl<T> Ops<T> {
                 pieces: Vec::with_capacity(1),
                 waiter: Waiter::Nobody,
                 size_before: Ok(0),
+                awaited: Vec::new(),
                 writes_before: 0,
                 recorded: (Time::ZERO, Vec::new()),
                 result: None,
@@ -121,16 +166,33 @@ impl<T> Ops<T> {
         let slots = (0..count).map(slot).collect();
         let (room, idle) = (Gate::default(), Gate::default());
         let writes = std::array::from_fn(|_| CachePadded::default());
-        Ops { slots, free, bytes: CachePadded::new(AtomicU64::new(0)), bytes_max, writes, room, idle }
+        let bytes = CachePadded::new(AtomicU64::new(0));
+        Ops { slots, free, bytes, bytes_max, writes, line: CachePadded::default(), room, idle }
     }
 
     pub(super) fn slot(&self, slot: u32) -> &OpSlot<T> {
         &self.slots[slot as usize]
     }
 
-    /// A slot for an operation that may need `bytes` of memory, or `None` if there is no room now. One operation is let in
-    /// however large it is.
+    /// A slot for an operation that may need `bytes` of memory, or `None` if there is no room now, or others wait for some. One
+    /// operation is let in however large it is.
     pub(super) fn admit(&self, bytes: u64) -> Option<u32> {
+        if self.line.len.load(Ordering::SeqCst) > 0 { None } else { self.take_room(bytes) }
+    }
+
+    /// As [`Ops::admit`]; waits for it, or until it is so late.
+    pub(super) fn wait_to_admit(&self, bytes: u64, until: Option<Instant>) -> Option<u32> {
+        let (number, mut slot) = (self.line.join(), None);
+        self.room.wait(until, || {
+            slot = slot.or_else(|| self.line.is_first(number).then(|| self.take_room(bytes)).flatten());
+            slot.is_some()
+        });
+        self.line.leave(number);
+        self.room.changed();
+        slot
+    }
+
+    fn take_room(&self, bytes: u64) -> Option<u32> {
         let fits = |used: u64| (used == 0 || used.saturating_add(bytes) <= self.bytes_max).then(|| used + bytes);
         self.bytes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fits).ok()?;
         let slot = self.free.pop();
@@ -168,14 +230,19 @@ impl<T> Ops<T> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits for the operations on this file (or all) that are open now. O(slots), as it is rare.
-    pub(super) fn wait_idle(&self, file: Option<u64>) {
+    /// Waits for the operations on this file (or all) that are open now; `None` if that took until after `until`. O(slots), as
+    /// it is rare.
+    pub(super) fn wait_idle(&self, file: Option<u64>, until: Option<Instant>) -> Option<()> {
         for slot in &self.slots {
             let open = slot.generation.load(Ordering::SeqCst);
-            if open % 2 == 1 && file.is_none_or(|file| slot.file.load(Ordering::Relaxed) == file) {
-                self.idle.wait(None, || slot.generation.load(Ordering::SeqCst) != open);
+            if open % 2 == 1
+                && file.is_none_or(|file| slot.file.load(Ordering::Relaxed) == file)
+                && !self.idle.wait(until, || slot.generation.load(Ordering::SeqCst) != open)
+            {
+                return None;
             }
         }
+        Some(())
     }
 
     /// Whether no operation on this file is open but the one in `slot`. O(slots).
@@ -219,22 +286,78 @@ impl<T> Ops<T> {
         self.writes(file).load(Ordering::SeqCst).is_multiple_of(ENDED)
     }
 
-    /// Up to where the writes of the file reach that the engines have, have not ended, and overlap the range. O(slots).
-    pub(super) fn written_up_to(&self, file: u64, range: &Range<u64>) -> u64 {
-        let reach = |slot: &CachePadded<OpSlot<T>>| {
-            let open = slot.generation.load(Ordering::SeqCst);
+    /// The writes of the file that the engines have, have not ended, and overlap the range. O(slots).
+    pub(super) fn writes_over(&self, file: u64, range: &Range<u64>) -> Vec<Awaited> {
+        let write = |at: usize| {
+            let slot = &self.slots[at];
+            let generation = slot.generation.load(Ordering::SeqCst);
             let end = slot.written[1].load(Ordering::SeqCst);
             let start = slot.written[0].load(Ordering::SeqCst);
             let overlaps = start < range.end && range.start < end && slot.file.load(Ordering::SeqCst) == file;
             // Else it is another operation's by now, and this one has ended.
-            let same = open % 2 == 1 && slot.generation.load(Ordering::SeqCst) == open;
-            (overlaps && same).then_some(end)
+            let same = generation % 2 == 1 && slot.generation.load(Ordering::SeqCst) == generation;
+            (overlaps && same).then_some(Awaited { slot: at as u32, generation, end })
         };
-        self.slots.iter().filter_map(reach).max().unwrap_or(0)
+        (0..self.slots.len()).filter_map(write).collect()
+    }
+
+    /// Whether a write is under way still, and nothing of it has failed. To be asked by a read that has noted it.
+    pub(super) fn is_awaited(&self, write: &Awaited) -> bool {
+        let slot = self.slot(write.slot);
+        slot.written[1].load(Ordering::SeqCst) == write.end
+            && slot.generation.load(Ordering::SeqCst) == write.generation
+    }
+
+    /// A piece of the write in this slot has failed, and the others that have ended reach up to `end`: it is not awaited any
+    /// more, and who awaits it is told. Before the engine hears of the piece. O(slots).
+    pub(super) fn write_fails(&self, failed: u32, end: u64) {
+        let slot = self.slot(failed);
+        slot.written[1].store(0, Ordering::SeqCst);
+        let generation = slot.generation.load(Ordering::SeqCst);
+        for other in self.slots.iter().filter(|other| !std::ptr::eq(&***other, slot)) {
+            let awaited = &mut other.state.lock().awaited;
+            let wanted = |write: &&mut Awaited| (write.slot, write.generation) == (failed, generation);
+            awaited.iter_mut().filter(wanted).for_each(|write| write.end = end);
+        }
     }
 
     /// Slots in use.
     pub(super) fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_room_comes_before_those_who_need_less() {
+        let ops = &Ops::<()>::new(8, 100);
+        let end = |slot, bytes| {
+            ops.open(slot, 1, 1);
+            ops.close(slot);
+            ops.give_back(bytes);
+        };
+        let first = ops.admit(60).unwrap();
+        std::thread::scope(|scope| {
+            let wait = |bytes, others| {
+                let waiting = scope.spawn(move || ops.wait_to_admit(bytes, None).unwrap());
+                while ops.line.len.load(Ordering::SeqCst) <= others {
+                    std::thread::yield_now();
+                }
+                waiting
+            };
+            let large = wait(150, 0);
+            assert_eq!(ops.admit(30), None, "there is room, but not for the one before");
+            let small = wait(30, 1);
+            end(first, 60);
+            let slot = large.join().unwrap();
+            assert_eq!((ops.bytes(), small.is_finished()), (150, false));
+            end(slot, 150);
+            end(small.join().unwrap(), 30);
+        });
+        assert_eq!((ops.bytes(), ops.outstanding()), (0, 0));
+        assert!(ops.admit(30).is_some());
     }
 }

@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
 use io_uring::{IoUring, Probe, opcode, types};
@@ -24,6 +25,8 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sluice_core::Op;
 use sluice_storage::Segment;
+
+use super::workers::LOOK;
 
 /// How often is looked whether the last request has ended, at the end. There is none as a rule.
 const LAST_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -39,6 +42,8 @@ trait Reaped: Send + Sync {
     fn help(self: Arc<Self>) -> bool;
     /// One of them is enough again.
     fn helped(&self);
+    /// Takes those that there are.
+    fn take_completions(&self);
 }
 
 thread_local! {
@@ -46,12 +51,21 @@ thread_local! {
     static REAPED: RefCell<Option<Arc<dyn Reaped>>> = const { RefCell::new(None) };
 }
 
-/// Runs `wait`, in which this thread waits for what others do. If it is one that takes completions, another one does that
-/// meanwhile.
-pub(super) fn blocking<R>(wait: impl FnOnce() -> R) -> R {
-    let ring = REAPED.with(|ring| ring.borrow().clone()).filter(|ring| ring.clone().help());
-    let result = wait();
-    if let Some(ring) = ring {
+/// Runs `wait`, in which this thread waits for what others do, at most until the time that it is given. If it is one that takes
+/// completions, another one does that meanwhile; where there can be no other, this one from time to time.
+pub(super) fn blocking<R>(mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
+    let ring = REAPED.with(|ring| ring.borrow().clone());
+    let helped = ring.as_ref().is_some_and(|ring| ring.clone().help());
+    let result = loop {
+        let alone = ring.as_ref().filter(|_| !helped);
+        if let Some(result) = wait(alone.map(|_| Instant::now() + LOOK)) {
+            break result;
+        }
+        if let Some(ring) = alone {
+            ring.take_completions();
+        }
+    };
+    if let Some(ring) = ring.filter(|_| helped) {
         ring.helped();
     }
     result
@@ -86,6 +100,9 @@ pub(super) struct Ring<J> {
     /// Submitting fails as it would on a ring that is broken.
     #[cfg(test)]
     broken: AtomicBool,
+    /// The system refuses threads.
+    #[cfg(test)]
+    refused: AtomicBool,
 }
 
 /// What is to be done with the bytes at an offset of an open file.
@@ -128,6 +145,8 @@ impl<J: Send + 'static> Ring<J> {
             ended: OnceLock::new(),
             #[cfg(test)]
             broken: AtomicBool::new(false),
+            #[cfg(test)]
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -204,6 +223,10 @@ impl<J: Send + 'static> Ring<J> {
     }
 
     fn spawn_reaper(self: &Arc<Self>) -> io::Result<()> {
+        #[cfg(test)]
+        if self.refused.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let ring = self.clone();
         let reap = move || {
             REAPED.with(|reaped| *reaped.borrow_mut() = Some(ring.clone()));
@@ -291,6 +314,12 @@ impl<J: Send + 'static> Reaped for Ring<J> {
 
     fn helped(&self) {
         self.surplus.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn take_completions(&self) {
+        while let Some(entry) = self.next() {
+            self.end(entry.user_data() as u32, entry.result());
+        }
     }
 }
 
@@ -387,5 +416,46 @@ mod tests {
         });
         assert_eq!(next(&ended), (7, 1));
         assert_eq!(last, *b"x");
+    }
+
+    #[test]
+    fn who_waits_for_the_next_completion_takes_it_where_nobody_else_can() {
+        let Ok(ring) = Ring::new(4).inspect_err(|error| eprintln!("skipped: no io_uring here: {error}")) else {
+            return;
+        };
+        let (ring, (tell, ended)) = (Arc::new(ring), channel());
+        let second = Arc::new(AtomicBool::new(false));
+        let is_there = second.clone();
+        let host = move |job, _, _: io::Result<usize>| {
+            if job == 1 {
+                // The host of the first waits in its call for the second.
+                let wait = |until: Option<Instant>| {
+                    while !is_there.load(Ordering::SeqCst) {
+                        if until.is_some_and(|until| until <= Instant::now()) {
+                            return None;
+                        }
+                        std::thread::yield_now();
+                    }
+                    Some(())
+                };
+                blocking(wait);
+            }
+            is_there.store(true, Ordering::SeqCst);
+            tell.send(job).unwrap();
+        };
+        ring.start_reaper(host).unwrap();
+        ring.refused.store(true, Ordering::SeqCst);
+        let (source, mut sink) = io::pipe().unwrap();
+        let source = Arc::new(OwnedFd::from(source));
+        let mut memory = [[0; 1]; 2];
+        for (job, memory) in (1..).zip(&mut memory) {
+            ring.start(read(&source, memory), job).map_err(|_| ()).unwrap();
+            sink.write_all(b"x").unwrap();
+        }
+        let mut jobs: Vec<u32> = (0..2).map(|_| ended.recv_timeout(Duration::from_secs(20)).unwrap()).collect();
+        jobs.sort_unstable();
+        assert_eq!(jobs, [1, 2]);
+        drop(second);
+        ring.stop();
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use sluice_core::{Batch, Op, Outcome, Part, Request, RequestId, TargetId};
@@ -460,22 +461,24 @@ impl<H: Host> Service<H> {
         let _ = self.spare.push(parts);
     }
 
-    /// Runs `wait`, in which this thread waits for what others do; one more of them may be there meanwhile.
-    pub(super) fn blocking<R>(&self, wait: impl FnOnce() -> R) -> R {
+    /// Runs `wait`, in which this thread waits for what others do, at most until the time that it is given; again if it did so
+    /// in vain (`None`). One more thread may be there meanwhile.
+    pub(super) fn blocking<R>(&self, mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
         before_waiting();
-        ring::blocking(|| self.workers.blocking(|| self.spawn(), Some(|job| self.execute_job(job)), wait))
+        let help = |job| self.execute_job(job);
+        ring::blocking(|until| self.workers.blocking(|| self.spawn(), Some(help), until, &mut wait))
     }
 
     /// As [`Service::blocking`] for a thread that has an operation admitted and not submitted yet: a host that it would call,
     /// or whose job it would execute, might wait for what that operation has.
-    pub(super) fn blocking_inside<R>(&self, wait: impl FnOnce() -> R) -> R {
+    pub(super) fn blocking_inside<R>(&self, wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
         before_locking();
         self.blocking_with_lock(wait)
     }
 
     /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
-    pub(super) fn blocking_with_lock<R>(&self, wait: impl FnOnce() -> R) -> R {
-        ring::blocking(|| self.workers.blocking(|| self.spawn(), None::<fn(Job)>, wait))
+    pub(super) fn blocking_with_lock<R>(&self, mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
+        ring::blocking(|until| self.workers.blocking(|| self.spawn(), None::<fn(Job)>, until, &mut wait))
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------
@@ -616,10 +619,12 @@ impl<H: Host> Service<H> {
             let extent = self.gather(parts, from, lender, &mut scratch.parts);
             let request = parts[from].request;
             let Scratch { parts: memory, slices, ended, .. } = &mut *scratch;
+            // What the ring moved says nothing of the end of the file: the kernel moves 2 GiB at most, for example.
+            let certain = self.targets == 1 && first.is_none();
             let mut io = |slices: &mut [Segment], at| {
                 first.take().unwrap_or_else(|| self.call(&extent.file, &request, slices, at))
             };
-            transfer(memory, request.offset, request.op == Op::Write, self.targets == 1, slices, &mut io, ended);
+            transfer(memory, request.offset, request.op == Op::Write, certain, slices, &mut io, ended);
             // An error may come from the handle that was used.
             let own = &mut ended[before + from..before + extent.end];
             let failed = parts[from..extent.end].iter().zip(own).filter(|(_, ended)| ended.errno != 0);

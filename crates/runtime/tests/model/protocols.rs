@@ -7,7 +7,7 @@ use shuttle::thread;
 use sluice_core::{Op, PolicyConfig};
 use sluice_runtime::{Client, Driving, Scheduler, Shutdown, SubmitError};
 
-use crate::checker::{Checked, Completes, check, config, request};
+use crate::checker::{Checked, Completes, check, check_stopping, config, request};
 
 const DRAIN: Shutdown = Shutdown::Drain { timeout: Duration::from_secs(3600) };
 const POLICIES: [&str; 3] = ["noop", "to-agg", "mlf"];
@@ -173,6 +173,31 @@ pub fn ending(policy: &'static str, driving: Driving, completes: Completes, how:
     host.expect_all_ended();
     if completes == Completes::AtOnce {
         assert_eq!(report.in_flight, 0, "{policy}, {driving:?}, {how:?}");
+    }
+}
+
+/// The end comes while another thread reports the last completion; who waits for that afterwards does not wait for ever.
+pub fn completing_at_the_end(driving: Driving) {
+    let host = Checked::new(Completes::Later);
+    let scheduler = Arc::new(Scheduler::start(config("to", 3, driving)).unwrap());
+    let client = scheduler.attach(host.clone()).unwrap();
+    host.submits(request(0, 0, Op::Write, 0));
+    client.submit(0, request(0, 0, Op::Write, 0)).unwrap();
+    while !host.has_started() {
+        thread::yield_now();
+    }
+    let completer = completing(&host, Completes::Later, 1);
+    scheduler.shutdown(Shutdown::Fail(libc::EIO));
+    host.is_over();
+    completer.join().unwrap();
+    scheduler.wait_empty();
+    host.expect_all_ended();
+}
+
+#[test]
+fn a_completion_that_comes_with_the_end_is_counted() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        check_stopping(2_000, move || completing_at_the_end(driving));
     }
 }
 

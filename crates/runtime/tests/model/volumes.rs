@@ -73,18 +73,29 @@ impl Host for Told {
     }
 }
 
-fn volume(targets: u32, policy: &str, capacity: u32) -> (Volume<Told>, Arc<Told>, FileRef) {
-    slow_volume(targets, policy, capacity, 1)
+type Opened = (Volume<Told>, Arc<Told>, FileRef);
+
+fn volume(targets: u32, policy: &str, capacity: u32) -> Opened {
+    volume_with(targets, policy, capacity, |_| {})
 }
 
-fn slow_volume(targets: u32, policy: &str, capacity: u32, pauses: u32) -> (Volume<Told>, Arc<Told>, FileRef) {
+fn slow_volume(targets: u32, policy: &str, capacity: u32, pauses: u32) -> Opened {
+    start(targets, policy, capacity, pauses, |_| {})
+}
+
+fn volume_with(targets: u32, policy: &str, capacity: u32, change: impl FnOnce(&mut VolumeConfig)) -> Opened {
+    start(targets, policy, capacity, 1, change)
+}
+
+fn start(targets: u32, policy: &str, capacity: u32, pauses: u32, change: impl FnOnce(&mut VolumeConfig)) -> Opened {
     let layout = Layout::striped(targets, STRIPE as u64);
     let null = Arc::new(NullStorage::new(layout, SIZE as u64));
     let bytes = (0..targets).map(|_| Mutex::new(vec![0; SIZE])).collect();
     let storage = Storage { namespace: null.clone(), data: Arc::new(Slow { layout, pauses, bytes }) };
     let file = null.lookup(&null.root(), "1".as_ref()).and_then(|node| null.open(&node, libc::O_RDWR)).unwrap();
     let engine = EngineConfig { capacity, files_max: 4, window_ns: WINDOW_NS, ..EngineConfig::default() };
-    let config = VolumeConfig { engine, threads_max: 2, ..VolumeConfig::new(PolicyConfig::parse(policy).unwrap()) };
+    let mut config = VolumeConfig { engine, threads_max: 2, ..VolumeConfig::new(PolicyConfig::parse(policy).unwrap()) };
+    change(&mut config);
     let host = Arc::new(Told::default());
     (Volume::start(storage, host.clone(), config).unwrap(), host, file)
 }
@@ -115,6 +126,27 @@ fn operations_are_seen_as_wholes() {
     }
     // With one target and `noop` requests go by the engine, and the storage keeps them apart.
     check(60, || whole_operations(1, "to"));
+}
+
+/// On one target, cut into pieces: a write of one piece comes between those of another one, and overlaps two of them.
+pub fn whole_operations_of_pieces() {
+    let (volume, _, file) = volume_with(1, "to", 16, |config| config.request_bytes_max = 4);
+    let volume = Arc::new(volume);
+    let large = {
+        let (volume, file) = (volume.clone(), file.clone());
+        thread::spawn(move || assert_eq!(volume.write_at(&file, AppId(0), 2, &[1; 8]).unwrap(), 8))
+    };
+    volume.write_at(&file, AppId(0), 4, &[2; 4]).unwrap();
+    large.join().unwrap();
+    let mut back = [0; 4];
+    volume.read_at(&file, AppId(0), 4, &mut back).unwrap();
+    assert!(back.iter().all(|byte| *byte == back[0]), "a mixture: {back:?}");
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+}
+
+#[test]
+fn operations_in_pieces_are_seen_as_wholes() {
+    check(400, whole_operations_of_pieces);
 }
 
 /// Fewer places than there are requests, all with tickets; the end comes before all have ended.

@@ -43,7 +43,7 @@ use bytes::Bytes;
 use cache::{CACHE, FILES, with_room};
 use file::PosixFile;
 use identity::{acting_as, acting_as_user};
-use node::{Location, PosixNode, Shared, identity_at, identity_of};
+use node::{Location, PosixNode, Shared, identity_at, identity_of, key};
 
 /// How a [`PosixStorage`] does its I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,9 +187,18 @@ impl PosixStorage {
             }
             // All descriptors are with open files: do without one.
             Err(none @ (Errno::MFILE | Errno::NFILE)) => {
-                let stat = sys::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                let identity = identity_at(&dir, name).map_err(|_| none)?;
-                Ok(self.shared.node(None, Some(identity), &stat, Some(location)))
+                let stat = || sys::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+                let mut before = stat()?;
+                // Of one object, unless somebody changes the name all the time; reopening it then looks again.
+                for _ in 0..LOOKS {
+                    let identity = identity_at(&dir, name).map_err(|_| none)?;
+                    let after = stat()?;
+                    if key(&before) == key(&after) {
+                        return Ok(self.shared.node(None, Some(identity), &after, Some(location)));
+                    }
+                    before = after;
+                }
+                Err(none.into())
             }
             Err(error) => Err(error.into()),
         }
@@ -620,6 +629,9 @@ impl PosixNode {
 fn open(file: &FileRef) -> io::Result<&PosixFile> {
     file_as(file)
 }
+
+/// How often a name is looked at that always is another object's.
+const LOOKS: u32 = 100;
 
 /// The path that leads to the object of an open descriptor.
 fn link(fd: impl AsFd) -> String {

@@ -448,7 +448,12 @@ impl Body {
         match with_room(|| handle::open(mount_fd, &handle)) {
             // The process gave the right up.
             Err(Errno::PERM) => Ok(None),
-            fd => Ok(Some(Arc::new(fd.map_err(stale)?))),
+            fd => {
+                let fd = fd.map_err(stale)?;
+                // Number and handle were asked for one after the other where there was no descriptor: they may be of two
+                // objects, if somebody made the name another one's in between.
+                if key(&sys::fstat(&fd)?) == self.key { Ok(Some(Arc::new(fd))) } else { Err(Errno::STALE.into()) }
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::journal::boot_id;
 use super::{Intent, StripedFile, StripedNode, StripedStorage, fault, own};
 use crate::posix::PosixStorage;
-use crate::{Creator, FileRef, Layout, Namespace, NodeRef, SetAttr, SetTime};
+use crate::{Creator, DirEntries, FileRef, Layout, Namespace, NodeRef, SetAttr, SetTime};
 
 /// A directory and a name in it.
 type Name<'a> = (&'a NodeRef, &'a OsStr);
@@ -28,6 +28,15 @@ pub(super) struct Renamed {
     whiteout: bool,
 }
 
+/// A directory of orphans that is being removed.
+struct Emptied {
+    dir: NodeRef,
+    name: OsString,
+    node: NodeRef,
+    /// What is still in there.
+    rest: DirEntries,
+}
+
 impl Renamed {
     /// Whether a target's inode belongs to target 0's `first`, as far as this rename knows.
     pub(super) fn fits(&self, first: u64, target: usize, inode: u64) -> bool {
@@ -40,8 +49,9 @@ impl StripedStorage {
     /// The lock of the tree, for what changes names or enters the journal: not while a rename waits for its other half.
     ///
     /// # Errors
-    /// What still keeps that rename from being done.
+    /// What still keeps that rename from being done, or the journal from being erased.
     fn tree(&self) -> io::Result<RwLockReadGuard<'_, Option<Renamed>>> {
+        self.journal.expect_erased()?;
         loop {
             let tree = self.tree.read();
             if tree.is_none() {
@@ -149,25 +159,42 @@ impl StripedStorage {
         Ok(())
     }
 
-    /// Removes whatever a target (not target 0) has under a name. Directories there contain orphans only.
+    /// Removes whatever a target (not target 0) has under a name. Directories there contain orphans only. Not recursive: trees
+    /// can be deeper than the stack.
     pub(super) fn remove_tree(&self, target: usize, dir: &NodeRef, name: &OsStr) -> io::Result<()> {
         debug_assert!(target > 0, "target 0 decides");
         let storage = &self.targets[target];
+        let mut open = Vec::from_iter(self.remove_leaf(target, dir, name)?);
+        while let Some(last) = open.last_mut() {
+            match last.rest.pop() {
+                Some(entry) if matches!(entry.name.as_bytes(), b"." | b"..") => {}
+                Some(entry) => {
+                    let node = last.node.clone();
+                    open.extend(self.remove_leaf(target, &node, OsStr::from_bytes(entry.name.as_bytes()))?);
+                }
+                None => {
+                    fault::step()?;
+                    storage.rmdir(&last.dir, &last.name)?;
+                    open.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a target has under a name, if anything; a directory is to be emptied first.
+    fn remove_leaf(&self, target: usize, dir: &NodeRef, name: &OsStr) -> io::Result<Option<Emptied>> {
+        let storage = &self.targets[target];
         let node = match storage.lookup(dir, name) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
             node => node?,
         };
         if storage.getattr(&node)?.mode & libc::S_IFMT != libc::S_IFDIR {
             fault::step()?;
-            return storage.unlink(dir, name);
+            return storage.unlink(dir, name).map(|()| None);
         }
-        for entry in storage.readdir(&node)? {
-            if !matches!(entry.name.as_bytes(), b"." | b"..") {
-                self.remove_tree(target, &node, OsStr::from_bytes(entry.name.as_bytes()))?;
-            }
-        }
-        fault::step()?;
-        storage.rmdir(dir, name)
+        let rest = storage.readdir(&node)?;
+        Ok(Some(Emptied { dir: dir.clone(), name: name.to_owned(), node, rest }))
     }
 
     pub(super) fn change_name(&self, from: Name<'_>, to: Name<'_>, flags: u32) -> io::Result<()> {
@@ -433,6 +460,11 @@ impl StripedStorage {
     pub(super) fn recover(&self) -> io::Result<()> {
         match self.journal.pending()? {
             None => return self.journal.clear(),
+            Some(Intent::Rename { from_inodes, to_inodes, .. })
+                if [&from_inodes, &to_inodes].iter().any(|inodes| inodes.len() != self.targets.len()) =>
+            {
+                tracing::error!("the journal holds a rename on another number of targets: it is not repeated");
+            }
             Some(Intent::Rename { from, to, exchange, whiteout, from_inodes, to_inodes, boot }) => {
                 // What a record says that outlived a power failure may be older than what was synced since: numbers may be
                 // those of other objects.

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{StripedError, StripedNode, StripedOptions, StripedStorage, own, volume};
 use crate::posix::PosixStorage;
@@ -69,7 +70,7 @@ impl Report {
 pub fn check(dirs: &[PathBuf], repair: Repair) -> Result<Report, StripedError> {
     let storage = StripedStorage::assemble(dirs, false, StripedOptions::default())?;
     let mut report = Report::default();
-    walk(&storage, &storage.root(), Path::new(""), repair, &mut report).map_err(volume::at(&dirs[0]))?;
+    walk(&storage, repair, &mut report).map_err(volume::at(&dirs[0]))?;
     Ok(report)
 }
 
@@ -82,7 +83,27 @@ fn names(storage: &StripedStorage, node: &StripedNode, target: usize, top: bool)
     Ok(names.filter(|name| !own(name)).map(|name| OsStr::from_bytes(&name).to_owned()).collect())
 }
 
-fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: Repair, report: &mut Report) -> io::Result<()> {
+/// Not recursive: trees can be deeper than the stack.
+fn walk(storage: &StripedStorage, repair: Repair, report: &mut Report) -> io::Result<()> {
+    let mut dirs: Vec<(NodeRef, OsString, PathBuf)> = Vec::new();
+    look(storage, &storage.root(), Path::new(""), repair, report, &mut dirs)?;
+    while let Some((dir, name, path)) = dirs.pop() {
+        // Looked up again: as many as there are below one directory need not be remembered.
+        let child: NodeRef = Arc::new(storage.find(own(&dir)?, &name, None)?);
+        look(storage, &child, &path, repair, report, &mut dirs)?;
+    }
+    Ok(())
+}
+
+/// Compares what the targets have in a directory. The directories in there are left to `dirs`, the first one last.
+fn look(
+    storage: &StripedStorage,
+    dir: &NodeRef,
+    path: &Path,
+    repair: Repair,
+    report: &mut Report,
+    dirs: &mut Vec<(NodeRef, OsString, PathBuf)>,
+) -> io::Result<()> {
     let node = own(dir)?;
     let top = dir.id() == storage.root.id();
     let first = names(storage, node, 0, top)?;
@@ -95,6 +116,7 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: Repair, re
             report.orphans.push(Finding { target, path: path.join(name), repaired, bytes });
         }
     }
+    let before = dirs.len();
     for name in &first {
         report.objects += 1;
         let mut child = storage.find(node, name, None)?;
@@ -120,30 +142,30 @@ fn walk(storage: &StripedStorage, dir: &NodeRef, path: &Path, repair: Repair, re
             }
         }
         if child.kind == libc::S_IFDIR {
-            let child: NodeRef = std::sync::Arc::new(child);
-            walk(storage, &child, &path.join(name), repair, report)?;
+            dirs.push((dir.clone(), name.clone(), path.join(name)));
         }
     }
+    dirs[before..].reverse();
     Ok(())
 }
 
 /// Bytes of a regular file, or of all below a directory.
 fn bytes_below(target: &PosixStorage, dir: &NodeRef, name: &OsStr) -> io::Result<u64> {
-    let node = target.lookup(dir, name)?;
-    let attr = target.getattr(&node)?;
-    match attr.mode & libc::S_IFMT {
-        libc::S_IFREG => Ok(attr.size),
-        libc::S_IFDIR => {
-            let mut bytes = 0;
-            for entry in target.readdir(&node)? {
-                if !matches!(entry.name.as_bytes(), b"." | b"..") {
-                    bytes += bytes_below(target, &node, OsStr::from_bytes(entry.name.as_bytes()))?;
-                }
+    let (mut bytes, mut left) = (0, vec![(dir.clone(), name.to_owned())]);
+    while let Some((dir, name)) = left.pop() {
+        let node = target.lookup(&dir, &name)?;
+        let attr = target.getattr(&node)?;
+        match attr.mode & libc::S_IFMT {
+            libc::S_IFREG => bytes += attr.size,
+            libc::S_IFDIR => {
+                let names = target.readdir(&node)?.into_iter().map(|entry| entry.name.into_bytes());
+                let names = names.filter(|name| !matches!(&name[..], b"." | b".."));
+                left.extend(names.map(|name| (node.clone(), OsString::from_vec(name))));
             }
-            Ok(bytes)
+            _ => {}
         }
-        _ => Ok(0),
     }
+    Ok(bytes)
 }
 
 /// Makes what a target lacks and what holds no bytes.

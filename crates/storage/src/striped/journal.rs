@@ -10,6 +10,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fd::OwnedFd;
@@ -51,18 +52,23 @@ pub(super) enum Intent {
     },
 }
 
-pub(super) struct Journal(Mutex<Inner>);
+pub(super) struct Journal {
+    inner: Mutex<Inner>,
+    /// The record of an operation that is over is still to be erased. Changed with the lock held.
+    stale: AtomicBool,
+}
 
 struct Inner {
     file: OwnedFd,
-    /// The record of an operation that is over is still to be erased.
-    stale: bool,
     /// The record is of an operation that is neither done nor undone: it stays until [`Journal::clear`].
     kept: bool,
 }
 
 /// The journal holds this operation's record. Dropping it ends the operation, unless the process was "killed".
-pub(super) struct Entry<'a>(MutexGuard<'a, Inner>);
+pub(super) struct Entry<'a> {
+    inner: MutexGuard<'a, Inner>,
+    journal: &'a Journal,
+}
 
 impl Journal {
     pub(super) fn open(dir: &Path) -> io::Result<Journal> {
@@ -74,7 +80,36 @@ impl Journal {
         if size < SPACE {
             let _ = rustix::io::pwrite(&file, &vec![0; SPACE - size], size as u64);
         }
-        Ok(Journal(Mutex::new(Inner { file, stale: false, kept: false })))
+        Ok(Journal { inner: Mutex::new(Inner { file, kept: false }), stale: AtomicBool::new(false) })
+    }
+
+    /// To be called before anything is changed that an operation in the journal may have been about: one that is over must
+    /// not be repeated then.
+    ///
+    /// # Errors
+    /// Those of erasing its record, which is tried again if it failed.
+    pub(super) fn expect_erased(&self) -> io::Result<()> {
+        if self.stale.load(Ordering::Acquire) {
+            self.erase_stale(&mut self.inner.lock())?;
+        }
+        Ok(())
+    }
+
+    fn erase_stale(&self, inner: &mut Inner) -> io::Result<()> {
+        if self.stale.load(Ordering::Acquire) { self.erase(inner) } else { Ok(()) }
+    }
+
+    /// Makes the record one that is not whole. The space stays.
+    fn erase(&self, inner: &mut Inner) -> io::Result<()> {
+        self.stale.store(true, Ordering::Release);
+        fault::step()?;
+        match rustix::io::pwrite(&inner.file, b"\0", 0)? {
+            1 => {
+                self.stale.store(false, Ordering::Release);
+                Ok(())
+            }
+            _ => Err(rustix::io::Errno::IO.into()),
+        }
     }
 
     /// Waits until no other operation is in the journal, and enters this one.
@@ -82,19 +117,17 @@ impl Journal {
     /// # Errors
     /// `EIO` while a record is kept; those of erasing an earlier record, which is tried again if it failed.
     pub(super) fn begin(&self, intent: &Intent) -> io::Result<Entry<'_>> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.kept {
             return Err(rustix::io::Errno::IO.into());
         }
-        if inner.stale {
-            inner.erase()?;
-        }
+        self.erase_stale(&mut inner)?;
         fault::step()?;
         let body = toml::to_string(intent).map_err(io::Error::other)?;
         let record = format!("sluice-journal 1 {} {:016x}\n{body}", body.len(), fnv1a(body.as_bytes()));
         // One call, and the page cache takes it whole or up to a point that the checksum tells.
         let written = rustix::io::pwrite(&inner.file, record.as_bytes(), 0)?;
-        let entry = Entry(inner);
+        let entry = Entry { inner, journal: self };
         if written < record.len() {
             return Err(rustix::io::Errno::NOSPC.into()); // dropping the entry clears the part
         }
@@ -103,7 +136,7 @@ impl Journal {
 
     /// The operation that was under way when the process ended.
     pub(super) fn pending(&self) -> io::Result<Option<Intent>> {
-        let file = &self.0.lock().file;
+        let file = &self.inner.lock().file;
         let mut bytes = vec![0; sys::fstat(file)?.st_size as usize];
         let len = rustix::io::pread(file, &mut bytes[..], 0)?;
         Ok(parse(&bytes[..len]))
@@ -111,8 +144,8 @@ impl Journal {
 
     /// Forgets what [`Journal::pending`] returned, or what was kept.
     pub(super) fn clear(&self) -> io::Result<()> {
-        let mut inner = self.0.lock();
-        inner.erase()?;
+        let mut inner = self.inner.lock();
+        self.erase(&mut inner)?;
         inner.kept = false;
         Ok(())
     }
@@ -121,27 +154,25 @@ impl Journal {
 impl Entry<'_> {
     /// Ends the operation here, neither done nor undone. Its record stays, and no other is accepted.
     pub(super) fn keep(mut self) {
-        self.0.kept = true;
+        self.inner.kept = true;
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        if !self.0.kept
+        if !self.inner.kept
             && !fault::is_dead()
-            && let Err(error) = self.0.erase()
+            && let Err(error) = self.journal.erase(&mut self.inner)
         {
             // To be done before anything else: a truncation carried through later would take what was written since.
-            tracing::error!(%error, "cannot clear the journal");
+            tracing::error!(%error, "cannot clear the journal; until this is possible nothing changes on the volume");
         }
     }
 }
 
-impl Drop for Inner {
+impl Drop for Journal {
     fn drop(&mut self) {
-        if self.stale
-            && let Err(error) = self.erase()
-        {
+        if let Err(error) = self.expect_erased() {
             tracing::error!(%error, "cannot clear the journal; opening the volume would repeat the last operation");
         }
     }
@@ -149,21 +180,6 @@ impl Drop for Inner {
 
 /// Space that a journal always has, in bytes. Records are mostly smaller.
 const SPACE: usize = 4096;
-
-impl Inner {
-    /// Makes the record one that is not whole. The space stays.
-    fn erase(&mut self) -> io::Result<()> {
-        self.stale = true;
-        fault::step()?;
-        match rustix::io::pwrite(&self.file, b"\0", 0)? {
-            1 => {
-                self.stale = false;
-                Ok(())
-            }
-            _ => Err(rustix::io::Errno::IO.into()),
-        }
-    }
-}
 
 /// What tells one start of the system from another; empty where there is no such thing.
 pub(super) fn boot_id() -> &'static str {
@@ -238,11 +254,11 @@ mod tests {
         let read_only = || sys::open(&path, OFlags::RDONLY, Mode::empty()).unwrap();
         let journal = Journal::open(dir.path()).unwrap();
         let mut entry = journal.begin(&intent(1)).unwrap();
-        let writable = std::mem::replace(&mut entry.0.file, read_only());
+        let writable = std::mem::replace(&mut entry.inner.file, read_only());
         drop(entry);
         assert_eq!(journal.pending().unwrap(), Some(intent(1)));
         assert!(journal.begin(&intent(2)).is_err());
-        journal.0.lock().file = writable;
+        journal.inner.lock().file = writable;
         let entry = journal.begin(&intent(2)).unwrap();
         assert_eq!(parse(&std::fs::read(&path).unwrap()), Some(intent(2)));
         entry.keep();
@@ -250,9 +266,9 @@ mod tests {
         journal.clear().unwrap();
         assert_eq!(journal.pending().unwrap(), None);
         let mut entry = journal.begin(&intent(3)).unwrap();
-        let writable = std::mem::replace(&mut entry.0.file, read_only());
+        let writable = std::mem::replace(&mut entry.inner.file, read_only());
         drop(entry);
-        journal.0.lock().file = writable;
+        journal.inner.lock().file = writable;
         drop(journal);
         assert_eq!(Journal::open(dir.path()).unwrap().pending().unwrap(), None);
     }

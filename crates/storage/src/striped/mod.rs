@@ -519,6 +519,7 @@ impl Namespace for StripedStorage {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        self.journal.expect_erased()?;
         self.drop_set_id(file, caller)?;
         for (target, from, len) in parts(layout, offset, len) {
             fault::step()?;
@@ -578,6 +579,7 @@ impl Data for StripedStorage {
 
     fn write(&self, file: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
         let StripedFile { pieces, layout, floor, .. } = open(file)?;
+        self.journal.expect_erased()?;
         let turn = floor.turn();
         let written = self.targets[target].write(&pieces[target], 0, offset, bufs)?;
         if written > 0 {
@@ -622,6 +624,7 @@ impl Data for StripedStorage {
     }
 
     fn descriptor(&self, file: &FileRef, target: usize) -> Option<Arc<OwnedFd>> {
+        self.journal.expect_erased().ok()?;
         self.targets[target].descriptor(open(file).ok()?.pieces.get(target)?, 0)
     }
 

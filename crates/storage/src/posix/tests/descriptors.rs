@@ -427,3 +427,24 @@ fn looking_up_dot_dot_makes_no_circle() {
     drop((outer, inner));
     assert_eq!(storage.shared.len(), 1, "nothing is held by what it holds");
 }
+
+#[test]
+fn a_number_and_a_handle_of_two_objects_lead_to_neither() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = PosixStorage::open(dir.path(), PosixOptions::default()).unwrap();
+    if !storage.shared.by_handle() {
+        eprintln!("skipped: no file handles here");
+        return;
+    }
+    let root = storage.root();
+    for name in ["a", "b"] {
+        storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME()).unwrap();
+    }
+    // As if somebody exchanged the two between two looks at a name.
+    let top = storage.root.fd().unwrap();
+    let stat = sys::statat(&*top, "a", AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    let identity = identity_at(&*top, "b".as_ref()).unwrap();
+    let location = Location::new(&storage.root, "a".as_ref());
+    let node: NodeRef = storage.shared.node(None, Some(identity), &stat, Some(location));
+    assert_eq!(storage.getattr(&node).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+}

@@ -295,3 +295,84 @@ fn a_truncation_that_changes_no_size_takes_nothing_that_is_written_meanwhile() {
     assert!(after.mtime >= before.mtime);
     assert_eq!(read(&storage, &file, 0, 48), [&[2; 16][..], &[0; 24], &[1; 8]].concat());
 }
+
+#[test]
+fn what_could_not_be_erased_from_the_journal_is_not_repeated_after_other_changes() {
+    let cut = |storage: &StripedStorage, size| {
+        let node = storage.lookup(&storage.root(), "a".as_ref()).unwrap();
+        storage.setattr(&node, None, SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
+    };
+    for failures in [1, 2] {
+        let (volume, storage, root) = two_files();
+        let file = storage.open(&storage.lookup(&root, "a".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+        // The record, and three parts.
+        fault::fail_after(4, failures);
+        cut(&storage, 10).expect("it is done, if not over");
+        assert!(storage.journal.pending().unwrap().is_some(), "its record could not be erased");
+        if failures > 1 {
+            let data = [IoSlice::new(&[9; 16])];
+            assert_eq!(errno(storage.write(&file, 0, 0, &data)), libc::EROFS, "it would be lost");
+        }
+        write(&storage, &file, 0, &[9; SIZE]);
+        fault::kill_after(0);
+        drop((file, root, storage));
+        fault::disarm();
+        let storage = volume.open(16).unwrap();
+        let file = storage.open(&storage.lookup(&storage.root(), "a".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+        assert_eq!(read(&storage, &file, 0, SIZE), [9; SIZE], "{failures}");
+    }
+    // Names, too: `b` may have the inode number on target 0 next that the rename put there.
+    let (_volume, storage, root) = two_files();
+    fault::fail_after(4, 2);
+    storage.rename(&root, "a".as_ref(), &root, "b".as_ref(), 0).unwrap();
+    assert!(storage.journal.pending().unwrap().is_some());
+    assert_eq!(errno(storage.unlink(&root, "b".as_ref())), libc::EROFS);
+    storage.unlink(&root, "b".as_ref()).unwrap();
+    assert_eq!(storage.journal.pending().unwrap(), None);
+}
+
+#[test]
+fn trees_may_be_deeper_than_the_stack() {
+    const DEPTH: usize = 3_000;
+    let volume = Volume::new(2);
+    let storage = volume.open(16).unwrap();
+    let name = OsStr::new("d");
+    let work = move || {
+        let mut dirs = vec![storage.root()];
+        for _ in 0..DEPTH {
+            let last = dirs.last().unwrap();
+            dirs.push(storage.mkdir(last, name, 0o700, &ME()).unwrap());
+        }
+        // As many orphans, side by side with them.
+        let mut orphan = storage.targets[1].mkdir(&storage.targets[1].root(), "o".as_ref(), 0o700, &ME()).unwrap();
+        for _ in 0..DEPTH {
+            orphan = storage.targets[1].mkdir(&orphan, name, 0o700, &ME()).unwrap();
+        }
+        drop((orphan, storage));
+        let report = check(&volume.dirs, Repair::Safe).unwrap();
+        assert_eq!((report.objects, report.orphans.len(), report.clean()), (DEPTH as u64, 1, true));
+        // Whoever clears up after the test needs a stack for that.
+        let storage = volume.open(16).unwrap();
+        let mut dirs = vec![storage.root()];
+        (0..DEPTH).for_each(|at| dirs.push(storage.lookup(&dirs[at], name).unwrap()));
+        (0..DEPTH).rev().for_each(|at| storage.rmdir(&dirs[at], name).unwrap());
+        volume
+    };
+    std::thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_record_for_other_targets_changes_nothing() {
+    for inodes in [vec![], vec![1], vec![1; 9]] {
+        let (volume, storage, root) = two_files();
+        let before = contents(&storage);
+        let (from, to, boot) = (b"/a".to_vec(), b"/b".to_vec(), boot_id().to_owned());
+        let (from_inodes, to_inodes) = (inodes.clone(), inodes);
+        let rename = Intent::Rename { from, to, exchange: false, whiteout: false, from_inodes, to_inodes, boot };
+        storage.journal.begin(&rename).unwrap().keep();
+        drop((storage, root));
+        let storage = volume.open(16).unwrap();
+        assert_eq!(contents(&storage), before);
+        assert_eq!(storage.journal.pending().unwrap(), None);
+    }
+}
