@@ -23,8 +23,10 @@ use worker::Task;
 /// Repetitions; ratios are between runs of the same repetition.
 const REPETITIONS: usize = 3;
 /// Share of the time in which the selector learns each pattern, and how long a run is to be then, in seconds.
-const LEARN_SHARE: f64 = 0.09;
+const LEARN_SHARE: f64 = 0.08;
 const LEARN_RUN_S: f64 = 1.0;
+/// A pattern runs for so long before it counts under the selector: that sees by windows which one is there.
+const LEAD: Duration = Duration::from_millis(700);
 /// Not an algorithm: one is chosen, as on a mount that names none.
 const ADAPTIVE: &str = "adaptive";
 /// Most data, in multiples of the least.
@@ -250,11 +252,14 @@ impl Demo<'_> {
                 self.run(pattern, scale)?
             }
             Side::Adaptive => {
-                let _chooses = self.bed.choose()?;
-                match self.run(pattern, scale)? {
-                    Some(_) => self.run(pattern, scale)?,
-                    None => None,
+                let (_chooses, start) = (self.bed.choose()?, Instant::now());
+                loop {
+                    let outcome = self.run(pattern, scale)?;
+                    if outcome.is_none() || start.elapsed() >= LEAD {
+                        break;
+                    }
                 }
+                self.run(pattern, scale)?
             }
         };
         self.bed.stay()?;

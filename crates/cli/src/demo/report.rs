@@ -106,7 +106,9 @@ impl Report {
         if self.learned_s > 0.0 {
             let _ = writeln!(
                 text,
-                "adaptive: what a mount does that names no algorithm. It knew nothing at first and tried out what serves each pattern\n                 best for {:.0} s in all, which do not count. Before each run that counts the same pattern runs once, so that it is\n                 seen which one is there; other algorithms need no such run",
+                "adaptive: what a mount does that names no algorithm. It knew nothing at first and tried out what serves each\n\
+                 pattern best for {:.0} s in all, which do not count. Before a run that counts the same pattern runs for 0.7 s, so\n\
+                 that it is seen which one is there; other algorithms need no such time",
                 self.learned_s
             );
         }
