@@ -4,13 +4,15 @@
 //! * [`features`]: what the requests of a window are like;
 //! * [`detector`]: which access pattern that is;
 //! * [`forest`]: decision trees that were trained elsewhere;
-//! * [`selector`]: which configuration serves a workload best, tried out while it runs.
+//! * [`selector`]: which configuration serves a workload best, tried out while it runs;
+//! * [`device`]: what the device below is like, by what it serves.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
 
 #![forbid(unsafe_code)]
 
 pub mod detector;
+pub mod device;
 pub mod features;
 pub mod forest;
 pub mod predictor;

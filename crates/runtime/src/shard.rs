@@ -69,6 +69,8 @@ pub(crate) struct Shard {
     window: ArcSwapOption<WindowFeatures>,
     /// To be called when a window was published.
     on_window: ArcSwapOption<OnWindow>,
+    /// The same where the device is watched, if it has served anything.
+    on_served: ArcSwapOption<OnWindow>,
 }
 
 /// What to do when a window has closed.
@@ -122,6 +124,7 @@ impl Shard {
             gate: Gate::default(),
             window: ArcSwapOption::empty(),
             on_window: ArcSwapOption::empty(),
+            on_served: ArcSwapOption::empty(),
         })
     }
 
@@ -144,6 +147,10 @@ impl Shard {
 
     pub(crate) fn on_window(&self, call: Option<Arc<OnWindow>>) {
         self.on_window.store(call);
+    }
+
+    pub(crate) fn on_served(&self, call: Option<Arc<OnWindow>>) {
+        self.on_served.store(call);
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
@@ -550,6 +557,11 @@ impl Shard {
         while let Some(window) = core.engine.closed_window() {
             self.window.store(Some(Arc::new(window)));
             if let Some(OnWindow(call)) = self.on_window.load().as_deref() {
+                call();
+            }
+            if core.engine.has_served()
+                && let Some(OnWindow(call)) = self.on_served.load().as_deref()
+            {
                 call();
             }
         }

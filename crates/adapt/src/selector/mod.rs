@@ -24,8 +24,10 @@ mod explain;
 mod knowledge;
 mod live;
 mod load;
+mod measured;
 #[cfg(test)]
-mod random;
+pub(crate) mod random;
+mod replace;
 mod state;
 
 use std::fmt;
@@ -40,6 +42,7 @@ pub use explain::{Alternative, Change, Explanation, Record, Why};
 pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;
+pub use measured::Measured;
 pub use state::{BYTES_MAX, StateError};
 
 /// Who chooses.
