@@ -26,6 +26,8 @@ pub trait Ground: Send + Sync + 'static {
     fn on_window(&self, call: Option<Box<dyn Fn() + Send + Sync>>);
     /// The time by the engines' clock.
     fn now(&self) -> Time;
+    /// What has the engines.
+    fn scheduler(&self) -> &Scheduler;
 }
 
 impl Ground for Scheduler {
@@ -53,6 +55,9 @@ impl Ground for Scheduler {
     fn now(&self) -> Time {
         self.clock().now()
     }
+    fn scheduler(&self) -> &Scheduler {
+        self
+    }
 }
 
 impl<H: Host> Ground for Volume<H> {
@@ -79,5 +84,8 @@ impl<H: Host> Ground for Volume<H> {
     }
     fn now(&self) -> Time {
         self.scheduler().clock().now()
+    }
+    fn scheduler(&self) -> &Scheduler {
+        Volume::scheduler(self)
     }
 }

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use sluice_adapt::device::Estimate;
+use sluice_adapt::device::{Estimate, Learner};
 use sluice_adapt::selector::Device;
+use sluice_core::{FileId, Op, ServedBatch, TargetId, Time};
+use sluice_device::profiler::Modelled;
 use sluice_sim::scenario::{Plan, Setting};
 use sluice_sim::{Options, simulate};
 
@@ -135,5 +137,50 @@ fn a_disk_behind_a_page_cache_is_a_disk_or_unknown() {
         let estimate = &outcome.learned[0];
         println!("{:?} {:.3} {}", estimate.device, estimate.confidence, estimate.reason);
         assert_ne!(estimate.device, Device::Flash, "{estimate:?}");
+    }
+}
+
+/// Learns from reads of 64 KiB one at a time, in sequence and here and there, as a profiler does them.
+fn learned_alone(model: &str) -> Estimate {
+    const LEN: u64 = 64 << 10;
+    const BLOCKS: u64 = (1200 << 20) / LEN;
+    let mut device = Modelled::of(model, 1, 1200 << 20).unwrap();
+    let (mut learner, mut state) = (Learner::new(false), 1_u64);
+    for number in 1..=4_000_u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let block = if number <= 2_000 { number } else { state >> 33 } % BLOCKS;
+        let start = Time(device.now_ns());
+        device.request(sluice_device::Op::Read, block * LEN, LEN);
+        learner.served(
+            0,
+            &ServedBatch {
+                number,
+                op: Op::Read,
+                file: FileId(1),
+                target: TargetId(0),
+                offset: block * LEN,
+                len: LEN,
+                start,
+                end: Time(device.now_ns()),
+                beside_at_start: 0,
+                beside_at_end: 0,
+            },
+        );
+    }
+    learner.estimate()
+}
+
+#[test]
+fn what_is_learned_of_a_device_is_what_the_profiler_measures() {
+    for model in sluice_device::models().iter().filter(|model| model.name != "null") {
+        let profile = sluice_device::profiler::profile_of_model(model.name).unwrap();
+        let estimate = learned_alone(model.name);
+        let point = estimate.points.iter().find(|point| point.read && point.size_bytes == 65_536.0).unwrap();
+        let read = sluice_device::Op::Read;
+        let off = |own: Option<f64>, measured: u64| own.unwrap() / measured as f64 - 1.0;
+        let sequential = off(point.sequential_ns, profile.ttp_ns(read, 65_536));
+        let random = off(point.random_ns, profile.random_ns(read, 65_536));
+        println!("{:<10} sequential {:+.1} %, random {:+.1} %", model.name, sequential * 100.0, random * 100.0);
+        assert!(sequential.abs() < 0.15 && random.abs() < 0.15, "{}: {point:?}", model.name);
     }
 }

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Batches that a mean goes back to, about.
 const MEMORY: f64 = 256.0;
 
+/// From so many batches on, what is off by more than so many deviations counts as that far off.
+const SETTLED: f64 = 8.0;
+const FAR_OFF: f64 = 2.0;
 /// What takes longer counts as this long, in nanoseconds.
 const LONGEST_NS: f64 = 1e15;
 
@@ -21,9 +24,12 @@ pub(super) struct Moments {
 
 impl Moments {
     pub(super) fn add(&mut self, took_ns: u64, len: u64) {
+        let most =
+            if self.count < SETTLED { f64::INFINITY } else { FAR_OFF * self.variance.sqrt().max(0.01 * self.mean_ns) };
         self.count = (self.count + 1.0).min(MEMORY);
         let weight = 1.0 / self.count;
-        let off = (took_ns as f64).min(LONGEST_NS) - self.mean_ns;
+        // A thread that had to wait for a processor says little of the device.
+        let off = ((took_ns as f64).min(LONGEST_NS) - self.mean_ns).clamp(-most, most);
         self.mean_ns += weight * off;
         self.variance = (1.0 - weight) * (self.variance + weight * off * off);
         self.mean_len += weight * (len as f64 - self.mean_len);
