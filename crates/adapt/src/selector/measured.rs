@@ -29,7 +29,7 @@ impl Knowledge {
         let level = mean(&all.first()?.1);
         self.clock_s += windows as f64 * window_s;
         let now_s = self.clock_s;
-        let mut known = Known { level, windows: windows as u64, stays: 1, seen_s: now_s, ..Known::default() };
+        let mut known = Known { level, windows: windows as u64, seen_s: now_s, ..Known::default() };
         for (one, values) in &all {
             let gain = mean(values) - level;
             let squares = values.iter().map(|value| (value - level - gain).powi(2)).sum::<f64>();

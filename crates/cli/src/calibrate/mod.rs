@@ -322,7 +322,7 @@ fn deliver(
         return Ok(());
     }
     output::text(&as_text(args, known, progress));
-    let workloads = counted(knowledge.contexts.len() as u64, "kind of workload");
+    let workloads = counted(knowledge.contexts.len() as u64, "workload");
     output::say(format_args!("\n{workloads} known. Mounts of {} that choose begin with it.", progress.task.path));
     if let Some(out) = &args.out {
         output::say(format_args!("model: {}", out.display()));

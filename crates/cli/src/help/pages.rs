@@ -14,13 +14,15 @@ const RUNTIME: [Variable; 2] = [
 ];
 const STATE: Variable =
     ("XDG_STATE_HOME", "for others than root, logs and what was learned are in its sluice/ [default: ~/.local/state]");
+const STATES: Variable =
+    ("SLUICE_STATE_DIR", "directory of what was learned [default: /var/lib/sluice for root, else see XDG_STATE_HOME]");
 const DISKS: Variable =
     ("SLUICE_DISK_DIR", "directory of the disks' state files and images [default: /var/lib/sluice/disks]");
 const PYTHON: Variable = ("SLUICE_PYTHON", "the Python that has the package sluicegate [default: python3]");
 
 /// Of commands that ask a mount.
 const ASKS: &[Variable] = &RUNTIME;
-const MOUNTS: &[Variable] = &[RUNTIME[0], RUNTIME[1], STATE];
+const MOUNTS: &[Variable] = &[RUNTIME[0], RUNTIME[1], STATES, STATE];
 const FAILED: &str = "it failed; standard error says why";
 const NOBODY: &str = "nobody serves the mount, or it refused";
 
@@ -315,7 +317,7 @@ pub(super) static PAGES: &[Page] = &[
             ),
             ("sluice calibrate /tmp/a --emulate hdd-7200 --budget 1min", "on an emulated hard disk"),
         ],
-        variables: &[RUNTIME[0], RUNTIME[1], STATE],
+        variables: MOUNTS,
         success: "it was measured, and what was learned is written",
         failure: "others use the device, the disk is nearly full, or something failed; standard error says what",
         interruptible: true,

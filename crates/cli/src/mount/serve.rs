@@ -121,9 +121,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
 pub(crate) fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
-    let dir = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from("/var/lib/sluice"),
-        false => match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
+    let own = std::env::var_os("SLUICE_STATE_DIR").filter(|dir| !dir.is_empty());
+    let dir = match (own, rustix::process::geteuid().is_root()) {
+        (Some(dir), _) => PathBuf::from(dir),
+        (None, true) => PathBuf::from("/var/lib/sluice"),
+        (None, false) => match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
             Some(dir) => PathBuf::from(dir).join("sluice"),
             None => PathBuf::from(std::env::var_os("HOME")?).join(".local/state/sluice"),
         },
