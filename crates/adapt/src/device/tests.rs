@@ -85,7 +85,7 @@ impl Synthetic {
         let touched = (offset >> 16..=(offset + len - 1) >> 16).map(|region| (file, region));
         let is_held = touched.clone().all(|region| self.held.contains(&region));
         touched.for_each(|region| self.hold(region, regions));
-        is_held.then(|| hit_ns + len as f64 * 0.1)
+        is_held.then_some(hit_ns + len as f64 * 0.1)
     }
 
     /// When a request that comes now has been served.
