@@ -13,6 +13,8 @@ pub const SURE: f64 = 0.9;
 const LARGE: f64 = 65_536.0;
 /// Batches elsewhere by which a device is judged, and by which one without an arm is.
 const ELSEWHERE: f64 = 16.0;
+/// Reads by which one without is sure.
+const FLASH: f64 = 36.0;
 /// Without sequential batches: how many others there must be, what moving an arm takes at least, in nanoseconds, and how far, over their
 /// mean, the times of a device that turns are apart.
 const ALONE: f64 = 64.0;
@@ -138,7 +140,9 @@ impl Learned {
         let disk = enough(evidence.slow) * between(evidence.slow_share(), 0.2, 0.5) * moves;
         let fast = 1.0 - self.fresh.slow_share();
         let others = 1.0 - self.cached.slow_share();
-        let flash = enough(self.fresh.fast) * between(fast, 0.75, 0.9) * between(others, 0.4, 0.5 + f64::EPSILON);
+        let cold = 1.0 - self.warm.slow / self.warm.count().max(1.0);
+        let flash =
+            enough(self.fresh.fast) * between(fast, 0.75, 0.9) * between(others, 0.4, 0.5) * between(cold, 0.5, 0.8);
         match disk.total_cmp(&flash) {
             _ if disk.max(flash) < 0.5 => (Device::Unknown, disk.max(flash)),
             std::cmp::Ordering::Less => (Device::Flash, flash),
@@ -175,9 +179,9 @@ impl Learned {
             format!("{percent:.0} % of {} batches went to memory, not to the device", self.batches)
         } else if all.count() < ELSEWHERE {
             format!("{:.0} batches elsewhere so far, {ELSEWHERE:.0} are needed", all.count())
-        } else if all.slow_share() < 0.2 && self.fresh.fast < ALONE {
+        } else if all.slow_share() < 0.2 && self.fresh.fast < FLASH {
             format!(
-                "{:.0} reads in places that no cache can have so far, {ALONE:.0} are needed: what is fast may be a cache",
+                "{:.0} reads in places that no cache can have so far, {FLASH:.0} are needed: what is fast may be a cache",
                 self.fresh.count()
             )
         } else if all.slow_share() >= 0.2 && !sequential {

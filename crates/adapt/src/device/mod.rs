@@ -90,6 +90,9 @@ struct Learned {
     /// Batches elsewhere, by whether a cache could have had them.
     fresh: Evidence,
     cached: Evidence,
+    /// Reads where `fresh` would look, which memory had all the same (`slow`) or not: where it has most, one that took long may have been
+    /// memory's, too, and waited for a processor.
+    warm: Evidence,
     /// Batches seen, and of these answered by memory.
     batches: u64,
     memory: u64,
@@ -180,6 +183,9 @@ impl Learner {
         if self.page_cache && (from_memory || batch.op == Op::Write) {
             // The device has not moved; what comes before the next one is what came before this one.
             self.learned.memory = self.learned.memory.saturating_add(1);
+            if is_fresh && batch.op == Op::Read {
+                self.learned.warm.add(true);
+            }
             return;
         }
         let before = std::mem::replace(&mut self.lines[at], now);
@@ -245,7 +251,10 @@ impl Learner {
         // So far from its file's beginning it is as far from another file's part, unless that begins just behind it.
         let is_beyond = if same_file { distance } else { batch.offset } >= BEYOND;
         match is_fresh && is_beyond && batch.op == Op::Read {
-            true => self.learned.fresh.add(is_slow),
+            true => {
+                self.learned.fresh.add(is_slow);
+                self.learned.warm.add(false);
+            }
             false => {
                 self.learned.cached.add(is_slow);
                 if is_slow {

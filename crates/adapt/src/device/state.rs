@@ -63,10 +63,10 @@ impl Learner {
             let all = [cell.sequential, cell.random, cell.sequential_beside, cell.random_beside];
             all.iter().all(Moments::is_sound)
         });
-        if !is_sound || ![learned.fresh, learned.cached].iter().all(Evidence::is_sound) {
+        if !is_sound || ![learned.fresh, learned.cached, learned.warm].iter().all(Evidence::is_sound) {
             return Err(damaged("a figure that cannot be"));
         }
-        for evidence in [&mut learned.fresh, &mut learned.cached] {
+        for evidence in [&mut learned.fresh, &mut learned.cached, &mut learned.warm] {
             evidence.fade();
         }
         self.learned = learned;

@@ -243,6 +243,26 @@ fn a_cache_that_has_everything_makes_no_flash_of_a_disk() {
 }
 
 #[test]
+fn memory_that_waits_for_a_processor_is_no_flash() {
+    let mut learner = Learner::new(true);
+    let mut random = Random(1);
+    for number in 1..20_000 {
+        let start = number * 1_000_000;
+        // Of a warm page cache; each tenth answer comes late.
+        let took = if random.share() < 0.1 { 100_000 + random.next() % 500_000 } else { 5_000 };
+        let offset = (random.share() * (64_u64 << 30) as f64) as u64 & !4095;
+        let (file, target) = (FileId(1), TargetId(0));
+        let (beside_at_start, beside_at_end) = (0, 0);
+        let (start, end, op, len) = (Time(start), Time(start + took), Op::Read, 4096);
+        learner.served(
+            0,
+            &ServedBatch { number, op, file, target, offset, len, start, end, beside_at_start, beside_at_end },
+        );
+    }
+    assert_eq!(learner.device(), Device::Unknown, "{:?}", learner.estimate());
+}
+
+#[test]
 fn what_is_decided_turns_with_the_evidence() {
     let mut learner = learned(DISK, Cache::None, (0.1, 0.0), &[STREAM, RANDOM, RANDOM], 20.0, 1);
     assert_eq!(learner.device(), Device::Disk);
