@@ -5,7 +5,8 @@
 //! * [`detector`]: which access pattern that is;
 //! * [`forest`]: decision trees that were trained elsewhere;
 //! * [`council`]: which time window the I/O nodes of a system use;
-//! * [`selector`]: which configuration serves a workload best, tried out while it runs.
+//! * [`selector`]: which configuration serves a workload best, tried out while it runs;
+//! * [`device`]: what the device below is like, by what it serves.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
 
@@ -13,6 +14,7 @@
 
 pub mod council;
 pub mod detector;
+pub mod device;
 pub mod features;
 pub mod forest;
 pub mod predictor;

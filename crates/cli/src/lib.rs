@@ -1,6 +1,7 @@
 //! The `sluice` command, and what of it `sluice-bench` (`crates/bench`) measures or uses: [`predict`], [`profile`],
 //! [`output`], [`interrupt`].
 
+mod calibrate;
 mod chart;
 mod check;
 mod cluster;
@@ -65,6 +66,7 @@ enum Command {
     Cluster(cluster::Command),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
+    Calibrate(calibrate::Args),
     Simulate(simulate::Args),
     Report(report::Args),
     Completions(help::completions::Args),
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Cluster(command) => cluster::run(&command),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Report(args) => report::run(args),
         Command::Completions(args) => help::completions::run(&args, command()),

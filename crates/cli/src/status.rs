@@ -183,6 +183,9 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "selector   {} ({what}); {workload}", explanation.selector)?;
     }
     writeln!(text, "storage    {}", status.storage)?;
+    if let Some(device) = &status.device {
+        write_device(text, device)?;
+    }
     if status.emulated {
         writeln!(text, "           times below are those of emulated devices")?;
     }
@@ -211,6 +214,16 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         }
     }
     writeln!(text, "now        {} queued, {} in flight", status.queued, status.in_flight)
+}
+
+fn write_device(text: &mut String, device: &sluice_select::DeviceStatus) -> std::fmt::Result {
+    let sluice_select::DeviceStatus { kind, seems, confidence, reason, positioning_ms, read_mb_s, .. } = device;
+    let seems = if seems == kind { String::new() } else { format!(", seem to be {seems}") };
+    writeln!(text, "learned    {kind}{seems} ({:.0} % sure): {reason}", confidence * 100.0)?;
+    let moving = positioning_ms.map(|ms| format!("a batch elsewhere takes {} longer", show_time(ms.max(0.0) * 1e6)));
+    let rate = read_mb_s.map(|rate| format!("{} in sequence", show_rate(rate * 1e6)));
+    let figures: Vec<String> = moving.into_iter().chain(rate).collect();
+    if figures.is_empty() { Ok(()) } else { writeln!(text, "           {}", figures.join(", ")) }
 }
 
 fn write_flows(text: &mut String, recent: &Flow, total: &Flow) -> std::fmt::Result {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sluice_core::{
     CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, PreparedPolicy, Request, RequestId,
-    Stats, Time, WindowFeatures,
+    ServedBatch, Stats, Time, WindowFeatures,
 };
 use sluice_trace::Meta;
 
@@ -464,6 +464,25 @@ impl Scheduler {
     pub fn on_window(&self, call: Option<Box<dyn Fn() + Send + Sync>>) {
         let call = call.map(|call| Arc::new(OnWindow(call)));
         self.0.shards.iter().for_each(|shard| shard.on_window(call.clone()));
+    }
+
+    /// Watches the devices below from now on ([`Scheduler::served`]), and calls this whenever a window was published in which they
+    /// have served anything; under the same conditions as [`Scheduler::on_window`]. `None`: watches them no more.
+    pub fn watch_devices(&self, call: Option<Box<dyn Fn() + Send + Sync>>) {
+        let call = call.map(|call| Arc::new(OnWindow(call)));
+        for shard in &self.0.shards {
+            let watch = call.is_some();
+            shard.on_served(call.clone());
+            shard.ask(&shard.nobody(), move |core| core.engine.watch_device(watch));
+        }
+    }
+
+    /// What the devices below an engine have served since the last call, if they are watched. `room` takes what they serve next, as
+    /// many batches as fit.
+    #[must_use]
+    pub fn served(&self, shard: usize, room: Vec<ServedBatch>) -> Vec<ServedBatch> {
+        let shard = &self.0.shards[shard];
+        shard.ask(&shard.nobody(), move |core| core.engine.served(room))
     }
 
     /// Hands an engine's trace events (`EngineConfig::events` of them are kept) to `each`, oldest first.

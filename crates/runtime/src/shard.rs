@@ -70,6 +70,8 @@ pub(crate) struct Shard {
     window: ArcSwapOption<WindowFeatures>,
     /// To be called when a window was published.
     on_window: ArcSwapOption<OnWindow>,
+    /// The same where the device is watched, if it has served anything.
+    on_served: ArcSwapOption<OnWindow>,
 }
 
 /// What to do when a window has closed.
@@ -123,6 +125,7 @@ impl Shard {
             gate: Gate::default(),
             window: ArcSwapOption::empty(),
             on_window: ArcSwapOption::empty(),
+            on_served: ArcSwapOption::empty(),
         })
     }
 
@@ -145,6 +148,10 @@ impl Shard {
 
     pub(crate) fn on_window(&self, call: Option<Arc<OnWindow>>) {
         self.on_window.store(call);
+    }
+
+    pub(crate) fn on_served(&self, call: Option<Arc<OnWindow>>) {
+        self.on_served.store(call);
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
@@ -563,6 +570,11 @@ impl Shard {
                 && catch_unwind(AssertUnwindSafe(call)).is_err()
             {
                 tracing::error!("who was told of a closed window panicked");
+            }
+            if core.engine.has_served()
+                && let Some(OnWindow(call)) = self.on_served.load().as_deref()
+            {
+                call();
             }
         }
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();

@@ -36,11 +36,19 @@ pub fn read(input: impl Read) -> anyhow::Result<Knowledge> {
 /// # Errors
 /// If it cannot be written.
 pub fn save(knowledge: &Knowledge, path: &Path) -> anyhow::Result<()> {
+    replace(path, knowledge.to_text().as_bytes())
+}
+
+/// Writes a file that takes the place of the old one when it is whole.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let shown = || path.display().to_string();
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir).with_context(shown)?;
     let mut file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;
-    file.write_all(knowledge.to_text().as_bytes()).with_context(shown)?;
+    file.write_all(bytes).with_context(shown)?;
     file.as_file().sync_data().with_context(shown)?;
     file.persist(path).with_context(shown)?;
     Ok(())
@@ -59,6 +67,11 @@ pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::
         );
         return None;
     }
+    set_aside(path, &error)
+}
+
+/// Gives another name to what cannot be used, so that it is not lost. Where to keep what will be learned.
+pub(crate) fn set_aside(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".damaged-{seconds}"));

@@ -32,6 +32,8 @@ pub trait Ground: Send + Sync + 'static {
     fn passed_by(&self) -> u64;
     /// Stripe size in bytes, where data is striped.
     fn stripe(&self) -> Option<u64>;
+    /// What has the engines.
+    fn scheduler(&self) -> &Scheduler;
 }
 
 impl Ground for Scheduler {
@@ -68,6 +70,9 @@ impl Ground for Scheduler {
     fn stripe(&self) -> Option<u64> {
         None
     }
+    fn scheduler(&self) -> &Scheduler {
+        self
+    }
 }
 
 impl<H: Host> Ground for Volume<H> {
@@ -103,5 +108,8 @@ impl<H: Host> Ground for Volume<H> {
     }
     fn stripe(&self) -> Option<u64> {
         self.storage().data.layout().stripe()
+    }
+    fn scheduler(&self) -> &Scheduler {
+        Volume::scheduler(self)
     }
 }

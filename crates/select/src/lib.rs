@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod device;
 mod files;
 mod ground;
 mod patterns;
@@ -21,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record, Selector, Settings, arms};
 use sluice_core::{EngineConfig, Time};
 
-pub use files::{load, read, save};
+pub use device::{DeviceStatus, Learn, Learning, Limits, SizeStatus, remembered_device, save as save_device};
+pub use files::{load, read, replace, save};
 pub use ground::Ground;
 
 use files::Log;
@@ -206,6 +208,30 @@ impl Selection {
 }
 
 impl Selection {
+    /// The devices are something else than was thought, and `limits` are the host's settings for them: from now on other
+    /// configurations are there to choose from. What was learned stays.
+    pub fn set_device(&self, ground: &impl Ground, device: Device, limits: EngineConfig) {
+        let mut chooser = self.shared.chooser.lock();
+        chooser.log();
+        chooser.host = limits;
+        let all = arms(device, &chooser.host);
+        chooser.selector.set_device(device, all);
+        if !chooser.paused {
+            let arm = chooser.selector.arm().clone();
+            chooser.apply(ground, &arm);
+        }
+    }
+
+    /// More is known of the devices: `limits` are the host's settings for them.
+    pub fn set_host(&self, ground: &impl Ground, limits: EngineConfig) {
+        let mut chooser = self.shared.chooser.lock();
+        chooser.host = limits;
+        if !chooser.paused {
+            let arm = chooser.selector.arm().clone();
+            chooser.apply(ground, &arm);
+        }
+    }
+
     /// Decides nothing any more, and keeps what was learned.
     pub fn end(&self) {
         let Some(thread) = self.thread.lock().take() else { return };

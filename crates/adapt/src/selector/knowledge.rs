@@ -49,6 +49,12 @@ impl Value {
         Value { gain, variance: DEVIATION * DEVIATION, weight: 1.0, seen_s: at_s }
     }
 
+    /// By so many windows of this variance.
+    pub(super) fn measured(gain: f64, variance: f64, windows: f64) -> Value {
+        let variance = variance.clamp(DEVIATION_MIN * DEVIATION_MIN, 50.0);
+        Value { gain: gain.clamp(-50.0, 50.0), variance, weight: windows, seen_s: 0.0 }
+    }
+
     /// Standard deviation of the gain as it may be by now.
     #[must_use]
     pub fn deviation(&self, now_s: f64) -> f64 {

@@ -24,8 +24,10 @@ mod explain;
 mod knowledge;
 mod live;
 mod load;
+mod measured;
 #[cfg(test)]
 pub(crate) mod random;
+mod replace;
 mod state;
 
 use std::fmt;
@@ -40,6 +42,7 @@ pub use explain::{Alternative, Change, Explanation, Pattern, Record, Why};
 pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;
+pub use measured::Measured;
 pub use state::{BYTES_MAX, StateError};
 
 /// Who chooses.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use sluice_adapt::device::Estimate;
 use sluice_core::Anticipation;
 use sluice_device::profile::Profile;
 use sluice_device::profiler::Modelled;
 
-use super::{DeviceKind, Settings};
+use super::{DeviceKind, Profiling, Settings};
 
 /// What a mount does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub(super) fn of(settings: &Settings) -> anyhow::Result<Option<Anticipation>> {
     let (positioning_ns, bytes_per_s) = match settings.anticipation {
         Anticipate::Off => return Ok(None),
         Anticipate::Positioning(time) => (u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), DISK.1),
+        // That is for what it serves to say.
+        Anticipate::Auto if settings.profiling == Profiling::Auto && settings.device == DeviceKind::Auto => {
+            return Ok(None);
+        }
         Anticipate::Auto => match (&settings.prediction.profile, &settings.emulate) {
             (Some(path), _) => of_profile(&Profile::load(path).context("the device's profile cannot be read")?),
             (None, Some(model)) => of_model(model, settings.seed)?,
@@ -44,6 +49,13 @@ pub(super) fn of(settings: &Settings) -> anyhow::Result<Option<Anticipation>> {
         },
     };
     Ok((positioning_ns >= ARM_NS).then(|| Anticipation::for_device(positioning_ns, bytes_per_s)))
+}
+
+/// For a device that was learned from what it serves.
+pub(super) fn of_learned(learned: &Estimate) -> Option<Anticipation> {
+    let positioning_ns = learned.positioning_ns.map_or(DISK.0, |ns| ns as u64);
+    let bytes_per_s = learned.read_bytes_per_s.map_or(DISK.1, |rate| rate as u64);
+    (positioning_ns >= ARM_NS).then(|| Anticipation::for_device(positioning_ns, bytes_per_s))
 }
 
 fn of_profile(profile: &Profile) -> (u64, u64) {

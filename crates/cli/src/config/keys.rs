@@ -1,7 +1,7 @@
 //! The table of keys: one row for each thing that the configuration file can set. `sluice.example.toml` explains them.
 
 use super::value::{Expected, Given};
-use super::{Anticipate, DeviceKind, Settings};
+use super::{Anticipate, DeviceKind, Profiling, Settings};
 use crate::predict::Source;
 use sluice_adapt::selector::Kind;
 use sluice_core::Ordering;
@@ -139,7 +139,11 @@ keys! {
             _ => Source::Files(v.paths()?),
         };
         "margin" => |s, v| s.prediction.margin = Some(v.count(0, 100)? as f64 / 100.0);
-        "profile" => |s, v| s.prediction.profile = Some(v.path()?);
+        "profile" => |s, v| (s.profiling, s.prediction.profile) = match v.text() {
+            Ok("auto") => (Profiling::Auto, None),
+            Ok("off") => (Profiling::Off, None),
+            _ => (Profiling::Default, Some(v.path()?)),
+        };
         "state" => |s, v| s.prediction.state = Some(v.path()?);
     }
     "log" {

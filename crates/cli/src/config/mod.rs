@@ -7,8 +7,9 @@ pub(crate) mod value;
 
 use std::path::{Path, PathBuf};
 
+use sluice_adapt::device::Estimate;
 use sluice_adapt::selector::{Device, Kind};
-use sluice_core::PolicyConfig;
+use sluice_core::{EngineConfig, PolicyConfig};
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
 use sluice_storage::striped::FirstTarget;
@@ -41,6 +42,18 @@ pub(crate) enum DeviceKind {
     Flash,
 }
 
+/// Where what is to be known of the device comes from, if no file says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Profiling {
+    /// From what it serves, where nobody says what it is and somebody chooses by it.
+    #[default]
+    Default,
+    /// From what it serves, whatever an emulated model says.
+    Auto,
+    /// From nowhere.
+    Off,
+}
+
 /// Everything that can be set about a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -56,6 +69,7 @@ pub(crate) struct Settings {
     pub(crate) emulate: Option<String>,
     pub(crate) seed: u64,
     pub(crate) device: DeviceKind,
+    pub(crate) profiling: Profiling,
     /// The algorithm, if somebody names one.
     pub(crate) policy: Option<String>,
     pub(crate) params: Vec<(String, String)>,
@@ -95,6 +109,7 @@ impl Default for Settings {
             emulate: None,
             seed: 1,
             device: DeviceKind::default(),
+            profiling: Profiling::default(),
             policy: None,
             params: Vec::new(),
             selector: None,
@@ -153,9 +168,36 @@ impl Settings {
     pub(crate) fn selected_device(&self, disks: bool) -> Device {
         match (disks, self.device, &self.emulate) {
             (true, ..) => Device::Disk,
+            (false, DeviceKind::Auto, Some(_)) if self.profiling == Profiling::Auto => Device::Unknown,
             (false, DeviceKind::Flash, _) | (false, _, Some(_)) => Device::Flash,
             (false, ..) => Device::Unknown,
         }
+    }
+
+    /// Whether the device is learned from what it serves.
+    pub(crate) fn learns_device(&self) -> bool {
+        let is_open = self.prediction.profile.is_none() && self.emulate.is_none() && self.device == DeviceKind::Auto;
+        match self.profiling {
+            Profiling::Default => is_open && self.selector() != Kind::Fixed,
+            Profiling::Auto => true,
+            Profiling::Off => false,
+        }
+    }
+
+    /// The settings of the engines for devices of which so much was learned, each engine's of so many targets.
+    pub(crate) fn learned_limits(&self, config: &EngineConfig, targets: u32, learned: &Estimate) -> EngineConfig {
+        let is_disk = match learned.device {
+            Device::Unknown => return config.clone(),
+            device => device == Device::Disk,
+        };
+        let mut limits = config.clone();
+        if self.anticipation == Anticipate::Auto {
+            limits.anticipation = anticipation::of_learned(learned).filter(|_| is_disk);
+        }
+        if self.in_flight.is_none() {
+            limits.in_flight_max = if is_disk { DISK_IN_FLIGHT.saturating_mul(targets) } else { 0 };
+        }
+        limits
     }
 
     /// The scheduler's configuration, for a storage with so many targets on such devices.

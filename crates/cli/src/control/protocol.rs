@@ -190,6 +190,9 @@ pub(crate) struct Status {
     /// What is predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prediction: Option<predict::Status>,
+    /// What was learned of the devices, if anybody learns it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<sluice_select::DeviceStatus>,
     /// What is chosen and why, if somebody chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) selection: Option<sluice_select::Status>,
@@ -341,6 +344,21 @@ mod tests {
         sluice_select::Status { explanation, state, log, ..Default::default() }
     }
 
+    /// With all that there can be.
+    fn device() -> sluice_select::DeviceStatus {
+        let some = Some(0.0);
+        let sizes =
+            vec![sluice_select::SizeStatus { sequential_us: some, random_us: some, ratio: some, ..Default::default() }];
+        sluice_select::DeviceStatus {
+            positioning_ms: some,
+            read_mb_s: some,
+            write_mb_s: some,
+            sizes,
+            state: Some("state".into()),
+            ..Default::default()
+        }
+    }
+
     /// Programs rely on it: nothing goes, and nothing comes without a word.
     #[test]
     fn every_field_is_documented_and_every_documented_one_is_there() {
@@ -352,6 +370,7 @@ mod tests {
             windows: vec![Window::default()],
             recording: Some(Recorded { path: String::new(), entries: 0, dropped: 0, failed: Some(String::new()) }),
             prediction: Some(predict::Status { learned: Some(learned), traces, ..Default::default() }),
+            device: Some(device()),
             selection: Some(selection()),
             ..Default::default()
         };
@@ -376,7 +395,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 24, "tables that are found");
+        assert_eq!(objects, 26, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.

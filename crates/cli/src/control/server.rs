@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use sluice_core::{AppCounts, AppId, Counters, Time};
 use sluice_fuse::MountHandle;
 use sluice_runtime::{RecordOptions, ShardSnapshot, VolumeSnapshot};
-use sluice_select::Selection;
+use sluice_select::{Learning, Selection};
 
 use super::protocol::{App, Command, Flow, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
 use super::window::Window;
@@ -39,6 +39,7 @@ pub(crate) struct Served {
     pub(crate) anticipation: Option<sluice_core::Anticipation>,
     pub(crate) window_ns: u64,
     pub(crate) selection: Option<Arc<Selection>>,
+    pub(crate) learning: Option<Arc<Learning>>,
     pub(crate) predictions: Arc<Predictions>,
     pub(crate) prediction: predict::Options,
 }
@@ -261,8 +262,9 @@ fn status(served: &Served) -> Status {
     let mut apps: Vec<App> = total.apps.iter().filter(|app| app.completed > 0).map(of_app).collect();
     apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
     let policy = &snapshot.runtime.policy;
-    // They change with what is chosen.
-    let limits = served.selection.as_ref().map(|_| handle.volume().limits());
+    // They change with what is chosen, and with what is learned.
+    let changes = served.selection.is_some() || served.learning.is_some();
+    let limits = changes.then(|| handle.volume().limits());
     let mut notes = notes(&snapshot);
     let read_only = handle.is_read_only().unwrap_or_else(|error| {
         notes.push(format!("whether it is read-only is not known: {error}"));
@@ -292,6 +294,7 @@ fn status(served: &Served) -> Status {
         recording: handle.volume().recording().map(Into::into),
         prediction: served.predictions.status(),
         windows: windows(handle),
+        device: served.learning.as_ref().map(|learning| learning.status()),
         selection: served.selection.as_ref().map(|selection| selection.status()),
         notes,
     }

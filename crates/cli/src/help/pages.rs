@@ -378,6 +378,24 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "calibrate",
+        examples: &[
+            (
+                "sluice calibrate /scratch",
+                "ten minutes: what serves each kind of workload best there, for mounts that choose",
+            ),
+            (
+                "sluice calibrate /scratch --budget 2min --out scratch.json",
+                "less sure; in a file, too, for other mounts",
+            ),
+            ("sluice calibrate /tmp/a --emulate hdd-7200 --budget 1min", "on an emulated hard disk"),
+        ],
+        variables: MOUNTS,
+        success: "it was measured, and what was learned is written",
+        failure: "others use the device, the disk is nearly full, or something failed; standard error says what",
+        interruptible: true,
+    },
+    Page {
         command: "simulate",
         examples: &[
             ("sluice simulate scenarios/quick.toml", "eight algorithms, one pattern, four modelled disks"),

@@ -1,6 +1,7 @@
 //! `sluice mount`.
 
 mod daemon;
+pub(crate) mod device;
 pub(crate) mod helper;
 mod options;
 mod serve;
@@ -18,6 +19,8 @@ use crate::config::{self, Settings};
 use crate::control;
 use crate::output::Verbosity;
 use crate::suggest;
+
+pub(crate) use serve::state_path;
 
 /// Puts the scheduler in front of a directory, or of several as one striped volume
 ///
@@ -58,6 +61,10 @@ pub(crate) struct Args {
     /// or device.kind says that it has an arm), off, or what moving costs it, like 8ms [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
     anticipation: Option<String>,
+    /// What the device is like: a profile that `sluice profile` has measured, auto (it is learned from what it serves), or off (nothing
+    /// is) [default: auto with a selector where nothing says what the device is, else off]
+    #[arg(long, value_name = "FILE", help_heading = "Scheduling")]
+    profile: Option<String>,
     /// A request that waited so long goes next whatever the algorithm prefers; 0 for never [default: 500ms]
     #[arg(long, value_name = "DURATION", help_heading = "Scheduling")]
     max_wait: Option<String>,
@@ -198,10 +205,11 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 17] = [
+    let options: [(&str, &str, &str, &Option<String>); 18] = [
         ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
+        ("--profile", "prediction", "profile", &args.profile),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),
         ("--ordering", "scheduler", "ordering", &args.ordering),
         ("--batch-bytes-max", "scheduler", "batch_bytes_max", &args.batch_bytes_max),

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use sluice_adapt::selector::{Device, Kind};
 use sluice_fuse::{CacheMode, MountHandle};
 use sluice_runtime::Shutdown;
-use sluice_select::Selection;
+use sluice_select::{Learning, Selection};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{signals, storage};
+use super::{device, signals, storage};
 use crate::config::{self, Settings};
 use crate::predict::{self, Predictions};
-use crate::{control, log, output};
+use crate::{calibrate, control, log, output};
 
 /// Longest wait at the end for requests that were accepted.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -25,6 +26,7 @@ pub(super) struct Mounted {
     server: Option<control::Server>,
     signals: signals::Caught,
     selection: Option<Arc<Selection>>,
+    learning: Option<Arc<Learning>>,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -57,7 +59,10 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let disks = storage::on_disks(settings, &dirs);
     let opened = storage::open(settings, &dirs)?;
     let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
-    let config = settings.volume_config(targets, disks)?;
+    let mut config = settings.volume_config(targets, disks)?;
+    let devices = device::name(&dirs, settings.emulate.as_deref());
+    let known = device::known(settings, &devices, disks, targets, &mut config);
+    let config = config;
     let mut options = settings.mount.clone();
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
@@ -73,8 +78,9 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         },
         ..settings.prediction.clone()
     };
-    let served = |handle, selection| control::Served {
+    let served = |handle, selection, learning| control::Served {
         selection,
+        learning,
         predictions: predictions.clone(),
         prediction: prediction.clone(),
         handle,
@@ -88,9 +94,12 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let signals = signals::catch()?;
     let handle = Arc::new(sluice_fuse::mount(opened, &mountpoint, options.clone(), config.clone())?);
     begin(settings, &prediction, &handle, &predictions).inspect_err(|_| _ = handle.unmount_lazily())?;
-    let selection = select(settings, &mountpoint, &handle, disks).inspect_err(|_| _ = handle.unmount_lazily())?;
+    let selection =
+        select(settings, &mountpoint, &handle, known.device, &devices).inspect_err(|_| _ = handle.unmount_lazily())?;
+    let learning = device::learn(settings, known, &config, &handle, selection.clone())
+        .inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
-    let server = control::Server::start(served(handle.clone(), selection.clone()))
+    let server = control::Server::start(served(handle.clone(), selection.clone(), learning.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
         .ok();
     let limit = match config.engine.in_flight_max {
@@ -107,11 +116,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, signals, selection, summary })
+    Ok(Mounted { handle, server, signals, selection, learning, summary })
 }
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
-fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
+pub(crate) fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
     let named = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let dir = match (named("SLUICE_STATE_DIR"), rustix::process::geteuid().is_root()) {
         (Some(dir), _) => dir,
@@ -129,14 +138,20 @@ fn select(
     settings: &Settings,
     mountpoint: &Path,
     handle: &MountHandle,
-    disks: bool,
+    device: Device,
+    devices: &Path,
 ) -> anyhow::Result<Option<Arc<Selection>>> {
+    let state = settings.learned.clone().or_else(|| state_path(mountpoint, "selector"));
+    let calibrated = state_path(devices, "calibrated").filter(|_| settings.selector() != Kind::Fixed);
+    if let (Some(calibrated), Some(state)) = (calibrated, &state) {
+        calibrate::adopt(&calibrated, state, device);
+    }
     let options = sluice_select::Options {
-        state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
+        state,
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
         emulated: settings.emulate.is_some(),
-        ..config::selection(settings.selector(), settings.selected_device(disks))
+        ..config::selection(settings.selector(), device)
     };
     let selection = Selection::start(handle.volume(), options).context("nothing can be chosen")?;
     Ok(selection.map(Arc::new))
@@ -161,11 +176,14 @@ fn begin(
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, signals, selection, .. } = mounted;
+    let Mounted { handle, server, signals, selection, learning, .. } = mounted;
     signals.unmount(&handle)?;
     let result = handle.wait();
+    // While the volume is there.
+    if let Some(learning) = learning {
+        learning.end();
+    }
     if let Some(selection) = selection {
-        // While the volume is there.
         selection.end();
     }
     let report = handle.volume().shutdown(Shutdown::Drain { timeout: DRAIN });

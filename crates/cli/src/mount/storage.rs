@@ -11,7 +11,7 @@ use sluice_storage::emulated::Emulated;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::striped::{StripedError, StripedOptions, StripedStorage};
 
-use crate::config::{DeviceKind, Settings};
+use crate::config::{DeviceKind, Profiling, Settings};
 
 /// How long a striped volume may be in use by another process, which may just be ending, before that is said.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -85,6 +85,8 @@ pub(super) fn on_disks(settings: &Settings, dirs: &[PathBuf]) -> bool {
         DeviceKind::Disk => true,
         DeviceKind::Flash => false,
         DeviceKind::Auto => match &settings.emulate {
+            // For what it serves to say.
+            Some(_) if settings.profiling == Profiling::Auto => false,
             Some(name) => sluice_device::model(name, settings.seed).is_ok_and(|device| device.rotates()),
             None => dirs.iter().any(|dir| rotates(dir)),
         },

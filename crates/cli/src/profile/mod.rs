@@ -237,7 +237,9 @@ fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
     let watch = watch::Watch::new(path);
     let mut target = file::FileTarget::create(path, options.file_bytes, file::Name::None, stop)?;
     warnings.extend(target.warning());
-    let measured = measure(&mut target, &args.measuring, &mut options);
+    let bar = watch::bar(args.measuring.budget);
+    let measured = measure(&mut target, &args.measuring, &mut options, &bar);
+    bar.finish_and_clear();
     let removed = target.remove();
     let mut report = match measured {
         Err(file::Failure::Stopped) => {
@@ -260,13 +262,40 @@ fn run_path(args: &Args) -> anyhow::Result<ExitCode> {
     args.deliver(&report)
 }
 
+/// Profiles a directory's device at a few sizes, for whoever needs to know it roughly. `None` if `stop` said so.
+///
+/// # Errors
+/// If the file cannot be made, read or written.
+pub(crate) fn quick(
+    path: &std::path::Path,
+    budget: Duration,
+    file_bytes: u64,
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    bar: &indicatif::ProgressBar,
+) -> anyhow::Result<Option<Profile>> {
+    let sizes = Some((13..=20).map(|bits| 1 << bits).collect());
+    let measuring = Measuring { budget, sizes, file_size: None, precision: 0.05, seed: 1 };
+    let mut options = Options { file_bytes, in_flight_max: 1, ..measuring.options()? };
+    let mut target = file::FileTarget::create(path, file_bytes, file::Name::None, stop)?;
+    target.warning().into_iter().for_each(|warning| output::tell(format_args!("warning: {warning}")));
+    match measure(&mut target, &measuring, &mut options, bar) {
+        Ok(report) => Ok(Some(report.profile)),
+        Err(file::Failure::Stopped) => Ok(None),
+        Err(file::Failure::Io(error)) => Err(error).with_context(|| format!("profiling {}", path.display())),
+    }
+}
+
 /// Plans and does the measurements, and shows how far it is.
-fn measure(target: &mut file::FileTarget, args: &Measuring, options: &mut Options) -> Result<Report, file::Failure> {
-    let bar = watch::bar(args.budget);
+fn measure(
+    target: &mut file::FileTarget,
+    args: &Measuring,
+    options: &mut Options,
+    bar: &indicatif::ProgressBar,
+) -> Result<Report, file::Failure> {
     bar.set_message("writing the file");
     // A slow device gets a smaller file, so that there is time left to measure.
     let third = args.file_size.is_none().then_some(args.budget / 3);
-    let prepared = target.prepare_within(third, &bar)?;
+    let prepared = target.prepare_within(third, bar)?;
     options.file_bytes = target.file_bytes();
     let mut planner = Planner::new(options.clone());
     planner.prepared(prepared);
@@ -277,7 +306,6 @@ fn measure(target: &mut file::FileTarget, args: &Measuring, options: &mut Option
         let outcome = target.run(&burst)?;
         planner.record(&burst, &outcome);
     }
-    bar.finish_and_clear();
     Ok(planner.report())
 }
 

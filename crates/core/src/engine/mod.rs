@@ -11,6 +11,7 @@ use crate::event::{Event, Events, Stage};
 use crate::files::QueueId;
 use crate::list::{List, NIL};
 use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
+use crate::probe::{Probe, ServedBatch};
 use crate::queues::{Extent, Queues, Slot, State};
 use crate::request::{Op, Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats, WindowFeatures};
@@ -81,6 +82,7 @@ pub struct Engine {
     wake: Option<Time>,
     prediction: Option<Prediction>,
     streams: Option<Box<Streams>>,
+    probe: Option<Box<Probe>>,
     /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
@@ -108,6 +110,7 @@ impl Engine {
             wake: None,
             prediction: None,
             streams: config.anticipation.map(|anticipation| Box::new(Streams::new(anticipation, config.capacity))),
+            probe: None,
             scan: 0,
             queues,
             config,
@@ -248,11 +251,17 @@ impl Engine {
             self.queues.leave_busy(slot);
         }
         self.queues.in_flight -= 1;
+        if let Some(probe) = &mut self.probe {
+            probe.completed(batch, &Outcome { bytes: done.bytes, ..outcome });
+        }
         let parts = &mut self.batch_parts[batch as usize];
         *parts -= 1;
         if *parts == 0 {
             *parts = std::mem::replace(&mut self.batch_free, batch);
             self.queues.batches_in_flight -= 1;
+            if let Some(probe) = &mut self.probe {
+                probe.ended(now, batch, self.queues.batches_in_flight);
+            }
             if self.queues.batches_in_flight == 0 {
                 self.device_busy(now, false);
             }
@@ -459,6 +468,24 @@ impl Engine {
         self.stats.roll(now);
     }
 
+    /// Watches the device below from now on, or no more: what [`Engine::served`] gives. Allocates.
+    pub fn watch_device(&mut self, watch: bool) {
+        self.probe = watch.then(|| Box::new(Probe::new(self.config.capacity)));
+    }
+
+    /// Whether [`Engine::served`] has anything to tell.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        self.probe.as_ref().is_some_and(|probe| probe.has_served())
+    }
+
+    /// What the device has served since the last call, if it is [watched](Engine::watch_device): batches that moved all their bytes, of
+    /// those the first ones. `room` takes what comes next, as many as fit without allocating. O(1).
+    #[must_use]
+    pub fn served(&mut self, room: Vec<ServedBatch>) -> Vec<ServedBatch> {
+        self.probe.as_mut().map_or_else(Vec::new, |probe| probe.take(room))
+    }
+
     /// The oldest trace event not yet taken.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
@@ -614,6 +641,10 @@ impl Engine {
             entry.state = State::InFlight { since: now, batch: number };
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
+        }
+        if let Some(probe) = &mut self.probe {
+            let beside = self.queues.batches_in_flight - 1;
+            probe.dispatched(now, number, &batch.parts[0].request, batch.bytes(), beside);
         }
         self.stats.dispatched(self.candidate.len() as u32, why);
     }

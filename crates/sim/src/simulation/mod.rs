@@ -10,6 +10,7 @@ mod check;
 mod disk;
 mod elevator;
 mod faults;
+mod learning;
 mod memory;
 mod network;
 mod node;
@@ -83,6 +84,8 @@ pub struct Options {
     /// Keep what every data server's requests were like, and of which patterns they were; this is where the watchers of that
     /// know answers from. Times of windows as `windows`.
     pub patterns: Option<Answers>,
+    /// Learn what every data server's device is like from what it serves ([`sluice_adapt::device`]).
+    pub devices: bool,
     /// For tests of the checker: repeated requests are not recognised.
     #[doc(hidden)]
     pub forgetful: bool,
@@ -159,6 +162,7 @@ pub(crate) struct Simulation<'a> {
     selector: Option<&'a mut dyn Selector>,
     export_windows: bool,
     patterns: Option<Answers>,
+    learns_devices: bool,
     windows: Vec<Window>,
     policy_changes: u64,
 }
@@ -278,6 +282,7 @@ impl<'a> Simulation<'a> {
             selector: None,
             export_windows: options.windows,
             patterns: options.patterns,
+            learns_devices: options.devices,
             windows: Vec::new(),
             policy_changes: 0,
             events_max: if options.events_max == 0 { u64::MAX } else { options.events_max },
@@ -389,6 +394,10 @@ impl<'a> Simulation<'a> {
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
             let mut node = Node::new(nodes, policy, machine, all, files, Some(disk))?;
+            if self.learns_devices {
+                node.learning = Some(Box::new(learning::Learning::new(storage.cache.is_some())));
+                node.engine.watch_device(true);
+            }
             node.watch = self.patterns.map(|answers| Box::new(patterns::Watch::new(server, storage.stripe, answers)));
             let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
             let node = node.paced(pace.map_or(1.0, |noise| noise.run()));
@@ -475,6 +484,7 @@ impl<'a> Simulation<'a> {
             let text = format!("{inside} requests and {} calls are left over", self.calls.len());
             return Err(Failure::Violation(text));
         }
+        let learned = self.nodes.iter().filter_map(|node| node.learning.as_ref().map(|it| it.estimate())).collect();
         let watches = self.nodes.iter_mut().filter_map(|node| node.watch.take());
         let patterns = watches.flat_map(|watch| watch.windows()).collect();
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
@@ -523,6 +533,7 @@ impl<'a> Simulation<'a> {
             policy_changes: self.policy_changes,
             windows: self.windows,
             patterns,
+            learned,
             retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
             faults: self.faults.map(|trouble| trouble.counts),

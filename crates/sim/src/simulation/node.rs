@@ -10,6 +10,7 @@ use sluice_core::{
 use super::disk::{Disk, Wanted};
 use super::elevator::Owner;
 use super::faults::Seen;
+use super::learning::Learning;
 use super::patterns::Watch;
 use super::records::{Batch, Content, Job, Parent, Reply, Stage};
 use super::{Failure, Simulation};
@@ -62,6 +63,8 @@ pub(super) struct Node {
     pub(super) seen: Seen,
     /// Whoever wants to know what its requests are like.
     pub(super) watch: Option<Box<Watch>>,
+    /// Whoever wants to know what its device is like.
+    pub(super) learning: Option<Box<Learning>>,
 }
 
 /// What a hard disk transfers in a second.
@@ -124,6 +127,7 @@ impl Node {
             failing: 0,
             seen: Seen::default(),
             watch: None,
+            learning: None,
         })
     }
 

@@ -9,6 +9,7 @@ use super::faults::FaultCounts;
 use super::patterns::PatternWindow;
 use super::prediction::PredictionCounts;
 use super::windows::Window;
+use sluice_adapt::device::Estimate;
 
 /// A distribution of durations in nanoseconds; percentiles are at most 12.5 % too high.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -129,6 +130,9 @@ pub struct Outcome {
     /// What data servers' requests were like and what they were, if wanted: server by server, in order of time.
     #[serde(skip)]
     pub patterns: Vec<PatternWindow>,
+    /// What is known of each data server's device, if wanted.
+    #[serde(skip)]
+    pub learned: Vec<Estimate>,
     /// Features of all windows, if wanted.
     #[serde(skip)]
     pub windows: Vec<Window>,

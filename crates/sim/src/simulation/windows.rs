@@ -44,7 +44,7 @@ pub trait Selector {
 impl Simulation<'_> {
     /// Plans the ends of windows, if anybody wants to know them.
     pub(super) fn plan_windows(&mut self) {
-        if !self.export_windows && self.selector.is_none() && self.patterns.is_none() {
+        if !self.export_windows && self.selector.is_none() && self.patterns.is_none() && !self.learns_devices {
             return;
         }
         for node in 0..self.nodes.len() as u32 {
@@ -61,6 +61,7 @@ impl Simulation<'_> {
         let clock = here.clock(now);
         here.engine.roll(clock);
         self.close_patterns(node, clock);
+        self.learn_device(node);
         let here = &mut self.nodes[node as usize];
         let mut changed = false;
         while let Some(features) = here.engine.closed_window() {

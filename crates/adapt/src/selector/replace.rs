@@ -1,0 +1,46 @@
+//! Another kind of device than was thought.
+
+use super::live::Selector;
+use super::{Arm, Device, Knowledge, Settings};
+
+impl Selector {
+    /// The devices are of another kind, for which there is this to choose from. What each arm has gained stays known: it was these
+    /// devices. What is in force goes on.
+    pub fn set_device(&mut self, device: Device, arms: Vec<Arm>) {
+        let settings = Settings { device, ..self.settings.clone() };
+        // It had what its kind asks for before.
+        let Ok(mut new) = Selector::new(settings, arms, &self.arm().clone(), self.prior.take()) else { return };
+        let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));
+        // As much may be tried as where nothing is known: nothing is, of what there is more to choose from.
+        new.knowledge = Knowledge { device, budget_s: new.knowledge.budget_s, ..known };
+        (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
+        new.change = self.change.take();
+        *self = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_core::{Anticipation, EngineConfig};
+
+    use super::super::{Kind, arms};
+    use super::*;
+
+    #[test]
+    fn what_was_learned_stays_and_there_is_more_to_choose_from() {
+        let host = EngineConfig::default();
+        let unknown = arms(Device::Unknown, &host);
+        let settings = Settings::new(Kind::Bandit, Device::Unknown);
+        let mut selector = Selector::new(settings, unknown.clone(), &unknown[1], None).unwrap();
+        let context = super::super::Context::parse("r2.q2.d1.f1.a0").unwrap();
+        selector.knowledge.enter(context).credit("sjf", 0.3, 0.0);
+        let host = EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..host };
+        let disk = arms(Device::Disk, &host);
+        selector.set_device(Device::Disk, disk.clone());
+        assert_eq!(selector.arm(), &unknown[1]);
+        assert!(disk.iter().all(|arm| selector.arms.contains(arm)));
+        assert_eq!(selector.knowledge().device, Device::Disk);
+        assert!(selector.knowledge().contexts[&context].arms.contains_key("sjf"));
+        assert!(selector.knowledge().budget_s > 20.0);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a mount knows of its devices: what was said, and what is learned from what they serve.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sluice_adapt::selector::Device;
+use sluice_fuse::MountHandle;
+use sluice_runtime::VolumeConfig;
+use sluice_select::{Learn, Learning, Selection};
+
+use super::serve::state_path;
+use crate::config::{DeviceKind, Settings};
+
+/// What is known before anything was served.
+pub(super) struct Known {
+    /// What was said, or what the system says.
+    given: Device,
+    /// That, or what was learned before.
+    pub(super) device: Device,
+    /// Where what is learned is kept; `None`: nowhere, or nothing is learned.
+    state: Option<PathBuf>,
+    /// Targets of an engine.
+    targets: u32,
+}
+
+/// A name for the devices of these directories, which a real and an emulated one do not share.
+pub(crate) fn name(dirs: &[PathBuf], emulate: Option<&str>) -> PathBuf {
+    let mut name = OsString::new();
+    for dir in dirs {
+        if !name.is_empty() {
+            name.push(":");
+        }
+        name.push(dir);
+    }
+    if let Some(model) = emulate {
+        name.push(format!(" emulated {model}"));
+    }
+    name.into()
+}
+
+/// What is known of the devices of that name; the engines get settings for that.
+pub(super) fn known(settings: &Settings, name: &Path, disks: bool, targets: u32, config: &mut VolumeConfig) -> Known {
+    let is_profiled = settings.prediction.profile.is_some() && settings.emulate.is_none();
+    let given = match (settings.selected_device(disks), settings.device) {
+        (Device::Unknown, DeviceKind::Auto) if is_profiled => {
+            if config.engine.anticipation.is_some() {
+                Device::Disk
+            } else {
+                Device::Flash
+            }
+        }
+        (device, _) => device,
+    };
+    let shared = match config.engines {
+        sluice_runtime::Engines::Auto => config.policy.info().shared_engine,
+        engines => engines == sluice_runtime::Engines::Shared,
+    };
+    let targets = if shared { targets } else { 1 };
+    let mut known = Known { given, device: given, state: None, targets };
+    if settings.learns_device() {
+        // Beside what the selector learns.
+        let beside = settings.learned.as_ref().map(|path| {
+            let mut path = path.as_os_str().to_owned();
+            path.push(".device");
+            PathBuf::from(path)
+        });
+        known.state = beside.or_else(|| state_path(name, "device"));
+        if let Some((device, learned)) = known.state.as_deref().map(sluice_select::remembered_device)
+            && device != Device::Unknown
+        {
+            known.device = device;
+            config.engine = settings.learned_limits(&config.engine, targets, &learned);
+        }
+    }
+    known
+}
+
+/// Learns what the devices are from now on, if that is wanted. `config`: what the engines have without.
+///
+/// # Errors
+/// If the system refuses a thread.
+pub(super) fn learn(
+    settings: &Settings,
+    known: Known,
+    config: &VolumeConfig,
+    handle: &MountHandle,
+    selection: Option<Arc<Selection>>,
+) -> anyhow::Result<Option<Arc<Learning>>> {
+    if !settings.learns_device() {
+        return Ok(None);
+    }
+    let Known { given, state, targets, .. } = known;
+    let (own, config) = (settings.clone(), config.engine.clone());
+    let learn = Learn {
+        // An emulated device answers when its model says so, whatever memory has.
+        page_cache: !settings.direct && settings.emulate.is_none(),
+        state,
+        device: given,
+        limits: Box::new(move |learned| own.learned_limits(&config, targets, learned)),
+    };
+    Ok(Some(Arc::new(Learning::start(handle.volume(), learn, selection)?)))
+}
