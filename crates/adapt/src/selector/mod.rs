@@ -24,6 +24,7 @@ mod explain;
 mod knowledge;
 mod live;
 mod load;
+mod model;
 #[cfg(test)]
 mod random;
 mod state;
@@ -40,6 +41,7 @@ pub use explain::{Alternative, Change, Explanation, Record, Why};
 pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;
+pub use model::{INPUTS, MODEL_VERSION, Model, ModelError, PURPOSE, SHIPPED_MODEL, inputs};
 pub use state::{BYTES_MAX, StateError};
 
 /// Who chooses.
@@ -123,7 +125,7 @@ impl fmt::Display for Device {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// It is to ask a model, and there is none.
-    #[error("selector {0} asks a model, and none is loaded: use bandit, which needs none and learns from what it sees")]
+    #[error("selector {0} asks a model, and none was given: use bandit, which needs none and learns from what it sees")]
     NoModel(Kind),
 }
 

@@ -198,7 +198,9 @@ mod tests {
         assert_eq!(settings.source.take().unwrap(), Path::new("/scratch"));
         assert!(settings.mountpoint.take().is_some() && settings.log.take().is_some());
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
-        assert!(settings.learned.take().is_some() && settings.decisions.take().is_some());
+        assert!(
+            settings.learned.take().is_some() && settings.decisions.take().is_some() && settings.model.take().is_some()
+        );
         let prediction = &mut settings.prediction;
         assert!(
             settings.record.take().is_some()

@@ -84,6 +84,7 @@ keys! {
     "scheduler" {
         "policy" => |s, v| s.policy = v.text()?.to_owned();
         "selector" => |s, v| s.selector = v.choice(&Kind::NAMES)?;
+        "model" => |s, v| s.model = Some(v.path()?);
         "learned" => |s, v| s.learned = Some(v.path()?);
         "decisions" => |s, v| s.decisions = Some(v.path()?);
         "in_flight" => |s, v| s.in_flight = match v.text() {

@@ -7,7 +7,7 @@ pub(crate) mod value;
 
 use std::path::{Path, PathBuf};
 
-use sluice_adapt::selector::{Device, Kind};
+use sluice_adapt::selector::{Device, Kind, Model};
 use sluice_core::PolicyConfig;
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
@@ -17,7 +17,7 @@ pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
 pub(crate) use keys::predict_hint;
 
-use crate::predict;
+use crate::{model, predict};
 
 /// The algorithm of a mount that names none: the best all-rounder of those that `sluice demo` measures.
 pub(crate) const DEFAULT_POLICY: &str = "hbrr";
@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) params: Vec<(String, String)>,
     /// Who chooses the algorithm and its like.
     pub(crate) selector: Kind,
+    /// The file of the model that it asks; `None`: the shipped one.
+    pub(crate) model: Option<PathBuf>,
     /// Where what the selector has learned is kept, and where its decisions are logged.
     pub(crate) learned: Option<PathBuf>,
     pub(crate) decisions: Option<PathBuf>,
@@ -97,6 +99,7 @@ impl Default for Settings {
             policy: DEFAULT_POLICY.to_owned(),
             params: Vec::new(),
             selector: DEFAULT_SELECTOR,
+            model: None,
             learned: None,
             decisions: None,
             window_ns: None,
@@ -136,6 +139,18 @@ impl Settings {
     /// Nobody named an algorithm or its parameters.
     pub(crate) fn names_no_policy(&self) -> bool {
         self.policy == DEFAULT_POLICY && self.params.is_empty()
+    }
+
+    /// The model that the selector asks, if it asks one.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, of another version, or made for something else.
+    pub(crate) fn prior(&self) -> anyhow::Result<Option<Model>> {
+        if !self.selector.asks_model() {
+            return Ok(None);
+        }
+        let Some(path) = &self.model else { return Ok(Some(Model::shipped()?)) };
+        Ok(Some(model::read(path)?))
     }
 
     /// What a selector knows of the devices. `disks`: they are hard disks.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use sluice_adapt::selector::Prior;
 use sluice_fuse::{CacheMode, MountHandle};
 use sluice_runtime::Shutdown;
 use sluice_select::Selection;
@@ -132,7 +133,7 @@ fn select(
     let options = sluice_select::Options {
         kind: settings.selector,
         device: settings.selected_device(disks),
-        prior: None,
+        prior: settings.prior()?.map(|model| Box::new(model) as Box<dyn Prior>),
         state: settings.learned.clone().or_else(|| state_path(mountpoint, "selector")),
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
