@@ -19,7 +19,9 @@ const TRAINED: &[u8; 25] = b"{\n\"format\": \"sluice-fores";
 /// Shows, copies and merges what selectors have learned
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Shows what was learned: of each kind of workload, what each configuration gains; or what a trained model is
+    /// Shows what was learned: of each kind of workload, what each configuration gains
+    ///
+    /// Or what a trained model is: from what it says what, and where it comes from.
     Show {
         /// The file, a mountpoint whose selector learns, or `shipped`: the model that comes with Sluicegate
         from: PathBuf,
