@@ -21,7 +21,7 @@ const TRAINED: &[u8; 25] = b"{\n\"format\": \"sluice-fores";
 pub(crate) enum Command {
     /// Shows what was learned: of each kind of workload, what each configuration gains
     ///
-    /// Or what a trained model is: from what it says what, and where it comes from.
+    /// Of a trained model: what it is for, what it is asked with, and where it comes from.
     Show {
         /// The file, a mountpoint whose selector learns, or `shipped`: the model that comes with Sluicegate
         from: PathBuf,
