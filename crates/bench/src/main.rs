@@ -20,6 +20,7 @@ mod profiler;
 mod random;
 mod rivals;
 mod runtime;
+mod selection;
 mod sim;
 mod statistics;
 mod trace;
@@ -53,6 +54,7 @@ enum Command {
     Prediction(prediction::Args),
     Features(features::Args),
     Detector(detector::Args),
+    Selection(selection::Args),
     Study(profiler::StudyArgs),
     Calibration(profiler::CalibrationArgs),
     AgainstFio(profiler::fio::Args),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Council(args) => council::run(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
+        Command::Selection(args) => selection::run(&args),
         Command::Study(args) => profiler::study(&args),
         Command::Calibration(args) => profiler::calibration(&args),
         Command::AgainstFio(args) => profiler::fio::run(&args),

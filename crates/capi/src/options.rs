@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use sluice_adapt::selector::{Device, Kind, SelectorError};
+use sluice_adapt::selector::{Device, Kind, Model, Prior};
 use sluice_core::{Anticipation, ConfigError, EngineConfig, Ordering, PolicyConfig};
 use sluice_runtime::{ClockKind, Driving, SchedulerConfig};
 
@@ -149,11 +149,7 @@ unsafe fn selector(options: &sluice_options) -> Result<Kind, Failure> {
     }
     // SAFETY: by the contract.
     let text = unsafe { CStr::from_ptr(options.selector) }.to_string_lossy();
-    let kind: Kind = text.parse().map_err(|error| Failure::made(SLUICE_ERR_CONFIG, error))?;
-    match kind.asks_model() {
-        true => Err(Failure::made(SLUICE_ERR_CONFIG, SelectorError::NoModel(kind).to_string())),
-        false => Ok(kind),
-    }
+    text.parse().map_err(|error| Failure::made(SLUICE_ERR_CONFIG, error))
 }
 
 /// How to choose; with [`Kind::Fixed`] nobody does.
@@ -168,7 +164,10 @@ pub(crate) unsafe fn selection(options: &sluice_options) -> Result<sluice_select
         return Err(Failure::new(SLUICE_ERR_INVALID, text));
     }
     let device = if options.positioning_ns > 0 { Device::Disk } else { Device::Unknown };
-    Ok(sluice_select::Options { kind, device, state, likeliest_first: options.policy.is_null(), ..Default::default() })
+    let model = || Model::shipped().map_err(|error| Failure::made(SLUICE_ERR_CONFIG, error.to_string()));
+    let prior = if kind.asks_model() { Some(Box::new(model()?) as Box<dyn Prior>) } else { None };
+    let likeliest_first = options.policy.is_null();
+    Ok(sluice_select::Options { kind, device, prior, state, likeliest_first, ..Default::default() })
 }
 
 /// A path, or none.

@@ -1,15 +1,21 @@
-//! `sluice model`: what selectors have learned.
+//! `sluice model`: what selectors have learned, and the trained models that they ask.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use sluice_adapt::selector::Knowledge;
+use sluice_adapt::forest::{BYTES_MAX, Forest};
+use sluice_adapt::selector::{Knowledge, Model, SHIPPED_MODEL};
 use sluice_notation::counted;
 
 use crate::control::Command as Ask;
 use crate::{input, output, status};
+
+/// How trained models begin.
+const TRAINED: &[u8; 25] = b"{\n\"format\": \"sluice-fores";
 
 /// Shows, copies and merges what selectors have learned
 ///
@@ -17,8 +23,10 @@ use crate::{input, output, status};
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows what was learned: of each kind of workload, what each configuration gains
+    ///
+    /// Of a trained model: what it is for, what it is asked with, and where it comes from.
     Show {
-        /// The file, or a mountpoint whose selector learns; - is standard input
+        /// The file, a mountpoint whose selector learns, or `shipped`: the model that comes with Sluicegate; - is standard input
         from: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -54,6 +62,10 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Show { from, json } => {
+            if let Some(text) = trained(from)? {
+                let forest = Forest::parse_any(&text).with_context(|| from.display().to_string())?;
+                return show_trained(&forest, *json).map(|()| ExitCode::SUCCESS);
+            }
             let knowledge = load(from)?;
             if *json {
                 output::pretty_json(&as_json(&knowledge))?;
@@ -76,6 +88,61 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a model for selectors.
+///
+/// # Errors
+/// If the file cannot be read, is damaged, of another version, or made for something else.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Model> {
+    let shown = || format!("the model {}", path.display());
+    let text = text(path).with_context(shown)?;
+    Model::parse(&text, &path.display().to_string()).with_context(shown)
+}
+
+/// A file's text, unless it is longer than any model.
+fn text(path: &Path) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    File::open(path)?.take(BYTES_MAX as u64 + 1).read_to_end(&mut text)?;
+    String::from_utf8(text).map_err(|_| anyhow::anyhow!("not a model: it is no text"))
+}
+
+/// The text of a trained model; `None` if it is none.
+fn trained(from: &Path) -> anyhow::Result<Option<String>> {
+    if from.as_os_str() == "shipped" && !from.exists() {
+        return Ok(Some(SHIPPED_MODEL.to_owned()));
+    }
+    if from.is_dir() {
+        return Ok(None);
+    }
+    let mut begin = [0; TRAINED.len()];
+    let is_trained = File::open(from).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *TRAINED;
+    is_trained.then(|| text(from).with_context(|| from.display().to_string())).transpose()
+}
+
+fn show_trained(forest: &Forest, json: bool) -> anyhow::Result<()> {
+    let (about, (trees, nodes)) = (forest.about(), forest.size());
+    if json {
+        return output::pretty_json(&json!({
+            "kind": about.kind, "features": about.features, "inputs": about.inputs, "classes": about.classes,
+            "trees": trees, "nodes": nodes, "caution": forest.caution(), "trained": about.trained,
+        }));
+    }
+    let what = match &*about.kind {
+        "selection" => "what configurations are expected to give, for selectors",
+        "detector" => "access patterns",
+        other => other,
+    };
+    output::line(format_args!("a trained model: {what}; {trees} decision trees of {nodes} nodes"));
+    output::line(format_args!("inputs   {} (version {})", about.inputs.join(", "), about.features));
+    output::line(format_args!("says of  {}", about.classes.join(", ")));
+    let trained = about.trained.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let trained = trained.map(|(key, value)| match value.as_str() {
+        Some(text) => format!("{key} {text}"),
+        None => format!("{key} {value}"),
+    });
+    output::line(format_args!("trained  {}", trained.collect::<Vec<_>>().join(", ")));
+    Ok(())
 }
 
 /// What is in a file, or what a mount knows by now.

@@ -68,11 +68,11 @@ fn files(place: &Place) {
     }
 }
 
-fn mount(place: &Place, more: &[&str]) {
+fn mount(place: &Place, selector: &str, more: &[&str]) {
     let config = "[scheduler]\nlearned = \"kept/knowledge\"\ndecisions = \"kept/decisions\"\n\
                   [mount]\ncache = \"none\"\n[device]\nemulate = \"hdd-7200\"\n";
     fs::write(place.path("c.toml"), config).unwrap();
-    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml"];
+    let args = ["mount", "--daemon", "--log", "@log", "--config", "@c.toml", "--selector", selector];
     place.good(&[&args[..], more, &["@source", "@mnt"]].concat());
 }
 
@@ -83,7 +83,8 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     }
     let place = Place::new();
     files(&place);
-    mount(&place, &[]);
+    // As if nothing was said.
+    mount(&place, "auto", &[]);
     assert_eq!(place.status()["policy"]["name"], "hbrr", "what is likeliest for a disk");
     read_meanwhile(&place, || {
         comes("trials", || selection(&place)["trials"].as_u64() >= Some(2));
@@ -127,7 +128,7 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     let both: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@both"])).unwrap();
     assert!(!both["contexts"].as_array().unwrap().is_empty(), "{both}");
     // It is known again.
-    mount(&place, &[]);
+    mount(&place, "bandit", &[]);
     read_meanwhile(&place, || comes("what was known", || selection(&place)["contexts"].as_u64() >= Some(1)));
     assert!(selection(&place)["loaded_s"].as_f64() >= both["loaded_s"].as_f64().map(|s| s / 2.0));
     common::unmount(&place);
@@ -137,7 +138,7 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
     bytes[middle] ^= 0x10;
     fs::write(place.path("kept/knowledge"), bytes).unwrap();
     assert!(place.bad(&["model", "show", "@kept/knowledge"]).contains("damaged"));
-    mount(&place, &[]);
+    mount(&place, "bandit", &[]);
     assert_eq!(selection(&place)["contexts"], 0);
     common::unmount(&place);
     let kept: Vec<String> = fs::read_dir(place.path("kept"))
@@ -148,10 +149,50 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
 }
 
 #[test]
-fn selectors_without_a_model_and_mounts_without_a_selector_say_so() {
+fn a_mount_does_what_a_model_says() {
+    if !fuse_works() {
+        return;
+    }
     let place = Place::new();
-    let error = place.bad(&["mount", "--selector", "tree", "@source", "@mnt"]);
-    assert!(error.contains("asks a model, and none is loaded"), "{error}");
+    files(&place);
+    for (selector, more) in [("tree", &[][..]), ("tree+bandit", &["--model", "@own.json"])] {
+        let shipped = include_str!("../../../models/selection.json");
+        fs::write(place.path("own.json"), shipped).unwrap();
+        mount(&place, selector, more);
+        let named = if more.is_empty() { "shipped" } else { "own.json" };
+        read_meanwhile(&place, || {
+            comes("a workload", || selection(&place)["workload"].is_string());
+            let now = selection(&place);
+            assert!(now["model"].as_str().unwrap().ends_with(named) && now["selector"] == selector, "{now}");
+            let gains = now["alternatives"].as_array().unwrap().iter().filter(|one| one["gain_percent"] != 0.0).count();
+            assert!(gains >= 4, "the model says something of the others: {now}");
+        });
+        common::unmount(&place);
+    }
+}
+
+#[test]
+fn models_that_cannot_be_used_and_mounts_without_a_selector_say_so() {
+    let place = Place::new();
+    let shipped = include_str!("../../../models/selection.json");
+    fs::write(place.path("bad.json"), shipped.replacen("noop", "nope", 1)).unwrap();
+    fs::write(place.path("other.json"), include_str!("../../../models/detector.json")).unwrap();
+    for (model, why) in [
+        ("@bad.json", "is damaged"),
+        ("@other.json", "for another purpose"),
+        ("@none.json", "No such file"),
+        ("@source", "Is a directory"),
+    ] {
+        let error = place.bad(&["mount", "--selector", "tree", "--model", model, "@source", "@mnt"]);
+        assert!(error.contains(why) && error.contains("the model "), "{error}");
+    }
+    assert!(place.bad(&["model", "show", "@bad.json"]).contains("is damaged"));
+    let shown = place.good(&["model", "show", "shipped"]);
+    for word in ["a trained model", "for selectors", "hbrr anticipation=on", "concurrency_log2", "cases"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let shown: Value = serde_json::from_str(&place.good(&["model", "show", "--json", "@other.json"])).unwrap();
+    assert_eq!(shown["kind"], "detector");
     let error = place.bad(&["mount", "--selector", "best", "@source", "@mnt"]);
     assert!(error.contains("tree+bandit"), "{error}");
     fs::write(place.path("log"), "hello\n").unwrap();

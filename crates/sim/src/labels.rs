@@ -64,8 +64,10 @@ pub fn labels(plan: &Plan, outcomes: &[Vec<Outcome>]) -> Vec<Label> {
     situations.into_iter().map(of).collect()
 }
 
-/// The series with the smallest mean, and those that are not significantly larger. Series are paired by place.
-fn ties(series: &[Vec<f64>]) -> Vec<usize> {
+/// The series with the smallest mean, and those that are not significantly larger: one-sided paired t-tests with Holm's
+/// correction, 5 %. Series are paired by place; there is one at least. O(series x places).
+#[must_use]
+pub fn ties(series: &[Vec<f64>]) -> Vec<usize> {
     let best = smallest(series, |_| true);
     let mut others: Vec<(usize, f64)> =
         (0..series.len()).filter(|&at| at != best).map(|at| (at, larger(&series[at], &series[best]))).collect();

@@ -18,7 +18,7 @@ mod sweep;
 pub mod workload;
 
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
-pub use labels::{Label, SEEDS_MIN, labels, larger};
+pub use labels::{Label, SEEDS_MIN, labels, larger, ties};
 pub use simulation::{
     Adaptive, AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options,
     Outcome, PatternWindow, Point, PredictionCounts, Record, Selector, Setup, Truth, Window, forecast, jain, simulate,

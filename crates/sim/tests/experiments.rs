@@ -550,4 +550,9 @@ fn a_server_that_chooses_finds_what_serves_streams_best() {
     assert!(chosen.makespan_ns * 3 < noop.makespan_ns, "{} and {}", chosen.makespan_ns, noop.makespan_ns);
     assert!(chosen.policy_changes > 1);
     assert_eq!(chosen.digest, run(&[("servers.selector", "bandit")]).digest);
+    for kind in ["tree", "tree+bandit"] {
+        let asked = run(&[("servers.selector", kind)]);
+        assert!(asked.makespan_ns * 3 < noop.makespan_ns, "{kind}: {} and {}", asked.makespan_ns, noop.makespan_ns);
+        assert_eq!(asked.digest, run(&[("servers.selector", kind)]).digest);
+    }
 }

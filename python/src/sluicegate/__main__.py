@@ -45,7 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     plot.add_argument("--predicted-from", default="same program", help="for table; default: same program")
     plot.add_argument("--jitter", type=float, help="for table, in percent; default: the most frequent one")
     train = commands.add_parser("train", help="train a model with simulated systems")
-    train.add_argument("model", choices=["detector"], help="detector: of access patterns")
+    train.add_argument(
+        "model",
+        choices=["detector", "selection"],
+        help="detector: of access patterns; selection: of the best arm",
+    )
     train.add_argument(
         "--bench", default="sluice-bench", help="the sluice-bench command (default: from PATH)"
     )
@@ -55,10 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--work", default="target/train", help="what was simulated is kept here, and used again"
     )
-    train.add_argument("--seeds", type=int, default=1500, help="scenarios to train with (default: 1500)")
-    train.add_argument("--held-out", type=int, default=300, help="scenarios to judge by (default: 300)")
-    train.add_argument("--trees", type=int, default=12)
-    train.add_argument("--leaves", type=int, default=400, help="most leaves of a tree (default: 400)")
+    train.add_argument(
+        "--data",
+        help="selection: train with the cases in this file, which somebody measured, and simulate nothing",
+    )
+    train.add_argument("--seeds", type=int, help="scenarios or cases to train with (default: 1500, 1300)")
+    train.add_argument("--held-out", type=int, help="scenarios or cases to judge by (default: 300, 320)")
+    train.add_argument("--trees", type=int, help="(default: 12, 16)")
+    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 400, 80)")
     train.add_argument("--seed", type=int, default=1, help="of the forest (default: 1)")
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]
@@ -135,22 +143,55 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace) -> int:
+    if args.data and args.model != "selection":
+        raise ValueError("--data is for selection")
+    return _train_selection(args) if args.model == "selection" else _train_detector(args)
+
+
+def _train_detector(args: argparse.Namespace) -> int:
     from sluicegate import detector
 
     scores = detector.train(
         detector.Bench(args.bench),
         Path(args.out),
         Path(args.work),
-        seeds=args.seeds,
-        held_out=args.held_out,
-        trees=args.trees,
-        leaves=args.leaves,
+        seeds=args.seeds or 1500,
+        held_out=args.held_out or 300,
+        trees=args.trees or 12,
+        leaves=args.leaves or 400,
         seed=args.seed,
     )
     servers, files = scores["server_accuracy"], scores["file_accuracy"]
     print(
         f"{args.out}/detector.json: on platforms never seen right: {servers:.1%} servers, {files:.1%} files"
     )
+    return 0
+
+
+def _train_selection(args: argparse.Namespace) -> int:
+    from sluicegate import selection
+
+    usual = selection.Settings()
+    settings = selection.Settings(
+        trees=args.trees or usual.trees, leaves=args.leaves or usual.leaves, seed=args.seed
+    )
+    bench, out = selection.Bench(args.bench), Path(args.out)
+    if args.data:
+        lost = selection.train_with(Path(args.data), bench, out, settings)
+        print(f"{out}/selection.json: mean regret {lost:.1%} by cross-validation")
+        return 0
+    scores = selection.train(
+        bench,
+        out,
+        Path(args.work),
+        cases=args.seeds or 1300,
+        held_out=args.held_out or 320,
+        settings=settings,
+    )
+    ours = next(row for row in scores["policies"] if row["name"] == "ours")
+    print(f"{out}/selection.json: mean regret {ours['mean_regret']:.1%} on platforms never seen")
+    for miss in scores["misses"]:
+        print(f"MISSED {miss}")
     return 0
 
 

@@ -61,13 +61,19 @@ def tree_of(tree: Tree) -> dict[str, list[Any]]:
     }
 
 
-def dumps(purpose: Purpose, trees: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]) -> str:
-    """Return a model's file."""
+def dumps(
+    purpose: Purpose,
+    trees: Sequence[Mapping[str, Any]],
+    trained: Mapping[str, Any],
+    extra: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a model's file; `extra`: keys that not all models have."""
     rest = {
         "kind": purpose.kind,
         "features": purpose.features,
         "inputs": list(purpose.inputs),
         "classes": list(purpose.classes),
+        **(extra or {}),
         "trained": dict(trained),
     }
     lines = [f'"{key}": {json.dumps(value)},' for key, value in rest.items()]
@@ -104,7 +110,11 @@ def votes(trees: Sequence[Mapping[str, Any]], inputs: np.ndarray) -> np.ndarray:
 
 
 def save(
-    path: str | Path, purpose: Purpose, trees: Sequence[Mapping[str, Any]], trained: Mapping[str, Any]
+    path: str | Path,
+    purpose: Purpose,
+    trees: Sequence[Mapping[str, Any]],
+    trained: Mapping[str, Any],
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model's file."""
-    Path(path).write_text(dumps(purpose, trees, trained))
+    Path(path).write_text(dumps(purpose, trees, trained, extra))

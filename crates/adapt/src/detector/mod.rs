@@ -18,7 +18,7 @@ use sluice_core::{AppId, FileId, Op, TargetId};
 pub use inputs::{INPUTS, THESIS_INPUTS, inputs, thesis_inputs};
 
 use crate::features::{self, Features, Window};
-use crate::forest::{Forest, ForestError, Purpose, winner};
+use crate::forest::{Forest, ForestError, Leaves, Purpose, winner};
 
 /// An access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,11 +194,15 @@ pub const SHIPPED: &str = include_str!("../../../../models/detector.json");
 pub const THESIS: &str = include_str!("../../../../models/detector-thesis.json");
 
 /// What models for detectors are made for.
-pub const PURPOSE: Purpose<'static> =
-    Purpose { kind: "detector", features: features::VERSION, inputs: &INPUTS, classes: &Class::NAMES };
+pub const PURPOSE: Purpose<'static> = Purpose {
+    kind: "detector",
+    features: features::VERSION,
+    inputs: &INPUTS,
+    classes: Some(&Class::NAMES),
+    leaves: Leaves::Shares,
+};
 /// The same for the thesis's two measures.
-pub const THESIS_PURPOSE: Purpose<'static> =
-    Purpose { kind: "detector", features: features::VERSION, inputs: &THESIS_INPUTS, classes: &Class::NAMES };
+pub const THESIS_PURPOSE: Purpose<'static> = Purpose { inputs: &THESIS_INPUTS, ..PURPOSE };
 
 impl Detector {
     /// With a model in a file's text.

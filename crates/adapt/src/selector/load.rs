@@ -18,6 +18,8 @@ struct OpLoad {
     bytes: u64,
     distances: u64,
     contiguous: f64,
+    /// Sum of the distances, in lengths.
+    lengths: f64,
     completed: u64,
     moved: u64,
 }
@@ -36,11 +38,14 @@ pub struct Load {
     ops: [OpLoad; 2],
     /// Requests outstanding, added up over the busy time.
     outstanding_ns: f64,
-    /// Requests whose time of service is known, and that time, added up.
+    /// Requests whose time of service is known, and the time from dispatch to completion of all of them.
     served: u64,
     service_ns: f64,
     /// Smallest and largest request in bytes; 0 without requests.
     sizes: [u32; 2],
+    /// Batches dispatched, and requests in them.
+    batches: u64,
+    batched: f64,
     files: u32,
     apps: u32,
 }
@@ -66,6 +71,7 @@ impl Load {
             mine.bytes += theirs.bytes;
             mine.distances += theirs.distances;
             mine.contiguous += theirs.contiguous * theirs.distances as f64;
+            mine.lengths += theirs.distance_normalised * theirs.distances as f64;
             mine.completed += theirs.completed;
             mine.moved += theirs.moved;
         }
@@ -74,6 +80,8 @@ impl Load {
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
         self.served += window.service.count;
         self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
+        self.batches += window.batches;
+        self.batched += window.batch_requests_mean * window.batches as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
         self.apps = self.apps.max(window.apps);
@@ -94,11 +102,14 @@ impl Load {
         }
         self.served += next.served;
         self.service_ns += next.service_ns;
+        self.batches += next.batches;
+        self.batched += next.batched;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
             mine.distances += theirs.distances;
             mine.contiguous += theirs.contiguous;
+            mine.lengths += theirs.lengths;
             mine.completed += theirs.completed;
             mine.moved += theirs.moved;
         }
@@ -199,6 +210,27 @@ impl Load {
         let all = self.sum(|op| op.distances);
         let contiguous: f64 = self.ops.iter().map(|op| op.contiguous).sum();
         if all > 0.0 { contiguous / all } else { 0.0 }
+    }
+
+    /// Mean distance from a request's end to the beginning of the next one of its file and operation, in lengths: the measure D of
+    /// F. Z. Boito's thesis (4.3.1).
+    #[must_use]
+    pub fn distance(&self) -> f64 {
+        let all = self.sum(|op| op.distances);
+        let lengths: f64 = self.ops.iter().map(|op| op.lengths).sum();
+        if all > 0.0 { lengths / all } else { 0.0 }
+    }
+
+    /// Mean time from dispatch to completion, in nanoseconds; 0 if nothing was completed.
+    #[must_use]
+    pub fn service_ns(&self) -> f64 {
+        if self.served == 0 { 0.0 } else { self.service_ns / self.served as f64 }
+    }
+
+    /// Mean number of requests in a batch; 0 without batches.
+    #[must_use]
+    pub fn batch_requests(&self) -> f64 {
+        if self.batches == 0 { 0.0 } else { self.batched / self.batches as f64 }
     }
 
     /// Files with requests, on the engine that had most.

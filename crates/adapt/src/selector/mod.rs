@@ -25,6 +25,7 @@ mod knowledge;
 mod live;
 mod load;
 mod measured;
+mod model;
 #[cfg(test)]
 pub(crate) mod random;
 mod replace;
@@ -43,6 +44,7 @@ pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;
 pub use measured::Measured;
+pub use model::{INPUTS, MODEL_VERSION, Model, ModelError, PURPOSE, SHIPPED_MODEL, inputs};
 pub use state::{BYTES_MAX, StateError};
 
 /// Who chooses.
@@ -126,7 +128,7 @@ impl fmt::Display for Device {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// It is to ask a model, and there is none.
-    #[error("selector {0} asks a model, and none is loaded: use bandit, which needs none and learns from what it sees")]
+    #[error("selector {0} asks a model, and none was given: use bandit, which needs none and learns from what it sees")]
     NoModel(Kind),
 }
 

@@ -200,7 +200,9 @@ mod tests {
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
         // Named, they are what they are, also where nobody would choose another.
         assert_eq!(settings.policy.take().as_deref(), Some(settings.policy().unwrap().name()));
-        assert!(settings.learned.take().is_some() && settings.decisions.take().is_some());
+        assert!(
+            settings.learned.take().is_some() && settings.decisions.take().is_some() && settings.model.take().is_some()
+        );
         let prediction = &mut settings.prediction;
         assert!(
             settings.record.take().is_some()

@@ -87,6 +87,7 @@ keys! {
             Ok("auto") => None,
             _ => Some(v.choice(&Kind::NAMES).map_err(|expected| format!("auto, or {expected}"))?),
         };
+        "model" => |s, v| s.model = Some(v.path()?);
         "learned" => |s, v| s.learned = Some(v.path()?);
         "decisions" => |s, v| s.decisions = Some(v.path()?);
         "in_flight" => |s, v| s.in_flight = match v.text() {

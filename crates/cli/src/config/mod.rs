@@ -8,7 +8,7 @@ pub(crate) mod value;
 use std::path::{Path, PathBuf};
 
 use sluice_adapt::device::Estimate;
-use sluice_adapt::selector::{Device, Kind};
+use sluice_adapt::selector::{Device, Kind, Model};
 use sluice_core::{EngineConfig, PolicyConfig};
 use sluice_fuse::MountOptions;
 use sluice_runtime::{RecordOptions, VolumeConfig};
@@ -18,7 +18,7 @@ pub(crate) use anticipation::Anticipate;
 pub(crate) use file::read;
 pub(crate) use keys::predict_hint;
 
-use crate::predict;
+use crate::{model, predict};
 
 /// The algorithm of a mount that names none and has none chosen for it: the best all-rounder of those that `sluice demo` measures.
 const DEFAULT_POLICY: &str = "hbrr";
@@ -75,6 +75,8 @@ pub(crate) struct Settings {
     pub(crate) params: Vec<(String, String)>,
     /// Who chooses the algorithm and its like, if somebody says so: see [`Settings::selector`].
     pub(crate) selector: Option<Kind>,
+    /// The file of the model that it asks; `None`: the shipped one.
+    pub(crate) model: Option<PathBuf>,
     /// Where what the selector has learned is kept, and where its decisions are logged.
     pub(crate) learned: Option<PathBuf>,
     pub(crate) decisions: Option<PathBuf>,
@@ -113,6 +115,7 @@ impl Default for Settings {
             policy: None,
             params: Vec::new(),
             selector: None,
+            model: None,
             learned: None,
             decisions: None,
             window_ns: None,
@@ -162,6 +165,18 @@ impl Settings {
     /// Who chooses: whoever was named. If nobody was, an algorithm that was named stays, and where none was one is chosen.
     pub(crate) fn selector(&self) -> Kind {
         self.selector.unwrap_or(if self.names_no_policy() { DEFAULT_SELECTOR } else { Kind::Fixed })
+    }
+
+    /// The model that the selector asks, if it asks one.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, of another version, or made for something else.
+    pub(crate) fn prior(&self) -> anyhow::Result<Option<Model>> {
+        if !self.selector().asks_model() {
+            return Ok(None);
+        }
+        let Some(path) = &self.model else { return Ok(Some(Model::shipped()?)) };
+        Ok(Some(model::read(path)?))
     }
 
     /// What a selector knows of the devices. `disks`: they are hard disks.

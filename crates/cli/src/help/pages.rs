@@ -435,6 +435,7 @@ pub(super) static PAGES: &[Page] = &[
         command: "model",
         examples: &[
             ("sluice model show /mnt/scratch", "what a mount's selector has learned"),
+            ("sluice model show shipped", "what the trained model is that selectors ask"),
             ("sluice model merge a.json b.json --out site.json", "what several mounts have learned, together"),
         ],
         variables: ASKS,

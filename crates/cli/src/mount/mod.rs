@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use sluice_adapt::selector::SelectorError;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{self, Settings};
@@ -45,11 +44,14 @@ pub(crate) struct Args {
     /// use, see --selector]
     #[arg(short, long, value_name = "NAME", value_parser = suggest::policies(), help_heading = "Scheduling")]
     policy: Option<String>,
-    /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree,
-    /// tree+bandit (a model is asked), or auto (fixed with --policy, else bandit). With both, --policy is where it begins
-    /// [default: auto]
+    /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree (a
+    /// model says it), tree+bandit (what a model says is tried first), or auto (fixed with --policy, else bandit). With both,
+    /// --policy is where it begins [default: auto]
     #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
     selector: Option<String>,
+    /// The model that tree and tree+bandit ask [default: the one that comes with Sluicegate]
+    #[arg(long, value_name = "FILE", help_heading = "Scheduling")]
+    model: Option<PathBuf>,
     /// Parameter of the algorithm; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
     param: Vec<(String, String)>,
@@ -179,9 +181,7 @@ fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
     apply(args, &mut settings)?;
     settings.policy()?;
-    if settings.selector().asks_model() {
-        bail!(SelectorError::NoModel(settings.selector()));
-    }
+    settings.prior()?;
     check_paths(&settings)?;
     check_striping(&settings)?;
     options::check_times(&args.o, &settings)?;
@@ -240,6 +240,7 @@ fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     if !args.job_variable.is_empty() {
         settings.set("mount", "job_variables", &args.job_variable, "--job-variable")?;
     }
+    settings.model = args.model.clone().or(settings.model.take());
     settings.direct |= args.direct;
     settings.mount.read_only |= args.read_only;
     settings.log = args.log.clone().or(settings.log.take());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use sluice_adapt::selector::{Device, Kind};
+use sluice_adapt::selector::{Device, Kind, Prior};
 use sluice_fuse::{CacheMode, MountHandle};
 use sluice_runtime::Shutdown;
 use sluice_select::{Learning, Selection};
@@ -147,6 +147,7 @@ fn select(
         calibrate::adopt(&calibrated, state, device);
     }
     let options = sluice_select::Options {
+        prior: settings.prior()?.map(|model| Box::new(model) as Box<dyn Prior>),
         state,
         log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),

@@ -62,8 +62,8 @@ static KEYS: &[Key] = &[
     key("servers.policy", "text; \"noop\"", "the algorithm, with parameters after it: \"aioli wait_time=500us\""),
     key(
         "servers.selector",
-        "fixed or bandit; fixed",
-        "bandit: each server tries algorithms and anticipation while it runs, and keeps to what is best (`window` is then 250ms if not given)",
+        "fixed, bandit, tree or tree+bandit; fixed",
+        "bandit: each server tries algorithms and anticipation while it runs, and keeps to what is best; tree: it uses what the shipped model says; tree+bandit: it tries what that says first (`window` is then 250ms if not given)",
     ),
     key(
         "servers.in_flight",

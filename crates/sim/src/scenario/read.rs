@@ -241,8 +241,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         None => default,
     };
     let mut nodes = read_nodes(reader, 1)?;
-    let selector =
-        reader.choice("selector", Chooser::Fixed, &[("fixed", Chooser::Fixed), ("bandit", Chooser::Bandit)])?;
+    let selector = reader.choice("selector", Chooser::Fixed, &Chooser::NAMES)?;
     if selector != Chooser::Fixed && !reader.table.contains_key("window") {
         nodes.window_ns = SELECTING_NS;
     }
