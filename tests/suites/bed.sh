@@ -3,7 +3,7 @@
 bed_dir=
 
 bed_sluice() {
-    SLUICE_RUNTIME_DIR="$place/run" "$sluice" "$@"
+    SLUICE_RUNTIME_DIR="$place/run" SLUICE_STATE_DIR="$place/state" "$sluice" "$@"
 }
 
 # Mounts configuration $1, with at most $2 descriptors if given.
@@ -20,7 +20,7 @@ bed_mount() {
     # The mount must not raise the limit again.
     [ -z "${2:-}" ] || limited=(setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource prlimit "--nofile=$2:$2")
     [ -z "${2:-}" ] || [ "$(id -u)" -eq 0 ] || limited=(prlimit "--nofile=$2:$2")
-    SLUICE_RUNTIME_DIR="$place/run" "${limited[@]}" "$sluice" mount --daemon "${options[@]}" "$place/mnt"
+    SLUICE_RUNTIME_DIR="$place/run" SLUICE_STATE_DIR="$place/state" "${limited[@]}" "$sluice" mount --daemon "${options[@]}" "$place/mnt"
 }
 
 bed_make() {

@@ -84,7 +84,8 @@ int main(int argc, char **argv) {
     EXPECT(sluice_create(&o, &s), SLUICE_ERR_CONFIG);
     HOLDS(strstr(sluice_last_error(), "tree+bandit"));
     o.selector = "tree";
-    EXPECT(sluice_create(&o, &s), SLUICE_ERR_CONFIG);
+    EXPECT(sluice_create(&o, &s), SLUICE_OK);
+    EXPECT(sluice_destroy(s), SLUICE_OK);
     o.selector = NULL, o.selector_state = state;
     EXPECT(sluice_create(&o, &s), SLUICE_ERR_INVALID);
     o.selector_state = NULL, o.selector = "fixed";
