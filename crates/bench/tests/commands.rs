@@ -50,6 +50,7 @@ fn results_have_their_fields() {
             "devices",
             &["device", "emulated", "median_error", "time_fraction"],
         ),
+        ("selection --cases 16 --jobs 1", "platforms", &["name", "mean_regret", "worst_regret"]),
         ("calibration --file-size 64M --budget 1s", "devices", &["model", "at_8k", "model_at_8k", "error_mean"]),
     ];
     for (command, rows, fields) in cases {

@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!cases.is_empty(), "there are no such cases");
     let report = judged(&cases, &models, args.half)?;
     if args.json {
-        output::line(serde_json::to_string_pretty(&report)?);
+        output::pretty_json(&report)?;
     } else {
         print(&report);
     }
