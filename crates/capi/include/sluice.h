@@ -170,8 +170,9 @@ typedef struct sluice_options {
   // then kept idle for a moment where waiting for the next read of the stream it serves costs less. 0: never.
   uint64_t positioning_ns;
   // Who chooses the algorithm, and whether to wait as `positioning_ns` says, while the scheduler is in use. NULL or "fixed":
-  // nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md), on a thread of the library, which
-  // callbacks may run on, too; `policy` is where it begins, or NULL. See sluice_explain().
+  // nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md); "tree": a model that comes with the
+  // library says it; "tree+bandit": what that says is tried first. On a thread of the library, which callbacks may run on, too;
+  // `policy` is where it begins, or NULL. See sluice_explain().
   const char *selector;
   // A file in which the selector keeps what it has learned from run to run. NULL: nowhere.
   const char *selector_state;
