@@ -210,6 +210,9 @@ mod tests {
         fn stripe(&self) -> Option<u64> {
             None
         }
+        fn scheduler(&self) -> &Scheduler {
+            unreachable!("there is none, and nobody learns here what the device is")
+        }
     }
 
     impl Stand {

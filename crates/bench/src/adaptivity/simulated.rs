@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
-use sluice_adapt::selector::{Arm, Device, arms};
+use sluice_adapt::selector::{Arm, Device, Why, arms};
 use sluice_cli::output;
 use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_sim::scenario::{Place, Plan};
@@ -106,7 +106,10 @@ impl Selector for Timed {
         if let Place::Server(server) = place
             && let Some(selector) = self.adaptive.server(server)
         {
-            while let Some(record) = selector.take_record() {
+            while let Some(mut record) = selector.take_record() {
+                if record.why == Why::Begin {
+                    record.text = "emulated devices, simulated".to_owned();
+                }
                 if let Some(log) = &mut self.log {
                     // A log that cannot be written is noticed at its end.
                     let _ = serde_json::to_writer(&mut *log, &record);

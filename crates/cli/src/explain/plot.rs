@@ -159,10 +159,10 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         strip.draw_text("workload", &chart::text(Pos::new(HPos::Left, VPos::Center)), (0, middle))?;
         let width = f64::from(strip.dim_in_pixel().0 - LEFT);
         let x = |t: f64| f64::from(LEFT) + (t - begin) / (end - begin) * width;
-        for stretch in &stretches {
+        for (turn, stretch) in stretches.iter().enumerate() {
             let (from, to) = (x(stretch.from), x(stretch.to));
             let at = contexts.iter().position(|context| *context == stretch.context).unwrap_or(0);
-            let grey = RGBColor(200, 200, 200).mix(if at % 2 == 0 { 1.0 } else { 0.5 });
+            let grey = RGBColor(200, 200, 200).mix(if turn % 2 == 0 { 1.0 } else { 0.5 });
             strip.draw(&Rectangle::new([(from as i32, 0), (to as i32, STRIP as i32)], grey.filled()))?;
             if to - from >= NAMED {
                 let style = chart::text(Pos::new(HPos::Center, VPos::Center));
