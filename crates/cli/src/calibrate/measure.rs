@@ -229,14 +229,17 @@ impl Bed {
                 }
             }
             let now = (work.load(Ordering::Relaxed), began.elapsed());
-            if slice > 0 {
-                rates.push((now.0 - before.0) as f64 / (now.1 - before.1).as_secs_f64().max(1e-9));
+            let (done, took) = (now.0 - before.0, now.1.saturating_sub(before.1));
+            if slice == 0 {
+                before = now;
+            } else if done > 0 && took >= counted / (2 * slices) {
+                rates.push(done as f64 / took.as_secs_f64());
+                before = now;
             }
-            before = now;
+            // Where the device is slower than the slices, or this thread came late, one counts together with the next.
         }
-        // A device that is slower than the slices shows nothing in some, and too much in others.
         let look = looks.into_iter().max_by_key(|(_, count)| *count).map(|(look, _)| look);
-        Some((joined(rates), look))
+        Some((rates, look))
     }
 }
 
@@ -246,32 +249,7 @@ impl Drop for Bed {
     }
 }
 
-/// Slices of the same length in which nothing ended count together with the next one.
-fn joined(rates: Vec<f64>) -> Vec<f64> {
-    let (mut joined, mut empty): (Vec<f64>, u32) = (Vec::new(), 0);
-    for rate in rates {
-        if rate > 0.0 {
-            joined.push(rate / f64::from(empty + 1));
-            empty = 0;
-        } else {
-            empty += 1;
-        }
-    }
-    joined
-}
-
 /// Whether a directory can be used with `O_DIRECT`.
 pub(super) fn takes_direct(dir: &Path) -> bool {
     PosixStorage::open(dir, PosixOptions { direct: true }).is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn empty_slices_count_with_the_next() {
-        assert_eq!(joined(vec![0.0, 4.0, 0.0, 0.0, 3.0, 2.0, 0.0]), [2.0, 1.0, 2.0]);
-        assert!(joined(vec![0.0, 0.0]).is_empty());
-    }
 }

@@ -45,7 +45,7 @@ const FILES_MIN: u64 = 64 << 20;
 /// What is called a gain.
 const GAIN_MIN: f64 = 0.03;
 
-/// Measures what serves each kind of workload best on a device, for selectors to begin with
+/// Measures what serves each kind of workload best on a device
 ///
 /// Profiles the device, then runs representative patterns for real on PATH (own and shared files, small and large requests, read and
 /// written, by 8 threads in this process) with each configuration that a selector chooses from. Mounts of PATH that choose begin with

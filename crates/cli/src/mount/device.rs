@@ -10,7 +10,7 @@ use sluice_runtime::VolumeConfig;
 use sluice_select::{Learn, Learning, Selection};
 
 use super::serve::state_path;
-use crate::config::{DeviceKind, Settings};
+use crate::config::{Anticipate, Settings};
 
 /// What is known before anything was served.
 pub(super) struct Known {
@@ -41,16 +41,12 @@ pub(crate) fn name(dirs: &[PathBuf], emulate: Option<&str>) -> PathBuf {
 
 /// What is known of the devices of that name; the engines get settings for that.
 pub(super) fn known(settings: &Settings, name: &Path, disks: bool, targets: u32, config: &mut VolumeConfig) -> Known {
-    let is_profiled = settings.prediction.profile.is_some() && settings.emulate.is_none();
-    let given = match (settings.selected_device(disks), settings.device) {
-        (Device::Unknown, DeviceKind::Auto) if is_profiled => {
-            if config.engine.anticipation.is_some() {
-                Device::Disk
-            } else {
-                Device::Flash
-            }
-        }
-        (device, _) => device,
+    // Then a profile says whether there is anything to anticipate.
+    let is_profiled = settings.prediction.profile.is_some() && settings.anticipation == Anticipate::Auto;
+    let given = match settings.selected_device(disks) {
+        Device::Unknown if is_profiled && config.engine.anticipation.is_some() => Device::Disk,
+        Device::Unknown if is_profiled => Device::Flash,
+        device => device,
     };
     let shared = match config.engines {
         sluice_runtime::Engines::Auto => config.policy.info().shared_engine,
