@@ -377,6 +377,12 @@ fn what_was_learned_is_there_after_a_restart() {
     let text = first.selector.knowledge().to_text();
     let mut second = bed(Device::Disk, 10, 0.05);
     second.selector.remember(Knowledge::from_text(text.as_bytes()).unwrap()).unwrap();
+    let mut third = bed(Device::Disk, 11, 0.05);
+    third.selector.begin_where_it_ended();
+    assert_eq!(third.in_force(), 0, "nothing is known");
+    third.selector.remember(second.selector.knowledge().clone()).unwrap();
+    third.selector.begin_where_it_ended();
+    assert_eq!(third.in_force(), 5, "from the first window on");
     (0..2).for_each(|_| second.window(&workload));
     assert_eq!(second.in_force(), 5, "at the second window");
     second.efficiency();

@@ -49,7 +49,8 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// Where decisions are logged; `None`: nowhere.
     pub log: Option<PathBuf>,
-    /// Begin with what is likeliest for such devices, not with what is in force.
+    /// Begin with what was best before, or where nothing is known with what is likeliest for such devices, not with what is in
+    /// force.
     pub likeliest_first: bool,
     /// The devices are emulated, as the log says.
     pub emulated: bool,
@@ -128,6 +129,9 @@ impl Selection {
         };
         let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
         let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
+        if likeliest_first {
+            selector.begin_where_it_ended();
+        }
         let begins = selector.take_record().map(|record| match emulated {
             true => Record { text: "emulated devices".to_owned(), ..record },
             false => record,
@@ -149,7 +153,7 @@ impl Selection {
             windows: 0,
         };
         if likeliest_first {
-            chooser.apply(&**ground, &in_force);
+            chooser.apply(&**ground, chooser.selector.arm());
         }
         let shared = Arc::new(Shared { ends: AtomicBool::new(false), chooser: Mutex::new(chooser) });
         let (bell, rings) = sync_channel(1);

@@ -170,6 +170,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, TargetId, WindowFeatures};
+    use sluice_runtime::Scheduler;
 
     use super::*;
 

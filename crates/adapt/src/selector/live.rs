@@ -210,6 +210,18 @@ impl Selector {
         Ok(())
     }
 
+    /// Begins with the arm that is best for the workload that was seen last, if anything is known: what there was before a restart
+    /// is what there will likely be after it. To be called before the first window.
+    pub fn begin_where_it_ended(&mut self) {
+        let last = self.knowledge.contexts.values().max_by(|a, b| a.seen_s.total_cmp(&b.seen_s));
+        let best = last.and_then(Known::best);
+        let at = best.and_then(|(name, _)| self.names.iter().position(|known| known == name));
+        if let Some(at) = at.filter(|at| *at != self.arm) {
+            self.incumbent = at;
+            self.switch(at, Why::KnownWorkload, String::new());
+        }
+    }
+
     /// What was learned.
     #[must_use]
     pub fn knowledge(&self) -> &Knowledge {
