@@ -97,6 +97,8 @@ def read(path: str | Path) -> Data:
         raise ValueError(f"{path}: no data of selections of this version ({FORMAT})")
     if not cases:
         raise ValueError(f"{path}: there are no cases")
+    # As they came depends on which simulation ended first.
+    cases.sort(key=lambda case: case["case"])
     arms = sorted({arm for case in cases for arm in case["arms"]})
     inputs, owner, gains = [], [], []
     for number, case in enumerate(cases):

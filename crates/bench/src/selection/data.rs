@@ -177,6 +177,8 @@ fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
         case.is_sound().map_err(anyhow::Error::msg).with_context(|| format!("line {}", number + 1))?;
         cases.push(case);
     }
+    // As they came depends on which simulation ended first.
+    cases.sort_by_key(|case| case.case);
     Ok(cases)
 }
 
