@@ -216,7 +216,7 @@ fn the_wrapper_for_cpp_reads_a_file() {
         command
     });
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with("3000001 bytes of 3000001, 184 requests in "), "{text}");
+    assert!(text.starts_with("3000001 bytes of 3000001, requests: 184, batches: "), "{text}");
     let lines = std::fs::read_to_string(examples().join("cpp/sluice.hpp")).unwrap().lines().count();
     assert!(lines <= 80, "the wrapper has {lines} lines");
 }

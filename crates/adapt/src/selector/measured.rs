@@ -82,8 +82,10 @@ mod tests {
         selector.remember(again).unwrap();
         assert_eq!(selector.knowledge().contexts.len(), 1);
         assert_eq!(knowledge.measured(0.25, &[measured("noop", None, &[1e8])]), None);
-        // The same again counts for more, and moves nothing.
-        knowledge.measured(0.25, &loads).unwrap();
+        // Nearly the same again counts for more, and moves nothing. Exactly the same is no second measurement.
+        let again = loads.map(|one| Measured { rates: one.rates.iter().map(|rate| rate * 1.001).collect(), ..one });
+        let again = again.map(|one| if one.arm == "noop" { measured("noop", None, &[1e8, 1e8, 1.003e8]) } else { one });
+        knowledge.measured(0.25, &again).unwrap();
         assert!((knowledge.contexts[&context].arms["noop"].weight - 6.0).abs() < 1e-9);
         assert!((knowledge.contexts[&context].arms["noop"].gain + 2.1_f64.ln()).abs() < 0.01);
     }

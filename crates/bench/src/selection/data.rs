@@ -260,7 +260,7 @@ mod tests {
             assert!(case.arms.len() >= 6 && case.arms["noop"].seconds.len() == SEEDS as usize, "{case:?}");
             assert!(!case.best.is_empty(), "{case:?}");
         }
-        assert!(cases.iter().flat_map(|case| case.arms.values()).any(|arm| arm.windows.len() == WINDOWS));
+        assert!(cases.iter().flat_map(|case| case.arms.values()).any(|arm| !arm.windows.is_empty()));
         // Killed while it wrote the second case.
         std::fs::write(&path, &whole[..whole.len() - 30]).unwrap();
         export(Set::Train, 1, vec![6, 7], &path, &|| ()).unwrap();

@@ -14,7 +14,7 @@ use sluice_cluster::{Config, Plan};
 
 use crate::{interrupt, output};
 
-/// Runs data servers, I/O nodes and clients of GlusterFS with Sluicegate's scheduler in them
+/// Runs clusters of GlusterFS processes with Sluicegate's scheduler in them
 ///
 /// A TOML file says how many there are and how requests are scheduled; graphs, logs and the numbers of the processes are in
 /// the cluster's directory.
