@@ -86,10 +86,10 @@ fn an_emulated_disk_is_recognised_remembered_and_forgotten_when_the_file_is_dama
     assert_eq!((&status["device"]["kind"], &status["selection"]["device"]), (&"disk".into(), &"disk".into()));
     common::unmount(&place);
     // Where nobody chooses, only if it is asked for.
-    mount(&place, &["--emulate=hdd-7200"]);
+    mount(&place, &["--emulate=hdd-7200", "--selector=fixed"]);
     assert!(device(&place).is_null());
     common::unmount(&place);
-    mount(&place, &["--emulate=hdd-7200", "--profile=auto"]);
+    mount(&place, &["--emulate=hdd-7200", "--profile=auto", "--selector=fixed"]);
     let status = place.status();
     assert!(status["anticipation"].is_object() && status["selection"].is_null(), "{status}");
     common::unmount(&place);
