@@ -11,7 +11,7 @@ use sluice_cluster::{Config, Machine, Plan, Role};
 
 use crate::output;
 
-/// Writes graphs and systemd units, for many machines or for one's own tools, and says what to do with them
+/// Writes graphs and systemd units for many machines, and says what to do with them
 ///
 /// For each host a directory with a graph and a unit for each process there. Nothing is started, and no host is asked.
 #[derive(clap::Args)]
