@@ -36,9 +36,9 @@ mkdir "$work/checked"
 build "$work" ""
 build "$work/checked" "-fsanitize=address -fno-omit-frame-pointer"
 
-# A port range of its own for each run: 21,000 and up, by the number of this process.
+# A port range of its own for each run, below those that the system gives away: by the number of this process.
 NODE_OPTIONS='in-flight = "8"'
-port=$((21000 + $$ % 3000 * 10))
+port=$((21000 + $$ % 1000 * 10))
 cluster() { # SERVER-POLICY NODE-POLICY NODE-PARAMETERS DISTRIBUTION
     cat > "$config" << END
 name = "test"

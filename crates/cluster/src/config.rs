@@ -195,7 +195,11 @@ impl Config {
         ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
         let paths = self.directory.iter().chain(&self.servers.bricks).chain(&self.clients.mounts);
         for path in paths.chain(&self.translator) {
-            ensure!(is_plain(path), "{}: paths are absolute, without spaces and quotes", path.display());
+            ensure!(
+                is_plain(path),
+                "{}: paths are absolute, without spaces, quotes and any of # \\ ` $ % ;",
+                path.display()
+            );
         }
         if let Some(host) = self.servers.hosts.iter().chain(&self.nodes.hosts).find(|host| !is_plain_host(host)) {
             bail!("{host:?} is no host");
@@ -228,7 +232,8 @@ impl Config {
 
 /// In a graph nothing is quoted.
 fn is_plain(path: &Path) -> bool {
-    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'#\\".contains(c);
+    // GlusterFS carries out what is in backticks; systemd replaces % and $.
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'#\\`$%;".contains(c);
     path.is_absolute() && path.to_str().is_some_and(|text| text.chars().all(plain))
 }
 
@@ -251,7 +256,8 @@ impl Scheduling {
             ensure!(self.parameters.is_empty() && self.options.is_empty(), "policy: none, and others depend on it");
         }
         for (key, value) in &self.options {
-            let plain = |text: &str| !text.contains(['\n', '"', '#', '\\']) && !text.is_empty();
+            let bad = |c: char| c.is_control() || "\"#\\`".contains(c);
+            let plain = |text: &str| !text.contains(bad) && !text.is_empty();
             ensure!(
                 plain(key) && plain(value) && !key.contains(' '),
                 "options: {key:?} = {value:?} cannot be in a graph"

@@ -9,7 +9,9 @@ use crate::config::{Config, Distribution};
 use crate::graph::{Graph, Place};
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
-const IO_THREADS: &str = "16";
+const IO_THREADS: u32 = 16;
+/// Of a file that is not on one data server alone, unless it is said.
+const SHARD_BYTES: u64 = 4 << 20;
 /// Where `make install-gluster` puts the translator, and GlusterFS looks for translators that are not its own.
 const TRANSLATORS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/glusterfs/10.3/xlator/user/sluice.so", "/usr/local/lib/sluice/glusterfs/sluice.so"];
@@ -70,16 +72,26 @@ impl Plan {
     /// # Errors
     /// If graphs need the translator and it is found nowhere.
     pub fn new(config: &Config) -> anyhow::Result<Plan> {
-        let directory = config.directory();
         let schedules = config.servers.scheduling.policy.is_some() || config.nodes.scheduling.policy.is_some();
         let translator = if schedules { Some(find_translator(config)?) } else { None };
+        Ok(Plan::with(config, translator))
+    }
+
+    /// The same for what runs already, which is not to be started: it does not matter where the translator is.
+    #[must_use]
+    pub fn of_running(config: &Config) -> Plan {
+        Plan::with(config, None)
+    }
+
+    fn with(config: &Config, translator: Option<PathBuf>) -> Plan {
+        let directory = config.directory();
         let planner =
             Planner { config, directory: &directory, translator: translator.as_deref().unwrap_or(Path::new("/")) };
         let servers = (0..config.servers.count).map(|n| planner.server(n));
         let nodes = (0..config.nodes.count).map(|n| planner.node(n));
         let clients = (0..config.clients.count).map(|n| planner.client(n));
         let machines = servers.chain(nodes).chain(clients).collect();
-        Ok(Plan { name: config.name.clone(), directory, translator, machines })
+        Plan { name: config.name.clone(), directory, translator, machines }
     }
 }
 
@@ -130,14 +142,17 @@ impl Planner<'_> {
         let address = self.config.address.to_string();
         let allow = format!("auth.addr.{served}.allow");
         // On one machine nobody else is let in; on several it is whoever reaches the port.
-        let whom = if self.config.address.is_loopback() { address.as_str() } else { "*" };
-        let options = [
+        let spread = !self.config.servers.hosts.is_empty() || !self.config.nodes.hosts.is_empty();
+        let whom = if self.config.address.is_loopback() && !spread { address.as_str() } else { "*" };
+        let mut options = vec![
             ("transport-type", "tcp"),
             ("transport.address-family", self.family()),
-            ("transport.socket.bind-address", &address),
             ("transport.socket.listen-port", &port),
             (&allow, whom),
         ];
+        if !spread {
+            options.push(("transport.socket.bind-address", &address));
+        }
         graph.volume("server", "protocol/server", &options, &[served]);
     }
 
@@ -160,11 +175,13 @@ impl Planner<'_> {
         let brick = self.brick(n);
         let data = brick.join("data");
         let served = format!("brick{n}");
-        let threads = config.scheduling.options.get("in-flight").map_or(IO_THREADS, String::as_str);
+        // As many as io-threads may have.
+        let threads = config.scheduling.options.get("in-flight").and_then(|n| n.parse::<u32>().ok());
+        let threads = threads.map_or(IO_THREADS, |n| if n == 0 { 64 } else { n.min(64) }).to_string();
         let mut graph = Graph::default();
         graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
-        graph.volume("threads", "performance/io-threads", &[("thread-count", threads)], &["posix"]);
+        graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
         let top = graph.sluice("sluice", self.translator, &config.scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
@@ -198,9 +215,8 @@ impl Planner<'_> {
         match self.config.nodes.distribution {
             Distribution::Distribute => _ = graph.volume("distribute", "cluster/distribute", &[], &below),
             Distribution::Shard => {
-                let size = self.config.nodes.shard_size.as_deref().unwrap_or("4M").to_uppercase();
-                let size =
-                    if size.ends_with('B') || size.ends_with(|c: char| c.is_ascii_digit()) { size } else { size + "B" };
+                let size = self.config.nodes.shard_size.as_deref().and_then(sluice_notation::parse_bytes);
+                let size = size.unwrap_or(SHARD_BYTES).to_string();
                 graph.volume("distribute", "cluster/distribute", &[], &below);
                 graph.volume("shard", "features/shard", &[("shard-block-size", &size)], &["distribute"]);
                 return "shard".to_owned();
@@ -221,7 +237,7 @@ impl Planner<'_> {
     fn node(&self, n: u32) -> Machine {
         let mut graph = Graph::default();
         let top = self.distribution(&mut graph, Some(n));
-        graph.volume("forward", "performance/io-threads", &[("thread-count", IO_THREADS)], &[&top]);
+        graph.volume("forward", "performance/io-threads", &[("thread-count", &IO_THREADS.to_string())], &[&top]);
         let port = self.port_of_node(n);
         self.serve(&mut graph, "forward", port);
         Machine {

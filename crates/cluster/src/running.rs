@@ -6,13 +6,14 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ use crate::plan::{Machine, Plan, Role};
 const READY: Duration = Duration::from_secs(30);
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(15);
+/// What a client mounts.
+const FILE_SYSTEM: &str = "fuse.glusterfs";
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(20);
 /// Bytes of a log that are looked through for the reason of a failure.
@@ -147,6 +150,7 @@ pub fn status(plan: &Plan) -> Vec<Status> {
 /// If a machine cannot be started, with the reason that its log has; the others stay as they are. If `stop` is set meanwhile.
 pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool)) -> anyhow::Result<()> {
     fs::create_dir_all(&plan.directory).with_context(|| plan.directory.display().to_string())?;
+    let _lock = lock(plan)?;
     for machine in &plan.machines {
         if machine.process(plan).is_some() && machine.is_usable() {
             started(machine, false);
@@ -199,8 +203,10 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
         Role::Node { listens } => is_free(*listens),
         Role::Client { mount, .. } => {
             // What a killed process has left.
-            if is_mounted(mount) {
-                unmount(mount, true)?;
+            match mounted(mount) {
+                None => {}
+                Some(kind) if kind == FILE_SYSTEM => unmount(mount, true)?,
+                Some(kind) => bail!("{}: a file system of type {kind} is mounted there", mount.display()),
             }
             fs::create_dir_all(mount).with_context(|| mount.display().to_string())
         }
@@ -208,9 +214,9 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
 }
 
 fn is_free(address: SocketAddr) -> anyhow::Result<()> {
-    let taken = TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
-    ensure!(!taken, "{address} is another process's: choose another `port`");
-    Ok(())
+    // Also what is bound and does not listen.
+    let bound = TcpListener::bind(address);
+    bound.map(drop).with_context(|| format!("{address} cannot be listened at: choose another `port`"))
 }
 
 /// The last error in a log from there on, or what was said on standard error.
@@ -245,7 +251,8 @@ fn message(line: &str) -> &str {
 /// # Errors
 /// If something cannot be unmounted or ended; what comes after it still runs.
 pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow::Result<()> {
-    for machine in plan.machines.iter().rev() {
+    let _lock = lock(plan)?;
+    for machine in strangers(plan).iter().chain(plan.machines.iter().rev()) {
         let process = machine.process(plan);
         if let Role::Client { mount, .. } = &machine.role
             && is_mounted(mount)
@@ -259,6 +266,32 @@ pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow
         _ = fs::remove_file(machine.pid_file(plan));
     }
     Ok(())
+}
+
+/// Nobody else starts or ends anything of the cluster while this lives.
+fn lock(plan: &Plan) -> anyhow::Result<Option<fs::File>> {
+    if !plan.directory.is_dir() {
+        return Ok(None);
+    }
+    let path = plan.directory.join("lock");
+    let file = fs::File::create(&path).with_context(|| path.display().to_string())?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .with_context(|| format!("{}: somebody starts or ends this cluster just now", path.display()))?;
+    Ok(Some(file))
+}
+
+/// Machines that run and are in the plan no more.
+fn strangers(plan: &Plan) -> Vec<Machine> {
+    let entries = fs::read_dir(&plan.directory).into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned()));
+    names
+        .filter(|name| plan.machines.iter().all(|machine| machine.name != *name))
+        .map(|name| {
+            let mount = plan.directory.join(&name);
+            // Where servers and nodes listened does not matter for their end.
+            Machine { name, role: Role::Client { mount, timeout: None }, graph: String::new(), host: None }
+        })
+        .collect()
 }
 
 fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
@@ -277,12 +310,20 @@ fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
     bail!("process {} does not end", pid.as_raw_nonzero())
 }
 
-/// Whether something is mounted there, even if nobody serves it.
+/// The type of the file system that is mounted there, even if nobody serves it.
+#[must_use]
+pub fn mounted(path: &Path) -> Option<String> {
+    // The table has no links. The mountpoint itself cannot be asked if nobody serves it.
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok())?;
+    let path = parent.join(path.file_name()?);
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut there = table.lines().filter(|line| line.split(' ').nth(4).map(Path::new) == Some(&path));
+    let (_, rest) = there.next_back()?.split_once(" - ")?;
+    rest.split(' ').next().map(str::to_owned)
+}
+
 fn is_mounted(path: &Path) -> bool {
-    let Some(path) = path.to_str() else { return false };
-    let escaped = path.replace('\\', "\\134").replace(' ', "\\040");
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().any(|line| line.split(' ').nth(4) == Some(&escaped))
+    mounted(path).is_some_and(|kind| kind == FILE_SYSTEM)
 }
 
 fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 #include "translator.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* Targets of a scheduler: translators that share it. */
 #define TARGETS 1024
@@ -99,19 +100,21 @@ static void drop(struct group *group)
             break;
         }
     }
+    room_end(&group->room);
     sluice_destroy(group->scheduler);
-    pthread_mutex_destroy(&group->room.lock);
     GF_FREE(group->name);
     GF_FREE(group);
 }
 
 /* Found or created, with one more member. */
-static struct group *enter(xlator_t *this, const struct settings *settings)
+static struct group *enter(xlator_t *this, const struct settings *settings, bool *joined)
 {
     const char *name = settings->scheduler ? settings->scheduler : "";
     for (struct group *group = groups; *name && group; group = group->next) {
-        if (!strcmp(group->name, name))
+        if (!strcmp(group->name, name)) {
+            *joined = true;
             return group;
+        }
     }
     struct group *group = GF_CALLOC(1, sizeof(*group), MEMORY_GROUP);
     if (!group)
@@ -122,8 +125,7 @@ static struct group *enter(xlator_t *this, const struct settings *settings)
         GF_FREE(group);
         return NULL;
     }
-    pthread_mutex_init(&group->room.lock, NULL);
-    group->room.waiting.end = &group->room.waiting.first;
+    room_init(&group->room);
     group->next = groups;
     groups = group;
     return group;
@@ -161,20 +163,24 @@ static int attach(struct translator *translator, struct group *group, int32_t wa
 int group_join(struct translator *translator, const struct settings *settings)
 {
     pthread_mutex_lock(&groups_lock);
-    struct group *group = enter(translator->this, settings);
+    bool joined = false;
+    struct group *group = enter(translator->this, settings, &joined);
     int failed = group ? attach(translator, group, settings->target) : -1;
     if (failed && group && !group->members)
         drop(group);
     pthread_mutex_unlock(&groups_lock);
-    return failed;
+    /* The newest graph says how: the one before may have had other options. */
+    return failed || !joined ? failed : group_change(translator, settings);
 }
 
 int group_change(struct translator *translator, const struct settings *settings)
 {
     struct sluice_options options = SLUICE_OPTIONS_INIT;
     const char *name = translator->this->name;
-    if (is_set(settings->selector) && strcmp(settings->selector, "fixed"))
+    if (is_set(settings->selector) && strcmp(settings->selector, "fixed")) {
+        gf_log(name, GF_LOG_INFO, "the selector chooses: policy and limits stay as they were");
         return 0;
+    }
     char *policy = policy_text(settings);
     if (!policy)
         return -1;
@@ -191,16 +197,28 @@ int group_change(struct translator *translator, const struct settings *settings)
 void group_leave(struct translator *translator)
 {
     xlator_t *this = translator->this;
+    room_leave(translator->room, translator);
     /* What is queued fails at once: whoever ends a translator has no use for it. What is under way below is waited for. */
     while (sluice_detach(translator->client, 0) == SLUICE_ERR_TIMEOUT) {
         gf_log(this->name, GF_LOG_WARNING, "requests are still under way below: waiting for them");
         if (sluice_detach(translator->client, PATIENCE_NS) != SLUICE_ERR_TIMEOUT)
             break;
     }
+    /* One more may have waited for room; and barriers are nothing that the scheduler knows. */
+    room_leave(translator->room, translator);
+    while (atomic_load(&translator->calls) > 0)
+        usleep(1000);
     pthread_mutex_lock(&groups_lock);
     struct group *group = translator->group;
     group->taken[translator->target] = false;
     if (!--group->members)
         drop(group);
     pthread_mutex_unlock(&groups_lock);
+}
+
+/* GlusterFS's processes end without the end of their translators: what is recorded would lack its last second. */
+__attribute__((destructor)) static void complete_traces(void)
+{
+    for (struct group *group = groups; group; group = group->next)
+        sluice_trace_stop(group->scheduler);
 }

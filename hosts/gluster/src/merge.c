@@ -3,7 +3,7 @@
  *
  * What the scheduler puts together was asked for in pieces: one operation of the child instead of many is one message to a
  * data server, one system call at it. Requests are merged if nothing could tell the difference: through one open file, with the same
- * flags, the same lock owner and the same additional words, none of which asks about this one request. If the whole does not succeed, what it did not do is done again piece by piece, so
+ * flags, by the same asker and with the same additional words, none of which asks about this one request. If the whole does not succeed, what it did not do is done again piece by piece, so
  * that each has the result that it would have had alone.
  */
 #include "translator.h"
@@ -35,6 +35,13 @@ static bool is_alike(const default_args_t *one, const default_args_t *two)
     return one->fd == two->fd && one->flags == two->flags && same_words(one->xdata, two->xdata);
 }
 
+/* Locks and permissions are checked by who asks. */
+static bool same_asker(const call_stack_t *one, const call_stack_t *two)
+{
+    return one->client == two->client && one->uid == two->uid && one->gid == two->gid && one->pid == two->pid &&
+           !memcmp(&one->lk_owner, &two->lk_owner, sizeof(gf_lkowner_t));
+}
+
 static struct call *call_of(const struct sluice_part *part)
 {
     return (struct call *)(uintptr_t)part->cookie;
@@ -50,9 +57,7 @@ static bool may_merge(const struct sluice_part *parts, size_t count)
         const call_stub_t *stub = call_of(&parts[i])->stub;
         if (!is_alike(first, &stub->args) || parts[i].len == 0)
             return false;
-        /* Locks and permissions are checked by who asks. */
-        if (memcmp(&stub->frame->root->lk_owner, &call_of(&parts[0])->stub->frame->root->lk_owner,
-                   sizeof(gf_lkowner_t)) != 0)
+        if (!same_asker(stub->frame->root, call_of(&parts[0])->stub->frame->root))
             return false;
         pieces += parts[i].op == SLUICE_WRITE ? stub->args.count : 1;
     }
@@ -68,7 +73,7 @@ static void resume(struct call *call)
 }
 
 /* Its own result for a part of which all is done. */
-static void answer_read(struct call *call, int32_t result, struct iovec *vector, int32_t count, struct iatt *stat,
+static void answer_read(struct call *call, int32_t result, int32_t error, struct iovec *vector, int32_t count, struct iatt *stat,
                         struct iobref *iobref, dict_t *xdata)
 {
     call_stub_t *stub = call->stub;
@@ -76,7 +81,7 @@ static void answer_read(struct call *call, int32_t result, struct iovec *vector,
     xlator_t *this = frame->this;
     call->stub = NULL;
     frame->local = NULL;
-    STACK_UNWIND_STRICT(readv, frame, result, 0, vector, count, stat, iobref, xdata);
+    STACK_UNWIND_STRICT(readv, frame, result, error, vector, count, stat, iobref, xdata);
     call_stub_destroy(stub);
     ended(this, call, result, 0);
 }
@@ -89,7 +94,6 @@ static int32_t merged_readv_cbk(call_frame_t *merged, void *cookie, xlator_t *th
     uint32_t start = 0;
     (void)cookie;
     (void)this;
-    (void)error;
     merged->local = NULL;
     for (size_t i = 0; i < batch->count; i++) {
         struct call *call = batch->calls[i];
@@ -102,7 +106,8 @@ static int32_t merged_readv_cbk(call_frame_t *merged, void *cookie, xlator_t *th
             got = iov_subset(vector, count, start, call->len, &own, PIECES_MAX + 2);
         start += call->len;
         if (got > 0)
-            answer_read(call, (int32_t)call->len, own, got, stat, iobref, xdata);
+            /* The storage tells the end of the file by an error beside a good result: it is the last part's. */
+            answer_read(call, (int32_t)call->len, i + 1 == batch->count ? error : 0, own, got, stat, iobref, xdata);
         else
             resume(call);
     }
@@ -115,15 +120,16 @@ static int32_t merged_writev_cbk(call_frame_t *merged, void *cookie, xlator_t *t
                                  struct iatt *before, struct iatt *after, dict_t *xdata)
 {
     struct batch *batch = merged->local;
-    uint32_t start = 0;
+    int64_t whole = 0;
     (void)cookie;
     (void)error;
     merged->local = NULL;
+    for (size_t i = 0; i < batch->count; i++)
+        whole += batch->calls[i]->len;
     for (size_t i = 0; i < batch->count; i++) {
         struct call *call = batch->calls[i];
-        uint32_t end = start + call->len;
-        start = end;
-        if (result < 0 || (uint32_t)result < end) {
+        /* Of a short write nobody knows which bytes are where: the storage goes on behind a piece that was cut short. */
+        if (result != whole) {
             resume(call);
             continue;
         }
@@ -191,6 +197,8 @@ bool merge_start(struct translator *translator, const struct sluice_part *parts,
         bytes += call->len;
     }
     merged->local = batch;
+    /* copy_frame() leaves it out; the parts keep it. */
+    merged->root->client = call_of(&parts[0])->stub->frame->root->client;
     bool is_read = parts[0].op == SLUICE_READ;
     /* Once it is wound the batch may be gone. */
     if (is_read) {

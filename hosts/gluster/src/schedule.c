@@ -74,18 +74,30 @@ static struct call *call_new(call_frame_t *frame, xlator_t *this, call_stub_t *s
     struct call *call = file ? GF_CALLOC(1, sizeof(*call), MEMORY_CALL) : NULL;
     if (!call)
         return NULL;
+    struct translator *translator = this->private;
+    atomic_fetch_add(&translator->calls, 1);
     call->item.kind = kind;
+    call->this = this;
     call->stub = stub;
+    call->client = frame->root->client;
+    if (call->client)
+        gf_client_ref(call->client);
     call->inode = inode_ref(inode);
     call->file = file;
     frame->local = call;
     return call;
 }
 
+/* Afterwards neither the file nor the translator may be there. */
 static void call_free(struct call *call)
 {
+    struct translator *translator = call->this->private;
+    client_t *client = call->client;
     inode_unref(call->inode);
     GF_FREE(call);
+    atomic_fetch_sub(&translator->calls, 1);
+    if (client)
+        gf_client_unref(client);
 }
 
 /* Takes the local away, so that it outlives its frame. */
@@ -98,10 +110,10 @@ static void fail(call_stub_t *stub, int error)
 /* This thread is in a call of libsluice: what is started now is started on one of GlusterFS's threads, or a worker. */
 static __thread unsigned inside;
 
-static int submit(struct translator *translator, struct call *call)
+static struct sluice_request request_of(const struct translator *translator, const struct call *call)
 {
-    struct sluice_request request = {
-        .struct_size = sizeof(request),
+    return (struct sluice_request){
+        .struct_size = sizeof(struct sluice_request),
         .op = call->op,
         .file = call->file->number,
         .offset = call->offset,
@@ -110,89 +122,141 @@ static int submit(struct translator *translator, struct call *call)
         .target = translator->target,
         .cookie = (uint64_t)(uintptr_t)call,
     };
+}
+
+static int submit(struct translator *translator, struct call *call)
+{
+    struct sluice_request request = request_of(translator, call);
     inside++;
     int code = sluice_submit(translator->client, &request, NULL);
     inside--;
     return code;
 }
 
-static void carry_out(xlator_t *this, struct order_item *item);
+static void carry_out(struct order_item *item);
 
 /* A read or write that will not be carried out. */
-static void refuse(xlator_t *this, struct call *call, int error)
+static void refuse(struct call *call, int error)
 {
     fail(call->stub, error);
-    struct order_item *ready = order_leave(&call->file->order, &call->item);
+    carry_out(order_leave(&call->file->order, &call->item));
     call_free(call);
-    carry_out(this, ready);
 }
 
-static struct translator *translator_of(const struct call *call)
+/* What the scheduler says, as whoever asked would have heard it from the storage. */
+static int errno_of(int code)
 {
-    return call->stub->frame->this->private;
+    switch (code) {
+    case SLUICE_ERR_INVALID:
+        return EINVAL; /* beyond the largest offset */
+    case SLUICE_ERR_CLOSED:
+        return ECANCELED;
+    default:
+        return EIO;
+    }
 }
 
-static struct call *room_first(struct room *room)
+static void refused(struct call *call, int code)
 {
-    struct order_item *item = room->waiting.first;
-    if (!item)
-        return NULL;
-    room->waiting.first = item->next;
-    if (!item->next)
-        room->waiting.end = &room->waiting.first;
-    return (struct call *)item;
+    if (errno_of(code) == EIO)
+        gf_log(call->this->name, GF_LOG_ERROR, "request refused: %s", sluice_last_error());
+    refuse(call, errno_of(code));
 }
 
-static void room_back(struct room *room, struct call *call)
+static void append(struct order_ready *list, struct order_item *item)
 {
-    call->item.next = room->waiting.first;
-    if (!call->item.next)
-        room->waiting.end = &call->item.next;
-    room->waiting.first = &call->item;
+    item->next = NULL;
+    *list->end = item;
+    list->end = &item->next;
 }
 
-/* Submits what waits for room, until there is none. One thread at a time, so that none overtakes another. */
-static void fill(struct room *room)
+static struct order_item *first(struct order_ready *list)
 {
-    struct call *call;
+    struct order_item *item = list->first;
+    if (item) {
+        list->first = item->next;
+        if (!item->next)
+            list->end = &list->first;
+    }
+    return item;
+}
+
+/* Waits for room for one after the other: the library knows when there is some, also if it is another client's doing. */
+static void *wait_for_rooms(void *argument)
+{
+    struct room *room = argument;
     pthread_mutex_lock(&room->lock);
-    if (room->filling) {
-        room->again = true;
-        pthread_mutex_unlock(&room->lock);
-        return;
-    }
-    room->filling = true;
-    room->again = false;
-    while ((call = room_first(room))) {
-        struct translator *translator = translator_of(call);
-        xlator_t *this = translator->this;
-        pthread_mutex_unlock(&room->lock);
-        int code = submit(translator, call);
-        if (code != SLUICE_OK && code != SLUICE_ERR_FULL)
-            refuse(this, call, EIO);
-        pthread_mutex_lock(&room->lock);
-        if (code != SLUICE_ERR_FULL)
+    while (!room->ends) {
+        struct call *call = (struct call *)first(&room->waiting);
+        if (!call) {
+            atomic_store(&room->is_short, false);
+            pthread_cond_wait(&room->changed, &room->lock);
             continue;
-        room_back(room, call);
-        if (!room->again)
-            break;
-        room->again = false;
+        }
+        pthread_mutex_unlock(&room->lock);
+        THIS = call->this;
+        struct translator *translator = call->this->private;
+        struct sluice_request request = request_of(translator, call);
+        /* Not `inside`: this thread must not be kept by what it starts. */
+        int code = sluice_submit_wait(translator->client, &request);
+        if (code != SLUICE_OK)
+            refused(call, code);
+        pthread_mutex_lock(&room->lock);
     }
-    room->filling = false;
-    atomic_store(&room->is_short, room->waiting.first != NULL);
     pthread_mutex_unlock(&room->lock);
+    return NULL;
+}
+
+void room_init(struct room *room)
+{
+    pthread_mutex_init(&room->lock, NULL);
+    pthread_cond_init(&room->changed, NULL);
+    room->waiting.end = &room->waiting.first;
+}
+
+void room_end(struct room *room)
+{
+    pthread_mutex_lock(&room->lock);
+    room->ends = true;
+    pthread_cond_broadcast(&room->changed);
+    pthread_mutex_unlock(&room->lock);
+    if (room->has_thread)
+        pthread_join(room->thread, NULL);
+    pthread_cond_destroy(&room->changed);
+    pthread_mutex_destroy(&room->lock);
+}
+
+void room_leave(struct room *room, struct translator *translator)
+{
+    struct order_ready all, gone;
+    struct order_item *item;
+    all.end = &all.first;
+    gone.end = &gone.first;
+    all.first = gone.first = NULL;
+    pthread_mutex_lock(&room->lock);
+    while ((item = first(&room->waiting)))
+        append(((struct call *)item)->this == translator->this ? &gone : &all, item);
+    while ((item = first(&all)))
+        append(&room->waiting, item);
+    pthread_mutex_unlock(&room->lock);
+    while ((item = first(&gone)))
+        refuse((struct call *)item, ECANCELED);
 }
 
 static void wait_for_room(struct room *room, struct call *call)
 {
+    bool waits = true;
     pthread_mutex_lock(&room->lock);
-    call->item.next = NULL;
-    *room->waiting.end = &call->item;
-    room->waiting.end = &call->item.next;
-    atomic_store(&room->is_short, true);
+    if (!room->has_thread)
+        waits = room->has_thread = !gf_thread_create(&room->thread, NULL, wait_for_rooms, room, "sluiceroom");
+    if (waits) {
+        atomic_store(&room->is_short, true);
+        append(&room->waiting, &call->item);
+        pthread_cond_signal(&room->changed);
+    }
     pthread_mutex_unlock(&room->lock);
-    /* What ended meanwhile has not seen it. */
-    fill(room);
+    if (!waits)
+        refuse(call, ENOMEM);
 }
 
 /* A read or write goes to the scheduler, or waits until there is room. */
@@ -206,44 +270,60 @@ static void to_scheduler(struct translator *translator, struct call *call)
     if (code == SLUICE_ERR_FULL) {
         wait_for_room(translator->room, call);
     } else if (code != SLUICE_OK) {
-        gf_log(translator->this->name, GF_LOG_ERROR, "request refused: %s", sluice_last_error());
-        refuse(translator->this, call, EIO);
+        refused(call, code);
     }
 }
 
 /* copy_file_range has its place at one file and needs that at the other. */
-static void next_place(xlator_t *this, struct call *call)
+static void next_place(struct call *call)
 {
     struct call *last = call->other;
     int goes = order_enter(&last->file->order, &last->item);
     if (goes < 0) {
         fail(last->stub, -goes);
         call_free(last);
-        carry_out(this, order_leave(&call->file->order, &call->item));
+        carry_out(order_leave(&call->file->order, &call->item));
         call_free(call);
     } else if (goes) {
         call_resume(last->stub);
     }
 }
 
-/* Operations whose turn has come. */
-static void carry_out(xlator_t *this, struct order_item *item)
+/* An operation whose turn has come. */
+static void carry_out_one(struct call *call)
 {
+    if (call->item.kind == ORDER_IO)
+        to_scheduler(call->this->private, call);
+    else if (call->other && !call->stub)
+        next_place(call);
+    else
+        call_resume(call->stub);
+}
+
+/*
+ * Operations whose turn has come. Where the child answers at once each ends inside this call, and lets others go: these are left
+ * to the outermost one, so that many in a row need no stack.
+ */
+static void carry_out(struct order_item *item)
+{
+    static __thread struct order_ready *outer;
+    struct order_ready list = {.first = NULL, .end = &list.first};
+    struct order_ready *to = outer ? outer : &list;
     while (item) {
         struct order_item *next = item->next;
-        struct call *call = (struct call *)item;
-        if (item->kind == ORDER_IO)
-            to_scheduler(this->private, call);
-        else if (call->other && !call->stub)
-            next_place(this, call);
-        else
-            call_resume(call->stub);
+        append(to, item);
         item = next;
     }
+    if (outer)
+        return;
+    outer = &list;
+    while ((item = first(&list)))
+        carry_out_one((struct call *)item);
+    outer = NULL;
 }
 
 /* An operation arrives at the order of its file. */
-static void enter(xlator_t *this, struct call *call)
+static void enter(struct call *call)
 {
     int goes = order_enter(&call->file->order, &call->item);
     if (goes < 0) {
@@ -251,7 +331,7 @@ static void enter(xlator_t *this, struct call *call)
         call_free(call);
     } else if (goes) {
         call->item.next = NULL;
-        carry_out(this, &call->item);
+        carry_out(&call->item);
     }
 }
 
@@ -272,7 +352,7 @@ void schedule(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *i
     call->len = (uint32_t)len;
     call->op = op;
     call->app = application(frame, xdata);
-    enter(this, call);
+    enter(call);
 }
 
 void order(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *inode, enum order_kind kind)
@@ -284,7 +364,7 @@ void order(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *inod
         return;
     }
     GF_ATOMIC_INC(translator->ordered);
-    enter(this, call);
+    enter(call);
 }
 
 void order_both(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *from, inode_t *to)
@@ -313,7 +393,7 @@ void order_both(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t 
         fail(stub, -goes);
     } else if (goes) {
         call->item.next = NULL;
-        carry_out(this, &call->item);
+        carry_out(&call->item);
     }
 }
 
@@ -325,13 +405,11 @@ void ended(xlator_t *this, struct call *call, int32_t result, int32_t error)
         inside++;
         sluice_complete(translator->client, call->id, result < 0 ? 0 : (uint32_t)result, result < 0 ? error : 0);
         inside--;
-        if (atomic_load(&translator->room->is_short))
-            fill(translator->room);
     }
-    carry_out(this, order_leave(&call->file->order, &call->item));
+    carry_out(order_leave(&call->file->order, &call->item));
     call_free(call);
     if (other) {
-        carry_out(this, order_leave(&other->file->order, &other->item));
+        carry_out(order_leave(&other->file->order, &other->item));
         call_free(other);
     }
 }
@@ -353,8 +431,12 @@ void on_start_batch(void *user, struct sluice *s, const struct sluice_part *part
 {
     struct translator *translator = user;
     (void)s;
-    if (inside || !workers_take(translator->workers, parts, count))
-        start_parts(translator, parts, count);
+    if (!inside && workers_take(translator->workers, parts, count))
+        return;
+    xlator_t *before = THIS;
+    THIS = translator->this;
+    start_parts(translator, parts, count);
+    THIS = before;
 }
 
 void on_start(void *user, struct sluice *s, const struct sluice_part *part)
@@ -365,6 +447,9 @@ void on_start(void *user, struct sluice *s, const struct sluice_part *part)
 void on_cancelled(void *user, struct sluice *s, const struct sluice_part *part, int error)
 {
     struct translator *translator = user;
+    xlator_t *before = THIS;
     (void)s;
-    refuse(translator->this, (struct call *)(uintptr_t)part->cookie, error);
+    THIS = translator->this;
+    refuse((struct call *)(uintptr_t)part->cookie, error);
+    THIS = before;
 }

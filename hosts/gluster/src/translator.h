@@ -24,7 +24,6 @@ enum memory_types {
     MEMORY_BATCH,
     MEMORY_GROUP,
     MEMORY_WORKERS,
-    MEMORY_JOB,
     MEMORY_END,
 };
 
@@ -52,15 +51,16 @@ struct settings {
 
 struct group;
 
-/* Requests that a scheduler has no room for: they go as others end, in order. */
+/* Requests that a scheduler has no room for: a thread waits for room for each, in order. */
 struct room {
     pthread_mutex_t lock;
+    pthread_cond_t changed;
     struct order_ready waiting;
-    /* Whether there are any: read without the lock. */
+    /* Whether others have to wait behind some: read without the lock. */
     atomic_bool is_short;
-    /* Somebody submits them; again: something has ended since. */
-    bool filling;
-    bool again;
+    bool ends;
+    bool has_thread;
+    pthread_t thread;
 };
 
 /* One translator. */
@@ -73,6 +73,8 @@ struct translator {
     struct room *room;
     struct workers *workers;
     gf_boolean_t merge;
+    /* Calls that have not ended; the end of the translator waits for them. */
+    atomic_size_t calls;
     /* Operations that were ordered among reads and writes, batches that went down as one, requests in them. */
     gf_atomic_t ordered;
     gf_atomic_t merged;
@@ -88,7 +90,10 @@ struct file {
 /* An operation on its way: the local of its frame. */
 struct call {
     struct order_item item; /* first */
+    xlator_t *this;
     call_stub_t *stub;
+    /* Kept, so that its end does not take what is used after the answer along. */
+    client_t *client;
     inode_t *inode;
     struct file *file;
     /* Of reads and writes. */
@@ -107,7 +112,7 @@ struct call {
 int group_join(struct translator *translator, const struct settings *settings);
 /* Takes over what can be changed while running; nothing, if something cannot be. */
 int group_change(struct translator *translator, const struct settings *settings);
-/* Waits until all requests of the translator have ended. */
+/* What is queued fails; waits until all calls of the translator have ended. */
 void group_leave(struct translator *translator);
 /* Its name; "" if nobody else can join. */
 const char *group_name(const struct group *group);
@@ -125,6 +130,12 @@ void order(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *inod
 void order_both(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *from, inode_t *to);
 /* An operation has ended and its frame is gone: what waited for it goes on. */
 void ended(xlator_t *this, struct call *call, int32_t result, int32_t error);
+
+/* For requests that find no room. */
+void room_init(struct room *room);
+void room_end(struct room *room);
+/* Fails those of a translator that wait for room. */
+void room_leave(struct room *room, struct translator *translator);
 
 void on_start(void *user, struct sluice *s, const struct sluice_part *part);
 void on_start_batch(void *user, struct sluice *s, const struct sluice_part *parts, size_t count);

@@ -8,6 +8,7 @@
  */
 #include "translator.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define THREADS_MAX 16
@@ -34,6 +35,7 @@ struct workers {
 static void *work(void *argument)
 {
     struct workers *workers = argument;
+    THIS = workers->translator->this;
     pthread_mutex_lock(&workers->lock);
     for (;;) {
         struct job *job = workers->first;
@@ -51,7 +53,7 @@ static void *work(void *argument)
             workers->end = &workers->first;
         pthread_mutex_unlock(&workers->lock);
         start_parts(workers->translator, job->parts, job->count);
-        GF_FREE(job);
+        free(job);
         pthread_mutex_lock(&workers->lock);
     }
     pthread_mutex_unlock(&workers->lock);
@@ -72,7 +74,8 @@ struct workers *workers_new(struct translator *translator)
 
 bool workers_take(struct workers *workers, const struct sluice_part *parts, size_t count)
 {
-    struct job *job = GF_MALLOC(sizeof(*job) + count * sizeof(*parts), MEMORY_JOB);
+    /* Not GF_MALLOC: the scheduler's thread is no translator's. */
+    struct job *job = malloc(sizeof(*job) + count * sizeof(*parts));
     if (!job)
         return false;
     job->next = NULL;
@@ -93,7 +96,7 @@ bool workers_take(struct workers *workers, const struct sluice_part *parts, size
     }
     pthread_mutex_unlock(&workers->lock);
     if (!taken)
-        GF_FREE(job);
+        free(job);
     return taken;
 }
 

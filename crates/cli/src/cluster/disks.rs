@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use sluice_cluster::{Config, Plan, Role};
+use sluice_cluster::{Config, Plan, Role, running};
 
 use crate::output;
 
@@ -44,6 +44,13 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
     for (n, brick) in bricks.enumerate() {
         let name = name(config, n);
         match there.iter().find(|(known, _)| *known == name) {
+            // Else data would be written beside it.
+            Some((_, true)) if running::mounted(brick).is_none() => {
+                anyhow::bail!(
+                    "{}: nothing is mounted there; mount the file system of the disk {name} first",
+                    brick.display()
+                )
+            }
             Some((_, true)) => continue,
             Some((_, false)) => anyhow::bail!("the emulated disk {name} is broken: see sluice disk list"),
             None => {}

@@ -115,7 +115,7 @@ struct Report {
 
 fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.config)?;
-    let plan = Plan::new(&config)?;
+    let plan = Plan::of_running(&config);
     let machines = running::status(&plan);
     let all_up = machines.iter().all(|machine| machine.state == State::Up);
     let emulated = config.servers.emulate.is_some();
@@ -145,7 +145,7 @@ fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 
 fn down(args: &Down) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.config)?;
-    let plan = Plan::new(&config)?;
+    let plan = Plan::of_running(&config);
     running::down(&plan, args.force, |machine| output::say(format_args!("{:<12} ended", machine.name)))?;
     if args.remove_disks {
         disks::remove(&config)?;
