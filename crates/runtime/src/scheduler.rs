@@ -519,7 +519,9 @@ impl Scheduler {
         }
         let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
         engines.servers.iter().for_each(Server::stop);
-        engines.clients.lock().members.clear();
+        // Executors go with nothing held: they may call their scheduler.
+        let executors = std::mem::take(&mut engines.clients.lock().members);
+        drop(executors);
         let (failed, in_flight) = ended.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         ShutdownReport { failed, in_flight }
     }

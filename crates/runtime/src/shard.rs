@@ -573,8 +573,9 @@ impl Shard {
             }
             if core.engine.has_served()
                 && let Some(OnWindow(call)) = self.on_served.load().as_deref()
+                && catch_unwind(AssertUnwindSafe(call)).is_err()
             {
-                call();
+                tracing::error!("who was told of what devices have served panicked");
             }
         }
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
