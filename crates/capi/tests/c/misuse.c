@@ -252,15 +252,14 @@ static void live_settings(void) {
     sluice *s;
     sluice_options o = SLUICE_OPTIONS_INIT, limits = SLUICE_OPTIONS_INIT;
     sluice_request r = {.struct_size = sizeof r, .len = 10};
-    char path[] = "/tmp/sluice-misuse-XXXXXX";
+    char path[64];
     char head[8] = {0};
     o.start = start, o.cancelled = cancelled, o.user = &h, o.policy = "to", o.in_flight_max = 1, o.flags = SLUICE_REALTIME;
     EXPECT(sluice_create(&o, &s), SLUICE_OK, NULL);
     EXPECT(sluice_trace_stop(s), SLUICE_ERR_INVALID, NULL);
     EXPECT(sluice_trace_start(s, NULL), SLUICE_ERR_INVALID, "NULL");
     EXPECT(sluice_trace_start(s, "/nowhere/trace"), SLUICE_ERR_INVALID, "/nowhere/trace");
-    close(mkstemp(path));
-    unlink(path);
+    snprintf(path, sizeof path, "/tmp/sluice-misuse-%d", (int)getpid());
     EXPECT(sluice_trace_start(s, path), SLUICE_OK, NULL);
     EXPECT(sluice_trace_start(s, path), SLUICE_ERR_INVALID, NULL);
     for (int i = 0; i < 3; i++) r.file = (uint64_t)i, EXPECT(sluice_submit(s, &r, NULL), SLUICE_OK, NULL);
