@@ -175,7 +175,11 @@ impl Demo<'_> {
         }
         let began = Instant::now();
         let Some(mut samples) = self.repetition(sides, 1, 0, &mut random, &progress)? else { return Ok(None) };
-        let (least, left) = (began.elapsed(), budget.saturating_sub(self.started.elapsed()));
+        // What goes before the runs that count does not grow with the data.
+        let adaptive = sides.iter().filter(|side| matches!(side, Side::Adaptive)).count() as u32;
+        let leads = LEAD * adaptive * PATTERNS.len() as u32;
+        let least = began.elapsed().saturating_sub(leads);
+        let left = budget.saturating_sub(self.started.elapsed() + leads * REPETITIONS as u32);
         let scale = (left.as_secs_f64() / (least.as_secs_f64() * REPETITIONS as f64)) as u64;
         let scale = scale.clamp(1, SCALE_MAX);
         let counted = usize::from(scale == 1);
