@@ -103,7 +103,6 @@ counter() { # MACHINE NAME
     rm -f /var/run/gluster/glusterdump."$pid".*
 }
 
-merged=0
 for case in "hbrr|twins|window=1ms|shard" "sjf|hbrr||distribute" "aioli|to-agg||replicate" "noop|wfq|aggregate=true|shard"; do
     IFS='|' read -r server node parameters distribution <<< "$case"
     echo "== servers $server, nodes $node $parameters, $distribution"
@@ -115,22 +114,26 @@ for case in "hbrr|twins|window=1ms|shard" "sjf|hbrr||distribute" "aioli|to-agg||
         [ "$counted" -gt 100 ] || fail "$machine: $counted writes went through the scheduler"
         [ "$(counter $machine stale)" = 0 ] || fail "$machine: a request was completed twice"
     done
-    merged=$((merged + $(counter server-0 merged-batches)))
     "$SLUICE" -q cluster status "$config" > "$work/status" || fail "something does not run: $(cat "$work/status")"
     "$SLUICE" -q cluster down "$config" || fail "it does not end"
     rm -rf "$work/run"
 done
 
 echo "== room for four requests, one at a time"
-NODE_OPTIONS='in-flight = "1", capacity = "4", max-wait = "50"'
+NODE_OPTIONS='in-flight = "1", capacity = "4", max-wait = "50", trace = "'$work/{machine}.slt'"'
 cluster sjf sjf "" shard
 "$SLUICE" -q cluster up "$config" || fail "it does not start"
 load
+merged=$(($(counter node-0 merged-batches) + $(counter node-1 merged-batches)))
+[ "$merged" -gt 0 ] || fail "nothing was merged, though requests had to wait for each other"
+# Each of a node's two translators tells the counters of the scheduler that they share.
+submitted=$((($(counter node-0 write.submitted) + $(counter node-0 read.submitted)) / 2))
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
-rm -rf "$work/run"
+"$SLUICE" trace info "$work/node-0.slt" > "$work/info" || fail "a trace is incomplete: $(cat "$work/info")"
+recorded=$(awk '$1 == "requests" { print $2; exit }' "$work/info" | tr -d ,)
+[ "$recorded" = "$submitted" ] || fail "$recorded of $submitted requests are in the trace"
+rm -rf "$work/run" "$work"/*.slt
 NODE_OPTIONS='in-flight = "8"'
-
-[ "$merged" -gt 0 ] || fail "nothing was merged"
 
 echo "== AddressSanitizer"
 cluster hbrr twins window=1ms shard

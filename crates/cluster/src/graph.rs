@@ -56,10 +56,12 @@ impl Graph {
         self
     }
 
-    /// Adds a translator `sluice`, if there is to be one, above `below`; its name, or that of what is below.
+    /// Adds a translator `sluice`, if there is to be one, above `below`; its name, or that of what is below. `{machine}` in the
+    /// values of options is the name of the machine that it is in: files of their own for all of them.
     pub(crate) fn sluice(
         &mut self,
         name: &str,
+        machine: &str,
         translator: &Path,
         scheduling: &Scheduling,
         place: Option<Place>,
@@ -79,7 +81,9 @@ impl Graph {
         if !parameters.is_empty() {
             options.push(("policy-parameters", &parameters));
         }
-        options.extend(scheduling.options.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        let values: Vec<String> =
+            scheduling.options.values().map(|value| value.replace("{machine}", machine)).collect();
+        options.extend(scheduling.options.keys().map(String::as_str).zip(values.iter().map(String::as_str)));
         self.volume(name, &kind, &options, &[below]);
         name.to_owned()
     }

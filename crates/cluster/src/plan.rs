@@ -12,9 +12,8 @@ use crate::graph::{Graph, Place};
 const IO_THREADS: u32 = 16;
 /// Of a file that is not on one data server alone, unless it is said.
 const SHARD_BYTES: u64 = 4 << 20;
-/// Where `make install-gluster` puts the translator, and GlusterFS looks for translators that are not its own.
-const TRANSLATORS: [&str; 2] =
-    ["/usr/lib/x86_64-linux-gnu/glusterfs/10.3/xlator/user/sluice.so", "/usr/local/lib/sluice/glusterfs/sluice.so"];
+/// Libraries of GlusterFS are in `ARCHITECTURE/glusterfs/VERSION/xlator` below one of these.
+const LIBRARIES: [&str; 3] = ["/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
 /// What a process is.
 #[derive(Clone, PartialEq, Debug)]
@@ -77,7 +76,8 @@ impl Plan {
         Ok(Plan::with(config, translator))
     }
 
-    /// The same for what runs already, which is not to be started: it does not matter where the translator is.
+    /// The same for what runs already: it does not matter where the translator is. Its graphs name none that exists; they are
+    /// neither to be written nor to be started.
     #[must_use]
     pub fn of_running(config: &Config) -> Plan {
         Plan::with(config, None)
@@ -100,12 +100,26 @@ fn find_translator(config: &Config) -> anyhow::Result<PathBuf> {
         anyhow::ensure!(path.is_file(), "translator: there is no {}", path.display());
         return Ok(path.clone());
     }
-    TRANSLATORS.iter().map(PathBuf::from).find(|path| path.is_file()).with_context(|| {
+    installed().with_context(|| {
         format!(
-            "the translator sluice.so is not in {}: `make install-gluster` puts it there, or `translator` says where it is",
-            TRANSLATORS.join(" or ")
+            "the translator xlator/user/sluice.so is in no directory of GlusterFS in {}: `make install-gluster` puts it there, \
+             or `translator` says where it is",
+            LIBRARIES.join(", ")
         )
     })
+}
+
+/// The translator among GlusterFS's own, where `make install-gluster` puts it.
+fn installed() -> Option<PathBuf> {
+    let below = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let libraries = LIBRARIES.iter().map(PathBuf::from);
+    // Debian has a directory for each architecture in between, others do not.
+    let places = libraries.flat_map(|library| below(library.clone()).chain([library]));
+    let versions = places.flat_map(|place| below(place.join("glusterfs")));
+    let mut found: Vec<PathBuf> =
+        versions.map(|version| version.join("xlator/user/sluice.so")).filter(|path| path.is_file()).collect();
+    found.sort();
+    found.pop()
 }
 
 struct Planner<'a> {
@@ -182,14 +196,15 @@ impl Planner<'_> {
         graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
-        let top = graph.sluice("sluice", self.translator, &config.scheduling, None, "threads");
+        let name = format!("server-{n}");
+        let top = graph.sluice("sluice", &name, self.translator, &config.scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
         graph.volume(&served, "debug/io-stats", &[("log-level", "WARNING")], &["locks"]);
         let port = self.port_of_server(n);
         self.serve(&mut graph, &served, port);
         Machine {
-            name: format!("server-{n}"),
+            name,
             role: Role::Server { brick, listens: SocketAddr::new(self.config.address, port) },
             graph: graph.into_text(),
             host: config.hosts.get(n as usize).cloned(),
@@ -207,7 +222,8 @@ impl Planner<'_> {
                 let Some(node) = node else { return name };
                 let scheduling = &self.config.nodes.scheduling;
                 let place = Place { node, target: n, targets: count };
-                graph.sluice(&format!("sluice-{n}"), self.translator, scheduling, Some(place), &name)
+                let machine = format!("node-{node}");
+                graph.sluice(&format!("sluice-{n}"), &machine, self.translator, scheduling, Some(place), &name)
             })
             .collect();
         let below: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -13,9 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
+use sluice_storage::mounts;
 
 use crate::plan::{Machine, Plan, Role};
 
@@ -213,26 +217,30 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
     }
 }
 
-fn is_free(address: SocketAddr) -> anyhow::Result<()> {
+/// Whether somebody could listen there.
+///
+/// # Errors
+/// If not.
+pub fn is_free(address: SocketAddr) -> anyhow::Result<()> {
     // Also what is bound and does not listen.
     let bound = TcpListener::bind(address);
     bound.map(drop).with_context(|| format!("{address} cannot be listened at: choose another `port`"))
 }
 
-/// The last error in a log from there on, or what was said on standard error.
+/// The first error in a log from there on, or what was said on standard error.
 fn reason(log: &Path, from: u64, said: &[u8]) -> String {
-    let mut last = None;
+    let mut first = None;
     if let Ok(mut file) = fs::File::open(log) {
         let end = file.metadata().map_or(0, |meta| meta.len());
         _ = file.seek(SeekFrom::Start(from.max(end.saturating_sub(LOG_TAIL))));
         // `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`
         let errors = BufReader::new(file).lines().map_while(Result::ok).filter(|line| line.contains("] E ["));
         // What comes first is the reason of what follows.
-        last = { errors }.next().map(|line| message(&line).to_owned());
+        first = { errors }.next().map(|line| message(&line).to_owned());
     }
     let said = String::from_utf8_lossy(said);
     let said = said.lines().last().unwrap_or("no error is in its log").to_owned();
-    format!("{}; its log is {}", last.unwrap_or(said), log.display())
+    format!("{}; its log is {}", first.unwrap_or(said), log.display())
 }
 
 /// What a line of a log says: `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`.
@@ -295,15 +303,24 @@ fn strangers(plan: &Plan) -> Vec<Machine> {
 }
 
 fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
+    // It may have ended by itself: clients do when they are unmounted.
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(()),
+        opened => opened.context("pidfd_open")?,
+    };
+    // From here on the number is not given to another process.
+    if machine.process(plan) != Some(pid) {
+        return Ok(());
+    }
     for signal in [Signal::TERM, Signal::KILL] {
-        // It may have ended by itself: clients do when they are unmounted.
-        _ = kill_process(pid, signal);
-        let since = Instant::now();
-        while since.elapsed() < END {
-            if test_kill_process(pid).is_err() || machine.process(plan).is_none() {
-                return Ok(());
-            }
-            std::thread::sleep(STEP);
+        match pidfd_send_signal(&process, signal) {
+            Err(Errno::SRCH) => return Ok(()),
+            sent => sent.with_context(|| format!("{signal:?} to process {}", pid.as_raw_nonzero()))?,
+        }
+        let end = Timespec { tv_sec: END.as_secs() as i64, tv_nsec: 0 };
+        // Readable once it has ended.
+        if rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&end)))? > 0 {
+            return Ok(());
         }
         tracing::warn!("{} does not end: it is killed", machine.name);
     }
@@ -315,11 +332,8 @@ fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
 pub fn mounted(path: &Path) -> Option<String> {
     // The table has no links. The mountpoint itself cannot be asked if nobody serves it.
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok())?;
-    let path = parent.join(path.file_name()?);
-    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mut there = table.lines().filter(|line| line.split(' ').nth(4).map(Path::new) == Some(&path));
-    let (_, rest) = there.next_back()?.split_once(" - ")?;
-    rest.split(' ').next().map(str::to_owned)
+    let mount = mounts::at(&parent.join(path.file_name()?)).ok()?.pop()?;
+    Some(mount.kind)
 }
 
 fn is_mounted(path: &Path) -> bool {
@@ -327,15 +341,10 @@ fn is_mounted(path: &Path) -> bool {
 }
 
 fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
-    let mut command = Command::new("umount");
-    if lazily {
-        command.arg("--lazy");
-    }
-    let output = command.arg(path).stdin(Stdio::null()).output().context("umount")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let hint = if said.contains("busy") { "; --force unmounts it all the same" } else { "" };
-    ensure!(output.status.success(), "{}{hint}", said.trim());
-    Ok(())
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    rustix::mount::unmount(path, flags).with_context(|| {
+        format!("{} cannot be unmounted{}", path.display(), if lazily { "" } else { "; --force does so in any case" })
+    })
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use rustix::io::Errno;
 mod data;
 pub mod emulated;
 mod layout;
+pub mod mounts;
 mod namespace;
 pub mod null;
 pub mod posix;

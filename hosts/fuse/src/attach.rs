@@ -7,7 +7,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +14,8 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use sluice_storage::mounts::{self, Mount};
 
 use crate::{MountError, MountOptions, Remount, spare};
 
@@ -36,7 +37,7 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
         let place = resolve_parent(path).map_err(stale)?;
         // Other servers die, too, and their mounts may hide something else.
         match mounts_at(&place).map_err(stale)?.last() {
-            Some(mount) if mount.ours => {}
+            Some(mount) if is_ours(mount) => {}
             Some(mount) => return Err(MountError::Foreign { mountpoint: at(), kind: mount.kind.clone() }),
             None => return Err(MountError::InDeadMount { mountpoint: at() }),
         }
@@ -54,7 +55,7 @@ pub(crate) fn prepare(path: &Path, sources: &[PathBuf]) -> Result<PathBuf, Mount
     }
     let path = path.canonicalize().map_err(io("resolving the mountpoint"))?;
     let mounts = mounts_at(&path).map_err(io("reading the table of mounts"))?;
-    if mounts.last().is_some_and(|mount| mount.ours) {
+    if mounts.last().is_some_and(is_ours) {
         return Err(MountError::AlreadyMounted { mountpoint: path });
     }
     for source in sources {
@@ -192,60 +193,23 @@ pub(crate) fn detach(path: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// A line of the mount table.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
-    /// `major:minor`, unique among living mounts.
-    pub(crate) device: String,
-    /// Made by this program.
-    pub(crate) ours: bool,
-    /// File system type.
-    pub(crate) kind: String,
-    /// Options of the mount itself, as `ro,nosuid`.
-    pub(crate) options: String,
-}
-
 /// The mounts at exactly this path, without touching them. They lie on top of each other: paths lead to the last.
 ///
 /// # Errors
 /// If the table cannot be read: then nobody knows what is mounted.
 pub(crate) fn mounts_at(path: &Path) -> io::Result<Vec<Mount>> {
-    let table = spare::with_descriptor(|| fs::read("/proc/self/mountinfo"))?;
-    let parse = |line: &[u8]| {
-        let mut fields = line.split(|&b| b == b' ');
-        let text = |field| String::from_utf8_lossy(field).into_owned();
-        let device = text(fields.nth(2)?);
-        let here = unescape(fields.nth(1)?) == path.as_os_str().as_bytes();
-        let options = text(fields.next()?);
-        let kind = text(fields.skip_while(|&field| field != b"-").nth(1)?);
-        here.then(|| Mount { device, ours: kind == TYPE, kind, options })
-    };
-    Ok(table.split(|&b| b == b'\n').filter_map(parse).collect())
+    spare::with_descriptor(|| mounts::at(path))
 }
 
-/// The kernel writes white space and backslashes as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        match tail {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if *first == b'\\' => {
-                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    out
+/// Whether this program has made it.
+pub(crate) fn is_ours(mount: &Mount) -> bool {
+    mount.kind == TYPE
 }
 
 /// Changes flags of our mount at a canonical path; the others stay.
 pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
     let failed = |what| move |source| MountError::Io { mountpoint: path.to_owned(), what, source };
-    let mount = mounts_at(path).map_err(failed("reading the table of mounts"))?.pop().filter(|mount| mount.ours);
+    let mount = mounts_at(path).map_err(failed("reading the table of mounts"))?.pop().filter(is_ours);
     let mount = mount.ok_or_else(|| MountError::NotMounted { mountpoint: path.to_owned() })?;
     let has = |option: &str| mount.options.split(',').any(|own| own == option);
     let mut flags = MountFlags::empty();

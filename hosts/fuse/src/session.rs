@@ -91,8 +91,8 @@ pub enum MountState {
 pub fn state(path: &Path) -> Result<MountState, MountError> {
     let mounts = attach::mounts_at(path).map_err(unknown(path))?;
     Ok(match mounts.last() {
-        Some(mount) if mount.ours && attach::is_dead(path) => MountState::Dead,
-        Some(mount) if mount.ours => MountState::Alive,
+        Some(mount) if attach::is_ours(mount) && attach::is_dead(path) => MountState::Dead,
+        Some(mount) if attach::is_ours(mount) => MountState::Alive,
         _ => MountState::Absent,
     })
 }

@@ -1,10 +1,11 @@
 /*
  * Batches that go down as one operation.
  *
- * What the scheduler puts together was asked for in pieces: one operation of the child instead of many is one message to a
- * data server, one system call at it. Requests are merged if nothing could tell the difference: through one open file, with the same
- * flags, by the same asker and with the same additional words, none of which asks about this one request. If the whole does not succeed, what it did not do is done again piece by piece, so
- * that each has the result that it would have had alone.
+ * What the scheduler puts together was asked for in pieces: one operation of the child instead of many is one message to
+ * a data server, one system call at it. Requests are merged if nothing could tell the difference: through one open file, with
+ * the same flags, by the same asker and with the same additional words, none of which asks about this one request. If the
+ * whole does not succeed, what it did not do is done again piece by piece, so that each has the result that it would have had
+ * alone.
  */
 #include "translator.h"
 
@@ -73,8 +74,8 @@ static void resume(struct call *call)
 }
 
 /* Its own result for a part of which all is done. */
-static void answer_read(struct call *call, int32_t result, int32_t error, struct iovec *vector, int32_t count, struct iatt *stat,
-                        struct iobref *iobref, dict_t *xdata)
+static void answer_read(struct call *call, int32_t result, int32_t error, struct iovec *vector, int32_t count,
+                        struct iatt *stat, struct iobref *iobref, dict_t *xdata)
 {
     call_stub_t *stub = call->stub;
     call_frame_t *frame = stub->frame;

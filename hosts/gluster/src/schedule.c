@@ -170,7 +170,7 @@ static void append(struct order_ready *list, struct order_item *item)
     list->end = &item->next;
 }
 
-static struct order_item *first(struct order_ready *list)
+static struct order_item *take(struct order_ready *list)
 {
     struct order_item *item = list->first;
     if (item) {
@@ -187,7 +187,7 @@ static void *wait_for_rooms(void *argument)
     struct room *room = argument;
     pthread_mutex_lock(&room->lock);
     while (!room->ends) {
-        struct call *call = (struct call *)first(&room->waiting);
+        struct call *call = (struct call *)take(&room->waiting);
         if (!call) {
             atomic_store(&room->is_short, false);
             pthread_cond_wait(&room->changed, &room->lock);
@@ -234,12 +234,12 @@ void room_leave(struct room *room, struct translator *translator)
     gone.end = &gone.first;
     all.first = gone.first = NULL;
     pthread_mutex_lock(&room->lock);
-    while ((item = first(&room->waiting)))
+    while ((item = take(&room->waiting)))
         append(((struct call *)item)->this == translator->this ? &gone : &all, item);
-    while ((item = first(&all)))
+    while ((item = take(&all)))
         append(&room->waiting, item);
     pthread_mutex_unlock(&room->lock);
-    while ((item = first(&gone)))
+    while ((item = take(&gone)))
         refuse((struct call *)item, ECANCELED);
 }
 
@@ -300,26 +300,33 @@ static void carry_out_one(struct call *call)
         call_resume(call->stub);
 }
 
+/* So deep operations let others go inside their own calls. */
+#define DEPTH_MAX 8
+
 /*
- * Operations whose turn has come. Where the child answers at once each ends inside this call, and lets others go: these are left
- * to the outermost one, so that many in a row need no stack.
+ * Operations whose turn has come. Where the child answers at once each ends inside this call, and lets others go. They go
+ * at once, as the scheduler may keep the operation that lets them go for long, starting what others ask for. Only those that
+ * come deeper than DEPTH_MAX are left to the innermost call, so that many in a row need no stack.
  */
 static void carry_out(struct order_item *item)
 {
-    static __thread struct order_ready *outer;
+    static __thread struct order_ready *innermost;
+    static __thread unsigned depth;
     struct order_ready list = {.first = NULL, .end = &list.first};
-    struct order_ready *to = outer ? outer : &list;
+    struct order_ready *to = innermost ? innermost : &list;
     while (item) {
         struct order_item *next = item->next;
         append(to, item);
         item = next;
     }
-    if (outer)
+    if (innermost)
         return;
-    outer = &list;
-    while ((item = first(&list)))
+    if (++depth == DEPTH_MAX)
+        innermost = &list;
+    while ((item = take(&list)))
         carry_out_one((struct call *)item);
-    outer = NULL;
+    depth--;
+    innermost = NULL;
 }
 
 /* An operation arrives at the order of its file. */

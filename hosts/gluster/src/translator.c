@@ -130,10 +130,11 @@ static struct volume_options options[] = {
     {
         .key = {"selector"},
         .type = GF_OPTION_TYPE_STR,
-        .value = {"fixed", "bandit"},
+        .value = {"fixed", "bandit", "tree", "tree+bandit"},
         .default_value = "fixed",
         .flags = OPT_FLAG_DOC,
-        .description = "Who chooses the algorithm: fixed is what policy says, bandit finds out what is best while running.",
+        .description = "Who chooses the algorithm: fixed is what policy says, bandit finds out what is best while running, tree "
+                       "asks a trained model, tree+bandit begins with what that expects.",
     },
     {
         .key = {"selector-state"},

@@ -216,7 +216,7 @@ impl Bed {
 /// If it stays busy.
 pub(crate) fn unmount(runner: &Runner, path: &Path) -> anyhow::Result<()> {
     let begin = Instant::now();
-    while is_mounted(path)? {
+    while sluice_storage::mounts::is_mount_point(path) {
         match runner.finish(Command::new("umount").arg(path), false) {
             // Those who had files open there may not have left yet.
             Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
@@ -237,12 +237,6 @@ pub(crate) fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
         bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
     }
     Ok(path)
-}
-
-fn is_mounted(path: &Path) -> anyhow::Result<bool> {
-    let table = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
-    let path = path.to_str().context("the temporary directory has a strange name")?;
-    Ok(table.lines().any(|line| line.split(' ').nth(1) == Some(path)))
 }
 
 impl Drop for Bed {

@@ -72,13 +72,8 @@ impl Watched {
 /// What is mounted where a path is.
 fn source(path: &Path) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
-    let text = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let mounts = text.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        Some((words.next()?, words.next()?))
-    });
-    let here = mounts.filter(|(_, at)| path.starts_with(at)).max_by_key(|(_, at)| at.len());
-    here.map(|(source, _)| source.into())
+    let mounts = sluice_storage::mounts::table().ok()?.into_iter().filter(|mount| path.starts_with(&mount.path));
+    mounts.max_by_key(|mount| mount.path.as_os_str().len()).map(|mount| mount.source)
 }
 
 #[cfg(test)]

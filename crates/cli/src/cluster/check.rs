@@ -1,6 +1,5 @@
 //! `sluice cluster check`.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -84,12 +83,12 @@ fn version() -> anyhow::Result<String> {
 fn place(role: &Role) -> anyhow::Result<String> {
     match role {
         Role::Server { brick, listens } => {
-            TcpListener::bind(listens).with_context(|| format!("port {listens}"))?;
+            running::is_free(*listens)?;
             attributes(brick)?;
             Ok(format!("{} can keep data, {listens} is free", brick.display()))
         }
         Role::Node { listens } => {
-            TcpListener::bind(listens).with_context(|| format!("port {listens}"))?;
+            running::is_free(*listens)?;
             Ok(format!("{listens} is free"))
         }
         Role::Client { mount, .. } => {

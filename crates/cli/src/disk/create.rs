@@ -10,11 +10,12 @@ use rustix::mount::MountFlags;
 use serde::Serialize;
 use sluice_notation::{counted, parse_bytes, show_bytes, show_size};
 use sluice_storage::emulated::EXTENT;
+use sluice_storage::mounts;
 
 use super::interrupt::Interrupt;
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase, Store, check_name};
-use super::{list, mounts, queue, teardown};
+use super::{list, queue, teardown};
 use crate::{control, output, suggest};
 
 /// Sizes are multiples of this: a page, of which no part is ever read to write the rest.

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sluice_notation::show_size;
+use sluice_storage::mounts;
 
 use super::loops::Loop;
+use super::queue;
 use super::state::{Disk, Phase, Store};
-use super::{mounts, queue};
 use crate::control;
 use crate::output::{self, Versioned};
 

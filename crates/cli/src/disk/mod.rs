@@ -19,7 +19,6 @@ mod devices;
 mod interrupt;
 mod list;
 mod loops;
-mod mounts;
 mod queue;
 mod remove;
 mod state;

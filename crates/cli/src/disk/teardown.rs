@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use sluice_storage::mounts;
 
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase};
-use super::{devices, mounts, queue};
+use super::{devices, queue};
 use crate::{output, unmount};
 
 /// How long a `sluice mount` whose starter was killed may need to come up, or a killed one to be gone.

@@ -1,0 +1,112 @@
+//! The kernel's table of mounts, which can be read whatever has died (proc_pid_mountinfo(5)).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Something that is mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// Numbers of its device, as `7:0`.
+    pub device: String,
+    /// Where it is mounted, with no symbolic links.
+    pub path: PathBuf,
+    /// Options of the mount itself, as `ro,nosuid`.
+    pub options: String,
+    /// File system type.
+    pub kind: String,
+    /// What is mounted: a device, an address, a name.
+    pub source: PathBuf,
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let text = |field| String::from_utf8_lossy(field).into_owned();
+        let path = |field| PathBuf::from(OsStr::from_bytes(&unescape(field)));
+        Some(Mount {
+            device: text(fields.nth(2)?),
+            path: path(fields.nth(1)?),
+            options: text(fields.next()?),
+            // Any number of fields comes before the dash.
+            kind: text(fields.by_ref().skip_while(|&field| field != b"-").nth(1)?),
+            source: path(fields.next()?),
+        })
+    }
+}
+
+/// Everything that is mounted, the latest last. O(mounts).
+///
+/// # Errors
+/// If the table cannot be read: then nobody knows what is mounted.
+pub fn table() -> io::Result<Vec<Mount>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(table.split(|&byte| byte == b'\n').filter_map(Mount::parse).collect())
+}
+
+/// The mounts at exactly this path, which has no symbolic links, without touching them. They lie on top of each other: paths
+/// lead to the last.
+///
+/// # Errors
+/// As [`table`].
+pub fn at(path: &Path) -> io::Result<Vec<Mount>> {
+    Ok(table()?.into_iter().filter(|mount| mount.path == path).collect())
+}
+
+/// Whether anything is known to be mounted at exactly this path.
+#[must_use]
+pub fn is_mount_point(path: &Path) -> bool {
+    at(path).is_ok_and(|mounts| !mounts.is_empty())
+}
+
+/// Where the device with these numbers (`7:0`) is mounted, the latest mount first.
+#[must_use]
+pub fn of_device(numbers: &str) -> Vec<PathBuf> {
+    let mounts = table().unwrap_or_default().into_iter().rev();
+    mounts.filter(|mount| mount.device == numbers).map(|mount| mount.path).collect()
+}
+
+/// The kernel writes white space and backslashes as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood_whatever_is_in_them() {
+        let mount = Mount::parse(b"29 1 7:0 / /mnt/a\\040b\\1 rw,nosuid shared:1 - ext4 /dev/loop0 rw").unwrap();
+        assert_eq!(mount.device, "7:0");
+        assert_eq!(mount.path, Path::new("/mnt/a b\\1"));
+        assert_eq!(mount.options, "rw,nosuid");
+        assert_eq!((mount.kind.as_str(), mount.source.as_path()), ("ext4", Path::new("/dev/loop0")));
+        for line in ["", "29 1 7:0 / /mnt", "29 1 7:0 / /mnt rw ext4 /dev/loop0 rw"] {
+            assert_eq!(Mount::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(is_mount_point(Path::new("/")));
+        let root = at(Path::new("/")).unwrap().remove(0);
+        assert!(of_device(&root.device).contains(&root.path));
+        assert!(!is_mount_point(Path::new("/no/such/place")));
+    }
+}
