@@ -259,13 +259,3 @@ pub(crate) fn raise_descriptor_limit() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mountinfo_paths_are_unescaped() {
-        assert_eq!(unescape(br"/mnt/a\040b\134c\\09"), b"/mnt/a b\\c\\\\09");
-    }
-}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sluicegate import forest
+from sluicegate.program import Program
 
 CLASSES = ["contiguous small", "contiguous large", "strided small", "strided large"]
 # Version of the features (`features::VERSION`).
@@ -126,33 +125,22 @@ def _seeds(count: int) -> list[str]:
     return ["--first", str(FIRST), "--seeds", str(count)]
 
 
-@dataclass
-class Bench:
-    """The command that simulates scenarios, and evaluates models as production does."""
+class Bench(Program):
+    """Simulates scenarios, and evaluates detectors."""
 
-    command: str
-
-    def _run(self, arguments: Sequence[str]) -> str:
-        done = subprocess.run([self.command, "detector", *arguments], stdout=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise OSError(
-                f"{self.command} detector {' '.join(arguments)} failed with status {done.returncode}"
-            )
-        return done.stdout
+    benchmark = "detector"
 
     def export(self, seeds: int, out: Path) -> None:
         """Simulate the scenarios for training."""
-        self._run(["--set", "train", *_seeds(seeds), "--export", str(out)])
+        self.run("--set", "train", *_seeds(seeds), "--export", str(out))
 
     def votes(self, data: Path, model: Path) -> np.ndarray:
         """Return what the model says of a data set, computed in Rust."""
-        text = self._run(["--classify", str(data), "--model", str(model)])
-        return np.array([[float(v) for v in line.split(",")] for line in text.splitlines()])
+        return self.rows("--classify", str(data), "--model", str(model))
 
     def judge(self, model: Path, seeds: int) -> dict[str, Any]:
         """Judge a model by scenarios that it was not trained with."""
-        found: dict[str, Any] = json.loads(self._run(["--json", *_seeds(seeds), "--model", str(model)]))
-        return found
+        return self.report(*_seeds(seeds), "--model", str(model))
 
 
 def train(

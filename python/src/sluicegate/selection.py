@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sluicegate import forest
+from sluicegate.program import Program
 
 FORMAT = "sluice-selection 1"
 # What an arm loses against the best one counts as no more than this logarithm: that it is bad is enough.
@@ -268,40 +268,27 @@ def save_thesis(
     forest.save(path, purpose, trees, trained)
 
 
-@dataclass
-class Bench:
-    """The command that simulates cases, and evaluates models as production does."""
+class Bench(Program):
+    """Simulates cases, and evaluates what selectors ask."""
 
-    command: str
-
-    def _run(self, arguments: Sequence[str]) -> str:
-        done = subprocess.run([self.command, "selection", *arguments], stdout=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            raise OSError(
-                f"{self.command} selection {' '.join(arguments)} failed with status {done.returncode}"
-            )
-        return done.stdout
+    benchmark = "selection"
 
     def export(self, held_out: bool, cases: int, out: Path) -> None:
         """Simulate the cases that `out` does not have yet."""
         name = "held-out" if held_out else "train"
-        self._run(["--set", name, "--cases", str(cases), "--export", str(out)])
+        self.run("--set", name, "--cases", str(cases), "--export", str(out))
 
     def values(self, data: Path, model: Path) -> np.ndarray:
         """Return what Rust says of the windows in a file: means, and what selectors are told."""
-        text = self._run(["--classify", str(data), "--model", str(model)])
-        return np.array([[float(v) for v in line.split(",")] for line in text.splitlines()])
+        return self.rows("--classify", str(data), "--model", str(model))
 
     def votes(self, data: Path, model: Path) -> np.ndarray:
         """Return what Rust says that T1 to T5 say: five lines for each case."""
-        text = self._run(["--classify", str(data), "--model", str(model), "--trees"])
-        return np.array([[float(v) for v in line.split(",")] for line in text.splitlines()])
+        return self.rows("--classify", str(data), "--model", str(model), "--trees")
 
     def judge(self, models: Path, data: Path, cases: int) -> dict[str, Any]:
         """Judge models by the half of the cases that nobody looked at."""
-        arguments = ["--json", "--cases", str(cases), "--models", str(models), "--data", str(data)]
-        found: dict[str, Any] = json.loads(self._run(arguments))
-        return found
+        return self.report("--cases", str(cases), "--models", str(models), "--data", str(data))
 
 
 def check_equal(bench: Bench, path: Path, exported: Path, model: Any, data: Data, caution: float) -> int:  # noqa: ANN401

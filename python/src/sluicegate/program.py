@@ -1,0 +1,37 @@
+"""The command `sluice-bench`, which simulates, and evaluates models as production does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+@dataclass
+class Program:
+    """One of the command's benchmarks."""
+
+    command: str
+    benchmark: ClassVar[str]
+
+    def run(self, *arguments: str) -> str:
+        """Run it and return what it prints; raises OSError if it fails or is not there."""
+        words: Sequence[str] = [self.command, self.benchmark, *arguments]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise OSError(f"{' '.join(words)} failed with status {done.returncode}")
+        return done.stdout
+
+    def rows(self, *arguments: str) -> np.ndarray:
+        """Run it and return the numbers that it prints, with commas between them."""
+        text = self.run(*arguments)
+        return np.array([[float(value) for value in line.split(",")] for line in text.splitlines()])
+
+    def report(self, *arguments: str) -> dict[str, Any]:
+        """Run it and return the object that it prints as JSON."""
+        found: dict[str, Any] = json.loads(self.run("--json", *arguments))
+        return found
