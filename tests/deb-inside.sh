@@ -14,7 +14,7 @@ mount -t tmpfs tmpfs "$work/root/tmp"
 mkdir "$work/root/tmp/deb"
 cp "$work"/deb/*.deb "$work/root/tmp/deb"
 sources=$(dirname "$0")/..
-cp "$sources/tests/deb-steps.sh" "$sources/examples/cpp/interleaved.cpp" "$sources/examples/c/fileserver.c" \
+cp "$sources/tests/deb-steps.sh" "$sources"/examples/cpp/{interleaved.cpp,CMakeLists.txt} "$sources/examples/c/fileserver.c" \
     "$sources/crates/agios/tests/c/program.c" "$work/root/tmp"
 chroot "$work/root" /bin/bash /tmp/deb-steps.sh
 

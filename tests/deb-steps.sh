@@ -61,18 +61,8 @@ head -c 1000000 /dev/zero > data
 gcc -std=gnu11 fileserver.c $(pkg-config --cflags --libs sluice) -pthread -o fileserver
 gcc -std=gnu11 program.c $(pkg-config --cflags --libs agios) -pthread -o agios
 ./agios "" 2 100 3
-mkdir cmake
-cat > cmake/CMakeLists.txt << 'END'
-cmake_minimum_required(VERSION 3.10)
-project(outside CXX)
-find_package(sluice 0.1 REQUIRED)
-find_package(Threads REQUIRED)
-add_executable(outside ../interleaved.cpp)
-target_compile_features(outside PRIVATE cxx_std_17)
-target_link_libraries(outside sluice::sluice Threads::Threads)
-END
-cmake -S cmake -B cmake/build && cmake --build cmake/build
-cmake/build/outside data
+cmake -S . -B cmake && cmake --build cmake
+cmake/interleaved data
 
 echo "--- and gone"
 rm /etc/sluice/test.toml

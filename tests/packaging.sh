@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
 make --no-print-directory -s install-only PREFIX="$prefix"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-cp examples/cpp/interleaved.cpp crates/agios/tests/c/program.c "$work"
+cp examples/cpp/{interleaved.cpp,CMakeLists.txt} crates/agios/tests/c/program.c "$work"
 cd "$work"
 head -c 1000000 /dev/zero > file
 
@@ -23,19 +23,9 @@ g++ -std=c++17 interleaved.cpp -I "$prefix/include" "$prefix/lib/libsluice.a" -p
 gcc -std=gnu11 program.c $(pkg-config --cflags --libs agios) -pthread -o agios
 LD_LIBRARY_PATH=$prefix/lib ./agios "" 2 100 3 2> agios.log || { cat agios.log; exit 1; }
 
-mkdir cmake
-cat > cmake/CMakeLists.txt << 'END'
-cmake_minimum_required(VERSION 3.10)
-project(outside CXX)
-find_package(sluice 0.1 REQUIRED)
-find_package(Threads REQUIRED)
-add_executable(outside ../interleaved.cpp)
-target_compile_features(outside PRIVATE cxx_std_17)
-target_link_libraries(outside sluice::sluice Threads::Threads)
-END
-cmake -S cmake -B cmake/build -DCMAKE_PREFIX_PATH="$prefix" > cmake.log || { cat cmake.log; exit 1; }
-cmake --build cmake/build > cmake.log || { cat cmake.log; exit 1; }
-cmake/build/outside file
+cmake -S . -B cmake -DCMAKE_PREFIX_PATH="$prefix" > cmake.log || { cat cmake.log; exit 1; }
+cmake --build cmake > cmake.log || { cat cmake.log; exit 1; }
+cmake/interleaved file
 
 cd - > /dev/null
 for file in bin/sluice share/man/man8/mount.sluice.8 lib/systemd/system/sluice-mount@.service share/man/man1/sluice.1 share/man/man1/sluice-trace-info.1 share/bash-completion/completions/sluice \

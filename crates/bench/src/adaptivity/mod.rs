@@ -7,6 +7,8 @@ mod simulated;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::bed::Disk;
+
 /// Measures what a selector that starts from nothing makes of workloads.
 ///
 /// Simulated: workloads that change, phases of different patterns, one after the other, on one modelled device. Compared are every
@@ -50,18 +52,8 @@ pub(crate) struct Args {
     /// Real: seconds for which a workload, or a phase of one, runs on a side in a round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: Option<u32>,
-    /// Real: the emulated device
-    #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
-    model: String,
-    /// Real: its size
-    #[arg(long, value_name = "BYTES", default_value = "100G")]
-    size: String,
-    /// Real: where its image is to be, and files on this machine's own disk [default: that of sluice disk, and /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// Real: the program sluice [default: the one beside this program]
-    #[arg(long, value_name = "FILE")]
-    sluice: Option<PathBuf>,
+    #[command(flatten)]
+    disk: Disk,
 }
 
 impl Args {

@@ -13,11 +13,10 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use signal_hook::consts::SIGHUP;
 use sluice_cli::{interrupt, output};
-use sluice_notation::parse_bytes;
 
 use super::Args;
 use super::overhead::{self, Overhead};
-use crate::bed::{self, Bed, Runner, Side};
+use crate::bed::{Bed, Runner, Side};
 use crate::random::SplitMix64;
 use crate::rivals::data::{self, Data};
 use crate::rivals::report::settings;
@@ -173,7 +172,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rows: Vec::new(),
         overhead: None,
         overheads: Vec::new(),
-        disk: format!("emulated {}, {}, ext4", args.model, args.size),
+        disk: args.disk.title(),
         rounds,
         seconds,
         learn_s,
@@ -196,13 +195,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) -> anyhow::Result<()> {
-    let sluice = bed::program(args.sluice.as_deref())?;
     let phases: Vec<Workload> = works.iter().flat_map(|work| work.phases.clone()).collect();
     expect_all(&phases)?;
     if !works.is_empty() {
-        let disk_bytes =
-            parse_bytes(&args.size).with_context(|| format!("--size {}: not a size, like 100G", args.size))?;
-        let bed = Bed::new(runner, &sluice, "adaptivity", &args.model, &args.size, args.dir.as_deref())?;
+        let disk_bytes = args.disk.bytes()?;
+        let bed = Bed::new(runner, "adaptivity", &args.disk)?;
         let Report { rounds, seconds, learn_s, .. } = *report;
         let test = Test { bed, runner: runner.clone(), args, fixed: sides(args), rounds, seconds, learn_s };
         test.prepare(&phases, disk_bytes)?;
@@ -210,7 +207,8 @@ fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) ->
     }
     if args.wants(overhead::NAME) {
         let rounds = if args.quick { 5 } else { 9 };
-        report.overheads = overhead::measure(runner, &sluice, args.dir.as_deref(), rounds, report.learn_s)?;
+        report.overheads =
+            overhead::measure(runner, &args.disk.program()?, args.disk.dir.as_deref(), rounds, report.learn_s)?;
     }
     Ok(())
 }

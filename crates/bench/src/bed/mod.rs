@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde_json::Value;
+use sluice_notation::parse_bytes;
 
 pub(crate) use run::{Runner, check_fio, fio_command};
 
@@ -40,6 +41,54 @@ impl Side {
     }
 }
 
+/// The disk that is measured on, as one says it on the command line.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Disk {
+    /// The emulated device that real programs run on
+    #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
+    pub(crate) model: String,
+    /// Its size
+    #[arg(long, value_name = "BYTES", default_value = "100G")]
+    pub(crate) size: String,
+    /// Where its image is to be; must be faster than the device [default: that of sluice disk]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The program sluice [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sluice: Option<PathBuf>,
+}
+
+impl Disk {
+    /// `emulated hdd-7200, 100G, ext4`.
+    pub(crate) fn title(&self) -> String {
+        format!("emulated {}, {}, ext4", self.model, self.size)
+    }
+
+    /// # Errors
+    /// If its size is none.
+    pub(crate) fn bytes(&self) -> anyhow::Result<u64> {
+        parse_bytes(&self.size).with_context(|| format!("--size {}: not a size, like 100G", self.size))
+    }
+
+    /// See [`program`].
+    pub(crate) fn program(&self) -> anyhow::Result<PathBuf> {
+        program(self.sluice.as_deref())
+    }
+}
+
+/// The program `sluice`, which makes disks and mounts: the one given, or the one beside this program.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
+    let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
+    if !path.is_file() {
+        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
+    }
+    Ok(path)
+}
+
 /// An emulated disk of this program's own. Goes away with it.
 pub(crate) struct Bed {
     runner: Runner,
@@ -56,14 +105,8 @@ impl Bed {
     ///
     /// # Errors
     /// What `sluice disk` says.
-    pub(crate) fn new(
-        runner: &Runner,
-        sluice: &Path,
-        purpose: &str,
-        model: &str,
-        size: &str,
-        dir: Option<&Path>,
-    ) -> anyhow::Result<Bed> {
+    pub(crate) fn new(runner: &Runner, purpose: &str, disk: &Disk) -> anyhow::Result<Bed> {
+        let sluice = disk.program()?;
         let room = tempfile::Builder::new()
             .prefix(&format!("sluice-{purpose}-"))
             .tempdir()
@@ -73,21 +116,21 @@ impl Bed {
         }
         let mut bed = Bed {
             runner: runner.clone(),
-            sluice: sluice.to_owned(),
+            sluice: sluice.clone(),
             name: format!("{purpose}-{}", std::process::id()),
             room,
             device: PathBuf::new(),
             queue: PathBuf::new(),
         };
-        let mut command = Command::new(sluice);
-        command.args(["disk", "create", &bed.name, "--model", model, "--size", size]);
+        let mut command = Command::new(&sluice);
+        command.args(["disk", "create", &bed.name, "--model", &disk.model, "--size", &disk.size]);
         command.args(["--scheduler", "none", "--mkfs", "ext4"]);
-        if let Some(dir) = dir {
+        if let Some(dir) = &disk.dir {
             command.arg("--dir").arg(dir);
         }
         // It takes back what it made if it fails. If this is interrupted, it is removed as always.
         runner.finish(&mut command, false).context("the emulated disk")?;
-        let list = runner.finish(Command::new(sluice).args(["disk", "list", "--json"]), false)?;
+        let list = runner.finish(Command::new(&sluice).args(["disk", "list", "--json"]), false)?;
         let list: Value = serde_json::from_str(&list.out).context("sluice disk list")?;
         let found = list.as_array().into_iter().flatten().find(|disk| disk["name"] == bed.name.as_str());
         let device =
@@ -224,19 +267,6 @@ pub(crate) fn unmount(runner: &Runner, path: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The program `sluice`, which makes disks and mounts: the one given, or the one beside this program.
-///
-/// # Errors
-/// If there is none.
-pub(crate) fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
-    let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
-    if !path.is_file() {
-        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
-    }
-    Ok(path)
 }
 
 impl Drop for Bed {

@@ -16,7 +16,7 @@ use super::model::{CLIENTS, DIRTY_BYTES, LINK_BITS_PER_S, OWN_BYTES, OWN_FILES, 
 use super::network::{Network, enter};
 use super::server::{self, Connections, Place, Servers};
 use super::situations::{Host, Situation};
-use crate::bed::{Bed, Runner, Side};
+use crate::bed::{Bed, Disk, Runner, Side};
 
 /// Most servers of a situation.
 const SERVERS: u32 = 4;
@@ -51,7 +51,13 @@ impl Real {
         let striped = situations.iter().any(|one| one.servers > 1);
         for disk in 0..if striped { SERVERS } else { 1 } {
             runner.go_on()?;
-            let bed = Bed::new(runner, at.sluice, &format!("fidelity{disk}"), at.model, DISK_SIZE, at.dir)?;
+            let device = Disk {
+                model: at.model.to_owned(),
+                size: DISK_SIZE.to_owned(),
+                dir: at.dir.map(Path::to_owned),
+                sluice: Some(at.sluice.to_owned()),
+            };
+            let bed = Bed::new(runner, &format!("fidelity{disk}"), &device)?;
             real.disks.push(bed);
             real.tunings.push(Tuning::new(&real.disks[disk as usize].sysfs())?);
         }

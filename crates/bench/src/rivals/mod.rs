@@ -10,15 +10,14 @@ pub(crate) mod report;
 pub(crate) mod workloads;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use sluice_cli::output;
-use sluice_notation::parse_bytes;
 
-use crate::bed::{self, Bed, Runner, Side, check_fio};
+use crate::bed::{Bed, Disk, Runner, Side, check_fio};
 use crate::random::SplitMix64;
 use data::Data;
 use report::{Report, Row, Run, settings};
@@ -62,18 +61,8 @@ pub(crate) struct Args {
     /// Seconds for which a workload runs on a side in a round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: Option<u32>,
-    /// The emulated device
-    #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
-    model: String,
-    /// Its size
-    #[arg(long, value_name = "BYTES", default_value = "100G")]
-    size: String,
-    /// Where its image is to be; must be faster than the device [default: that of sluice disk]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-    /// The program sluice [default: the one beside this program]
-    #[arg(long, value_name = "FILE")]
-    sluice: Option<PathBuf>,
+    #[command(flatten)]
+    disk: Disk,
     /// Start of the random numbers that order the sides and place the requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -92,12 +81,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let workloads = chosen(&args.workload)?;
     let sides = sides(&args)?;
-    let disk_bytes = parse_bytes(&args.size).with_context(|| format!("--size {}: not a size, like 100G", args.size))?;
-    let sluice = bed::program(args.sluice.as_deref())?;
+    let disk_bytes = args.disk.bytes()?;
     expect_all(&workloads)?;
 
     let runner = Runner::new()?;
-    let bed = Bed::new(&runner, &sluice, "rivals", &args.model, &args.size, args.dir.as_deref())?;
+    let bed = Bed::new(&runner, "rivals", &args.disk)?;
     sides.iter().try_for_each(|side| bed.set_scheduler(&side.scheduler))?;
     let test = Test {
         rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }),
@@ -109,8 +97,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     test.prepare(&workloads, disk_bytes)?;
     let rows = test.measure(&workloads)?;
-    let disk = format!("emulated {}, {}, ext4", args.model, args.size);
-    let report = Report::new(disk, test.rounds, test.seconds, test.sides.clone(), rows);
+    let report = Report::new(args.disk.title(), test.rounds, test.seconds, test.sides.clone(), rows);
     if args.json {
         output::pretty_json(&report.as_json())?;
     } else {
