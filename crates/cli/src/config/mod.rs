@@ -133,6 +133,30 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Files that are opened while it is mounted are found from where this process is now, wherever it goes.
+    ///
+    /// # Errors
+    /// If the current directory is not known, or a path is empty.
+    pub(crate) fn stay_here(&mut self) -> std::io::Result<()> {
+        let single = [
+            &mut self.model,
+            &mut self.learned,
+            &mut self.decisions,
+            &mut self.record,
+            &mut self.log,
+            &mut self.prediction.profile,
+            &mut self.prediction.state,
+        ];
+        let traces = match &mut self.predict {
+            predict::Source::Files(files) => files.as_mut_slice(),
+            _ => &mut [],
+        };
+        for path in single.into_iter().flatten().chain(traces) {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(())
+    }
+
     /// Sets one key by the text given to a command-line option.
     ///
     /// # Errors
@@ -295,6 +319,24 @@ pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_a_daemon_are_found_wherever_it_goes() {
+        let mut settings = Settings::default();
+        for (section, key) in
+            [("scheduler", "learned"), ("log", "file"), ("prediction", "state"), ("prediction", "predict")]
+        {
+            settings.set(section, key, &["some.file".to_owned()], "a test").unwrap();
+        }
+        settings.set("trace", "record", &["/x/trace".to_owned()], "a test").unwrap();
+        settings.stay_here().unwrap();
+        let here = std::env::current_dir().unwrap().join("some.file");
+        assert_eq!(settings.learned.as_ref(), Some(&here));
+        assert_eq!(settings.log.as_ref(), Some(&here));
+        assert_eq!(settings.prediction.state.as_ref(), Some(&here));
+        assert_eq!(settings.predict, predict::Source::Files(vec![here]));
+        assert_eq!(settings.record.as_deref(), Some(Path::new("/x/trace")));
+    }
 
     #[test]
     fn the_default_algorithm_exists() {

@@ -67,7 +67,7 @@ fn shown_mountpoint(settings: &Settings) -> String {
 pub(super) fn child(settings: impl FnOnce() -> anyhow::Result<Settings>) -> ExitCode {
     // Fails only for a process that leads its group already: then it has a session of its own.
     let _ = rustix::process::setsid();
-    match settings().and_then(|settings| mount(&settings)) {
+    match settings().and_then(mount) {
         Ok(mounted) => {
             say(&Word::Mounted(mounted.summary.clone()));
             close_output();
@@ -83,9 +83,10 @@ pub(super) fn child(settings: impl FnOnce() -> anyhow::Result<Settings>) -> Exit
     }
 }
 
-fn mount(settings: &Settings) -> anyhow::Result<serve::Mounted> {
-    serve::start_log(settings, serve::Readers::File)?;
-    let mounted = serve::mount(settings)?;
+fn mount(mut settings: Settings) -> anyhow::Result<serve::Mounted> {
+    settings.stay_here().context("the current directory")?;
+    serve::start_log(&settings, serve::Readers::File)?;
+    let mounted = serve::mount(&settings)?;
     // No directory is kept from being unmounted by a daemon that was started in it.
     std::env::set_current_dir("/").context("changing to /")?;
     Ok(mounted)

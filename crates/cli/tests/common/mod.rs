@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -71,6 +72,16 @@ impl Place {
         command.current_dir(self.0.path()).stdin(Stdio::null());
         command.env("SLUICE_RUNTIME_DIR", self.path("run")).env("SLUICE_DISK_DIR", self.path("disks"));
         command.env("SLUICE_STATE_DIR", self.path("state"));
+        // Whoever runs the tests in the background may ignore what a terminal sends.
+        let heed = || {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                // SAFETY: sets what the system does; no handler is called.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only system calls are made, and no memory allocated.
+        unsafe { command.pre_exec(heed) };
         for arg in args {
             match arg.strip_prefix('@') {
                 Some(name) => command.arg(self.path(name)),
