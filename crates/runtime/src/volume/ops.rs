@@ -84,6 +84,8 @@ pub(super) struct OpSlot<T> {
     written: [AtomicU64; 2],
 }
 
+/// In place of the end of a write of which a piece has failed: nobody waits for what it would have brought.
+const FAILED: u64 = u64::MAX;
 /// Counts of writes, by number of the file.
 const WRITES: usize = 64;
 /// One write that has ended; in the lower half are those that have not.
@@ -261,11 +263,11 @@ impl<T> Ops<T> {
         self.writes(file).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The engines have all pieces of the write in this slot.
+    /// The engines have all pieces of the write in this slot. One of them may have failed by now.
     pub(super) fn write_submitted(&self, slot: u32, range: Range<u64>) {
         let [start, end] = &self.slot(slot).written;
         start.store(range.start, Ordering::Relaxed);
-        end.store(range.end, Ordering::SeqCst);
+        _ = end.compare_exchange(0, range.end, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The write in this slot has ended, and is about to be closed. `counted`: its begin was told.
@@ -293,7 +295,8 @@ impl<T> Ops<T> {
             let generation = slot.generation.load(Ordering::SeqCst);
             let end = slot.written[1].load(Ordering::SeqCst);
             let start = slot.written[0].load(Ordering::SeqCst);
-            let overlaps = start < range.end && range.start < end && slot.file.load(Ordering::SeqCst) == file;
+            let overlaps =
+                end != FAILED && start < range.end && range.start < end && slot.file.load(Ordering::SeqCst) == file;
             // Else it is another operation's by now, and this one has ended.
             let same = generation % 2 == 1 && slot.generation.load(Ordering::SeqCst) == generation;
             (overlaps && same).then_some(Awaited { slot: at as u32, generation, end })
@@ -312,7 +315,7 @@ impl<T> Ops<T> {
     /// more, and who awaits it is told. Before the engine hears of the piece. O(slots).
     pub(super) fn write_fails(&self, failed: u32, end: u64) {
         let slot = self.slot(failed);
-        slot.written[1].store(0, Ordering::SeqCst);
+        slot.written[1].store(FAILED, Ordering::SeqCst);
         let generation = slot.generation.load(Ordering::SeqCst);
         for other in self.slots.iter().filter(|other| !std::ptr::eq(&***other, slot)) {
             let awaited = &mut other.state.lock().awaited;
@@ -330,6 +333,26 @@ impl<T> Ops<T> {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_failed_before_it_was_submitted_is_not_waited_for() {
+        let ops = &Ops::<()>::new(8, 100);
+        let over = |range: Range<u64>| ops.writes_over(7, &range).len();
+        for fails_first in [false, true] {
+            let slot = ops.admit(10).unwrap();
+            ops.open(slot, 7, 1);
+            if fails_first {
+                ops.write_fails(slot, 0);
+            }
+            ops.write_submitted(slot, 10..20);
+            assert_eq!(over(19..30), usize::from(!fails_first));
+            assert_eq!(over(20..u64::MAX), 0);
+            ops.write_ends(slot, 7, false);
+            assert_eq!(over(0..100), 0);
+            ops.close(slot);
+            ops.give_back(10);
+        }
+    }
 
     #[test]
     fn who_waits_for_room_comes_before_those_who_need_less() {
