@@ -323,6 +323,16 @@ int sluice_submit(struct sluice *s,
 int sluice_submit_wait(struct sluice *s,
                        const struct sluice_request *request);
 
+// Submits `count` requests that belong together, in order, as sluice_submit() does without a number. Requests that follow each
+// other and go to the same shard are all queued before any of them is dispatched, so that neighbours go as one (unless another
+// thread drives the shard just then, or SLUICE_OWN_THREAD was asked for). Stops at the first that is refused and answers why;
+// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If one of them is not
+// valid none is accepted.
+int sluice_submit_list(struct sluice *s,
+                       const struct sluice_request *requests,
+                       size_t count,
+                       size_t *accepted);
+
 // Reports that a dispatched request ended: bytes moved, and 0 or an errno. From any thread, also inside the callback. May
 // dispatch, and run callbacks, on this thread.
 int sluice_complete(struct sluice *s,

@@ -12,7 +12,7 @@ use crate::instance::Instance;
 use crate::options::{self, path};
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
 use crate::types::{
-    SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, sluice_app, sluice_completion, sluice_counters, sluice_options,
+    SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, read_list, sluice_app, sluice_completion, sluice_counters, sluice_options,
     sluice_request, write,
 };
 
@@ -155,6 +155,41 @@ pub unsafe extern "C" fn sluice_submit_wait(s: *mut sluice, request: *const slui
         // SAFETY: by the contract.
         let (call, request) = unsafe { (sluice::enter(s)?, read(request)?.checked()?) };
         call.instance().submit_wait(request)
+    })
+}
+
+/// Submits `count` requests that belong together, in order, as sluice_submit() does without a number. Requests that follow each
+/// other and go to the same shard are all queued before any of them is dispatched, so that neighbours go as one (unless another
+/// thread drives the shard just then, or SLUICE_OWN_THREAD was asked for). Stops at the first that is refused and answers why;
+/// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If one of them is not
+/// valid none is accepted.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `requests` points to `count` such structs, `accepted` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_submit_list(
+    s: *mut sluice,
+    requests: *const sluice_request,
+    count: usize,
+    accepted: *mut usize,
+) -> c_int {
+    answer(|| {
+        if !accepted.is_null() {
+            // SAFETY: by the contract.
+            unsafe { accepted.write(0) };
+        }
+        // SAFETY: by the contract.
+        let (call, list) = unsafe { (sluice::enter(s)?, read_list(requests, count)?) };
+        let list = list.iter().map(sluice_request::checked).collect::<Result<Vec<_>, _>>()?;
+        let (number, result) = match call.instance().submit_list(&list) {
+            Ok(number) => (number, Ok(())),
+            Err((number, failure)) => (number, Err(failure)),
+        };
+        if !accepted.is_null() {
+            // SAFETY: by the contract.
+            unsafe { accepted.write(number) };
+        }
+        result
     })
 }
 

@@ -208,6 +208,18 @@ impl Instance {
         self.client()?.try_submit(self.shard(&request), request).map_err(refused)
     }
 
+    /// Submits in order until one is refused; gives the number of those accepted, and why not the next.
+    pub(crate) fn submit_list(&self, requests: &[Request]) -> Result<usize, (usize, Failure)> {
+        let client = self.client().map_err(|failure| (0, failure))?;
+        let mut accepted = 0;
+        for together in requests.chunk_by(|one, next| self.shard(one) == self.shard(next)) {
+            let (count, result) = client.try_submit_list(self.shard(&together[0]), together);
+            accepted += count;
+            result.map_err(|error| (accepted, refused(error)))?;
+        }
+        Ok(accepted)
+    }
+
     pub(crate) fn submit_wait(&self, request: Request) -> Result<(), Failure> {
         match self.submit(request) {
             Err(failure) if failure.code == SLUICE_ERR_FULL => {}

@@ -316,6 +316,36 @@ pub(crate) unsafe fn read<T: Versioned>(from: *const T) -> Result<T, Failure> {
     Ok(value)
 }
 
+/// Reads structs of any version that follow each other, all of the same.
+///
+/// # Safety
+/// `from` is null or points to `count` structs, each as [`caller_size`] wants it.
+pub(crate) unsafe fn read_list<T: Versioned>(from: *const T, count: usize) -> Result<Vec<T>, Failure> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: by the contract.
+    let size = unsafe { caller_size(from)? };
+    if size % align_of::<T>() != 0 {
+        let text = format!("struct_size of the {} is {size}, which is no size of an element of a list", T::NAME);
+        return Err(Failure::made(SLUICE_ERR_INVALID, text));
+    }
+    let mut list = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: within the caller's list, whose elements have that size.
+        let element = unsafe { from.cast::<u8>().add(at * size).cast::<T>() };
+        // SAFETY: by the contract.
+        let own = unsafe { caller_size(element)? };
+        if own != size {
+            let text = format!("struct_size of the first {} is {size}, of another one {own}", T::NAME);
+            return Err(Failure::made(SLUICE_ERR_INVALID, text));
+        }
+        // SAFETY: by the contract.
+        list.push(unsafe { read(element)? });
+    }
+    Ok(list)
+}
+
 /// Fills a struct of any version, as far as both sides know it.
 ///
 /// # Safety

@@ -99,6 +99,10 @@ impl Core {
         match brought {
             Brought::Nothing => {}
             Brought::Submit(request) => self.apply(Command::Submit { request, client: self.own }, effects),
+            Brought::SubmitAll(requests) => {
+                let client = self.own;
+                requests.iter().for_each(|&request| self.apply(Command::Submit { request, client }, effects));
+            }
             Brought::Complete(ended) => ended.iter().for_each(|&(id, outcome)| self.complete(id, outcome, effects)),
         }
     }

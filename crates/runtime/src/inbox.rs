@@ -18,6 +18,7 @@ const EXTRA: usize = 64;
 pub(crate) enum Brought<'a> {
     Nothing,
     Submit(Request),
+    SubmitAll(&'a [Request]),
     Complete(&'a [(RequestId, Outcome)]),
 }
 

@@ -567,6 +567,20 @@ impl Client {
         Ok(())
     }
 
+    /// Submits what belongs together to an engine, in order. Unless another thread drives the engine just then, none of it is
+    /// dispatched before the engine has all that it accepts, so that neighbours are aggregated. Gives the number of those accepted,
+    /// which come first.
+    ///
+    /// # Errors
+    /// Why the next one was refused: see [`Client::try_submit`].
+    pub fn try_submit_list(&self, shard: usize, requests: &[Request]) -> (usize, Result<(), SubmitError>) {
+        let at = self.time();
+        let own = &self.completers[shard];
+        let (accepted, result) = own.shard.try_submit_list(own, requests);
+        requests[..accepted].iter().for_each(|request| self.record(at, request));
+        (accepted, result)
+    }
+
     /// As [`Client::try_submit`], but waits while the engine is full, except inside a call of an executor.
     ///
     /// # Errors

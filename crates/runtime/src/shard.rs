@@ -201,6 +201,16 @@ impl Shard {
         Ok(())
     }
 
+    /// See [`Client::try_submit_list`](crate::Client::try_submit_list).
+    pub(crate) fn try_submit_list(&self, own: &Completer, requests: &[Request]) -> (usize, Result<(), SubmitError>) {
+        let refused = requests.iter().enumerate().find_map(|(at, one)| Some((at, self.admit(own, one, false).err()?)));
+        let (accepted, result) = refused.map_or((requests.len(), Ok(())), |(at, error)| (at, Err(error)));
+        if accepted > 0 {
+            self.bring(own, Brought::SubmitAll(&requests[..accepted]), None);
+        }
+        (accepted, result)
+    }
+
     /// As [`Shard::try_submit`], with the handle.
     pub(crate) fn submit_with_id(&self, own: &Completer, request: Request) -> Result<RequestId, SubmitError> {
         self.admit(own, &request, false)?;
@@ -334,6 +344,9 @@ impl Shard {
         match brought {
             Brought::Nothing => {}
             Brought::Submit(request) => self.push(own, Command::Submit { request, client: own.port.number }),
+            Brought::SubmitAll(requests) => {
+                requests.iter().for_each(|&request| self.leave(own, Brought::Submit(request)));
+            }
             Brought::Complete(ended) => {
                 ended.iter().for_each(|&(id, outcome)| self.push(own, Command::Complete { id, outcome }));
             }

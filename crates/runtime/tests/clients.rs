@@ -185,7 +185,16 @@ impl Executor for Host {
 fn submit(client: &Client, host: &Host, random: &mut Random, request: Request) {
     let shard = request.target.0 as usize % host.shards;
     let refused = |error: &SubmitError| matches!(error, SubmitError::Full(_) | SubmitError::Closed);
-    match random.below(4) {
+    match random.below(5) {
+        4 => {
+            let others = (0..random.below(4)).filter_map(|_| host.request(random, client.targets()));
+            let others = others.map(|other| Request { target: request.target, ..other });
+            let list: Vec<Request> = [request].into_iter().chain(others).collect();
+            let (accepted, result) = client.try_submit_list(shard, &list);
+            assert_eq!(accepted < list.len(), result.is_err());
+            list[..accepted].iter().for_each(|request| host.accepted(request));
+            result.unwrap_or_else(|error| assert!(refused(&error), "{error}"));
+        }
         0 => match client.try_submit(shard, request) {
             Ok(()) => host.accepted(&request),
             Err(error) => assert!(refused(&error), "{error}"),

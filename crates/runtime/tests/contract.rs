@@ -81,6 +81,28 @@ impl Notes {
     }
 }
 
+/// What is submitted together is aggregated, though the engine could have started the first at once.
+#[test]
+fn a_list_is_dispatched_once_all_of_it_is_there() {
+    let engine = EngineConfig { capacity: 4, in_flight_max: 1, ..EngineConfig::default() };
+    let notes = Arc::new(Notes { keeps: true.into(), ..Notes::default() });
+    let scheduler = Scheduler::start(config("hbrr", Driving::Caller, engine)).unwrap();
+    let client = scheduler.attach(notes.clone()).unwrap();
+    let list: Vec<Request> = (0..5).map(|n| request(n, 0)).collect();
+    let (accepted, result) = client.try_submit_list(0, &list);
+    assert_eq!(accepted, 4);
+    assert!(matches!(result, Err(SubmitError::Full(refused)) if refused == list[4]), "{result:?}");
+    assert_eq!(*notes.started.lock(), [0, 1, 2, 3], "as one batch: one may be in flight");
+    for (id, request, completer) in std::mem::take(&mut *notes.kept.lock()) {
+        completer.complete(id, Outcome::ok(request.len));
+    }
+    let (accepted, result) = client.try_submit_list(0, &[]);
+    assert!(accepted == 0 && result.is_ok());
+    scheduler.shutdown(DRAIN);
+    let (accepted, result) = client.try_submit_list(0, &list);
+    assert!(accepted == 0 && matches!(result, Err(SubmitError::Closed)));
+}
+
 #[test]
 fn a_request_submitted_for_its_handle_comes_after_those_before_it() {
     for driving in BOTH {

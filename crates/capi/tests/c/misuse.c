@@ -140,6 +140,20 @@ static void requests(void) {
     EXPECT(sluice_cancel(s, other), SLUICE_ERR_STALE, NULL);
     for (int i = 0; i < 7; i++) EXPECT(submit(s, 8192u * (i + 1u), 0), SLUICE_OK, NULL);
     EXPECT(submit(s, 0, 0), SLUICE_ERR_FULL, "the queue is full");
+    size_t accepted = 9;
+    EXPECT(sluice_submit_list(s, NULL, 1, &accepted), SLUICE_ERR_INVALID, "NULL");
+    EXPECT((int)accepted, 0, NULL);
+    EXPECT(sluice_submit_list(s, NULL, 0, NULL), SLUICE_OK, NULL);
+    sluice_request list[2] = {{.struct_size = sizeof *list}, {.struct_size = sizeof *list}};
+    list[0].len = list[1].len = 1;
+    list[1].op = 9;
+    EXPECT(sluice_submit_list(s, list, 2, &accepted), SLUICE_ERR_INVALID, "SLUICE_READ");
+    list[1].op = SLUICE_READ;
+    list[1].struct_size += 8;
+    EXPECT(sluice_submit_list(s, list, 2, &accepted), SLUICE_ERR_INVALID, "of another one");
+    list[1].struct_size = list[0].struct_size;
+    EXPECT(sluice_submit_list(s, list, 2, &accepted), SLUICE_ERR_FULL, "the queue is full");
+    EXPECT((int)accepted, 0, NULL);
     /* Completing: once, twice, what never was. */
     EXPECT(sluice_complete(s, id, 1, 0), SLUICE_OK, NULL);
     EXPECT(sluice_complete(s, id, 1, 0), SLUICE_ERR_STALE, "completed before");
