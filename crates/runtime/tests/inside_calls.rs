@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use common::{Faulty, Results, create, storage};
+use common::{Faulty, Results, create, in_time, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
 use sluice_runtime::{
@@ -17,19 +17,6 @@ use sluice_runtime::{
     Volume, VolumeConfig,
 };
 use sluice_storage::{Data, FileRef, Layout, Storage};
-
-/// Fails the test (leaving the thread) unless it ends in time.
-fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = channel();
-    std::thread::spawn(move || _ = tell.send(work()));
-    match told.recv_timeout(Duration::from_secs(15)) {
-        Ok(value) => value,
-        Err(_) => {
-            eprintln!("HANG: {what}");
-            std::process::exit(77);
-        }
-    }
-}
 
 /// A request for a file of its own.
 fn request(cookie: u64) -> Request {

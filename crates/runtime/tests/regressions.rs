@@ -8,26 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use common::{Faulty, Results, create, storage};
+use common::{Faulty, Results, create, in_time, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
 use sluice_runtime::{
     Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Volume, VolumeConfig,
 };
 use sluice_storage::FileRef;
-
-/// Fails the test (leaving the thread) unless it ends in time.
-fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = channel();
-    std::thread::spawn(move || _ = tell.send(work()));
-    match told.recv_timeout(Duration::from_secs(15)) {
-        Ok(value) => value,
-        Err(_) => {
-            eprintln!("HANG: {what}");
-            std::process::exit(77);
-        }
-    }
-}
 
 fn vconfig(policy: &str) -> VolumeConfig {
     VolumeConfig::new(PolicyConfig::parse(policy).unwrap())
@@ -61,6 +48,42 @@ fn acts(
     (volume, told)
 }
 
+/// A volume over a directory whose data can be kept from moving, and a file in it.
+struct Bed {
+    volume: Arc<Volume<Acts>>,
+    told: std::sync::mpsc::Receiver<u64>,
+    file: FileRef,
+    data: Arc<Faulty>,
+}
+impl Bed {
+    fn writes(&self, offset: u64, bytes: &[u8], ticket: u64) {
+        self.volume.write(&self.file, AppId(0), offset, bytes, ticket);
+    }
+    fn hears(&self, count: usize) {
+        (0..count).for_each(|_| _ = self.told.recv().unwrap());
+    }
+}
+
+/// Runs `test` with a volume whose host does `inside` when it is told of an end.
+fn inside(
+    what: &'static str,
+    config: VolumeConfig,
+    inside: impl Fn(&Volume<Acts>, &FileRef, u64) + Send + Sync + 'static,
+    test: impl FnOnce(&Bed) + Send + 'static,
+) {
+    in_time(what, move || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let (data, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
+        let again = file.clone();
+        let (volume, told) = acts(storage, config, Box::new(move |volume, n| inside(volume, &again, n)));
+        let bed = Bed { volume, told, file, data };
+        test(&bed);
+        std::mem::forget(bed.volume);
+    });
+}
+
 /// A chain of reads of a cached file, each submitted when the one before ends.
 #[test]
 fn chain_of_cached_reads() {
@@ -91,82 +114,51 @@ fn chain_of_cached_reads() {
 /// A completion that waits (for a request that another one, dispatched already, is before).
 #[test]
 fn read_at_inside_complete() {
-    in_time("read_at in complete", || {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = storage(dir.path(), 1);
-        let file = create(&plain, "f");
-        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
-        let again = file.clone();
-        let (volume, told) = acts(
-            storage,
-            vconfig("sjf"),
-            Box::new(move |volume, n| {
-                if n == 1 {
-                    volume.read_at(&again, AppId(0), 0, &mut [0; 4096]).unwrap();
-                }
-            }),
-        );
-        faulty.set_open(false);
-        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
-        volume.write(&file, AppId(0), 0, &[2; 4096], 2);
-        faulty.set_open(true);
-        told.recv().unwrap();
-        told.recv().unwrap();
-        std::mem::forget(volume);
+    let reads = |volume: &Volume<Acts>, file: &FileRef, n| {
+        if n == 1 {
+            volume.read_at(file, AppId(0), 0, &mut [0; 4096]).unwrap();
+        }
+    };
+    inside("read_at in complete", vconfig("sjf"), reads, |bed| {
+        bed.data.set_open(false);
+        bed.writes(0, &[1; 4096], 1);
+        bed.writes(0, &[2; 4096], 2);
+        bed.data.set_open(true);
+        bed.hears(2);
     });
 }
 
 /// A completion that submits more than there is room for: waits for other requests.
 #[test]
 fn submit_on_a_full_volume_inside_complete() {
-    in_time("submit in complete", || {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = storage(dir.path(), 1);
-        let file = create(&plain, "f");
-        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
-        let again = file.clone();
-        let mut config = vconfig("sjf");
-        (config.engine.capacity, config.engine.in_flight_max) = (2, 1);
-        let (volume, told) = acts(
-            storage,
-            config,
-            Box::new(move |volume, n| {
-                if n == 1 {
-                    volume.write(&again, AppId(0), 1 << 20, &[1; 4096], 3);
-                    volume.write(&again, AppId(0), 1 << 24, &[1; 4096], 4);
-                }
-            }),
-        );
-        faulty.set_open(false);
-        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
-        volume.write(&file, AppId(0), 8192, &[2; 4096], 2);
-        faulty.set_open(true);
-        (0..4).for_each(|_| _ = told.recv().unwrap());
-        std::mem::forget(volume);
+    let mut config = vconfig("sjf");
+    (config.engine.capacity, config.engine.in_flight_max) = (2, 1);
+    let submits = |volume: &Volume<Acts>, file: &FileRef, n| {
+        if n == 1 {
+            volume.write(file, AppId(0), 1 << 20, &[1; 4096], 3);
+            volume.write(file, AppId(0), 1 << 24, &[1; 4096], 4);
+        }
+    };
+    inside("submit in complete", config, submits, |bed| {
+        bed.data.set_open(false);
+        bed.writes(0, &[1; 4096], 1);
+        bed.writes(8192, &[2; 4096], 2);
+        bed.data.set_open(true);
+        bed.hears(4);
     });
 }
 
 /// As above, where memory is what is full: of the very request that is being told.
 #[test]
 fn bytes_of_the_request_that_is_told() {
-    in_time("bytes", || {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = storage(dir.path(), 1);
-        let file = create(&plain, "f");
-        let (_, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
-        let again = file.clone();
-        let (volume, told) = acts(
-            storage,
-            VolumeConfig { buffer_bytes_max: 4096, ..vconfig("sjf") },
-            Box::new(move |volume, n| {
-                if n < 3 {
-                    volume.read(&again, AppId(0), 0, 4096, n + 1);
-                }
-            }),
-        );
-        volume.read(&file, AppId(0), 0, 4096, 1);
-        (0..3).for_each(|_| _ = told.recv().unwrap());
-        std::mem::forget(volume);
+    let reads = |volume: &Volume<Acts>, file: &FileRef, n| {
+        if n < 3 {
+            volume.read(file, AppId(0), 0, 4096, n + 1);
+        }
+    };
+    inside("bytes", VolumeConfig { buffer_bytes_max: 4096, ..vconfig("sjf") }, reads, |bed| {
+        bed.volume.read(&bed.file, AppId(0), 0, 4096, 1);
+        bed.hears(3);
     });
 }
 
@@ -524,35 +516,31 @@ fn a_stalled_request_is_not_refused_again_and_again() {
     assert!(refused <= 1, "{refused}");
 }
 
+/// Requests of four kilobytes, one at a time.
+fn small_pieces() -> VolumeConfig {
+    let mut config = VolumeConfig { request_bytes_max: 4096, ..vconfig("sjf") };
+    (config.engine.capacity, config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1, 1);
+    config
+}
+
 /// One operation of several pieces, submitted inside a completion, while another one waits for places.
 #[test]
 fn pieces_submitted_inside_complete() {
-    in_time("pieces in complete", || {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = storage(dir.path(), 1);
-        let file = create(&plain, "f");
-        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
-        let again = file.clone();
-        let mut config = VolumeConfig { request_bytes_max: 4096, ..vconfig("sjf") };
-        (config.engine.capacity, config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1, 1);
-        let (volume, told) = acts(
-            storage,
-            config,
-            Box::new(move |volume, n| {
-                if n == 1 {
-                    volume.write(&again, AppId(0), 0, &[3; 5 * 4096], 3);
-                }
-            }),
-        );
-        faulty.set_open(false);
-        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
+    let submits = |volume: &Volume<Acts>, file: &FileRef, n| {
+        if n == 1 {
+            volume.write(file, AppId(0), 0, &[3; 5 * 4096], 3);
+        }
+    };
+    inside("pieces in complete", small_pieces(), submits, |bed| {
+        bed.data.set_open(false);
+        bed.writes(0, &[1; 4096], 1);
+        let (volume, file) = (&bed.volume, &bed.file);
         std::thread::scope(|scope| {
-            scope.spawn(|| volume.write(&file, AppId(0), 1 << 20, &[2; 5 * 4096], 2));
+            scope.spawn(|| volume.write(file, AppId(0), 1 << 20, &[2; 5 * 4096], 2));
             pause(Duration::from_millis(200));
-            faulty.set_open(true);
-            (0..3).for_each(|_| _ = told.recv().unwrap());
+            bed.data.set_open(true);
+            bed.hears(3);
         });
-        std::mem::forget(volume);
     });
 }
 
@@ -658,29 +646,17 @@ fn pause(time: Duration) {
 /// that completion was told, and that only this thread can start.
 #[test]
 fn pieces_submitted_inside_complete_before_what_was_dispatched_is_started() {
-    in_time("pieces before what was dispatched", || {
-        let dir = tempfile::tempdir().unwrap();
-        let plain = storage(dir.path(), 1);
-        let file = create(&plain, "f");
-        let (faulty, storage) = Faulty::over(&plain, u64::MAX, usize::MAX);
-        let again = file.clone();
-        let mut config = VolumeConfig { request_bytes_max: 4096, ..vconfig("sjf") };
-        (config.engine.capacity, config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1, 1);
-        let (volume, told) = acts(
-            storage,
-            config,
-            Box::new(move |volume, n| {
-                if n == 1 {
-                    volume.write(&again, AppId(0), 1 << 20, &[3; 5 * 4096], 3);
-                }
-            }),
-        );
-        faulty.set_open(false);
-        volume.write(&file, AppId(0), 0, &[1; 4096], 1);
-        volume.write(&file, AppId(0), 8192, &[2; 4096], 2);
-        faulty.set_open(true);
-        (0..3).for_each(|_| _ = told.recv().unwrap());
-        std::mem::forget(volume);
+    let submits = |volume: &Volume<Acts>, file: &FileRef, n| {
+        if n == 1 {
+            volume.write(file, AppId(0), 1 << 20, &[3; 5 * 4096], 3);
+        }
+    };
+    inside("pieces before what was dispatched", small_pieces(), submits, |bed| {
+        bed.data.set_open(false);
+        bed.writes(0, &[1; 4096], 1);
+        bed.writes(8192, &[2; 4096], 2);
+        bed.data.set_open(true);
+        bed.hears(3);
     });
 }
 

@@ -66,6 +66,19 @@ impl Results {
     }
 }
 
+/// Fails the test (leaving the thread) unless it ends in time.
+pub fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || _ = tell.send(work()));
+    match told.recv_timeout(std::time::Duration::from_secs(15)) {
+        Ok(value) => value,
+        Err(_) => {
+            eprintln!("HANG: {what}");
+            std::process::exit(77);
+        }
+    }
+}
+
 /// Data that fails at one byte, gives less than asked, or blocks while a gate is closed.
 pub struct Faulty {
     inner: Arc<dyn Data>,
