@@ -126,7 +126,7 @@ STRIP := strip --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd
 IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
 LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-.PHONY: setup-gluster gluster install-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
+.PHONY: setup-gluster gluster install-gluster install-gluster-only uninstall-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
 install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
 
 install-only: install-libraries install-manual
@@ -198,8 +198,12 @@ gluster: setup-gluster build ## Build the translator for GlusterFS, target/relea
 	$(MAKE) --no-print-directory $(BUILT)/sluice.so
 
 XLATORS ?= $(shell ls -d /usr/lib/*/glusterfs/*/xlator 2> /dev/null | head -n 1)
-install-gluster: gluster ## Install it where GlusterFS finds it
+install-gluster: gluster install-gluster-only ## Install it where GlusterFS finds it
+install-gluster-only: $(BUILT)/sluice.so
 	install -D -m 644 $(BUILT)/sluice.so $(DESTDIR)$(XLATORS)/user/sluice.so
+
+uninstall-gluster: ## Remove it
+	rm -f $(DESTDIR)$(XLATORS)/user/sluice.so
 
 deb: setup-packages build ## Build the Debian packages, into target/deb
 	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh $(TARGET)/deb

@@ -74,7 +74,7 @@ if [ "${1:-}" = tests ]; then
     need valgrind valgrind
     need node nodejs
 fi
-if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ]; then
+if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; then
     need glusterfsd glusterfs-server
     # Its headers include those of the others.
     for header in glusterfs/xlator.h:libglusterfs-dev urcu/arch.h:liburcu-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev; do

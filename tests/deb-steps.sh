@@ -4,6 +4,7 @@ set -euo pipefail
 cd /tmp
 dpkg --install deb/*.deb
 sluice --version
+ls /usr/lib/*/glusterfs/*/xlator/user/sluice.so
 
 # What mounts log, and this test's own place.
 mkdir source mnt

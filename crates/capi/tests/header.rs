@@ -55,4 +55,8 @@ fn the_exported_functions_are_those_of_the_list() {
         marked.map(|rest| rest.split("fn ").nth(1).unwrap().split('(').next().unwrap()).collect();
     names.sort_unstable();
     same_as_committed(&room.join("include/symbols.txt"), &(names.join("\n") + "\n"));
+    let packaged = std::fs::read_to_string(room.join("../../debian/libsluice0.symbols")).unwrap();
+    for name in names {
+        assert!(packaged.contains(&format!("\n {name}@Base ")), "debian/libsluice0.symbols lacks {name}");
+    }
 }
