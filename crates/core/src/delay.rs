@@ -343,6 +343,13 @@ impl DelayedBatches {
         Some(report)
     }
 
+    /// Ends some delay, if there is any: all its parts into `candidate`.
+    pub(crate) fn take_some(&mut self, candidate: &mut Vec<Slot>) -> bool {
+        let Some((_, number)) = self.due.peek() else { return false };
+        self.take_queue(self.batches[number as usize].queue, candidate);
+        true
+    }
+
     /// Ends the delay of this queue: all its parts into `candidate`.
     pub(crate) fn take_queue(&mut self, queue: QueueId, candidate: &mut Vec<Slot>) {
         let number = self.of_queue[queue.0 as usize];

@@ -18,7 +18,8 @@ impl Links {
         self.0[id as usize].1
     }
 
-    fn prev(&self, id: u32) -> u32 {
+    /// The member before `id`, or [`NIL`].
+    pub(crate) fn prev(&self, id: u32) -> u32 {
         self.0[id as usize].0
     }
 }
@@ -37,6 +38,10 @@ impl List {
 
     pub(crate) fn front(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)
+    }
+
+    pub(crate) fn back(&self) -> Option<u32> {
+        (self.tail != NIL).then_some(self.tail)
     }
 
     pub(crate) fn push_back(&mut self, links: &mut Links, id: u32) {
@@ -121,8 +126,7 @@ mod tests {
                 }
                 let forwards = std::iter::successors(list.front(), |&id| Some(links.next(id)).filter(|&id| id != NIL));
                 prop_assert_eq!(forwards.collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
-                let last = Some(list.tail).filter(|&id| id != NIL);
-                let backwards = std::iter::successors(last, |&id| Some(links.prev(id)).filter(|&id| id != NIL));
+                let backwards = std::iter::successors(list.back(), |&id| Some(links.prev(id)).filter(|&id| id != NIL));
                 prop_assert_eq!(backwards.collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
             }
         }

@@ -41,6 +41,8 @@ pub(crate) enum State {
     Queued { since: Time, place: u64 },
     /// Picked, but its batch is delayed for predicted neighbours. Could have been dispatched since then.
     Delayed { since: Time },
+    /// Belongs to an object that a gate keeps closed. Could have been dispatched since then.
+    Held { since: Time },
     /// Dispatched then, as a part of this batch.
     InFlight { since: Time, batch: u32 },
 }
@@ -78,10 +80,10 @@ impl Entry {
         if let State::Blocked(blocked) = &mut self.state { Some(blocked) } else { None }
     }
 
-    /// Since when a request that is queued or delayed could have been dispatched.
+    /// Since when a request that is queued, delayed or held could have been dispatched.
     pub(crate) fn eligible_since(&self) -> Option<Time> {
         match self.state {
-            State::Queued { since, .. } | State::Delayed { since } => Some(since),
+            State::Queued { since, .. } | State::Delayed { since } | State::Held { since } => Some(since),
             _ => None,
         }
     }

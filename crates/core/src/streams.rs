@@ -176,6 +176,11 @@ impl Streams {
         (self.config, self.slice) = (config, None);
     }
 
+    /// The slice that is running is over.
+    pub(crate) fn end_slice(&mut self) {
+        self.slice = None;
+    }
+
     fn set(queue: QueueId) -> std::ops::Range<usize> {
         let set = (queue.0.wrapping_mul(0x9E37_79B9) >> 16) as usize % SETS;
         set * WAYS..(set + 1) * WAYS

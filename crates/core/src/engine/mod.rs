@@ -3,13 +3,16 @@
 mod config;
 mod error;
 mod find;
+mod gate;
 mod prediction;
 
 use crate::batch::{Batch, Part};
 use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
 use crate::files::QueueId;
+use crate::gate::Gate;
 use crate::list::{List, NIL};
+use crate::locality::{AppLocality, DeviceLocality, Locality, LocalityConfig};
 use crate::policy::{ConfigError, Pick, PolicyConfig, PreparedPolicy, Removal};
 use crate::probe::{Probe, ServedBatch};
 use crate::queues::{Extent, Queues, Slot, State};
@@ -83,6 +86,8 @@ pub struct Engine {
     prediction: Option<Prediction>,
     streams: Option<Box<Streams>>,
     probe: Option<Box<Probe>>,
+    gate: Option<Box<Gate>>,
+    locality: Option<Box<Locality>>,
     /// Where [`Engine::cancel_any`] goes on looking for requests that are blocked or delayed.
     scan: Slot,
 }
@@ -111,6 +116,8 @@ impl Engine {
             prediction: None,
             streams: config.anticipation.map(|anticipation| Box::new(Streams::new(anticipation, config.capacity))),
             probe: None,
+            gate: None,
+            locality: None,
             scan: 0,
             queues,
             config,
@@ -147,11 +154,17 @@ impl Engine {
         if let Some(prediction) = &mut self.prediction {
             prediction.predictor.submitted(now, &request);
         }
+        if let Some(gate) = &mut self.gate {
+            gate.arrived(request.app);
+        }
         let blocker = self.is_strict().then(|| self.queues.conflict(slot, self.submissions)).flatten();
         match blocker {
             Some(blocker) => {
                 self.queues.block(slot, blocker, self.submissions);
                 self.stats.blocked();
+                if self.gate.is_some() {
+                    self.call(now, blocker, slot);
+                }
             }
             None => self.make_eligible(now, slot),
         }
@@ -164,6 +177,14 @@ impl Engine {
     /// O(log n + parts), amortised.
     pub fn poll_dispatch(&mut self, now: Time, batch: &mut Batch) -> bool {
         self.wake = None;
+        match self.gate {
+            None => self.poll_open(now, batch),
+            Some(_) => self.poll_gated(now, batch),
+        }
+    }
+
+    /// Of what the policy sees.
+    fn poll_open(&mut self, now: Time, batch: &mut Batch) -> bool {
         if self.queues.queued + self.delayed() == 0 || (!self.bypasses_queue && self.at_in_flight_limit()) {
             return false;
         }
@@ -246,6 +267,9 @@ impl Engine {
         if let Some(streams) = &mut self.streams {
             streams.ended(now, slot, Some(done.service_ns));
         }
+        if let Some(gate) = &mut self.gate {
+            gate.ended(now, entry.app);
+        }
         self.event(now, id, entry.cookie, Stage::Completed);
         if self.is_strict() {
             self.queues.leave_busy(slot);
@@ -285,6 +309,7 @@ impl Engine {
             State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
             State::Blocked(_) => self.queues.unblock(slot),
             State::Delayed { .. } => self.cancel_delayed(now, slot),
+            State::Held { .. } => self.cancel_held(slot),
             State::Queued { .. } => {
                 self.leave_orders(slot);
                 if !self.in_offset_order && self.is_strict() {
@@ -295,6 +320,9 @@ impl Engine {
         }
         let request = self.queues.request(slot);
         self.stats.cancelled(now);
+        if let Some(gate) = &mut self.gate {
+            gate.ended(now, request.app);
+        }
         if let Some(streams) = &mut self.streams {
             streams.ended(now, slot, None);
         }
@@ -310,6 +338,7 @@ impl Engine {
     pub fn cancel_any(&mut self, now: Time) -> Option<(RequestId, Request)> {
         let slot = match self.queues.oldest() {
             Some(oldest) => oldest,
+            None if self.held() > 0 => self.some_held()?,
             None if self.queues.blocked + self.delayed() == 0 => return None,
             None => self.next_waiting()?,
         };
@@ -425,7 +454,7 @@ impl Engine {
     /// True if the algorithm lets every request through at once, so that a host may execute it where it is submitted.
     #[must_use]
     pub fn bypasses_queue(&self) -> bool {
-        self.bypasses_queue
+        self.bypasses_queue && !self.is_gated()
     }
 
     /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::for_bypass`]),
@@ -434,13 +463,14 @@ impl Engine {
     #[must_use]
     pub fn allows_bypass(&self) -> bool {
         // A predictor is asked only by policies that aggregate.
-        self.bypasses_queue && !self.events.on()
+        self.bypasses_queue() && !self.events.on()
     }
 
-    /// Requests accepted and not dispatched, including those that wait for an overlapping one or for predicted neighbours.
+    /// Requests accepted and not dispatched, including those that wait for an overlapping one, for predicted neighbours, or
+    /// behind a gate.
     #[must_use]
     pub fn queued(&self) -> u32 {
-        self.queues.queued + self.queues.blocked + self.delayed()
+        self.queues.queued + self.queues.blocked + self.delayed() + self.held()
     }
 
     /// Requests dispatched and not completed.
@@ -484,6 +514,18 @@ impl Engine {
     #[must_use]
     pub fn served(&mut self, room: Vec<ServedBatch>) -> Vec<ServedBatch> {
         self.probe.as_mut().map_or_else(Vec::new, |probe| probe.take(room))
+    }
+
+    /// Measures from now on, or no more, where the device is sent and how soon applications come again. Allocates.
+    pub fn watch_locality(&mut self, config: Option<LocalityConfig>) {
+        self.locality = config.map(|config| Box::new(Locality::new(config)));
+    }
+
+    /// What was measured since the last call, of each application that had requests into `apps`, if locality is
+    /// [watched](Engine::watch_locality). O([`LOCALITY_APPS`](crate::LOCALITY_APPS)); allocates nothing if `apps` has room for
+    /// that many.
+    pub fn locality(&mut self, apps: &mut Vec<AppLocality>) -> Option<DeviceLocality> {
+        self.locality.as_mut().map(|locality| locality.report(apps))
     }
 
     /// The oldest trace event not yet taken.
@@ -530,6 +572,9 @@ impl Engine {
         if let Some(streams) = &mut self.streams {
             let queue = self.queues.queue(slot);
             streams.arrived(now, slot, queue, self.queues.offset(slot), self.queues.end(slot));
+        }
+        if self.gate.is_some() && self.hold(slot) {
+            return;
         }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
@@ -642,6 +687,7 @@ impl Engine {
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
+        self.note_locality(now, batch);
         if let Some(probe) = &mut self.probe {
             let beside = self.queues.batches_in_flight - 1;
             probe.dispatched(now, number, &batch.parts[0].request, batch.bytes(), beside);

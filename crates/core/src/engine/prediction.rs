@@ -117,7 +117,7 @@ impl Engine {
             return false;
         }
         let Some(chosen) = self.chosen(queue, first, parts) else { return false };
-        let requests_max = self.queues.limits.requests;
+        let (requests_max, slice_end) = (self.queues.limits.requests, self.slice_end());
         let Some(prediction) = &mut self.prediction else { return false };
         if prediction.delayed.takes(queue, (chosen.offset, chosen.end), parts, requests_max) {
             self.join_extent(now, first, parts);
@@ -130,7 +130,7 @@ impl Engine {
         let whole = expected.end.saturating_sub(expected.offset);
         let grows =
             expected.offset <= chosen.offset && expected.end >= chosen.end && whole > chosen.end - chosen.offset;
-        expected.until = expected.until.min(deadline);
+        expected.until = expected.until.min(deadline).min(slice_end);
         expected.idle_until = expected.idle_until.min(expected.until);
         // A batch that could not go as one is not worth waiting for.
         if !grows || expected.until <= now || whole > self.queues.limits.bytes {
@@ -236,6 +236,17 @@ impl Engine {
         }
     }
 
+    /// No batch is delayed any more; what they had is queued again. O(requests in delayed batches).
+    pub(super) fn end_delays(&mut self, now: Time) {
+        while let Some(prediction) = &mut self.prediction
+            && prediction.delayed.take_some(&mut self.candidate)
+        {
+            for at in 0..self.candidate.len() {
+                self.queue_again(now, self.candidate[at]);
+            }
+        }
+    }
+
     /// A request of a delayed batch that has ended is queued as if it had never left.
     fn queue_again(&mut self, now: Time, slot: Slot) {
         if self.is_strict() {
@@ -251,7 +262,7 @@ impl Engine {
 
     /// Moves a request that was queued just now to where its age belongs: the front of the order of arrival tells when
     /// somebody is overdue. O(requests that became eligible since this one did).
-    fn move_by_age(&mut self, slot: Slot) {
+    pub(super) fn move_by_age(&mut self, slot: Slot) {
         let Queues { arrival, arrival_links, entries, .. } = &mut self.queues;
         let since = |slot: Slot| entries[slot as usize].eligible_since();
         arrival.remove(arrival_links, slot);

@@ -66,7 +66,7 @@ pub enum Removal {
     Overdue,
     /// Dispatched by the engine, because it goes on with the stream that is being served.
     Continued,
-    /// Cancelled; always a single request.
+    /// Cancelled, or taken back by a gate and perhaps [enqueued](Policy::enqueue) again later; always a single request.
     Cancelled,
     /// Goes with a batch that was picked before and is delayed; always a single request.
     Joined,

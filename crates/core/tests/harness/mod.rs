@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use sluice_core::{
-    Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Ordering, Outcome, PolicyConfig, Request, RequestId,
-    TargetId, Time,
+    Anticipation, AppId, Batch, Engine, EngineConfig, FileId, GatePlan, Op, Ordering, Outcome, PolicyConfig, Request,
+    RequestId, TargetId, Time,
 };
 
 /// A request as the harness knows it.
@@ -115,6 +115,41 @@ pub struct Harness {
     places: u64,
     pub completed: u64,
     pub cancelled: u64,
+    pub gate: Gate,
+}
+
+/// The gate as the harness knows it.
+#[derive(Default)]
+pub struct Gate {
+    pub plan: Option<GatePlan>,
+    used: bool,
+    /// What was ever submitted behind a gate, with its place in the order.
+    submitted: Vec<(u64, Request)>,
+}
+
+impl Gate {
+    /// The plan in force.
+    pub fn in_force(&self, now: Time) -> Option<&GatePlan> {
+        self.plan.as_ref().filter(|plan| plan.from <= now && now < plan.expires)
+    }
+
+    pub fn object(plan: &GatePlan, app: AppId) -> usize {
+        let own = plan.slices.iter().position(|slice| slice.apps.contains(&app));
+        own.or_else(|| plan.slices.iter().position(|slice| slice.apps.is_empty())).expect("there are others")
+    }
+
+    /// Whose slice it is, and when that ends: counted from the window's first.
+    pub fn open(plan: &GatePlan, now: Time) -> (usize, Time) {
+        let window = i128::from(plan.window_ns());
+        let mut at = i128::from(now.0) - (i128::from(now.0) - i128::from(plan.epoch.0)).rem_euclid(window);
+        for (object, slice) in plan.slices.iter().enumerate() {
+            at += i128::from(slice.len_ns);
+            if i128::from(now.0) < at {
+                return (object, Time(at as u64));
+            }
+        }
+        unreachable!("the window ends after now")
+    }
 }
 
 impl Harness {
@@ -130,6 +165,41 @@ impl Harness {
             places: 0,
             completed: 0,
             cancelled: 0,
+            gate: Gate::default(),
+        }
+    }
+
+    /// Sets a gate that is in force from now on.
+    pub fn set_gate(&mut self, plan: Option<GatePlan>) {
+        self.engine.set_gate(self.now, plan.clone()).expect("a valid plan");
+        if plan.as_ref().is_some_and(|plan| plan.expires <= self.now) {
+            return;
+        }
+        (self.gate.plan, self.gate.used) = (plan, true);
+        self.gate.submitted = self.items.iter().map(|item| (item.number, item.request)).collect();
+    }
+
+    /// A request behind the gate that may go now.
+    fn is_open(&self, plan: &GatePlan, request: &Request) -> bool {
+        plan.idle_ns.is_some() || Gate::object(plan, request.app) == Gate::open(plan, self.now).0
+    }
+
+    /// A batch that was let out although it may be of a closed object.
+    pub fn check_gate(&self, numbers: &[u64]) {
+        let Some(plan) = self.gate.in_force(self.now) else { return };
+        let max_wait = self.engine.config().max_wait_ns;
+        for item in self.items.iter().filter(|item| numbers.contains(&item.number)) {
+            let blocks = |&(number, later): &(u64, Request)| {
+                let later = Item { request: later, number, ..*item };
+                number > item.number && item.conflicts(&later) && self.is_open(plan, &later.request)
+            };
+            let waited = item.eligible.map_or(0, |(since, _)| self.now.since(since));
+            let overdue = max_wait != 0 && waited >= max_wait.saturating_add(plan.window_ns()) && numbers.len() == 1;
+            assert!(
+                self.is_open(plan, &item.request) || overdue || self.gate.submitted.iter().any(blocks),
+                "request {} goes although its object is closed",
+                item.number
+            );
         }
     }
 
@@ -162,6 +232,7 @@ impl Harness {
             Ok(id) => {
                 assert!(!full, "more requests than the capacity");
                 self.submitted += 1;
+                self.gate.submitted.push((self.submitted, request));
                 let (number, arrived) = (self.submitted, self.now);
                 self.items.push(Item { id, request, number, arrived, eligible: None, in_flight: false });
                 self.release()
@@ -176,18 +247,31 @@ impl Harness {
     /// Whether the in-flight limit forbids a batch.
     pub fn at_limit(&self) -> bool {
         let limit = self.engine.config().in_flight_max as usize;
-        !self.engine.bypasses_queue() && limit > 0 && self.batches.len() >= limit
+        !self.engine.policy().info().bypasses_queue && limit > 0 && self.batches.len() >= limit
     }
 
     /// Calls `poll_dispatch` and checks what must hold under any policy.
     pub fn dispatch(&mut self) -> Answer {
-        let queued = self.queued();
+        let mut queued = self.queued();
+        // What is held is overdue later, and what was held is queued in another order.
+        let waiting = queued.len();
+        let plan = self.gate.in_force(self.now).cloned();
+        if let Some(plan) = &plan {
+            queued.retain(|item| self.is_open(plan, &item.request) && plan.idle_ns.is_none());
+        }
         let oldest = queued.iter().min_by_key(|item| item.place()).copied();
         let max_wait = self.engine.config().max_wait_ns;
         let slice = self.engine.config().anticipation.map(|anticipation| anticipation.longest_slice_ns());
         if !self.engine.poll_dispatch(self.now, &mut self.batch) {
             let wake = self.engine.poll_timeout();
             assert!(wake.is_none_or(|at| at > self.now), "asks to be called again at once");
+            if let Some(plan) = &plan
+                && waiting > queued.len()
+                && self.engine.gate().is_some_and(|gate| gate.held > 0)
+            {
+                let latest = Gate::open(plan, self.now).1.min(plan.expires);
+                assert!(wake.is_some_and(|at| at <= latest), "would sleep beyond the slice: {wake:?}, {latest:?}");
+            }
             if let Some((since, _)) = oldest.and_then(|item| item.eligible)
                 && !self.at_limit()
                 && max_wait != 0
@@ -200,13 +284,18 @@ impl Harness {
         }
         assert!(!self.at_limit(), "more batches in flight than allowed");
         let numbers = self.check_batch();
+        self.check_gate(&numbers);
         if let Some((since, _)) = oldest.and_then(|item| item.eligible)
             && max_wait != 0
             && slice.is_none()
+            && self.gate.plan.is_none()
             && self.now.since(since) >= max_wait
         {
             let first = oldest.map(|item| item.number).unwrap_or_default();
-            assert!(numbers.contains(&first), "request {first} is overdue and does not go next");
+            // Behind a gate those of different objects that came at the same time have no order.
+            let as_old = |item: &&Item| self.gate.used && item.eligible.is_some_and(|(at, _)| at == since);
+            let goes = self.items.iter().filter(as_old).any(|item| numbers.contains(&item.number));
+            assert!(goes || numbers.contains(&first), "request {first} is overdue and does not go next");
         }
         self.batches.push(numbers.clone());
         Answer::Batch(numbers)
