@@ -64,6 +64,8 @@ struct Machine {
     since: u64,
     /// Coordinator and number of what was carried out last.
     newest: (u64, u64),
+    /// The newest coordinator that has said anything to it.
+    heard: u64,
     carried_out: u32,
     began: u64,
 }
@@ -137,6 +139,7 @@ impl World {
             in_force: InForce { policy: "hbrr".into(), window_ns: 0 },
             since: self.now,
             newest: (0, 0),
+            heard: 0,
             carried_out: 0,
             began: self.now,
         }
@@ -250,9 +253,13 @@ impl World {
         let before = machine.node.newest().get(&1).copied().unwrap_or_default();
         let actions = machine.node.received(Time(now.wrapping_add_signed(-machine.behind)), message);
         let after = machine.node.newest().get(&1).copied().unwrap_or_default();
+        if message.node_incarnation == machine.began {
+            machine.heard = machine.heard.max(message.incarnation);
+        }
         for action in actions {
             let Action::Policy { name, window_ns } = action;
             assert!(after > before && after > machine.newest, "a decision of the past is carried out");
+            assert_eq!(after.0, machine.heard, "a decision of a coordinator that was followed by another");
             assert_eq!(message.node_incarnation, machine.began, "a decision for an earlier life");
             machine.newest = after;
             machine.in_force = InForce { policy: name, window_ns };
