@@ -83,6 +83,8 @@ struct World {
     lives: u64,
     machines: Vec<Machine>,
     sessions: u64,
+    /// Whose they are, or were.
+    owners: BTreeMap<u64, usize>,
 }
 
 fn council() -> Vec<Box<dyn sluice_control::Role>> {
@@ -106,6 +108,7 @@ impl World {
             lives: 0,
             machines: Vec::new(),
             sessions: 0,
+            owners: BTreeMap::new(),
         };
         for at in 0..nodes {
             let behind = world.random.below(2 * SECOND) as i64 - SECOND as i64;
@@ -117,7 +120,8 @@ impl World {
         for _ in 0..world.random.below(4) {
             let at = world.random.below(FAULTS);
             world.after(at, Event::Kill);
-            let back = at + world.random.below(12 * SECOND);
+            let most = if world.random.chance(50) { SECOND / 2 } else { 12 * SECOND };
+            let back = at + world.random.below(most);
             world.after(back, Event::Revive);
         }
         for _ in 0..world.random.below(3) {
@@ -192,6 +196,7 @@ impl World {
                     machine.node.connected(local);
                     self.sessions += 1;
                     machine.session = Some(self.sessions);
+                    self.owners.insert(self.sessions, at);
                 }
                 Step::Connect => machine.node.disconnected(local),
                 Step::Announce => {
@@ -235,14 +240,8 @@ impl World {
     }
 
     fn to_node(&mut self, session: u64, message: &ToNode) {
-        // Also what comes out of a connection that was closed: nodes must know it.
-        let Some(at) = self.machines.iter().position(|machine| machine.session == Some(session)) else {
-            let any = self.random.below(self.machines.len() as u64) as usize;
-            if self.random.chance(50) {
-                self.deliver(any, message);
-            }
-            return;
-        };
+        // Also out of a connection that was closed since, as far as that can be: nodes must know it.
+        let Some(at) = self.owners.get(&session).copied() else { return };
         self.deliver(at, message);
         self.wake(at);
     }
