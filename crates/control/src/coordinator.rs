@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice_core::Time;
 
 use crate::role::{Action, NodeId, Role, To};
-use crate::seen::{InForce, Kind, Seen, is_name};
+use crate::seen::{Kind, Seen, is_name};
 use crate::wire::{self, from_node::What};
 
 /// A connection of a node's, as the driver counts them.
@@ -128,19 +128,20 @@ pub struct NodeStatus {
     pub for_s: f64,
     /// Seconds since it was heard last.
     pub silent_s: f64,
-    /// The coordinator's clock minus its scheduler's, in nanoseconds, as it estimates.
-    pub offset_ns: i64,
+    /// The coordinator's clock minus its scheduler's, in microseconds, as it estimates.
+    pub offset_us: f64,
     /// It is wrong by so much at most; 0: nothing is known yet.
-    pub offset_error_ns: u64,
+    pub offset_error_us: f64,
     /// The algorithm that it uses.
-    #[serde(flatten)]
-    pub in_force: InForce,
+    pub policy: String,
+    /// Length of that one's time windows in microseconds; 0: it has none.
+    pub window_us: f64,
     /// It has carried out all that it was told.
     pub is_current: bool,
     /// Requests in its last announcement.
     pub requests: u64,
-    /// Bytes a second while something was under way there.
-    pub rate: Option<f64>,
+    /// A million bytes a second while something was under way there; none: nothing was.
+    pub busy_mb_s: Option<f64>,
 }
 
 /// What a coordinator knows.
@@ -211,6 +212,12 @@ impl Coordinator {
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// What nodes may ask for.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// A message has come. O(log nodes).
@@ -416,12 +423,13 @@ impl Coordinator {
             kind: member.seen.as_ref().map(|seen| seen.kind),
             for_s: seconds(member.joined),
             silent_s: seconds(member.heard),
-            offset_ns: member.offset_ns,
-            offset_error_ns: member.offset_error_ns,
-            in_force: member.seen.as_ref().map(|seen| seen.in_force.clone()).unwrap_or_default(),
+            offset_us: member.offset_ns as f64 / 1e3,
+            offset_error_us: member.offset_error_ns as f64 / 1e3,
+            policy: member.seen.as_ref().map(|seen| seen.in_force.policy.clone()).unwrap_or_default(),
+            window_us: member.seen.as_ref().map_or(0.0, |seen| seen.in_force.window_ns as f64 / 1e3),
             is_current: current(member),
             requests: member.seen.as_ref().map_or(0, Seen::requests),
-            rate: member.seen.as_ref().and_then(Seen::rate),
+            busy_mb_s: member.seen.as_ref().and_then(Seen::rate).map(|rate| rate / 1e6),
         };
         let roles = self.roles.iter().map(|role| {
             let name = role.kind().as_str_name().trim_start_matches("ROLE_").to_lowercase();

@@ -249,7 +249,7 @@ impl Role for Council {
 
     fn status(&self) -> serde_json::Value {
         let voters = self.members.values().filter(|member| member.vote.is_some()).count();
-        let name = |arm: usize| json!({"policy": ARMS[arm].0, "window_ns": ARMS[arm].1});
+        let name = |arm: usize| json!({"policy": ARMS[arm].0, "window_us": ARMS[arm].1 as f64 / 1e3});
         json!({
             "coexisting": self.coexisting,
             "nodes": self.members.len(),
