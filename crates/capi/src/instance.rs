@@ -30,7 +30,9 @@ use crate::types::{
 
 /// What a scheduler's handle and those of its clients share.
 struct Shared {
-    /// Before the scheduler: it ends first.
+    /// Before the scheduler: they end first.
+    #[cfg(feature = "coordinator")]
+    agent: Mutex<Option<sluice_control::Agent>>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -52,6 +54,20 @@ pub(crate) struct Instance {
     number: u32,
     has_joined: bool,
 }
+
+/// Whom to listen to.
+#[cfg_attr(not(feature = "coordinator"), allow(dead_code))]
+pub(crate) struct Coordinated<'a> {
+    pub(crate) address: &'a str,
+    /// The node's name there.
+    pub(crate) name: &'a str,
+    /// The file of the secret.
+    pub(crate) token: Option<PathBuf>,
+}
+
+#[cfg(not(feature = "coordinator"))]
+const NO_COORDINATOR: Failure =
+    Failure::new(SLUICE_ERR_INVALID, c"this library was built without coordinators (feature coordinator)");
 
 /// The host's side.
 struct Host {
@@ -170,6 +186,8 @@ impl Instance {
         let selection = Selection::start(&scheduler, selection)
             .map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
         let shared = Arc::new(Shared {
+            #[cfg(feature = "coordinator")]
+            agent: Mutex::default(),
             selection,
             scheduler,
             in_flight,
@@ -301,6 +319,50 @@ impl Instance {
         stopped.map(drop).map_err(|error| Failure::made(SLUICE_ERR_INVALID, error.to_string()))
     }
 
+    /// Listens to a coordinator from now on, or to none any more.
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
+        use sluice_control::{Address, Agent, Options, read_token};
+        not_in_callback()?;
+        let mut agent = self.shared.agent.lock();
+        // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
+        drop(agent.take());
+        let Some(whom) = whom else { return Ok(()) };
+        if self.shared.selection.is_some() {
+            let text = c"a selector chooses here: it or a coordinator, not both";
+            return Err(Failure::new(SLUICE_ERR_INVALID, text));
+        }
+        let start = || -> anyhow::Result<Agent> {
+            let token = whom.token.as_deref().map(read_token).transpose()?;
+            let address = Address::new(whom.address, token.as_deref())?;
+            Agent::start(&self.shared.scheduler, Options { address, name: whom.name.to_owned() })
+        };
+        *agent = Some(start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?);
+        Ok(())
+    }
+
+    /// What there is to say of the coordinator: a JSON object.
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn coordination(&self) -> Result<String, Failure> {
+        not_in_callback()?;
+        let agent = self.shared.agent.lock();
+        let agent =
+            agent.as_ref().ok_or(Failure::new(SLUICE_ERR_INVALID, c"nobody is listened to: sluice_coordinate()"))?;
+        let mut object = serde_json::to_value(agent.status()).unwrap_or_default();
+        object["schema"] = 1.into();
+        Ok(object.to_string())
+    }
+
+    #[cfg(not(feature = "coordinator"))]
+    pub(crate) fn coordinate(&self, _: Option<&Coordinated<'_>>) -> Result<(), Failure> {
+        Err(NO_COORDINATOR)
+    }
+
+    #[cfg(not(feature = "coordinator"))]
+    pub(crate) fn coordination(&self) -> Result<String, Failure> {
+        Err(NO_COORDINATOR)
+    }
+
     /// The selector goes on.
     pub(crate) fn adapt(&self) -> Result<(), Failure> {
         self.chooser()?.resume(&*self.shared.scheduler);
@@ -355,6 +417,8 @@ impl Instance {
         if let Some(selection) = &self.shared.selection {
             selection.end();
         }
+        #[cfg(feature = "coordinator")]
+        drop(self.shared.agent.lock().take());
         let report = self.shared.scheduler.shutdown(how(timeout));
         self.shared.is_over.store(true, Ordering::Release);
         if timeout.is_zero() { Ok(()) } else { nothing_left(report) }

@@ -1,11 +1,11 @@
 //! What a configuration comes to: which processes, with which graphs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::config::{Config, Distribution};
+use crate::config::{Config, Distribution, Scheduling};
 use crate::graph::{Graph, Place};
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
@@ -19,6 +19,15 @@ const TRANSLATORS: [&str; 2] =
 /// What a process is.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
+    /// `sluice coordinate`.
+    Coordinator {
+        /// Where it listens.
+        listens: SocketAddr,
+        /// The file with its secret.
+        token_file: Option<PathBuf>,
+        /// Each I/O node has a window of its own.
+        coexisting: bool,
+    },
     /// Has data, and listens.
     Server {
         /// Where its data are.
@@ -43,11 +52,11 @@ pub enum Role {
 /// One process.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    /// `server-0`, `node-1`, `client-0`: the name of all its files.
+    /// `coordinator`, `server-0`, `node-1`, `client-0`: the name of all its files.
     pub name: String,
     /// What it is.
     pub role: Role,
-    /// What it does: a volfile.
+    /// What it does: a volfile; a coordinator has none.
     pub graph: String,
     /// Where it runs, if not here.
     pub host: Option<String>,
@@ -62,7 +71,7 @@ pub struct Plan {
     pub directory: PathBuf,
     /// The translator that the graphs name, if they do.
     pub translator: Option<PathBuf>,
-    /// Data servers, then I/O nodes, then clients.
+    /// The coordinator, data servers, I/O nodes, clients.
     pub machines: Vec<Machine>,
 }
 
@@ -90,7 +99,7 @@ impl Plan {
         let servers = (0..config.servers.count).map(|n| planner.server(n));
         let nodes = (0..config.nodes.count).map(|n| planner.node(n));
         let clients = (0..config.clients.count).map(|n| planner.client(n));
-        let machines = servers.chain(nodes).chain(clients).collect();
+        let machines = planner.coordinator().into_iter().chain(servers).chain(nodes).chain(clients).collect();
         Plan { name: config.name.clone(), directory, translator, machines }
     }
 }
@@ -126,6 +135,35 @@ impl Planner<'_> {
 
     fn port_of_node(&self, n: u32) -> u16 {
         self.config.port + (self.config.servers.count + n) as u16
+    }
+
+    fn port_of_coordinator(&self) -> u16 {
+        self.config.port + (self.config.servers.count + self.config.nodes.count) as u16
+    }
+
+    fn coordinator(&self) -> Option<Machine> {
+        let config = self.config.coordinator.as_ref()?;
+        let listens = SocketAddr::new(self.config.address, self.port_of_coordinator());
+        let role = Role::Coordinator { listens, token_file: config.token_file.clone(), coexisting: config.coexisting };
+        Some(Machine { name: "coordinator".to_owned(), role, graph: String::new(), host: config.host.clone() })
+    }
+
+    /// What the translators of a machine are to be told of the coordinator.
+    fn coordinated(&self, scheduling: &Scheduling, name: &str) -> Scheduling {
+        let mut scheduling = scheduling.clone();
+        if let Some(config) = &self.config.coordinator {
+            let host = config.host.clone().unwrap_or_else(|| match self.config.address {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("[{address}]"),
+            });
+            let token = config.token_file.iter().map(|path| ("coordinator-token", path.display().to_string()));
+            let address = format!("{host}:{}", self.port_of_coordinator());
+            let told = [("coordinator", address), ("coordinator-name", name.to_owned())];
+            for (key, value) in told.into_iter().chain(token) {
+                scheduling.options.entry(key.to_owned()).or_insert(value);
+            }
+        }
+        scheduling
     }
 
     fn host(&self, hosts: &[String], n: u32) -> String {
@@ -182,7 +220,8 @@ impl Planner<'_> {
         graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
-        let top = graph.sluice("sluice", self.translator, &config.scheduling, None, "threads");
+        let scheduling = self.coordinated(&config.scheduling, &format!("server-{n}"));
+        let top = graph.sluice("sluice", self.translator, &scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
         graph.volume(&served, "debug/io-stats", &[("log-level", "WARNING")], &["locks"]);
@@ -205,9 +244,9 @@ impl Planner<'_> {
                 let host = self.host(&self.config.servers.hosts, n);
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
                 let Some(node) = node else { return name };
-                let scheduling = &self.config.nodes.scheduling;
+                let scheduling = self.coordinated(&self.config.nodes.scheduling, &format!("node-{node}"));
                 let place = Place { node, target: n, targets: count };
-                graph.sluice(&format!("sluice-{n}"), self.translator, scheduling, Some(place), &name)
+                graph.sluice(&format!("sluice-{n}"), self.translator, &scheduling, Some(place), &name)
             })
             .collect();
         let below: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -302,6 +341,21 @@ mod tests {
         assert!((0..3).all(|n| node.contains(&format!("option target {n}\n"))), "{node}");
         // The third client asks the first node again.
         assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
+    }
+
+    #[test]
+    fn a_coordinator_comes_first_and_translators_know_it() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\n[coordinator]\n[servers]\ncount = 2\n[nodes]\ncount = 2\npolicy = 'twins'\n",
+        );
+        let first = &plan.machines[0];
+        assert!(matches!(first.role, Role::Coordinator { listens, .. } if listens.port() == 5004), "{first:?}");
+        let words = first.command(&plan).join(" ");
+        assert!(words.contains("coordinate --listen=127.0.0.1:5004 --state=/var/lib/sluice/clusters/a/coordinator"));
+        let node = &plan.machines[4].graph;
+        assert!(node.contains("option coordinator 127.0.0.1:5004\n"), "{node}");
+        assert!(node.contains("option coordinator-name node-1\n"), "{node}");
+        assert!(!plan.machines[1].graph.contains("coordinator"), "without an algorithm there is no translator");
     }
 
     #[test]

@@ -38,8 +38,6 @@ pub struct Options {
     pub address: Address,
     /// Names the node among all of the coordinator.
     pub name: String,
-    /// What it is.
-    pub kind: Kind,
 }
 
 /// What is told of an agent.
@@ -71,8 +69,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens to a coordinator from now on, which may be there or not. What is in force now is where decisions begin: the parameters
-    /// of an algorithm that is chosen are those in force, as far as it has them.
+    /// Listens to a coordinator from now on, which may be there or not. The algorithm in force now is the host's: where it is chosen, it
+    /// has the host's parameters. A scheduler whose algorithm has data servers to take turns with (`twins`) is a forwarding node,
+    /// any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
     ///
     /// # Errors
     /// If the name is none, or the system refuses a thread.
@@ -135,11 +134,12 @@ enum Happened {
 }
 
 struct Worker {
-    options: Options,
+    address: Address,
     status: Arc<Mutex<AgentStatus>>,
     node: Node,
     /// The algorithm as the host has set it.
     base: PolicyConfig,
+    kind: Kind,
     servers: u32,
     /// What was decided last, and the offset that it was carried out with.
     last: Option<(Action, i64)>,
@@ -160,6 +160,8 @@ impl Worker {
     fn new(ground: &impl Ground, options: Options, status: Arc<Mutex<AgentStatus>>) -> Worker {
         let base = ground.policy();
         let servers = base.value("servers").and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        // Where an algorithm takes turns with data servers there are some.
+        let kind = if servers > 0 { Kind::Forwarder } else { Kind::Server };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let incarnation = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Differs from node to node, and that is all that it is for.
@@ -167,10 +169,11 @@ impl Worker {
             incarnation ^ u64::from(std::process::id()) << 40 ^ u64::from(crc32fast::hash(options.name.as_bytes()));
         Worker {
             node: Node::new(&options.name, incarnation, seed, ground.now()),
-            seen: Seen::nothing(options.kind, servers, in_force(&base)),
-            options,
+            seen: Seen::nothing(kind, servers, in_force(&base)),
+            address: options.address,
             status,
             base,
+            kind,
             servers,
             last: None,
             since: ground.now(),
@@ -239,7 +242,7 @@ impl Worker {
             let now = ground.now();
             match self.node.poll(now) {
                 Step::Wait => return,
-                Step::Connect => *opening = Some(Box::pin(open(self.options.address.clone()))),
+                Step::Connect => *opening = Some(Box::pin(open(self.address.clone()))),
                 Step::Disconnect => {
                     *session = None;
                     self.complain("it answers nothing");
@@ -250,7 +253,7 @@ impl Worker {
                     // One that cannot go is one that was lost.
                     let sent = session.as_ref().is_some_and(|session| session.out.try_send(message).is_ok());
                     self.status.lock().announcements += u64::from(sent);
-                    self.seen = Seen::nothing(self.options.kind, self.servers, in_force(&ground.policy()));
+                    self.seen = Seen::nothing(self.kind, self.servers, in_force(&ground.policy()));
                 }
             }
         }
@@ -272,7 +275,7 @@ impl Worker {
     fn heard(&mut self, ground: &impl Ground, message: &ToNode) {
         let actions = self.node.received(ground.now(), message);
         if self.node.is_connected() && std::mem::take(&mut self.has_complained) {
-            tracing::info!("the coordinator {} answers again", self.options.address.text());
+            tracing::info!("the coordinator {} answers again", self.address.text());
         }
         for action in actions {
             self.status.lock().decisions += 1;
@@ -304,7 +307,7 @@ impl Worker {
                 tracing::debug!("the coordinator wants {config:?}");
                 ground.set_policy(&config);
                 self.since = ground.now();
-                self.seen = Seen::nothing(self.options.kind, self.servers, in_force(&config));
+                self.seen = Seen::nothing(self.kind, self.servers, in_force(&config));
             }
             Err(why) => tracing::warn!("the coordinator wants {name}, which cannot be: {why}"),
         }
@@ -332,7 +335,7 @@ impl Worker {
     /// Says once that nobody answers.
     fn complain(&mut self, why: impl std::fmt::Display) {
         self.status.lock().disconnections += 1;
-        let address = self.options.address.text();
+        let address = self.address.text();
         if std::mem::replace(&mut self.has_complained, true) {
             tracing::debug!("the coordinator {address}: {why}");
         } else {

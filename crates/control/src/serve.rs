@@ -34,7 +34,7 @@ use crate::wire::{FromNode, StatusReply, StatusRequest, ToNode};
 /// Answers to a node that does not read them; further ones are lost, and repeated with the next.
 const QUEUE: usize = 16;
 /// How often what was learned is kept, if it has changed.
-const SAVE_PERIOD: Duration = Duration::from_secs(10);
+const SAVE_PERIOD: Duration = Duration::from_secs(2);
 /// How long connections may take to end.
 const END: Duration = Duration::from_secs(1);
 /// Of the status of thousands of nodes.

@@ -143,6 +143,28 @@ static struct volume_options options[] = {
         .description = "A file in which a selector keeps what it has learned.",
     },
     {
+        .key = {"coordinator"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "HOST:PORT of a coordinator (sluice coordinate), which then chooses the algorithm where policy is twins: "
+                       "that and its parameters are where it begins. Requests never wait for it.",
+    },
+    {
+        .key = {"coordinator-name"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "Names this scheduler among all of the coordinator. Empty: host, process and volume.",
+    },
+    {
+        .key = {"coordinator-token"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "A file with the coordinator's secret in its first line. Empty: it has none.",
+    },
+    {
         .key = {"trace"},
         .type = GF_OPTION_TYPE_STR,
         .default_value = "",
@@ -163,6 +185,9 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("trace", settings->trace, str, failed);
     GF_OPTION_INIT("selector", settings->selector, str, failed);
     GF_OPTION_INIT("selector-state", settings->selector_state, str, failed);
+    GF_OPTION_INIT("coordinator", settings->coordinator, str, failed);
+    GF_OPTION_INIT("coordinator-name", settings->coordinator_name, str, failed);
+    GF_OPTION_INIT("coordinator-token", settings->coordinator_token, str, failed);
     GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
     GF_OPTION_INIT("shards", settings->shards, uint32, failed);
@@ -219,6 +244,7 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
     GF_OPTION_RECONF("selector", settings.selector, wanted, str, failed);
+    GF_OPTION_RECONF("coordinator", settings.coordinator, wanted, str, failed);
     GF_OPTION_RECONF("in-flight", settings.in_flight, wanted, uint32, failed);
     GF_OPTION_RECONF("batch-size", settings.batch_bytes, wanted, size_uint64, failed);
     GF_OPTION_RECONF("max-wait", settings.max_wait_ms, wanted, uint32, failed);
@@ -302,6 +328,7 @@ static int32_t dump_priv(xlator_t *this)
     struct translator *translator = this->private;
     char section[256];
     char policy[256];
+    char coordinator[1024];
     if (!translator)
         return 0;
     snprintf(section, sizeof(section), "xlator.sluice.%s", this->name);
@@ -310,6 +337,8 @@ static int32_t dump_priv(xlator_t *this)
         gf_proc_dump_write("policy", "%s", policy);
     gf_proc_dump_write("scheduler", "%s", group_name(translator->group));
     gf_proc_dump_write("target", "%u", translator->target);
+    if (sluice_coordination(translator->client, coordinator, sizeof(coordinator)) == SLUICE_OK)
+        gf_proc_dump_write("coordinator", "%s", coordinator);
     tell(translator, dump_value, NULL);
     return 0;
 }

@@ -88,7 +88,7 @@ fn place(role: &Role) -> anyhow::Result<String> {
             attributes(brick)?;
             Ok(format!("{} can keep data, {listens} is free", brick.display()))
         }
-        Role::Node { listens } => {
+        Role::Node { listens } | Role::Coordinator { listens, .. } => {
             TcpListener::bind(listens).with_context(|| format!("port {listens}"))?;
             Ok(format!("{listens} is free"))
         }

@@ -147,6 +147,11 @@ keys! {
         };
         "state" => |s, v| s.prediction.state = Some(v.path()?);
     }
+    "coordinator" {
+        "address" => |s, v| s.coordinator = Some(v.text()?.to_owned());
+        "token_file" => |s, v| s.token_file = Some(v.path()?);
+        "node" => |s, v| s.node = Some(v.text()?.to_owned());
+    }
     "log" {
         "file" => |s, v| s.log = Some(v.path()?);
         "level" => |s, v| s.log_level = v.choice(&[

@@ -90,6 +90,11 @@ pub(crate) struct Args {
         value_parser = suggest::choice(&["auto", "threads", "io_uring"]), hide_possible_values = true, help_heading = "Scheduling")]
     workers: Option<String>,
 
+    /// HOST:PORT of a coordinator (sluice coordinate), which chooses windows of twins; requests never wait for it [default:
+    /// none]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Scheduling")]
+    coordinator: Option<String>,
+
     /// Directory of a striped volume; give all of them, in their order. Empty directories become a new volume
     #[arg(short, long, value_name = "DIR", help_heading = "Storage")]
     target: Vec<PathBuf>,
@@ -205,7 +210,8 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 18] = [
+    let options: [(&str, &str, &str, &Option<String>); 19] = [
+        ("--coordinator", "coordinator", "address", &args.coordinator),
         ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
