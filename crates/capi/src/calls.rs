@@ -354,6 +354,23 @@ pub unsafe extern "C" fn sluice_coordination(s: *mut sluice, text: *mut c_char, 
     })
 }
 
+/// Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
+/// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
+/// SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `address` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_metrics(s: *mut sluice, address: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        let address = (!address.is_null()).then(|| unsafe { CStr::from_ptr(address) }.to_string_lossy());
+        call.instance().measure(address.as_deref())
+    })
+}
+
 /// # Safety
 /// `text` is null or has room for `size` bytes.
 unsafe fn give(line: &str, text: *mut c_char, size: usize) -> Result<(), Failure> {

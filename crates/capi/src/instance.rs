@@ -31,8 +31,10 @@ use crate::types::{
 /// What a scheduler's handle and those of its clients share.
 struct Shared {
     /// Before the scheduler: they end first.
-    #[cfg(feature = "coordinator")]
-    agent: Mutex<Option<sluice_control::Agent>>,
+    #[cfg(feature = "network")]
+    metrics: Mutex<Option<sluice_metrics::Endpoint>>,
+    #[cfg(feature = "network")]
+    agent: Arc<Mutex<Option<sluice_control::Agent>>>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -56,7 +58,7 @@ pub(crate) struct Instance {
 }
 
 /// Whom to listen to.
-#[cfg_attr(not(feature = "coordinator"), allow(dead_code))]
+#[cfg_attr(not(feature = "network"), allow(dead_code))]
 pub(crate) struct Coordinated<'a> {
     pub(crate) address: &'a str,
     /// The node's name there.
@@ -65,9 +67,9 @@ pub(crate) struct Coordinated<'a> {
     pub(crate) token: Option<PathBuf>,
 }
 
-#[cfg(not(feature = "coordinator"))]
-const NO_COORDINATOR: Failure =
-    Failure::new(SLUICE_ERR_INVALID, c"this library was built without coordinators (feature coordinator)");
+#[cfg(not(feature = "network"))]
+const NO_NETWORK: Failure =
+    Failure::new(SLUICE_ERR_INVALID, c"this library was built without coordinators and metrics (feature network)");
 
 /// The host's side.
 struct Host {
@@ -186,8 +188,10 @@ impl Instance {
         let selection = Selection::start(&scheduler, selection)
             .map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
         let shared = Arc::new(Shared {
-            #[cfg(feature = "coordinator")]
-            agent: Mutex::default(),
+            #[cfg(feature = "network")]
+            metrics: Mutex::default(),
+            #[cfg(feature = "network")]
+            agent: Arc::default(),
             selection,
             scheduler,
             in_flight,
@@ -320,13 +324,13 @@ impl Instance {
     }
 
     /// Listens to a coordinator from now on, or to none any more.
-    #[cfg(feature = "coordinator")]
+    #[cfg(feature = "network")]
     pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
         use sluice_control::{Address, Agent, Options, read_token};
         not_in_callback()?;
-        let mut agent = self.shared.agent.lock();
         // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
-        drop(agent.take());
+        let old = self.shared.agent.lock().take();
+        drop(old);
         let Some(whom) = whom else { return Ok(()) };
         if self.shared.selection.is_some() {
             let text = c"a selector chooses here: it or a coordinator, not both";
@@ -337,12 +341,13 @@ impl Instance {
             let address = Address::new(whom.address, token.as_deref())?;
             Agent::start(&self.shared.scheduler, Options { address, name: whom.name.to_owned() })
         };
-        *agent = Some(start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?);
+        let agent = start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
+        *self.shared.agent.lock() = Some(agent);
         Ok(())
     }
 
     /// What there is to say of the coordinator: a JSON object.
-    #[cfg(feature = "coordinator")]
+    #[cfg(feature = "network")]
     pub(crate) fn coordination(&self) -> Result<String, Failure> {
         not_in_callback()?;
         let agent = self.shared.agent.lock();
@@ -353,14 +358,46 @@ impl Instance {
         Ok(object.to_string())
     }
 
-    #[cfg(not(feature = "coordinator"))]
-    pub(crate) fn coordinate(&self, _: Option<&Coordinated<'_>>) -> Result<(), Failure> {
-        Err(NO_COORDINATOR)
+    /// Tells metrics there from now on, or nowhere any more.
+    #[cfg(feature = "network")]
+    pub(crate) fn measure(&self, address: Option<&str>) -> Result<(), Failure> {
+        use sluice_metrics::{Endpoint, Samples};
+        not_in_callback()?;
+        let old = self.shared.metrics.lock().take();
+        drop(old);
+        let Some(address) = address else { return Ok(()) };
+        let text = || format!("{address:?} is no address and port, like 127.0.0.1:9464");
+        let address = address.parse().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))?;
+        let (scheduler, agent) = (Arc::downgrade(&self.shared.scheduler), Arc::downgrade(&self.shared.agent));
+        let source = move |samples: &mut Samples| {
+            if let Some(scheduler) = scheduler.upgrade() {
+                sluice_metrics::scheduler(&scheduler.snapshot(), samples);
+            }
+            if let Some(agent) = agent.upgrade()
+                && let Some(agent) = &*agent.lock()
+            {
+                sluice_metrics::agent(&agent.status(), samples);
+            }
+        };
+        let endpoint = Endpoint::start(address, source);
+        let endpoint = endpoint.map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
+        *self.shared.metrics.lock() = Some(endpoint);
+        Ok(())
     }
 
-    #[cfg(not(feature = "coordinator"))]
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn coordinate(&self, _: Option<&Coordinated<'_>>) -> Result<(), Failure> {
+        Err(NO_NETWORK)
+    }
+
+    #[cfg(not(feature = "network"))]
     pub(crate) fn coordination(&self) -> Result<String, Failure> {
-        Err(NO_COORDINATOR)
+        Err(NO_NETWORK)
+    }
+
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn measure(&self, _: Option<&str>) -> Result<(), Failure> {
+        Err(NO_NETWORK)
     }
 
     /// The selector goes on.
@@ -417,8 +454,14 @@ impl Instance {
         if let Some(selection) = &self.shared.selection {
             selection.end();
         }
-        #[cfg(feature = "coordinator")]
-        drop(self.shared.agent.lock().take());
+        #[cfg(feature = "network")]
+        {
+            // Outside their locks: both end when their threads have.
+            let metrics = self.shared.metrics.lock().take();
+            drop(metrics);
+            let agent = self.shared.agent.lock().take();
+            drop(agent);
+        }
         let report = self.shared.scheduler.shutdown(how(timeout));
         self.shared.is_over.store(true, Ordering::Release);
         if timeout.is_zero() { Ok(()) } else { nothing_left(report) }

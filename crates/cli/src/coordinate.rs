@@ -11,6 +11,7 @@ use sd_notify::NotifyState;
 use serde_json::Value;
 use sluice_control::serve::{self, Options};
 use sluice_control::{Address, Council, Limits, Role, by_rule, read_token};
+use sluice_metrics::{Endpoint, Samples};
 use sluice_notation::{show_number, show_time_roughly};
 
 use crate::{output, suggest};
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Each node has the window that is best for its own load, rather than all that which is best for most
     #[arg(long)]
     coexisting: bool,
+    /// Answer GET /metrics for Prometheus there; docs/operation.md lists the names [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Most nodes
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     nodes_max: u32,
@@ -83,11 +87,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let limits = Limits { nodes_max: args.nodes_max as usize, ..Limits::default() };
     let roles: Vec<Box<dyn Role>> = vec![Box::new(Council::new(Box::new(by_rule)).coexisting(args.coexisting))];
     let options = Options { listen: args.listen, token, state: args.state, limits, roles };
-    let ready = |address: SocketAddr| {
+    let mut endpoint = None;
+    let ready = |address: SocketAddr, watch: serve::Watch| {
+        if let Some(metrics) = args.metrics {
+            let source = move |samples: &mut Samples| sluice_metrics::coordinator(&watch.status(), samples);
+            endpoint = Some(Endpoint::start(metrics, source)?);
+        }
         let text = format!("nodes are coordinated at {address}; to end: Ctrl-C");
         output::say(&text);
         sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&text)])
             .unwrap_or_else(|error| tracing::warn!("NOTIFY_SOCKET: {error}"));
+        Ok(())
     };
     serve::serve(options, ready, serve::interrupted())?;
     Ok(ExitCode::SUCCESS)

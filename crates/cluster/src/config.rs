@@ -27,6 +27,8 @@ pub struct Config {
     /// The first of as many ports as there are data servers and I/O nodes.
     #[serde(default = "first_port")]
     pub port: u16,
+    /// The first of as many ports for metrics, of the coordinator, each data server and each I/O node; none: nothing is told.
+    pub metrics: Option<u16>,
     /// The translator. Default: where `make install-gluster` puts it.
     pub translator: Option<PathBuf>,
     /// A coordinator for data servers and I/O nodes; none: there is none.
@@ -199,6 +201,14 @@ impl Config {
             self.port,
             ports - 1
         );
+        if let Some(metrics) = self.metrics.map(u32::from) {
+            let own = u32::from(self.port)..u32::from(self.port) + ports;
+            ensure!(
+                metrics > 0 && metrics + ports <= 65_536 && (metrics + ports <= own.start || metrics >= own.end),
+                "metrics: {metrics} and the {} that follow are not all ports, or those from `port` on",
+                ports - 1
+            );
+        }
         if let Some(coordinator) = &self.coordinator {
             ensure!(
                 self.address.is_loopback() || coordinator.token_file.is_some(),
@@ -327,6 +337,7 @@ mod tests {
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\nshard_size = '1K'", "shard_size"),
             ("name = 'a'\n[servers]\n[clients]\ncounts = 1", "counts"),
             ("name = 'a'\nport = 65535\n[coordinator]\n[servers]\ncount = 1", "port"),
+            ("name = 'a'\nport = 5000\nmetrics = 5001\n[servers]\ncount = 2", "metrics"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),
         ] {
             let error = format!("{:#}", Config::parse(text).unwrap_err());

@@ -27,6 +27,8 @@ pub enum Role {
         token_file: Option<PathBuf>,
         /// Each I/O node has a window of its own.
         coexisting: bool,
+        /// Where it tells metrics.
+        metrics: Option<SocketAddr>,
     },
     /// Has data, and listens.
     Server {
@@ -144,13 +146,27 @@ impl Planner<'_> {
     fn coordinator(&self) -> Option<Machine> {
         let config = self.config.coordinator.as_ref()?;
         let listens = SocketAddr::new(self.config.address, self.port_of_coordinator());
-        let role = Role::Coordinator { listens, token_file: config.token_file.clone(), coexisting: config.coexisting };
+        let role = Role::Coordinator {
+            listens,
+            token_file: config.token_file.clone(),
+            coexisting: config.coexisting,
+            metrics: self.metrics(listens.port()),
+        };
         Some(Machine { name: "coordinator".to_owned(), role, graph: String::new(), host: config.host.clone() })
     }
 
-    /// What the translators of a machine are to be told of the coordinator.
-    fn coordinated(&self, scheduling: &Scheduling, name: &str) -> Scheduling {
+    /// Where a process that listens at this port tells metrics.
+    fn metrics(&self, port: u16) -> Option<SocketAddr> {
+        let first = self.config.metrics?;
+        Some(SocketAddr::new(self.config.address, first + (port - self.config.port)))
+    }
+
+    /// What the translators of a machine that listens at this port are to be told of the coordinator, and of metrics.
+    fn coordinated(&self, scheduling: &Scheduling, name: &str, port: u16) -> Scheduling {
         let mut scheduling = scheduling.clone();
+        if let Some(metrics) = self.metrics(port) {
+            scheduling.options.entry("metrics".to_owned()).or_insert(metrics.to_string());
+        }
         if let Some(config) = &self.config.coordinator {
             let host = config.host.clone().unwrap_or_else(|| match self.config.address {
                 IpAddr::V4(address) => address.to_string(),
@@ -220,7 +236,7 @@ impl Planner<'_> {
         graph.volume("posix", "storage/posix", &[("directory", &data.display().to_string())], &[]);
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
-        let scheduling = self.coordinated(&config.scheduling, &format!("server-{n}"));
+        let scheduling = self.coordinated(&config.scheduling, &format!("server-{n}"), self.port_of_server(n));
         let top = graph.sluice("sluice", self.translator, &scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
@@ -244,7 +260,8 @@ impl Planner<'_> {
                 let host = self.host(&self.config.servers.hosts, n);
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
                 let Some(node) = node else { return name };
-                let scheduling = self.coordinated(&self.config.nodes.scheduling, &format!("node-{node}"));
+                let scheduling =
+                    self.coordinated(&self.config.nodes.scheduling, &format!("node-{node}"), self.port_of_node(node));
                 let place = Place { node, target: n, targets: count };
                 graph.sluice(&format!("sluice-{n}"), self.translator, &scheduling, Some(place), &name)
             })
@@ -346,7 +363,7 @@ mod tests {
     #[test]
     fn a_coordinator_comes_first_and_translators_know_it() {
         let plan = plan(
-            "name = 'a'\nport = 5000\n[coordinator]\n[servers]\ncount = 2\n[nodes]\ncount = 2\npolicy = 'twins'\n",
+            "name = 'a'\nport = 5000\nmetrics = 9000\n[coordinator]\n[servers]\ncount = 2\n[nodes]\ncount = 2\npolicy = 'twins'\n",
         );
         let first = &plan.machines[0];
         assert!(matches!(first.role, Role::Coordinator { listens, .. } if listens.port() == 5004), "{first:?}");
@@ -355,6 +372,10 @@ mod tests {
         let node = &plan.machines[4].graph;
         assert!(node.contains("option coordinator 127.0.0.1:5004\n"), "{node}");
         assert!(node.contains("option coordinator-name node-1\n"), "{node}");
+        assert!(
+            node.contains("option metrics 127.0.0.1:9003\n") && words.contains("--metrics=127.0.0.1:9004"),
+            "{node}"
+        );
         assert!(!plan.machines[1].graph.contains("coordinator"), "without an algorithm there is no translator");
     }
 

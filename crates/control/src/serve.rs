@@ -24,7 +24,7 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Streaming};
 
 use crate::connect::{Address, MESSAGE_MAX, reason};
-use crate::coordinator::{Coordinator, Limits, Refusal, SessionId};
+use crate::coordinator::{Coordinator, Limits, Refusal, SessionId, Status};
 use crate::role::Role;
 use crate::state::{from_text, to_text};
 use crate::wire::coordinator_client::CoordinatorClient;
@@ -147,11 +147,8 @@ impl Shared {
         }
     }
 
-    fn status(&self) -> Value {
-        let hub = self.hub.lock();
-        let status = hub.coordinator.status(self.clock.now());
-        // Names and finite numbers.
-        serde_json::to_value(status).unwrap_or_default()
+    fn status(&self) -> Status {
+        self.hub.lock().coordinator.status(self.clock.now())
     }
 }
 
@@ -189,7 +186,9 @@ impl Service for Front {
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusReply>, tonic::Status> {
         self.0.check(&request)?;
-        Ok(Response::new(StatusReply { json: self.0.status().to_string() }))
+        // Names and finite numbers.
+        let status = serde_json::to_value(self.0.status()).unwrap_or_default();
+        Ok(Response::new(StatusReply { json: status.to_string() }))
     }
 }
 
@@ -224,11 +223,27 @@ impl Store {
     }
 }
 
+/// Looks at a coordinator at work.
+#[derive(Clone)]
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// What it knows.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+}
+
 /// Coordinates until `stop` is ready. `ready` is called with the address when nodes can connect.
 ///
 /// # Errors
-/// If the address cannot be listened at, or the state's directory cannot be used.
-pub fn serve(options: Options, ready: impl FnOnce(SocketAddr), stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+/// If the address cannot be listened at, the state's directory cannot be used, or `ready` fails.
+pub fn serve(
+    options: Options,
+    ready: impl FnOnce(SocketAddr, Watch) -> anyhow::Result<()>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let Options { listen, token, state, limits, roles } = options;
     let clock = Clock::new(ClockKind::Realtime);
     let now = clock.now();
@@ -245,7 +260,7 @@ pub fn serve(options: Options, ready: impl FnOnce(SocketAddr), stop: impl Future
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")?;
     let result = runtime.block_on(async {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be listened at"))?;
-        ready(listener.local_addr().context("the address listened at")?);
+        ready(listener.local_addr().context("the address listened at")?, Watch(shared.clone()))?;
         work(&shared, listener, store.as_ref(), stop).await
     });
     // Whatever is left of connections ends here.

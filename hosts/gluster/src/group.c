@@ -109,6 +109,9 @@ static int create(xlator_t *this, struct group *group, const struct settings *se
         sluice_destroy(group->scheduler);
         return -1;
     }
+    if (code == SLUICE_OK && is_set(settings->metrics) &&
+        sluice_metrics(group->scheduler, settings->metrics) != SLUICE_OK)
+        gf_log(this->name, GF_LOG_ERROR, "nothing is told: %s", sluice_last_error());
     if (code == SLUICE_OK && is_set(settings->trace) &&
         sluice_trace_start(group->scheduler, settings->trace) != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "nothing is recorded: %s", sluice_last_error());

@@ -165,6 +165,13 @@ static struct volume_options options[] = {
         .description = "A file with the coordinator's secret in its first line. Empty: it has none.",
     },
     {
+        .key = {"metrics"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "ADDRESS:PORT where GET /metrics is answered for Prometheus, for each scheduler another one. Empty: nowhere.",
+    },
+    {
         .key = {"trace"},
         .type = GF_OPTION_TYPE_STR,
         .default_value = "",
@@ -188,6 +195,7 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("coordinator", settings->coordinator, str, failed);
     GF_OPTION_INIT("coordinator-name", settings->coordinator_name, str, failed);
     GF_OPTION_INIT("coordinator-token", settings->coordinator_token, str, failed);
+    GF_OPTION_INIT("metrics", settings->metrics, str, failed);
     GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
     GF_OPTION_INIT("shards", settings->shards, uint32, failed);

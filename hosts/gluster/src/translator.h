@@ -41,6 +41,7 @@ struct settings {
     char *coordinator;
     char *coordinator_name;
     char *coordinator_token;
+    char *metrics;
     /* -1: any that is free. */
     int32_t target;
     uint32_t in_flight;

@@ -208,6 +208,7 @@ mod tests {
                 && settings.token_file.take().is_some()
                 && settings.node.take().is_some()
         );
+        assert!(settings.metrics.take().is_some());
         let prediction = &mut settings.prediction;
         assert!(
             settings.record.take().is_some()

@@ -5,6 +5,7 @@ mod file;
 mod keys;
 pub(crate) mod value;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use sluice_adapt::device::Estimate;
@@ -97,6 +98,8 @@ pub(crate) struct Settings {
     pub(crate) coordinator: Option<String>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) node: Option<String>,
+    /// Where metrics are told.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) log: Option<PathBuf>,
     /// `None`: warnings at a terminal, else `info`.
     pub(crate) log_level: Option<tracing::Level>,
@@ -133,6 +136,7 @@ impl Default for Settings {
             coordinator: None,
             token_file: None,
             node: None,
+            metrics: None,
             log: None,
             log_level: None,
         }

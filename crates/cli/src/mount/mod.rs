@@ -133,6 +133,9 @@ pub(crate) struct Args {
     /// Threads that serve the kernel [default: twice the number of cores, 4 to 16]
     #[arg(long, value_name = "N", help_heading = "Mount")]
     threads: Option<String>,
+    /// Answer GET /metrics for Prometheus there; docs/operation.md lists the names [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Mount")]
+    metrics: Option<String>,
     /// Environment variable with a batch job's id, by which applications are told apart; may be given several times
     #[arg(long, value_name = "NAME", help_heading = "Mount")]
     job_variable: Vec<String>,
@@ -210,7 +213,8 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 19] = [
+    let options: [(&str, &str, &str, &Option<String>); 20] = [
+        ("--metrics", "mount", "metrics", &args.metrics),
         ("--coordinator", "coordinator", "address", &args.coordinator),
         ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sluice_adapt::selector::{Device, Kind, Prior};
 use sluice_control::Agent;
 use sluice_fuse::{CacheMode, MountHandle};
+use sluice_metrics::{Endpoint, Samples};
 use sluice_runtime::Shutdown;
 use sluice_select::{Learning, Selection};
 use tracing_subscriber::filter::LevelFilter;
@@ -29,6 +30,7 @@ pub(super) struct Mounted {
     selection: Option<Arc<Selection>>,
     learning: Option<Arc<Learning>>,
     agent: Option<Arc<Agent>>,
+    metrics: Option<Endpoint>,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -104,6 +106,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         .inspect_err(|_| _ = handle.unmount_lazily())?;
     let agent = coordination.map(|whom| Agent::start(handle.volume(), whom).map(Arc::new)).transpose();
     let agent = agent.inspect_err(|_| _ = handle.unmount_lazily())?;
+    let metrics = measure(settings, &handle, agent.as_ref()).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
     let server = control::Server::start(served(handle.clone(), selection.clone(), learning.clone(), agent.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
@@ -125,7 +128,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, signals, selection, learning, agent, summary })
+    Ok(Mounted { handle, server, signals, selection, learning, agent, metrics, summary })
 }
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
@@ -167,6 +170,21 @@ fn select(
     Ok(selection.map(Arc::new))
 }
 
+/// Tells metrics, if wanted.
+fn measure(settings: &Settings, handle: &MountHandle, agent: Option<&Arc<Agent>>) -> anyhow::Result<Option<Endpoint>> {
+    let Some(address) = settings.metrics else { return Ok(None) };
+    let (volume, agent) = (Arc::downgrade(handle.volume()), agent.map(Arc::downgrade));
+    let source = move |samples: &mut Samples| {
+        if let Some(volume) = volume.upgrade() {
+            sluice_metrics::scheduler(&volume.snapshot().runtime, samples);
+        }
+        if let Some(agent) = agent.as_ref().and_then(Weak::upgrade) {
+            sluice_metrics::agent(&agent.status(), samples);
+        }
+    };
+    Endpoint::start(address, source).map(Some)
+}
+
 /// Starts recording and predicting, if wanted.
 fn begin(
     settings: &Settings,
@@ -186,10 +204,11 @@ fn begin(
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, signals, selection, learning, agent, .. } = mounted;
+    let Mounted { handle, server, signals, selection, learning, agent, metrics, .. } = mounted;
     signals.unmount(&handle)?;
     let result = handle.wait();
     // While the volume is there.
+    drop(metrics);
     if let Some(agent) = agent {
         agent.end();
     }
