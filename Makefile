@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
+.PHONY: proto help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -57,6 +57,9 @@ suites-quick: setup-tests ## Run a small part of other people's suites on a dire
 suites: build ## Run all of them, on every configuration and under every algorithm (a night)
 	tests/suites/setup
 	tests/suites/run --full --sluice $(TARGET)/release/sluice
+
+proto: ## Make crates/control/src/wire/generated.rs of the .proto
+	$(CARGO) run --locked --manifest-path crates/control/proto/generate/Cargo.toml --target-dir $(TARGET)/proto
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all

@@ -38,6 +38,7 @@ build "$work/checked" "-fsanitize=address -fno-omit-frame-pointer"
 
 # A port range of its own for each run, below those that the system gives away: by the number of this process.
 NODE_OPTIONS='in-flight = "8"'
+COORDINATOR=
 port=$((21000 + $$ % 1000 * 10))
 cluster() { # SERVER-POLICY NODE-POLICY NODE-PARAMETERS DISTRIBUTION
     cat > "$config" << END
@@ -45,6 +46,7 @@ name = "test"
 directory = "$work/run"
 translator = "$work/sluice.so"
 port = $port
+$COORDINATOR
 [servers]
 count = 2
 policy = "$1"
@@ -159,6 +161,41 @@ for machine in server-1 node-0 client-1; do
 done
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
 [ -z "$(pgrep -f "volfile=$work" || true)" ] || fail "processes are left"
+
+echo "== a coordinator, killed under load"
+COORDINATOR='[coordinator]'
+cluster hbrr twins window=1ms shard
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+address=127.0.0.1:$((port + 4))
+coordinator() { # EXPRESSION over its status s, and i: an incarnation
+    "$SLUICE" coordinate status --json "$address" |
+        python3 -c 'import json, sys; s = json.load(sys.stdin); i = int(sys.argv[2]); sys.exit(not eval(sys.argv[1]))' "$1" "${2:-0}"
+}
+# All nodes are there, know by how much their clocks differ, do as they are told, and that is something new.
+EVERYBODY='len(s["nodes"]) == 4 and all(n["is_current"] and n["offset_error_us"] > 0 for n in s["nodes"])'
+DECIDED='s["roles"]["council"]["voters"] == 2 and s["decisions"] > 0'
+fio --name=load --directory="$work/run/client-0" --filename_format='load.$jobnum' --rw=randrw --bs=64k --size=4M --numjobs=2 \
+    --thread --ioengine=psync --time_based --runtime=14 --verify=crc32c --verify_backlog=64 --verify_fatal=1 \
+    --output="$work/fio" > /dev/null &
+load=$!
+fio --name=load --directory="$work/run/client-1" --filename_format='other.$jobnum' --rw=randread --bs=64k --size=4M --numjobs=2 \
+    --thread --ioengine=psync --time_based --runtime=14 --output="$work/fio2" > /dev/null &
+other=$!
+eventually coordinator "$EVERYBODY and $DECIDED" || fail "nothing is decided: $("$SLUICE" coordinate status "$address")"
+before=$("$SLUICE" coordinate status --json "$address" | python3 -c 'import json, sys; print(json.load(sys.stdin)["incarnation"])')
+kill -9 "$(cat "$work/run/coordinator.pid")"
+counted=$(counter node-0 read.completed)
+is_served() { [ "$(counter node-0 read.completed)" -gt $((counted + 50)) ]; }
+eventually is_served || fail "I/O waits for the coordinator"
+"$SLUICE" -q cluster up "$config" || fail "it does not start again after the coordinator was killed"
+eventually coordinator "$EVERYBODY and $DECIDED and s[\"incarnation\"] > i" "$before" ||
+    fail "nobody listens to the coordinator that came back: $("$SLUICE" coordinate status "$address")"
+wait "$load" || fail "fio --verify while the coordinator was killed: $(tail -n 5 "$work/fio")"
+wait "$other" || fail "fio while the coordinator was killed: $(tail -n 5 "$work/fio2")"
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+if coordinator True 2> /dev/null; then fail "the coordinator does not end"; fi
+COORDINATOR=
+rm -rf "$work/run"
 
 echo "== mistakes"
 cluster hbrr hbrr "" shard

@@ -8,7 +8,7 @@ use sluice_core::{Counters, Histogram, Op, policy};
 use sluice_predict::Source;
 
 use crate::handle::sluice;
-use crate::instance::Instance;
+use crate::instance::{Coordinated, Instance};
 use crate::options::{self, path};
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
 use crate::types::{
@@ -339,6 +339,70 @@ pub unsafe extern "C" fn sluice_explain(s: *mut sluice, text: *mut c_char, size:
         let call = unsafe { sluice::enter(s)? };
         // SAFETY: by the contract.
         unsafe { give(&call.instance().explain()?, text, size) }
+    })
+}
+
+/// Listens to a coordinator (`sluice coordinate`) from now on, which chooses the algorithm: `address` is HOST:PORT, `name` names
+/// this scheduler among all that listen to it, `token_file` has the coordinator's secret in its first line (NULL: it has none).
+/// It may be there or not, come and go; a thread sees to that, and nothing waits for it. Create the scheduler with `twins` and the
+/// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second. `address` NULL:
+/// to none any more. SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses. Not inside
+/// callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, the others are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_coordinate(
+    s: *mut sluice,
+    address: *const c_char,
+    name: *const c_char,
+    token_file: *const c_char,
+) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let (call, token) = unsafe { (sluice::enter(s)?, options::path(token_file)) };
+        if address.is_null() {
+            return call.instance().coordinate(None);
+        }
+        if name.is_null() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"the name is NULL"));
+        }
+        // SAFETY: by the contract; they are not null.
+        let (address, name) =
+            unsafe { (CStr::from_ptr(address).to_string_lossy(), CStr::from_ptr(name).to_string_lossy()) };
+        call.instance().coordinate(Some(&Coordinated { address: &address, name: &name, token }))
+    })
+}
+
+/// Writes how it is with the coordinator, as a JSON object into `text`: the fields of `coordinator` in docs/status.md, on one line.
+/// SLUICE_ERR_INVALID if it does not fit (1 KiB always does) or nobody is listened to. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `text` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_coordination(s: *mut sluice, text: *mut c_char, size: usize) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        unsafe { give(&call.instance().coordination()?, text, size) }
+    })
+}
+
+/// Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
+/// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
+/// SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `address` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_metrics(s: *mut sluice, address: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        // SAFETY: by the contract.
+        let address = (!address.is_null()).then(|| unsafe { CStr::from_ptr(address) }.to_string_lossy());
+        call.instance().measure(address.as_deref())
     })
 }
 

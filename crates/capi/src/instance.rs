@@ -30,7 +30,11 @@ use crate::types::{
 
 /// What a scheduler's handle and those of its clients share.
 struct Shared {
-    /// Before the scheduler: it ends first.
+    /// Before the scheduler: they end first.
+    #[cfg(feature = "network")]
+    metrics: Mutex<Option<sluice_metrics::Endpoint>>,
+    #[cfg(feature = "network")]
+    agent: Arc<Mutex<Option<sluice_control::Agent>>>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -52,6 +56,20 @@ pub(crate) struct Instance {
     number: u32,
     has_joined: bool,
 }
+
+/// Whom to listen to.
+#[cfg_attr(not(feature = "network"), allow(dead_code))]
+pub(crate) struct Coordinated<'a> {
+    pub(crate) address: &'a str,
+    /// The node's name there.
+    pub(crate) name: &'a str,
+    /// The file of the secret.
+    pub(crate) token: Option<PathBuf>,
+}
+
+#[cfg(not(feature = "network"))]
+const NO_NETWORK: Failure =
+    Failure::new(SLUICE_ERR_INVALID, c"this library was built without coordinators and metrics (feature network)");
 
 /// The host's side.
 struct Host {
@@ -170,6 +188,10 @@ impl Instance {
         let selection = Selection::start(&scheduler, selection)
             .map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
         let shared = Arc::new(Shared {
+            #[cfg(feature = "network")]
+            metrics: Mutex::default(),
+            #[cfg(feature = "network")]
+            agent: Arc::default(),
             selection,
             scheduler,
             in_flight,
@@ -313,6 +335,83 @@ impl Instance {
         stopped.map(drop).map_err(|error| Failure::made(SLUICE_ERR_INVALID, error.to_string()))
     }
 
+    /// Listens to a coordinator from now on, or to none any more.
+    #[cfg(feature = "network")]
+    pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
+        use sluice_control::{Address, Agent, Options, read_token};
+        not_in_callback()?;
+        // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
+        let old = self.shared.agent.lock().take();
+        drop(old);
+        let Some(whom) = whom else { return Ok(()) };
+        if self.shared.selection.is_some() {
+            let text = c"a selector chooses here: it or a coordinator, not both";
+            return Err(Failure::new(SLUICE_ERR_INVALID, text));
+        }
+        let start = || -> anyhow::Result<Agent> {
+            let token = whom.token.as_deref().map(read_token).transpose()?;
+            let address = Address::new(whom.address, token.as_deref())?;
+            Agent::start(&self.shared.scheduler, Options { address, name: whom.name.to_owned() })
+        };
+        let agent = start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
+        *self.shared.agent.lock() = Some(agent);
+        Ok(())
+    }
+
+    /// What there is to say of the coordinator: a JSON object.
+    #[cfg(feature = "network")]
+    pub(crate) fn coordination(&self) -> Result<String, Failure> {
+        not_in_callback()?;
+        let agent = self.shared.agent.lock();
+        let agent =
+            agent.as_ref().ok_or(Failure::new(SLUICE_ERR_INVALID, c"nobody is listened to: sluice_coordinate()"))?;
+        let mut object = serde_json::to_value(agent.status()).unwrap_or_default();
+        object["schema"] = 1.into();
+        Ok(object.to_string())
+    }
+
+    /// Tells metrics there from now on, or nowhere any more.
+    #[cfg(feature = "network")]
+    pub(crate) fn measure(&self, address: Option<&str>) -> Result<(), Failure> {
+        use sluice_metrics::{Endpoint, Samples};
+        not_in_callback()?;
+        let old = self.shared.metrics.lock().take();
+        drop(old);
+        let Some(address) = address else { return Ok(()) };
+        let text = || format!("{address:?} is no address and port, like 127.0.0.1:9464");
+        let address = address.parse().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))?;
+        let (scheduler, agent) = (Arc::downgrade(&self.shared.scheduler), Arc::downgrade(&self.shared.agent));
+        let source = move |samples: &mut Samples| {
+            if let Some(scheduler) = scheduler.upgrade() {
+                sluice_metrics::scheduler(&scheduler.snapshot(), samples);
+            }
+            if let Some(agent) = agent.upgrade()
+                && let Some(agent) = &*agent.lock()
+            {
+                sluice_metrics::agent(&agent.status(), samples);
+            }
+        };
+        let endpoint = Endpoint::start(address, source);
+        let endpoint = endpoint.map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
+        *self.shared.metrics.lock() = Some(endpoint);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn coordinate(&self, _: Option<&Coordinated<'_>>) -> Result<(), Failure> {
+        Err(NO_NETWORK)
+    }
+
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn coordination(&self) -> Result<String, Failure> {
+        Err(NO_NETWORK)
+    }
+
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn measure(&self, _: Option<&str>) -> Result<(), Failure> {
+        Err(NO_NETWORK)
+    }
+
     /// The selector goes on.
     pub(crate) fn adapt(&self) -> Result<(), Failure> {
         self.chooser()?.resume(&*self.shared.scheduler);
@@ -366,6 +465,14 @@ impl Instance {
         }
         if let Some(selection) = &self.shared.selection {
             selection.end();
+        }
+        #[cfg(feature = "network")]
+        {
+            // Outside their locks: both end when their threads have.
+            let metrics = self.shared.metrics.lock().take();
+            drop(metrics);
+            let agent = self.shared.agent.lock().take();
+            drop(agent);
         }
         let report = self.shared.scheduler.shutdown(how(timeout));
         self.shared.is_over.store(true, Ordering::Release);

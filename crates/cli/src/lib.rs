@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod config;
 mod control;
+mod coordinate;
 mod demo;
 mod disk;
 mod explain;
@@ -64,6 +65,7 @@ enum Command {
     Disk(disk::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
+    Coordinate(coordinate::Args),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Calibrate(calibrate::Args),
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Disk(command) => disk::run(command),
         Command::Cluster(command) => cluster::run(&command),
+        Command::Coordinate(args) => coordinate::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -182,6 +182,14 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         let workload = explanation.workload.as_deref().unwrap_or("nothing to choose from");
         writeln!(text, "selector   {} ({what}); {workload}", explanation.selector)?;
     }
+    if let Some(coordinator) = &status.coordinator {
+        let how = match (coordinator.is_connected, coordinator.offset_error_us) {
+            (false, _) => "does not answer: what is in force stays".to_owned(),
+            (true, 0.0) => "answers".to_owned(),
+            (true, error) => format!("answers; its clock is {:.0} +- {error:.0} us ahead", coordinator.offset_us),
+        };
+        writeln!(text, "coordinator {} {how}", coordinator.address)?;
+    }
     writeln!(text, "storage    {}", status.storage)?;
     if let Some(device) = &status.device {
         write_device(text, device)?;

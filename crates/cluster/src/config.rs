@@ -27,8 +27,12 @@ pub struct Config {
     /// The first of as many ports as there are data servers and I/O nodes.
     #[serde(default = "first_port")]
     pub port: u16,
+    /// The first of as many ports for metrics, of the coordinator, each data server and each I/O node; none: nothing is told.
+    pub metrics: Option<u16>,
     /// The translator. Default: where `make install-gluster` puts it.
     pub translator: Option<PathBuf>,
+    /// A coordinator for data servers and I/O nodes; none: there is none.
+    pub coordinator: Option<Coordination>,
     /// The data servers.
     pub servers: Servers,
     /// The I/O nodes.
@@ -49,6 +53,19 @@ fn first_port() -> u16 {
 
 fn one() -> u32 {
     1
+}
+
+/// The coordinator.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coordination {
+    /// Where its machine is, if not here.
+    pub host: Option<String>,
+    /// The file with the secret that all have: needed where it can be reached from other machines.
+    pub token_file: Option<PathBuf>,
+    /// Each I/O node has the window that is best for its own load.
+    #[serde(default)]
+    pub coexisting: bool,
 }
 
 /// The data servers.
@@ -177,12 +194,28 @@ impl Config {
         {
             ensure!((least..=COUNT_MAX).contains(&count), "{what}.count: {count}; there may be {least} to {COUNT_MAX}");
         }
+        let ports = self.servers.count + self.nodes.count + u32::from(self.coordinator.is_some());
         ensure!(
-            u32::from(self.port) + self.servers.count + self.nodes.count <= 65_536 && self.port > 0,
+            u32::from(self.port) + ports <= 65_536 && self.port > 0,
             "port: {} and the {} that follow are not all ports",
             self.port,
-            self.servers.count + self.nodes.count - 1
+            ports - 1
         );
+        if let Some(metrics) = self.metrics.map(u32::from) {
+            let own = u32::from(self.port)..u32::from(self.port) + ports;
+            ensure!(
+                metrics > 0 && metrics + ports <= 65_536 && (metrics + ports <= own.start || metrics >= own.end),
+                "metrics: {metrics} and the {} that follow are not all ports, or those from `port` on",
+                ports - 1
+            );
+        }
+        if let Some(coordinator) = &self.coordinator {
+            ensure!(
+                self.address.is_loopback() || coordinator.token_file.is_some(),
+                "coordinator.token_file: {} can be reached from other machines, so that a secret is needed",
+                self.address
+            );
+        }
         for (what, have, count) in [
             ("servers.bricks", self.servers.bricks.len(), self.servers.count),
             ("servers.hosts", self.servers.hosts.len(), self.servers.count),
@@ -194,14 +227,18 @@ impl Config {
         let timeout = self.clients.attribute_timeout.unwrap_or(1.0);
         ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
         let paths = self.directory.iter().chain(&self.servers.bricks).chain(&self.clients.mounts);
-        for path in paths.chain(&self.translator) {
+        let token = self.coordinator.iter().filter_map(|coordinator| coordinator.token_file.as_ref());
+        for path in paths.chain(&self.translator).chain(token) {
             ensure!(
                 is_plain(path),
                 "{}: paths are absolute, without spaces, quotes and any of # \\ ` $ % ;",
                 path.display()
             );
         }
-        if let Some(host) = self.servers.hosts.iter().chain(&self.nodes.hosts).find(|host| !is_plain_host(host)) {
+        let its = self.coordinator.iter().filter_map(|coordinator| coordinator.host.as_ref());
+        if let Some(host) =
+            self.servers.hosts.iter().chain(&self.nodes.hosts).chain(its).find(|host| !is_plain_host(host))
+        {
             bail!("{host:?} is no host");
         }
         self.servers.scheduling.check().context("servers")?;
@@ -299,6 +336,9 @@ mod tests {
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\ndistribution = 'disperse'", "3 data servers"),
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\nshard_size = '1K'", "shard_size"),
             ("name = 'a'\n[servers]\n[clients]\ncounts = 1", "counts"),
+            ("name = 'a'\nport = 65535\n[coordinator]\n[servers]\ncount = 1", "port"),
+            ("name = 'a'\nport = 5000\nmetrics = 5001\n[servers]\ncount = 2", "metrics"),
+            ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),
         ] {
             let error = format!("{:#}", Config::parse(text).unwrap_err());
             assert!(error.contains(why), "{text:?}: {error}");

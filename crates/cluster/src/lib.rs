@@ -17,5 +17,5 @@ mod graph;
 mod plan;
 pub mod running;
 
-pub use config::{Config, Distribution, Emulation};
+pub use config::{Config, Coordination, Distribution, Emulation};
 pub use plan::{Machine, Plan, Role};

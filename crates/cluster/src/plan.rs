@@ -1,11 +1,11 @@
 //! What a configuration comes to: which processes, with which graphs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::config::{Config, Distribution};
+use crate::config::{Config, Distribution, Scheduling};
 use crate::graph::{Graph, Place};
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
@@ -18,6 +18,17 @@ const LIBRARIES: [&str; 3] = ["/usr/lib", "/usr/lib64", "/usr/local/lib"];
 /// What a process is.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Role {
+    /// `sluice coordinate`.
+    Coordinator {
+        /// Where it listens.
+        listens: SocketAddr,
+        /// The file with its secret.
+        token_file: Option<PathBuf>,
+        /// Each I/O node has a window of its own.
+        coexisting: bool,
+        /// Where it tells metrics.
+        metrics: Option<SocketAddr>,
+    },
     /// Has data, and listens.
     Server {
         /// Where its data are.
@@ -42,11 +53,11 @@ pub enum Role {
 /// One process.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    /// `server-0`, `node-1`, `client-0`: the name of all its files.
+    /// `coordinator`, `server-0`, `node-1`, `client-0`: the name of all its files.
     pub name: String,
     /// What it is.
     pub role: Role,
-    /// What it does: a volfile.
+    /// What it does: a volfile; a coordinator has none.
     pub graph: String,
     /// Where it runs, if not here.
     pub host: Option<String>,
@@ -61,7 +72,7 @@ pub struct Plan {
     pub directory: PathBuf,
     /// The translator that the graphs name, if they do.
     pub translator: Option<PathBuf>,
-    /// Data servers, then I/O nodes, then clients.
+    /// The coordinator, data servers, I/O nodes, clients.
     pub machines: Vec<Machine>,
 }
 
@@ -90,7 +101,7 @@ impl Plan {
         let servers = (0..config.servers.count).map(|n| planner.server(n));
         let nodes = (0..config.nodes.count).map(|n| planner.node(n));
         let clients = (0..config.clients.count).map(|n| planner.client(n));
-        let machines = servers.chain(nodes).chain(clients).collect();
+        let machines = planner.coordinator().into_iter().chain(servers).chain(nodes).chain(clients).collect();
         Plan { name: config.name.clone(), directory, translator, machines }
     }
 }
@@ -140,6 +151,49 @@ impl Planner<'_> {
 
     fn port_of_node(&self, n: u32) -> u16 {
         self.config.port + (self.config.servers.count + n) as u16
+    }
+
+    fn port_of_coordinator(&self) -> u16 {
+        self.config.port + (self.config.servers.count + self.config.nodes.count) as u16
+    }
+
+    fn coordinator(&self) -> Option<Machine> {
+        let config = self.config.coordinator.as_ref()?;
+        let listens = SocketAddr::new(self.config.address, self.port_of_coordinator());
+        let role = Role::Coordinator {
+            listens,
+            token_file: config.token_file.clone(),
+            coexisting: config.coexisting,
+            metrics: self.metrics(listens.port()),
+        };
+        Some(Machine { name: "coordinator".to_owned(), role, graph: String::new(), host: config.host.clone() })
+    }
+
+    /// Where a process that listens at this port tells metrics.
+    fn metrics(&self, port: u16) -> Option<SocketAddr> {
+        let first = self.config.metrics?;
+        Some(SocketAddr::new(self.config.address, first + (port - self.config.port)))
+    }
+
+    /// What the translators of a machine that listens at this port are to be told of the coordinator, and of metrics.
+    fn coordinated(&self, scheduling: &Scheduling, name: &str, port: u16) -> Scheduling {
+        let mut scheduling = scheduling.clone();
+        if let Some(metrics) = self.metrics(port) {
+            scheduling.options.entry("metrics".to_owned()).or_insert(metrics.to_string());
+        }
+        if let Some(config) = &self.config.coordinator {
+            let host = config.host.clone().unwrap_or_else(|| match self.config.address {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("[{address}]"),
+            });
+            let token = config.token_file.iter().map(|path| ("coordinator-token", path.display().to_string()));
+            let address = format!("{host}:{}", self.port_of_coordinator());
+            let told = [("coordinator", address), ("coordinator-name", name.to_owned())];
+            for (key, value) in told.into_iter().chain(token) {
+                scheduling.options.entry(key.to_owned()).or_insert(value);
+            }
+        }
+        scheduling
     }
 
     fn host(&self, hosts: &[String], n: u32) -> String {
@@ -197,7 +251,8 @@ impl Planner<'_> {
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
         let name = format!("server-{n}");
-        let top = graph.sluice("sluice", &name, self.translator, &config.scheduling, None, "threads");
+        let scheduling = self.coordinated(&config.scheduling, &name, self.port_of_server(n));
+        let top = graph.sluice("sluice", &name, self.translator, &scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
         graph.volume(&served, "debug/io-stats", &[("log-level", "WARNING")], &["locks"]);
@@ -220,10 +275,10 @@ impl Planner<'_> {
                 let host = self.host(&self.config.servers.hosts, n);
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
                 let Some(node) = node else { return name };
-                let scheduling = &self.config.nodes.scheduling;
-                let place = Place { node, target: n, targets: count };
                 let machine = format!("node-{node}");
-                graph.sluice(&format!("sluice-{n}"), &machine, self.translator, scheduling, Some(place), &name)
+                let scheduling = self.coordinated(&self.config.nodes.scheduling, &machine, self.port_of_node(node));
+                let place = Place { node, target: n, targets: count };
+                graph.sluice(&format!("sluice-{n}"), &machine, self.translator, &scheduling, Some(place), &name)
             })
             .collect();
         let below: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -318,6 +373,25 @@ mod tests {
         assert!((0..3).all(|n| node.contains(&format!("option target {n}\n"))), "{node}");
         // The third client asks the first node again.
         assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
+    }
+
+    #[test]
+    fn a_coordinator_comes_first_and_translators_know_it() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\nmetrics = 9000\n[coordinator]\n[servers]\ncount = 2\n[nodes]\ncount = 2\npolicy = 'twins'\n",
+        );
+        let first = &plan.machines[0];
+        assert!(matches!(first.role, Role::Coordinator { listens, .. } if listens.port() == 5004), "{first:?}");
+        let words = first.command(&plan).join(" ");
+        assert!(words.contains("coordinate --listen=127.0.0.1:5004 --state=/var/lib/sluice/clusters/a/coordinator"));
+        let node = &plan.machines[4].graph;
+        assert!(node.contains("option coordinator 127.0.0.1:5004\n"), "{node}");
+        assert!(node.contains("option coordinator-name node-1\n"), "{node}");
+        assert!(
+            node.contains("option metrics 127.0.0.1:9003\n") && words.contains("--metrics=127.0.0.1:9004"),
+            "{node}"
+        );
+        assert!(!plan.machines[1].graph.contains("coordinator"), "without an algorithm there is no translator");
     }
 
     #[test]

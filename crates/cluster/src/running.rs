@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,13 +86,21 @@ impl Machine {
         let text = fs::read_to_string(self.pid_file(plan)).ok()?;
         let pid = Pid::from_raw(text.trim().parse().ok()?)?;
         let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
-        let graph = format!("--volfile={}", self.graph_file(plan).display());
-        line.split(|byte| *byte == 0).any(|word| word == graph.as_bytes()).then_some(pid)
+        let own = match &self.role {
+            Role::Coordinator { .. } => self.state(plan),
+            _ => format!("--volfile={}", self.graph_file(plan).display()),
+        };
+        line.split(|byte| *byte == 0).any(|word| word == own.as_bytes()).then_some(pid)
+    }
+
+    /// Where a coordinator keeps what it learns: its own word.
+    fn state(&self, plan: &Plan) -> String {
+        format!("--state={}", plan.directory.join(&self.name).display())
     }
 
     fn is_usable(&self) -> bool {
         match &self.role {
-            Role::Server { listens, .. } | Role::Node { listens } => {
+            Role::Server { listens, .. } | Role::Node { listens } | Role::Coordinator { listens, .. } => {
                 TcpStream::connect_timeout(listens, Duration::from_secs(1)).is_ok()
             }
             Role::Client { mount, .. } => is_mounted(mount),
@@ -100,14 +109,24 @@ impl Machine {
 
     fn at(&self) -> String {
         match &self.role {
-            Role::Server { listens, .. } | Role::Node { listens } => listens.to_string(),
+            Role::Server { listens, .. } | Role::Node { listens } | Role::Coordinator { listens, .. } => {
+                listens.to_string()
+            }
             Role::Client { mount, .. } => mount.display().to_string(),
         }
     }
 
-    /// The command that runs it.
+    /// The command that runs it. Of `sluice` the name only: who has it knows where it is.
     #[must_use]
     pub fn command(&self, plan: &Plan) -> Vec<String> {
+        if let Role::Coordinator { listens, token_file, coexisting, metrics } = &self.role {
+            let mut words =
+                vec!["sluice".to_owned(), "coordinate".to_owned(), format!("--listen={listens}"), self.state(plan)];
+            words.extend(token_file.iter().map(|path| format!("--token-file={}", path.display())));
+            words.extend(metrics.iter().map(|address| format!("--metrics={address}")));
+            words.extend(coexisting.then(|| "--coexisting".to_owned()));
+            return words;
+        }
         let program = if matches!(self.role, Role::Client { .. }) { "glusterfs" } else { "glusterfsd" };
         let mut words = vec![
             program.to_owned(),
@@ -170,10 +189,14 @@ fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()
     let log = machine.log_file(plan);
     if machine.process(plan).is_none() {
         prepare(machine)?;
-        let graph = machine.graph_file(plan);
-        fs::write(&graph, &machine.graph).with_context(|| graph.display().to_string())?;
         let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
         let words = machine.command(plan);
+        if let Role::Coordinator { .. } = machine.role {
+            launch(plan, machine, &words[1..])?;
+            return wait(plan, machine, stop, begins);
+        }
+        let graph = machine.graph_file(plan);
+        fs::write(&graph, &machine.graph).with_context(|| graph.display().to_string())?;
         let output = Command::new(&words[0])
             .args(&words[1..])
             .stdin(Stdio::null())
@@ -182,6 +205,30 @@ fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()
         ensure!(output.status.success(), "{} failed: {}", words[0], reason(&log, begins, &output.stderr));
     }
     let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
+    wait(plan, machine, stop, begins.saturating_sub(LOG_TAIL / 4))
+}
+
+/// Starts this program anew, in the background: GlusterFS's go there by themselves.
+fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()> {
+    let log = machine.log_file(plan);
+    let to = fs::OpenOptions::new().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
+    let own = std::env::current_exe().context("this program")?;
+    let child = Command::new(&own)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(to.try_clone().with_context(|| log.display().to_string())?)
+        .stderr(to)
+        // Ctrl-C here is not meant for it.
+        .process_group(0)
+        .spawn()
+        .with_context(|| own.display().to_string())?;
+    let number = machine.pid_file(plan);
+    fs::write(&number, child.id().to_string()).with_context(|| number.display().to_string())
+}
+
+/// Until it can be used. `begins`: where its log is to be looked through from.
+fn wait(plan: &Plan, machine: &Machine, stop: &AtomicBool, begins: u64) -> anyhow::Result<()> {
+    let log = machine.log_file(plan);
     let since = Instant::now();
     while !machine.is_usable() {
         ensure!(!stop.load(Ordering::Relaxed), "interrupted");
@@ -189,7 +236,7 @@ fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()
         let gone = since.elapsed() > Duration::from_secs(2) && machine.process(plan).is_none();
         if gone || since.elapsed() > READY {
             let what = if gone { "it ended" } else { "it cannot be reached" };
-            bail!("{what}: {}", reason(&log, begins.saturating_sub(LOG_TAIL / 4), &[]));
+            bail!("{what}: {}", reason(&log, begins, &[]));
         }
         std::thread::sleep(STEP);
     }
@@ -204,7 +251,7 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
             let data = brick.join("data");
             fs::create_dir_all(&data).with_context(|| data.display().to_string())
         }
-        Role::Node { listens } => is_free(*listens),
+        Role::Node { listens } | Role::Coordinator { listens, .. } => is_free(*listens),
         Role::Client { mount, .. } => {
             // What a killed process has left.
             match mounted(mount) {
@@ -234,7 +281,8 @@ fn reason(log: &Path, from: u64, said: &[u8]) -> String {
         let end = file.metadata().map_or(0, |meta| meta.len());
         _ = file.seek(SeekFrom::Start(from.max(end.saturating_sub(LOG_TAIL))));
         // `[time] E [MSGID: n] [file.c:line:function] 0-volume: text`
-        let errors = BufReader::new(file).lines().map_while(Result::ok).filter(|line| line.contains("] E ["));
+        let is_error = |line: &String| line.contains("] E [") || line.starts_with("sluice: ");
+        let errors = BufReader::new(file).lines().map_while(Result::ok).filter(is_error);
         // What comes first is the reason of what follows.
         first = { errors }.next().map(|line| message(&line).to_owned());
     }
@@ -295,6 +343,11 @@ fn strangers(plan: &Plan) -> Vec<Machine> {
     names
         .filter(|name| plan.machines.iter().all(|machine| machine.name != *name))
         .map(|name| {
+            if name == "coordinator" {
+                let listens = SocketAddr::from(([127, 0, 0, 1], 0));
+                let role = Role::Coordinator { listens, token_file: None, coexisting: false, metrics: None };
+                return Machine { name, role, graph: String::new(), host: None };
+            }
             let mount = plan.directory.join(&name);
             // Where servers and nodes listened does not matter for their end.
             Machine { name, role: Role::Client { mount, timeout: None }, graph: String::new(), host: None }

@@ -101,6 +101,14 @@ impl Histogram {
         self.max_ns
     }
 
+    /// Durations that are not longer than `ns`, as far as buckets tell: those of the bucket that `ns` lies in are left out,
+    /// unless it is the largest of it.
+    #[must_use]
+    pub fn at_most(&self, ns: u64) -> u64 {
+        let whole = (0..BUCKETS).take_while(|&at| upper_bound(at) <= ns);
+        whole.map(|at| u64::from(self.counts[at])).sum()
+    }
+
     /// Adds another histogram's counts.
     pub fn merge(&mut self, other: &Histogram) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {

@@ -71,7 +71,8 @@ pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::
 }
 
 /// Gives another name to what cannot be used, so that it is not lost. Where to keep what will be learned.
-pub(crate) fn set_aside(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
+#[must_use = "nothing is to be written where there is no place"]
+pub fn set_aside(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".damaged-{seconds}"));

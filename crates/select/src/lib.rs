@@ -23,7 +23,7 @@ use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record
 use sluice_core::{EngineConfig, Time};
 
 pub use device::{DeviceStatus, Learn, Learning, Limits, SizeStatus, remembered_device, save as save_device};
-pub use files::{load, read, replace, save};
+pub use files::{load, read, replace, save, set_aside};
 pub use ground::Ground;
 
 use files::Log;

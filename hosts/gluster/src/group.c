@@ -1,8 +1,11 @@
 #include "translator.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+/* Of windows by which a coordinator decides, in nanoseconds: several between two announcements. */
+#define COORDINATED_NS 250000000ULL
 /* Targets of a scheduler: translators that share it. */
 #define TARGETS 1024
 /* How long the end of a translator waits before it says that it does, in nanoseconds. */
@@ -55,6 +58,24 @@ static int predict(xlator_t *this, struct sluice *scheduler, const struct settin
     return code;
 }
 
+/* Lets a coordinator choose, if there is to be one. */
+static int coordinate(xlator_t *this, struct sluice *scheduler, const struct settings *settings)
+{
+    char name[65] = "";
+    char host[33] = "";
+    const char *token = is_set(settings->coordinator_token) ? settings->coordinator_token : NULL;
+    if (!is_set(settings->coordinator))
+        return SLUICE_OK;
+    if (is_set(settings->coordinator_name))
+        snprintf(name, sizeof(name), "%s", settings->coordinator_name);
+    else if (!gethostname(host, sizeof(host) - 1))
+        snprintf(name, sizeof(name), "%s:%d:%.20s", host, (int)getpid(), this->name);
+    int code = sluice_coordinate(scheduler, settings->coordinator, name, token);
+    if (code != SLUICE_OK)
+        gf_log(this->name, GF_LOG_ERROR, "coordinator: %s", sluice_last_error());
+    return code;
+}
+
 /* What can be changed while running. */
 static void set_limits(struct sluice_options *options, const struct settings *settings)
 {
@@ -77,15 +98,20 @@ static int create(xlator_t *this, struct group *group, const struct settings *se
     options.capacity = settings->capacity;
     options.selector = is_set(settings->selector) ? settings->selector : NULL;
     options.selector_state = is_set(settings->selector_state) ? settings->selector_state : NULL;
+    options.window_ns = is_set(settings->coordinator) ? COORDINATED_NS : 0;
     set_limits(&options, settings);
     int code = sluice_create(&options, &group->scheduler);
     if (code != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "no scheduler with policy \"%s\": %s", policy, sluice_last_error());
     GF_FREE(policy);
-    if (code == SLUICE_OK && predict(this, group->scheduler, settings) != SLUICE_OK) {
+    if (code == SLUICE_OK && (predict(this, group->scheduler, settings) != SLUICE_OK ||
+                              coordinate(this, group->scheduler, settings) != SLUICE_OK)) {
         sluice_destroy(group->scheduler);
         return -1;
     }
+    if (code == SLUICE_OK && is_set(settings->metrics) &&
+        sluice_metrics(group->scheduler, settings->metrics) != SLUICE_OK)
+        gf_log(this->name, GF_LOG_ERROR, "nothing is told: %s", sluice_last_error());
     if (code == SLUICE_OK && is_set(settings->trace) &&
         sluice_trace_start(group->scheduler, settings->trace) != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "nothing is recorded: %s", sluice_last_error());
@@ -185,7 +211,8 @@ int group_change(struct translator *translator, const struct settings *settings)
     if (!policy)
         return -1;
     set_limits(&options, settings);
-    int code = sluice_set_policy(translator->client, policy);
+    /* What a coordinator has chosen stays. */
+    int code = is_set(settings->coordinator) ? SLUICE_OK : sluice_set_policy(translator->client, policy);
     if (code == SLUICE_OK)
         code = sluice_set_limits(translator->client, &options);
     if (code != SLUICE_OK)

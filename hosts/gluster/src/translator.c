@@ -144,6 +144,35 @@ static struct volume_options options[] = {
         .description = "A file in which a selector keeps what it has learned.",
     },
     {
+        .key = {"coordinator"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "HOST:PORT of a coordinator (sluice coordinate), which then chooses the algorithm where policy is twins: "
+                       "that and its parameters are where it begins. Requests never wait for it.",
+    },
+    {
+        .key = {"coordinator-name"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "Names this scheduler among all of the coordinator. Empty: host, process and volume.",
+    },
+    {
+        .key = {"coordinator-token"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "A file with the coordinator's secret in its first line. Empty: it has none.",
+    },
+    {
+        .key = {"metrics"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "ADDRESS:PORT where GET /metrics is answered for Prometheus, for each scheduler another one. Empty: nowhere.",
+    },
+    {
         .key = {"trace"},
         .type = GF_OPTION_TYPE_STR,
         .default_value = "",
@@ -164,6 +193,10 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("trace", settings->trace, str, failed);
     GF_OPTION_INIT("selector", settings->selector, str, failed);
     GF_OPTION_INIT("selector-state", settings->selector_state, str, failed);
+    GF_OPTION_INIT("coordinator", settings->coordinator, str, failed);
+    GF_OPTION_INIT("coordinator-name", settings->coordinator_name, str, failed);
+    GF_OPTION_INIT("coordinator-token", settings->coordinator_token, str, failed);
+    GF_OPTION_INIT("metrics", settings->metrics, str, failed);
     GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
     GF_OPTION_INIT("shards", settings->shards, uint32, failed);
@@ -220,6 +253,7 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
     GF_OPTION_RECONF("selector", settings.selector, wanted, str, failed);
+    GF_OPTION_RECONF("coordinator", settings.coordinator, wanted, str, failed);
     GF_OPTION_RECONF("in-flight", settings.in_flight, wanted, uint32, failed);
     GF_OPTION_RECONF("batch-size", settings.batch_bytes, wanted, size_uint64, failed);
     GF_OPTION_RECONF("max-wait", settings.max_wait_ms, wanted, uint32, failed);
@@ -303,6 +337,7 @@ static int32_t dump_priv(xlator_t *this)
     struct translator *translator = this->private;
     char section[256];
     char policy[256];
+    char coordinator[1024];
     if (!translator)
         return 0;
     snprintf(section, sizeof(section), "xlator.sluice.%s", this->name);
@@ -311,6 +346,8 @@ static int32_t dump_priv(xlator_t *this)
         gf_proc_dump_write("policy", "%s", policy);
     gf_proc_dump_write("scheduler", "%s", group_name(translator->group));
     gf_proc_dump_write("target", "%u", translator->target);
+    if (sluice_coordination(translator->client, coordinator, sizeof(coordinator)) == SLUICE_OK)
+        gf_proc_dump_write("coordinator", "%s", coordinator);
     tell(translator, dump_value, NULL);
     return 0;
 }

@@ -38,6 +38,10 @@ struct settings {
     char *trace;
     char *selector;
     char *selector_state;
+    char *coordinator;
+    char *coordinator_name;
+    char *coordinator_token;
+    char *metrics;
     /* -1: any that is free. */
     int32_t target;
     uint32_t in_flight;

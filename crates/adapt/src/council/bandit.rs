@@ -9,6 +9,8 @@
 //!
 //! A change of the system shows as a change of the leader's reward (Page and Hinkley): then all evidence counts for little.
 
+use serde::{Deserialize, Serialize};
+
 use crate::selector::{Direction, PageHinkley};
 
 /// What an arm must be able to gain to be tried: half a per cent.
@@ -27,7 +29,8 @@ const PRIOR_WEIGHT: f64 = 1.0;
 const HOPELESS: f64 = -0.7;
 
 /// What is expected of an arm before it was tried.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Prior {
     /// Logarithm of its reward over that of the best arm: 0 or less.
     pub gain: f64,
@@ -36,11 +39,21 @@ pub struct Prior {
 }
 
 /// What is known of an arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Arm {
     mean: f64,
     weight: f64,
     prior: Option<Prior>,
+}
+
+/// What is kept of a bandit: all but how its leader has done lately.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Kept {
+    arms: Vec<Arm>,
+    squares: f64,
+    seen: f64,
 }
 
 /// See the module.
@@ -64,6 +77,35 @@ impl Bandit {
             seen: DEVIATION_WEIGHT,
             change: PageHinkley::new(DEVIATION_MIN),
         }
+    }
+
+    pub(super) fn keep(&self) -> Kept {
+        Kept { arms: self.arms.clone(), squares: self.squares, seen: self.seen }
+    }
+
+    /// Of so many arms.
+    ///
+    /// # Errors
+    /// If it says what cannot be.
+    pub(super) fn kept(kept: Kept, arms: usize) -> Result<Bandit, String> {
+        let range = |what: &str, value: f64, least: f64, most: f64| {
+            if (least..=most).contains(&value) { Ok(()) } else { Err(format!("{what} is {value}")) }
+        };
+        if kept.arms.len() != arms {
+            return Err(format!("{} arms instead of {arms}", kept.arms.len()));
+        }
+        for arm in &kept.arms {
+            range("mean", arm.mean, -1e3, 1e3)?;
+            range("weight", arm.weight, 0.0, WEIGHT_MAX)?;
+            if let Some(prior) = arm.prior {
+                range("gain", prior.gain, -1e3, 1e3)?;
+                range("deviation", prior.deviation, 1e-9, 1e3)?;
+            }
+        }
+        range("squares", kept.squares, 0.0, 1e12)?;
+        range("seen", kept.seen, 1.0, 1e15)?;
+        let Kept { arms, squares, seen } = kept;
+        Ok(Bandit { arms, squares, seen, change: PageHinkley::new(DEVIATION_MIN) })
     }
 
     /// Of one reward.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::bandit::{Bandit, Prior};
+use serde::{Deserialize, Serialize};
+
+use super::bandit::{Bandit, Kept, Prior};
 
 /// Most situations; those not seen for longest go first.
 pub const SITUATIONS_MAX: usize = 1024;
@@ -15,7 +17,8 @@ const APART: f64 = 0.15;
 const USES_MIN: f64 = 2.0;
 
 /// How a system's processes go through their files (the paper's classes).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// A file for each process, from front to back.
     OwnContiguous,
@@ -26,7 +29,8 @@ pub enum Pattern {
 }
 
 /// What most of the requests are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Op {
     /// Reads.
     Read,
@@ -35,7 +39,8 @@ pub enum Op {
 }
 
 /// What is learned of one is used when its like comes again. Counts and sizes are by power of 2.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Situation {
     /// The pattern.
     pub pattern: Pattern,
@@ -85,6 +90,15 @@ impl Situation {
 struct Known {
     bandit: Bandit,
     asked: u64,
+}
+
+/// How a bandit is kept.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    situation: Situation,
+    asked: u64,
+    bandit: Kept,
 }
 
 /// The bandits of all situations that were seen.
@@ -139,6 +153,41 @@ impl Knowledge {
         &mut known.bandit
     }
 
+    /// Everything, to be kept.
+    #[must_use]
+    pub fn save(&self) -> serde_json::Value {
+        let entry = |(situation, known): (&Situation, &Known)| Entry {
+            situation: *situation,
+            asked: known.asked,
+            bandit: known.bandit.keep(),
+        };
+        // Finite numbers and names: they have JSON.
+        serde_json::to_value(self.all.iter().map(entry).collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// What was kept, of so many arms.
+    ///
+    /// # Errors
+    /// If it says what cannot be.
+    pub fn load(saved: serde_json::Value, arms: usize) -> Result<Knowledge, String> {
+        let entries: Vec<Entry> = serde_json::from_value(saved).map_err(|error| error.to_string())?;
+        if entries.len() > SITUATIONS_MAX {
+            return Err(format!("{} situations", entries.len()));
+        }
+        let mut knowledge = Knowledge::new(arms);
+        for Entry { situation, asked, bandit } in entries {
+            // There are no more powers of 2, and no more questions than that in a life.
+            if [situation.servers, situation.nodes, situation.processes, situation.size].into_iter().any(|n| n > 64)
+                || asked > u64::MAX / 2
+            {
+                return Err(format!("{situation:?} cannot be"));
+            }
+            knowledge.asked = knowledge.asked.max(asked);
+            knowledge.all.insert(situation, Known { bandit: Bandit::kept(bandit, arms)?, asked });
+        }
+        Ok(knowledge)
+    }
+
     /// Situations that are known.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -175,6 +224,31 @@ mod tests {
             far.iter().all(|&(pattern, op)| knowledge.priors(&situation(pattern, op, 128)).iter().all(Option::is_none))
         );
         assert_eq!(knowledge.len(), 4 - 2);
+    }
+
+    #[test]
+    fn what_was_kept_is_known_again_and_what_cannot_be_is_refused() {
+        let mut knowledge = Knowledge::new(3);
+        let here = situation(Pattern::SharedStrided, Op::Read, 128);
+        for _ in 0..30 {
+            let bandit = knowledge.of(here);
+            let arm = bandit.choose();
+            bandit.learn(arm, [0.1, 0.0, 0.4][arm]);
+        }
+        knowledge.of(situation(Pattern::SharedStrided, Op::Read, 512));
+        let saved = knowledge.save();
+        let mut again = Knowledge::load(saved.clone(), 3).unwrap();
+        assert_eq!(again.save(), saved);
+        assert_eq!(again.of(here).choose(), 2);
+        assert!(Knowledge::load(saved.clone(), 4).unwrap_err().contains("3 arms"));
+        for (from, to) in
+            [("\"weight\":", "\"weight\":-"), ("strided", "stridden"), ("\"asked\":", "\"asked\":1e99,\"x\":")]
+        {
+            let bad = saved.to_string().replacen(from, to, 1);
+            assert_ne!(bad, saved.to_string());
+            let bad = serde_json::from_str(&bad).unwrap();
+            Knowledge::load(bad, 3).unwrap_err();
+        }
     }
 
     #[test]

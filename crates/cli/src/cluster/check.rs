@@ -87,7 +87,7 @@ fn place(role: &Role) -> anyhow::Result<String> {
             attributes(brick)?;
             Ok(format!("{} can keep data, {listens} is free", brick.display()))
         }
-        Role::Node { listens } => {
+        Role::Node { listens } | Role::Coordinator { listens, .. } => {
             running::is_free(*listens)?;
             Ok(format!("{listens} is free"))
         }

@@ -44,11 +44,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(translator) = &plan.translator {
             _ = writeln!(told, "  make install-gluster          # or put sluice.so at {}", translator.display());
         }
-        _ = writeln!(told, "  mkdir -p {} && cp {}/*.vol {0}/", plan.directory.display(), dir.display());
+        let graphs = machines.iter().any(|machine| !machine.graph.is_empty());
+        let copies = if graphs {
+            format!(" && cp {}/*.vol {}/", dir.display(), plan.directory.display())
+        } else {
+            String::new()
+        };
+        _ = writeln!(told, "  mkdir -p {}{copies}", plan.directory.display());
         _ = writeln!(told, "  cp {}/*.service /etc/systemd/system/ && systemctl daemon-reload", dir.display());
         for machine in machines {
             let unit = unit(&plan, machine);
-            write(&dir.join(format!("{}.vol", machine.name)), &machine.graph)?;
+            if !machine.graph.is_empty() {
+                write(&dir.join(format!("{}.vol", machine.name)), &machine.graph)?;
+            }
             write(&dir.join(unit_name(&plan, machine)), &unit)?;
             _ = writeln!(told, "  systemctl enable --now {}", unit_name(&plan, machine));
         }
@@ -66,11 +74,19 @@ fn unit_name(plan: &Plan, machine: &Machine) -> String {
 }
 
 fn unit(plan: &Plan, machine: &Machine) -> String {
-    let command = machine.command(plan).join(" ");
+    let mut words = machine.command(plan);
+    let is_own = matches!(machine.role, Role::Coordinator { .. });
+    words[0].insert_str(0, if is_own { "/usr/local/bin/" } else { "/usr/sbin/" });
+    let command = words.join(" ");
+    let kind = if is_own {
+        "Type=notify\n".to_owned()
+    } else {
+        format!("Type=forking\nPIDFile={}\n", plan.directory.join(format!("{}.pid", machine.name)).display())
+    };
     let makes = match &machine.role {
         Role::Server { brick, .. } => format!("ExecStartPre=/bin/mkdir -p {}/data\n", brick.display()),
         Role::Client { mount, .. } => format!("ExecStartPre=/bin/mkdir -p {}\n", mount.display()),
-        Role::Node { .. } => String::new(),
+        Role::Node { .. } | Role::Coordinator { .. } => String::new(),
     };
     let ends = match &machine.role {
         Role::Client { mount, .. } => format!("ExecStop=/bin/umount {}\n", mount.display()),
@@ -82,17 +98,14 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
          After=network-online.target\n\
          Wants=network-online.target\n\n\
          [Service]\n\
-         Type=forking\n\
-         PIDFile={}\n\
+         {kind}\
          {makes}\
-         ExecStart=/usr/sbin/{command}\n\
+         ExecStart={command}\n\
          {ends}\
          Restart=on-failure\n\
          LimitNOFILE=1048576\n\n\
          [Install]\n\
          WantedBy=multi-user.target\n",
-        plan.name,
-        machine.name,
-        plan.directory.join(format!("{}.pid", machine.name)).display(),
+        plan.name, machine.name,
     )
 }

@@ -203,6 +203,12 @@ mod tests {
         assert!(
             settings.learned.take().is_some() && settings.decisions.take().is_some() && settings.model.take().is_some()
         );
+        assert!(
+            settings.coordinator.take().is_some()
+                && settings.token_file.take().is_some()
+                && settings.node.take().is_some()
+        );
+        assert!(settings.metrics.take().is_some());
         let prediction = &mut settings.prediction;
         assert!(
             settings.record.take().is_some()

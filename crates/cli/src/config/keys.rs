@@ -64,6 +64,10 @@ keys! {
         "max_write" => |s, v| s.mount.max_write = v.bytes(4 << 10, 16 << 20)? as u32;
         "max_readahead" => |s, v| s.mount.max_readahead = v.bytes(0, 1 << 30)? as u32;
         "max_background" => |s, v| s.mount.max_background = v.count(1, u16::MAX.into())? as u16;
+        "metrics" => |s, v| {
+            let address = v.text()?.parse().map_err(|_| "an address and a port, like 127.0.0.1:9464".to_owned())?;
+            s.metrics = Some(address);
+        };
         "job_variables" => |s, v| s.mount.job_variables = v.names()?;
     }
     "volume" {
@@ -146,6 +150,11 @@ keys! {
             _ => (Profiling::Default, Some(v.path()?)),
         };
         "state" => |s, v| s.prediction.state = Some(v.path()?);
+    }
+    "coordinator" {
+        "address" => |s, v| s.coordinator = Some(v.text()?.to_owned());
+        "token_file" => |s, v| s.token_file = Some(v.path()?);
+        "node" => |s, v| s.node = Some(v.text()?.to_owned());
     }
     "log" {
         "file" => |s, v| s.log = Some(v.path()?);

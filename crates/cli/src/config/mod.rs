@@ -5,6 +5,7 @@ mod file;
 mod keys;
 pub(crate) mod value;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use sluice_adapt::device::Estimate;
@@ -93,6 +94,12 @@ pub(crate) struct Settings {
     /// What to predict from.
     pub(crate) predict: predict::Source,
     pub(crate) prediction: predict::Options,
+    /// The coordinator that chooses, the file of its secret, and the mount's name there.
+    pub(crate) coordinator: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) node: Option<String>,
+    /// Where metrics are told.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) log: Option<PathBuf>,
     /// `None`: warnings at a terminal, else `info`.
     pub(crate) log_level: Option<tracing::Level>,
@@ -126,6 +133,10 @@ impl Default for Settings {
             recording: RecordOptions::default(),
             predict: predict::Source::default(),
             prediction: predict::Options::default(),
+            coordinator: None,
+            token_file: None,
+            node: None,
+            metrics: None,
             log: None,
             log_level: None,
         }
@@ -186,9 +197,35 @@ impl Settings {
         self.policy.is_none() && self.params.is_empty()
     }
 
+    /// What is to be listened to, if anything.
+    ///
+    /// # Errors
+    /// If a selector was named, too, or the address or the secret is no good.
+    pub(crate) fn coordination(&self, mountpoint: &Path) -> anyhow::Result<Option<sluice_control::Options>> {
+        let Some(address) = &self.coordinator else {
+            anyhow::ensure!(self.token_file.is_none(), "coordinator.token_file: there is no coordinator.address");
+            return Ok(None);
+        };
+        anyhow::ensure!(
+            self.selector() == Kind::Fixed,
+            "coordinator and selector ({}) would both choose the algorithm: keep one",
+            self.selector()
+        );
+        let token = self.token_file.as_deref().map(sluice_control::read_token).transpose()?;
+        let address = sluice_control::Address::new(address, token.as_deref())?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = self.node.clone().unwrap_or_else(|| format!("{host}:{}", crate::control::key(mountpoint)));
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
+        Ok(Some(sluice_control::Options {
+            address,
+            name: name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect(),
+        }))
+    }
+
     /// Who chooses: whoever was named. If nobody was, an algorithm that was named stays, and where none was one is chosen.
     pub(crate) fn selector(&self) -> Kind {
-        self.selector.unwrap_or(if self.names_no_policy() { DEFAULT_SELECTOR } else { Kind::Fixed })
+        let nobody_else = self.names_no_policy() && self.coordinator.is_none();
+        self.selector.unwrap_or(if nobody_else { DEFAULT_SELECTOR } else { Kind::Fixed })
     }
 
     /// The model that the selector asks, if it asks one.
@@ -252,7 +289,8 @@ impl Settings {
         };
         let each = self.in_flight.unwrap_or(if disks { DISK_IN_FLIGHT } else { 0 });
         let mut config = VolumeConfig { policy, ..self.volume.clone() };
-        let usual = if self.selector() == Kind::Fixed { config.engine.window_ns } else { sluice_select::WINDOW_NS };
+        let is_watched = self.selector() != Kind::Fixed || self.coordinator.is_some();
+        let usual = if !is_watched { config.engine.window_ns } else { sluice_select::WINDOW_NS };
         config.engine.window_ns = self.window_ns.unwrap_or(usual);
         config.engine.anticipation = anticipation::of(self)?;
         config.engine.in_flight_max = if shared { each.saturating_mul(targets) } else { each };

@@ -196,6 +196,9 @@ pub(crate) struct Status {
     /// What is chosen and why, if somebody chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) selection: Option<sluice_select::Status>,
+    /// How it is with the coordinator, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) coordinator: Option<sluice_control::AgentStatus>,
     /// What a user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -372,6 +375,7 @@ mod tests {
             prediction: Some(predict::Status { learned: Some(learned), traces, ..Default::default() }),
             device: Some(device()),
             selection: Some(selection()),
+            coordinator: Some(sluice_control::AgentStatus::default()),
             ..Default::default()
         };
         let mut printed = serde_json::to_value(&status).unwrap();
@@ -395,7 +399,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 26, "tables that are found");
+        assert_eq!(objects, 27, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.

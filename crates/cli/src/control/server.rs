@@ -39,6 +39,7 @@ pub(crate) struct Served {
     pub(crate) anticipation: Option<sluice_core::Anticipation>,
     pub(crate) window_ns: u64,
     pub(crate) selection: Option<Arc<Selection>>,
+    pub(crate) agent: Option<Arc<sluice_control::Agent>>,
     pub(crate) learning: Option<Arc<Learning>>,
     pub(crate) predictions: Arc<Predictions>,
     pub(crate) prediction: predict::Options,
@@ -296,6 +297,7 @@ fn status(served: &Served) -> Status {
         windows: windows(handle),
         device: served.learning.as_ref().map(|learning| learning.status()),
         selection: served.selection.as_ref().map(|selection| selection.status()),
+        coordinator: served.agent.as_ref().map(|agent| agent.status()),
         notes,
     }
 }

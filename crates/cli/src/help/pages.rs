@@ -347,6 +347,31 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "coordinate",
+        examples: &[
+            ("sluice coordinate --state /var/lib/sluice/coordinator", "for nodes on this machine, until Ctrl-C"),
+            (
+                "sluice coordinate --listen 10.0.0.1:24090 --token-file /etc/sluice/token --state /var/lib/sluice/coordinator",
+                "for nodes on others, which have the same file",
+            ),
+        ],
+        variables: &[],
+        success: "it was ended",
+        failure: "it cannot listen there, or its directory cannot be used",
+        interruptible: false,
+    },
+    Page {
+        command: "coordinate status",
+        examples: &[
+            ("sluice coordinate status 127.0.0.1:24090", "nodes, decisions, by how much clocks differ"),
+            ("sluice coordinate status --json 127.0.0.1:24090", "for programs; docs/status.md explains the fields"),
+        ],
+        variables: &[],
+        success: "it was printed",
+        failure: "the coordinator cannot be reached, or asks for another token",
+        interruptible: false,
+    },
+    Page {
         command: "demo",
         examples: &[
             ("sluice demo", "all algorithms, 80 seconds"),

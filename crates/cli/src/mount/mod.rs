@@ -90,6 +90,11 @@ pub(crate) struct Args {
         value_parser = suggest::choice(&["auto", "threads", "io_uring"]), hide_possible_values = true, help_heading = "Scheduling")]
     workers: Option<String>,
 
+    /// HOST:PORT of a coordinator (sluice coordinate), which chooses windows of twins; requests never wait for it [default:
+    /// none]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Scheduling")]
+    coordinator: Option<String>,
+
     /// Directory of a striped volume; give all of them, in their order. Empty directories become a new volume
     #[arg(short, long, value_name = "DIR", help_heading = "Storage")]
     target: Vec<PathBuf>,
@@ -128,6 +133,9 @@ pub(crate) struct Args {
     /// Threads that serve the kernel [default: twice the number of cores, 4 to 16]
     #[arg(long, value_name = "N", help_heading = "Mount")]
     threads: Option<String>,
+    /// Answer GET /metrics for Prometheus there; docs/operation.md lists the names [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Mount")]
+    metrics: Option<String>,
     /// Environment variable with a batch job's id, by which applications are told apart; may be given several times
     #[arg(long, value_name = "NAME", help_heading = "Mount")]
     job_variable: Vec<String>,
@@ -205,7 +213,9 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 18] = [
+    let options: [(&str, &str, &str, &Option<String>); 20] = [
+        ("--metrics", "mount", "metrics", &args.metrics),
+        ("--coordinator", "coordinator", "address", &args.coordinator),
         ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),

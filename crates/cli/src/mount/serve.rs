@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sluice_adapt::selector::{Device, Kind, Prior};
+use sluice_control::Agent;
 use sluice_fuse::{CacheMode, MountHandle};
+use sluice_metrics::{Endpoint, Samples};
 use sluice_runtime::Shutdown;
 use sluice_select::{Learning, Selection};
 use tracing_subscriber::filter::LevelFilter;
@@ -27,6 +29,8 @@ pub(super) struct Mounted {
     signals: signals::Caught,
     selection: Option<Arc<Selection>>,
     learning: Option<Arc<Learning>>,
+    agent: Option<Arc<Agent>>,
+    metrics: Option<Endpoint>,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -78,9 +82,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         },
         ..settings.prediction.clone()
     };
-    let served = |handle, selection, learning| control::Served {
+    let coordination = settings.coordination(&mountpoint)?;
+    let served = |handle, selection, learning, agent| control::Served {
         selection,
         learning,
+        agent,
         predictions: predictions.clone(),
         prediction: prediction.clone(),
         handle,
@@ -98,8 +104,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         select(settings, &mountpoint, &handle, known.device, &devices).inspect_err(|_| _ = handle.unmount_lazily())?;
     let learning = device::learn(settings, known, &config, &handle, selection.clone())
         .inspect_err(|_| _ = handle.unmount_lazily())?;
+    let agent = coordination.map(|whom| Agent::start(handle.volume(), whom).map(Arc::new)).transpose();
+    let agent = agent.inspect_err(|_| _ = handle.unmount_lazily())?;
+    let metrics = measure(settings, &handle, agent.as_ref()).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.
-    let server = control::Server::start(served(handle.clone(), selection.clone(), learning.clone()))
+    let server = control::Server::start(served(handle.clone(), selection.clone(), learning.clone(), agent.clone()))
         .inspect_err(|error| tracing::warn!("sluice status, policy and unmount will not find this mount: {error:#}"))
         .ok();
     let limit = match config.engine.in_flight_max {
@@ -107,7 +116,10 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         n => format!(", {n} in flight"),
     };
     let chosen = match (&selection, config.policy) {
-        (None, policy) => format!("algorithm {policy:?}"),
+        (None, policy) => match &settings.coordinator {
+            None => format!("algorithm {policy:?}"),
+            Some(address) => format!("algorithm {policy:?}, or what the coordinator {address} chooses"),
+        },
         (Some(_), _) => format!("algorithm chosen while in use ({})", settings.selector()),
     };
     let summary = format!("{} is mounted: {description}; {chosen}{limit}", mountpoint.display());
@@ -116,7 +128,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, signals, selection, learning, summary })
+    Ok(Mounted { handle, server, signals, selection, learning, agent, metrics, summary })
 }
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
@@ -158,6 +170,21 @@ fn select(
     Ok(selection.map(Arc::new))
 }
 
+/// Tells metrics, if wanted.
+fn measure(settings: &Settings, handle: &MountHandle, agent: Option<&Arc<Agent>>) -> anyhow::Result<Option<Endpoint>> {
+    let Some(address) = settings.metrics else { return Ok(None) };
+    let (volume, agent) = (Arc::downgrade(handle.volume()), agent.map(Arc::downgrade));
+    let source = move |samples: &mut Samples| {
+        if let Some(volume) = volume.upgrade() {
+            sluice_metrics::scheduler(&volume.snapshot().runtime, samples);
+        }
+        if let Some(agent) = agent.as_ref().and_then(Weak::upgrade) {
+            sluice_metrics::agent(&agent.status(), samples);
+        }
+    };
+    Endpoint::start(address, source).map(Some)
+}
+
 /// Starts recording and predicting, if wanted.
 fn begin(
     settings: &Settings,
@@ -177,10 +204,14 @@ fn begin(
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, signals, selection, learning, .. } = mounted;
+    let Mounted { handle, server, signals, selection, learning, agent, metrics, .. } = mounted;
     signals.unmount(&handle)?;
     let result = handle.wait();
     // While the volume is there.
+    drop(metrics);
+    if let Some(agent) = agent {
+        agent.end();
+    }
     if let Some(learning) = learning {
         learning.end();
     }

@@ -166,6 +166,12 @@ impl PolicyConfig {
         self.info.name
     }
 
+    /// A parameter in its own unit: bytes, nanoseconds, a number, 0 or 1; `None` if the algorithm does not have it.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<u64> {
+        self.info.params.iter().position(|param| param.key == key).map(|at| self.values[at])
+    }
+
     /// All parameters as users write them.
     #[must_use]
     pub fn describe(&self) -> Vec<(String, String)> {

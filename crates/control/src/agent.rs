@@ -1,0 +1,373 @@
+//! Keeps a scheduler in touch with a coordinator: a thread of its own, on which everything about the network happens.
+//!
+//! The scheduler's threads never wait for it: they ring a bell when a window has closed, and the thread looks at it; decisions
+//! are commands to the scheduler like anybody else's.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sluice_core::{PolicyConfig, Time};
+use sluice_select::Ground;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::clock::epoch;
+use crate::connect::{self, Address, MESSAGE_MAX};
+use crate::node::{Node, Step};
+use crate::role::Action;
+use crate::seen::{InForce, Kind, Seen, is_name};
+use crate::wire::coordinator_client::CoordinatorClient;
+use crate::wire::{FromNode, ToNode};
+
+/// Messages to a coordinator that does not read them: more than an announcement and a farewell are of no use.
+const QUEUE: usize = 4;
+/// How long the end of an agent waits for its farewell to go.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Whom to listen to, and as what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The coordinator.
+    pub address: Address,
+    /// Names the node among all of the coordinator.
+    pub name: String,
+}
+
+/// What is told of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// The coordinator's address.
+    pub address: String,
+    /// The node's name there.
+    pub name: String,
+    /// It answers.
+    pub is_connected: bool,
+    /// The coordinator's clock minus the scheduler's, in microseconds.
+    pub offset_us: f64,
+    /// By so much that is wrong at most; 0: nothing is known yet.
+    pub offset_error_us: f64,
+    /// Announcements sent, decisions carried out, connections that failed or ended.
+    pub announcements: u64,
+    /// See `announcements`.
+    pub decisions: u64,
+    /// See `announcements`.
+    pub disconnections: u64,
+}
+
+/// An agent at work. Dropping it ends the work; what was decided last stays in force.
+pub struct Agent {
+    status: Arc<Mutex<AgentStatus>>,
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Agent {
+    /// Listens to a coordinator from now on, which may be there or not. The algorithm in force now is the host's: where it is chosen, it
+    /// has the host's parameters. A scheduler whose algorithm has data servers to take turns with (`twins`) is a forwarding node,
+    /// any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
+    ///
+    /// # Errors
+    /// If the name is none, or the system refuses a thread.
+    pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Agent> {
+        let name = &options.name;
+        anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
+        let status = AgentStatus { address: options.address.text(), name: name.clone(), ..AgentStatus::default() };
+        let status = Arc::new(Mutex::new(status));
+        let (stop, stopped) = oneshot::channel();
+        let (bell, rings) = mpsc::channel(1);
+        ground.on_window(Some(Box::new(move || _ = bell.try_send(()))));
+        let worker = Worker::new(&**ground, options, status.clone());
+        let weak = Arc::downgrade(ground);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")?;
+        let thread = std::thread::Builder::new()
+            .name("sluice-control".into())
+            .spawn(move || runtime.block_on(worker.run(&weak, rings, stopped)))
+            .context("no thread for the coordinator's decisions")?;
+        Ok(Agent { status, stop: Mutex::new(Some(stop)), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn status(&self) -> AgentStatus {
+        self.status.lock().clone()
+    }
+
+    /// Says good-bye and ends.
+    pub fn end(&self) {
+        // Dropping the sender is the sign.
+        drop(self.stop.lock().take());
+        if let Some(thread) = self.thread.lock().take() {
+            // It cannot have panicked without having said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A connection that stands.
+struct Session {
+    out: mpsc::Sender<FromNode>,
+    incoming: Streaming<ToNode>,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Session, tonic::Status>>>>;
+
+/// What happened.
+enum Happened {
+    Stopped,
+    WindowClosed,
+    TimeHasCome,
+    Opened(Result<Session, tonic::Status>),
+    Heard(Result<Option<ToNode>, tonic::Status>),
+}
+
+struct Worker {
+    address: Address,
+    status: Arc<Mutex<AgentStatus>>,
+    node: Node,
+    /// The algorithm as the host has set it.
+    base: PolicyConfig,
+    kind: Kind,
+    servers: u32,
+    /// What was decided last, and the offset that it was carried out with.
+    last: Option<(Action, i64)>,
+    /// Since when it is in force.
+    since: Time,
+    seen: Seen,
+    /// Ends of the last windows looked at.
+    ends: Vec<Time>,
+    /// That nobody answers was told.
+    has_complained: bool,
+}
+
+fn in_force(policy: &PolicyConfig) -> InForce {
+    InForce { policy: policy.name().to_owned(), window_ns: policy.value("window").unwrap_or(0) }
+}
+
+impl Worker {
+    fn new(ground: &impl Ground, options: Options, status: Arc<Mutex<AgentStatus>>) -> Worker {
+        let base = ground.policy();
+        let servers = base.value("servers").and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        // Where an algorithm takes turns with data servers there are some.
+        let kind = if servers > 0 { Kind::Forwarder } else { Kind::Server };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let incarnation = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        // Differs from node to node, and that is all that it is for.
+        let seed =
+            incarnation ^ u64::from(std::process::id()) << 40 ^ u64::from(crc32fast::hash(options.name.as_bytes()));
+        Worker {
+            node: Node::new(&options.name, incarnation, seed, ground.now()),
+            seen: Seen::nothing(kind, servers, in_force(&base)),
+            address: options.address,
+            status,
+            base,
+            kind,
+            servers,
+            last: None,
+            since: ground.now(),
+            ends: vec![Time::ZERO; ground.engines()],
+            has_complained: false,
+        }
+    }
+
+    async fn run<G: Ground>(
+        mut self,
+        ground: &Weak<G>,
+        mut rings: mpsc::Receiver<()>,
+        mut stop: oneshot::Receiver<()>,
+    ) {
+        let (mut session, mut opening): (Option<Session>, Option<Opening>) = (None, None);
+        loop {
+            let Some(held) = ground.upgrade() else { return };
+            self.act(&*held, &mut session, &mut opening);
+            let wait = self.node.next().map(|next| Duration::from_nanos(next.since(held.now())));
+            // Nothing of the scheduler's is held while it waits.
+            drop(held);
+            let happened = tokio::select! {
+                _ = &mut stop => Happened::Stopped,
+                Some(()) = rings.recv() => Happened::WindowClosed,
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => Happened::TimeHasCome,
+                opened = async { opening.as_mut().expect("asked before").await }, if opening.is_some() => Happened::Opened(opened),
+                heard = async { session.as_mut().expect("asked before").incoming.message().await }, if session.is_some() => {
+                    Happened::Heard(heard)
+                }
+            };
+            let Some(held) = ground.upgrade() else { return };
+            let now = held.now();
+            match happened {
+                Happened::Stopped => {
+                    let farewell = self.node.leave(now);
+                    drop(held);
+                    return leave(session, farewell).await;
+                }
+                Happened::WindowClosed => self.look(&*held),
+                Happened::TimeHasCome => {}
+                Happened::Opened(Ok(opened)) => {
+                    (opening, session) = (None, Some(opened));
+                    self.node.connected(now);
+                }
+                Happened::Opened(Err(why)) => {
+                    opening = None;
+                    self.lost(now, &why);
+                }
+                Happened::Heard(Ok(Some(message))) => self.heard(&*held, &message),
+                Happened::Heard(Ok(None)) => {
+                    session = None;
+                    self.lost(now, &tonic::Status::unavailable("it has ended"));
+                }
+                Happened::Heard(Err(why)) => {
+                    session = None;
+                    self.lost(now, &why);
+                }
+            }
+            self.tell();
+        }
+    }
+
+    /// Does what is due.
+    fn act(&mut self, ground: &impl Ground, session: &mut Option<Session>, opening: &mut Option<Opening>) {
+        loop {
+            let now = ground.now();
+            match self.node.poll(now) {
+                Step::Wait => return,
+                Step::Connect => *opening = Some(Box::pin(open(self.address.clone()))),
+                Step::Disconnect => {
+                    *session = None;
+                    self.complain("it answers nothing");
+                }
+                Step::Announce => {
+                    self.look(ground);
+                    let message = self.node.announcement(now, &self.seen);
+                    // One that cannot go is one that was lost.
+                    let sent = session.as_ref().is_some_and(|session| session.out.try_send(message).is_ok());
+                    self.status.lock().announcements += u64::from(sent);
+                    self.seen = Seen::nothing(self.kind, self.servers, in_force(&ground.policy()));
+                }
+            }
+        }
+    }
+
+    /// Adds windows that have closed, if they began under what is in force.
+    fn look(&mut self, ground: &impl Ground) {
+        let mut beside = false;
+        for (engine, end) in self.ends.iter_mut().enumerate() {
+            if let Some(window) = ground.window(engine).filter(|window| window.end > *end) {
+                *end = window.end;
+                if window.start >= self.since {
+                    self.seen.add(&window, std::mem::replace(&mut beside, true));
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, ground: &impl Ground, message: &ToNode) {
+        let actions = self.node.received(ground.now(), message);
+        if self.node.is_connected() && std::mem::take(&mut self.has_complained) {
+            tracing::info!("the coordinator {} answers again", self.address.text());
+        }
+        for action in actions {
+            self.status.lock().decisions += 1;
+            self.carry_out(ground, &action);
+            self.last = Some((action, self.offset_ns()));
+        }
+        self.keep_epoch(ground);
+    }
+
+    fn offset_ns(&self) -> i64 {
+        self.node.offset().map_or(0, |estimate| estimate.offset_ns)
+    }
+
+    /// Clocks drift: windows are moved when they would be off by a part of their length.
+    fn keep_epoch(&mut self, ground: &impl Ground) {
+        let (Some((action, with)), Some(estimate)) = (self.last.clone(), self.node.offset()) else { return };
+        let Action::Policy { window_ns, .. } = &action;
+        let off = estimate.offset_ns.abs_diff(with);
+        if *window_ns > 0 && off > (window_ns / 16).max(estimate.error_ns) {
+            self.carry_out(ground, &action);
+            self.last = Some((action, estimate.offset_ns));
+        }
+    }
+
+    fn carry_out(&mut self, ground: &impl Ground, action: &Action) {
+        let Action::Policy { name, window_ns } = action;
+        match self.config(name, *window_ns) {
+            Ok(config) => {
+                tracing::debug!("the coordinator wants {config:?}");
+                ground.set_policy(&config);
+                self.since = ground.now();
+                self.seen = Seen::nothing(self.kind, self.servers, in_force(&config));
+            }
+            Err(why) => tracing::warn!("the coordinator wants {name}, which cannot be: {why}"),
+        }
+    }
+
+    fn config(&self, name: &str, window_ns: u64) -> Result<PolicyConfig, sluice_core::ConfigError> {
+        let is_own = name == self.base.name();
+        let mut config = if is_own { self.base.clone() } else { PolicyConfig::parse(name)? };
+        let has = |config: &PolicyConfig, key| config.value(key).is_some();
+        if window_ns > 0 {
+            config = config.with("window", &format!("{window_ns}ns"))?;
+        }
+        if has(&config, "epoch") {
+            let epoch = epoch(self.offset_ns(), window_ns, self.servers);
+            config = config.with("epoch", &format!("{}ns", epoch.0))?;
+        }
+        Ok(config)
+    }
+
+    fn lost(&mut self, now: Time, why: &tonic::Status) {
+        self.node.disconnected(now);
+        self.complain(connect::reason(why));
+    }
+
+    /// Says once that nobody answers.
+    fn complain(&mut self, why: impl std::fmt::Display) {
+        self.status.lock().disconnections += 1;
+        let address = self.address.text();
+        if std::mem::replace(&mut self.has_complained, true) {
+            tracing::debug!("the coordinator {address}: {why}");
+        } else {
+            tracing::warn!("the coordinator {address}: {why}; what is in force stays, and it is tried again");
+        }
+    }
+
+    fn tell(&self) {
+        let mut status = self.status.lock();
+        let offset = self.node.offset();
+        status.is_connected = self.node.is_connected();
+        status.offset_us = offset.map_or(0.0, |estimate| estimate.offset_ns as f64 / 1e3);
+        status.offset_error_us = offset.map_or(0.0, |estimate| estimate.error_ns.max(1) as f64 / 1e3);
+    }
+}
+
+async fn open(address: Address) -> Result<Session, tonic::Status> {
+    let channel = address.connect().await?;
+    let (out, messages) = mpsc::channel(QUEUE);
+    let mut client = CoordinatorClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
+    let request = address.request(ReceiverStream::new(messages));
+    let incoming = client.session(request).await?.into_inner();
+    Ok(Session { out, incoming })
+}
+
+/// The farewell goes when the coordinator has ended the stream, or not at all.
+async fn leave(session: Option<Session>, farewell: FromNode) {
+    let Some(Session { out, mut incoming }) = session else { return };
+    if out.try_send(farewell).is_ok() {
+        drop(out);
+        let ended = async { while let Ok(Some(_)) = incoming.message().await {} };
+        // A coordinator that does not end it notices the silence.
+        let _ = tokio::time::timeout(FAREWELL, ended).await;
+    }
+}

@@ -1,0 +1,446 @@
+//! The coordinator as a state machine.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use sluice_core::Time;
+
+use crate::role::{Action, NodeId, Role, To};
+use crate::seen::{Kind, Seen, is_name};
+use crate::wire::{self, from_node::What};
+
+/// A connection of a node's, as the driver counts them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// Bounds of what nodes may ask of a coordinator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Most nodes.
+    pub nodes_max: usize,
+    /// A node that is silent for so long, in nanoseconds, has left.
+    pub silence_ns: u64,
+    /// Messages of a node: so many at once, and one more each so many nanoseconds.
+    pub burst: u32,
+    /// See `burst`.
+    pub spacing_ns: u64,
+}
+
+impl Default for Limits {
+    /// 16,384 nodes, 5 s, 20 messages and 5 a second.
+    fn default() -> Limits {
+        Limits { nodes_max: 16_384, silence_ns: 5_000_000_000, burst: 20, spacing_ns: 200_000_000 }
+    }
+}
+
+/// Why a message was not taken: its sender is not to be listened to any more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// No name.
+    #[error("a node's name is 1 to 64 letters, digits and . _ - : /")]
+    Name,
+    /// There is no room.
+    #[error("there are {0} nodes already")]
+    Full(usize),
+    /// It says too much.
+    #[error("more messages than one node may send")]
+    Flood,
+    /// It says what cannot be.
+    #[error("{0} cannot be")]
+    Value(&'static str),
+}
+
+/// Something that was decided.
+#[derive(Clone, PartialEq, Debug)]
+struct Decided {
+    number: u64,
+    action: Action,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: NodeId,
+    incarnation: u64,
+    sequence: u64,
+    /// Messages that it may still send at once, in nanoseconds of their spacing, and when that was counted.
+    credit_ns: u64,
+    heard: Time,
+    joined: Time,
+    session: SessionId,
+    /// It said good-bye: what comes later was late.
+    has_left: bool,
+    seen: Option<Seen>,
+    offset_ns: i64,
+    offset_error_ns: u64,
+    carried_out: Vec<wire::Mark>,
+    decided: BTreeMap<i32, Decided>,
+}
+
+/// Nodes, what they announce, and what the roles make of it. See the [crate](crate).
+#[derive(Debug)]
+pub struct Coordinator {
+    limits: Limits,
+    incarnation: u64,
+    began: Time,
+    roles: Vec<Box<dyn Role>>,
+    members: BTreeMap<String, Member>,
+    names: BTreeMap<NodeId, String>,
+    joined: u64,
+    /// For each role what was last said to all.
+    decided: BTreeMap<i32, Decided>,
+    /// Of the last decision.
+    number: u64,
+    out: VecDeque<(SessionId, wire::ToNode)>,
+    counts: Counts,
+    checks_at: Time,
+}
+
+/// What has been, since the coordinator began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Announcements taken.
+    pub announcements: u64,
+    /// Messages that were late or doubled, or of a node that had begun anew since.
+    pub stale: u64,
+    /// Numbers that are missing between messages: lost, or yet to come.
+    pub missing: u64,
+    /// Messages refused.
+    pub refused: u64,
+    /// Decisions of roles.
+    pub decisions: u64,
+    /// Nodes that joined, left, and were silent for too long.
+    pub joined: u64,
+    /// See `joined`.
+    pub left: u64,
+    /// See `joined`.
+    pub lost: u64,
+}
+
+/// What is known of a node.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Option<Kind>,
+    /// Seconds since it joined.
+    pub for_s: f64,
+    /// Seconds since it was heard last.
+    pub silent_s: f64,
+    /// The coordinator's clock minus its scheduler's, in microseconds, as it estimates.
+    pub offset_us: f64,
+    /// It is wrong by so much at most; 0: nothing is known yet.
+    pub offset_error_us: f64,
+    /// The algorithm that it uses.
+    pub policy: String,
+    /// Length of that one's time windows in microseconds; 0: it has none.
+    pub window_us: f64,
+    /// It has carried out all that it was told.
+    pub is_current: bool,
+    /// Requests in its last announcement.
+    pub requests: u64,
+    /// A million bytes a second while something was under way there; none: nothing was.
+    pub busy_mb_s: Option<f64>,
+}
+
+/// What a coordinator knows.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Status {
+    /// Of this coordinator: larger than that of any before.
+    pub incarnation: u64,
+    /// Seconds since it began.
+    pub for_s: f64,
+    /// What has been.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The roles' own words, by name.
+    pub roles: Value,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeStatus>,
+}
+
+impl Coordinator {
+    /// One with these roles. `incarnation`: larger than that of any before, like the time.
+    #[must_use]
+    pub fn new(limits: Limits, incarnation: u64, roles: Vec<Box<dyn Role>>, now: Time) -> Coordinator {
+        Coordinator {
+            limits,
+            incarnation,
+            began: now,
+            roles,
+            members: BTreeMap::new(),
+            names: BTreeMap::new(),
+            joined: 0,
+            decided: BTreeMap::new(),
+            number: 0,
+            out: VecDeque::new(),
+            counts: Counts::default(),
+            checks_at: now.after(limits.silence_ns),
+        }
+    }
+
+    /// What is to be kept: the text of [`to_text`](crate::to_text) is made of it.
+    #[must_use]
+    pub fn save(&self) -> Value {
+        let roles: serde_json::Map<String, Value> =
+            self.roles.iter().map(|role| (role.kind().as_str_name().to_owned(), role.save())).collect();
+        json!({"incarnation": self.incarnation, "roles": roles})
+    }
+
+    /// Takes what was kept. To be called before anything else; the incarnation becomes larger than the kept one.
+    ///
+    /// # Errors
+    /// If something in it cannot be: what. Roles whose states could be used have them then.
+    pub fn load(&mut self, saved: &Value) -> Result<(), String> {
+        let before = saved["incarnation"].as_u64().filter(|before| *before < u64::MAX);
+        let before = before.ok_or("the incarnation is missing")?;
+        self.incarnation = self.incarnation.max(before + 1);
+        let of = |role: &mut Box<dyn Role>| {
+            let name = role.kind().as_str_name();
+            match saved["roles"].get(name) {
+                Some(state) => role.load(state.clone()).map_err(|why| format!("{name}: {why}")),
+                // It was not there then.
+                None => Ok(()),
+            }
+        };
+        let results: Vec<_> = self.roles.iter_mut().map(of).collect();
+        results.into_iter().collect()
+    }
+
+    /// Of this coordinator.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// What nodes may ask for.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// A message has come. O(log nodes).
+    ///
+    /// # Errors
+    /// If it is none that a node sends: its session is to be ended.
+    pub fn receive(&mut self, now: Time, session: SessionId, message: &wire::FromNode) -> Result<(), Refusal> {
+        let result = self.take(now, session, message);
+        self.counts.refused += u64::from(result.is_err());
+        result
+    }
+
+    fn take(&mut self, now: Time, session: SessionId, message: &wire::FromNode) -> Result<(), Refusal> {
+        if !is_name(&message.name) {
+            return Err(Refusal::Name);
+        }
+        // Before it has any effect.
+        let said = match &message.what {
+            Some(What::Announcement(said)) => Some((Seen::of(said).map_err(Refusal::Value)?, said)),
+            Some(What::Leave(_)) => None,
+            // Of a later version.
+            None => return Ok(()),
+        };
+        let known = self.members.get(&message.name);
+        if known.is_some_and(|known| known.incarnation > message.incarnation) {
+            self.counts.stale += 1;
+            return Ok(());
+        }
+        if known.is_none_or(|known| known.incarnation < message.incarnation) {
+            let Some(_) = &said else { return Ok(()) };
+            self.join(now, session, message)?;
+        }
+        let limits = self.limits;
+        let Some(member) = self.members.get_mut(&message.name) else { return Ok(()) };
+        let most = u64::from(limits.burst) * limits.spacing_ns;
+        member.credit_ns = member.credit_ns.saturating_add(now.since(member.heard)).min(most);
+        member.heard = member.heard.max(now);
+        member.credit_ns = member.credit_ns.checked_sub(limits.spacing_ns).ok_or(Refusal::Flood)?;
+        if message.sequence <= member.sequence {
+            self.counts.stale += 1;
+            return Ok(());
+        }
+        self.counts.missing += message.sequence - member.sequence - 1;
+        member.sequence = message.sequence;
+        let id = member.id;
+        let Some((seen, said)) = said else {
+            member.has_left = true;
+            self.counts.left += 1;
+            self.roles.iter_mut().for_each(|role| role.left(now, id));
+            return Ok(());
+        };
+        if member.has_left {
+            self.counts.stale += 1;
+            return Ok(());
+        }
+        member.session = session;
+        (member.offset_ns, member.offset_error_ns) = (said.offset_ns, said.offset_error_ns);
+        member.carried_out.clear();
+        member.carried_out.extend(said.carried_out.iter().take(4));
+        self.counts.announcements += 1;
+        self.roles.iter_mut().for_each(|role| role.announced(now, id, &seen));
+        member.seen = Some(seen);
+        let clock = wire::Clock {
+            sequence: message.sequence,
+            sent_ns: message.sent_ns,
+            received_ns: now.0,
+            // Filled in when it goes.
+            answered_ns: 0,
+        };
+        self.answer(&message.name, Some(clock));
+        Ok(())
+    }
+
+    fn join(&mut self, now: Time, session: SessionId, message: &wire::FromNode) -> Result<(), Refusal> {
+        self.forget(now, &message.name);
+        if self.members.len() >= self.limits.nodes_max {
+            return Err(Refusal::Full(self.members.len()));
+        }
+        self.joined += 1;
+        let member = Member {
+            id: NodeId(self.joined),
+            incarnation: message.incarnation,
+            sequence: message.sequence.saturating_sub(1),
+            credit_ns: u64::from(self.limits.burst) * self.limits.spacing_ns,
+            heard: now,
+            joined: now,
+            session,
+            has_left: false,
+            seen: None,
+            offset_ns: 0,
+            offset_error_ns: 0,
+            carried_out: Vec::new(),
+            decided: BTreeMap::new(),
+        };
+        self.counts.joined += 1;
+        self.names.insert(member.id, message.name.clone());
+        self.members.insert(message.name.clone(), member);
+        Ok(())
+    }
+
+    /// A node is not there any more.
+    fn forget(&mut self, now: Time, name: &str) {
+        let Some(member) = self.members.remove(name) else { return };
+        self.names.remove(&member.id);
+        if !member.has_left {
+            self.counts.lost += 1;
+            self.roles.iter_mut().for_each(|role| role.left(now, member.id));
+        }
+    }
+
+    /// Queues what a node is to know.
+    fn answer(&mut self, name: &str, clock: Option<wire::Clock>) {
+        let Some(member) = self.members.get(name).filter(|member| !member.has_left) else { return };
+        let mut newest: BTreeMap<i32, &Decided> = self.decided.iter().map(|(role, what)| (*role, what)).collect();
+        for (role, own) in &member.decided {
+            if newest.get(role).is_none_or(|all| all.number < own.number) {
+                newest.insert(*role, own);
+            }
+        }
+        let decision = |(role, decided): (i32, &Decided)| {
+            let Action::Policy { name, window_ns } = &decided.action;
+            let policy = wire::Policy { name: name.clone(), window_ns: *window_ns };
+            wire::Decision {
+                mark: Some(wire::Mark { role, incarnation: self.incarnation, number: decided.number }),
+                action: Some(wire::decision::Action::Policy(policy)),
+            }
+        };
+        let message = wire::ToNode {
+            incarnation: self.incarnation,
+            node_incarnation: member.incarnation,
+            decisions: newest.into_iter().map(decision).collect(),
+            clock,
+        };
+        self.out.push_back((member.session, message));
+    }
+
+    /// When [`Coordinator::tick`] is to be called at the latest.
+    #[must_use]
+    pub fn next(&self) -> Time {
+        self.roles.iter().filter_map(|role| role.due()).fold(self.checks_at, Time::min)
+    }
+
+    /// Lets roles decide, and forgets who is silent. O(nodes) where that is due or something was decided.
+    pub fn tick(&mut self, now: Time) {
+        if now >= self.checks_at {
+            let silent = |member: &Member| now.since(member.heard) >= self.limits.silence_ns;
+            let gone = self.members.iter().filter(|(_, member)| silent(member)).map(|(name, _)| name.clone());
+            for name in gone.collect::<Vec<_>>() {
+                self.forget(now, &name);
+            }
+            self.checks_at = now.after(self.limits.silence_ns / 4);
+        }
+        for at in 0..self.roles.len() {
+            let role: i32 = self.roles[at].kind().into();
+            let directives = self.roles[at].decide(now);
+            if directives.is_empty() {
+                continue;
+            }
+            for directive in directives {
+                self.number += 1;
+                self.counts.decisions += 1;
+                let decided = Decided { number: self.number, action: directive.action };
+                match directive.to {
+                    To::All => _ = self.decided.insert(role, decided),
+                    To::Node(id) => {
+                        let member = self.names.get(&id).and_then(|name| self.members.get_mut(name));
+                        member.map(|member| member.decided.insert(role, decided));
+                    }
+                }
+            }
+            for name in self.names.values().cloned().collect::<Vec<_>>() {
+                self.answer(&name, None);
+            }
+        }
+    }
+
+    /// The next message to send, and over which session; one whose session is gone can be dropped.
+    pub fn take_answer(&mut self, now: Time) -> Option<(SessionId, wire::ToNode)> {
+        let (session, mut message) = self.out.pop_front()?;
+        if let Some(clock) = &mut message.clock {
+            clock.answered_ns = now.0;
+        }
+        Some((session, message))
+    }
+
+    /// What it knows. O(nodes).
+    #[must_use]
+    pub fn status(&self, now: Time) -> Status {
+        let seconds = |since: Time| now.since(since) as f64 / 1e9;
+        let current = |member: &Member| {
+            let wanted = self.decided.iter().chain(&member.decided);
+            { wanted }.all(|(role, decided)| {
+                let has = |mark: &wire::Mark| {
+                    mark.role == *role && mark.incarnation == self.incarnation && mark.number >= decided.number
+                };
+                // What was said to it before counts no more if all were told something else since.
+                let is_old = self.decided.get(role).is_some_and(|all| all.number > decided.number);
+                is_old || member.carried_out.iter().any(has)
+            })
+        };
+        let node = |(name, member): (&String, &Member)| NodeStatus {
+            name: name.clone(),
+            kind: member.seen.as_ref().map(|seen| seen.kind),
+            for_s: seconds(member.joined),
+            silent_s: seconds(member.heard),
+            offset_us: member.offset_ns as f64 / 1e3,
+            offset_error_us: member.offset_error_ns as f64 / 1e3,
+            policy: member.seen.as_ref().map(|seen| seen.in_force.policy.clone()).unwrap_or_default(),
+            window_us: member.seen.as_ref().map_or(0.0, |seen| seen.in_force.window_ns as f64 / 1e3),
+            is_current: current(member),
+            requests: member.seen.as_ref().map_or(0, Seen::requests),
+            busy_mb_s: member.seen.as_ref().and_then(Seen::rate).map(|rate| rate / 1e6),
+        };
+        let roles = self.roles.iter().map(|role| {
+            let name = role.kind().as_str_name().trim_start_matches("ROLE_").to_lowercase();
+            (name, role.status())
+        });
+        Status {
+            incarnation: self.incarnation,
+            for_s: seconds(self.began),
+            counts: self.counts,
+            roles: roles.collect::<serde_json::Map<_, _>>().into(),
+            nodes: self.members.iter().filter(|(_, member)| !member.has_left).map(node).collect(),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The council: which time window the I/O nodes use (Bez et al. 2019, *Adaptive Request Scheduling for the I/O Forwarding Layer*).
+//!
+//! Once a second, when the forwarding nodes have announced: each node's majority operation and access pattern are found, and with
+//! sizes and counts they are its situation, which has a bandit (`adapt::council`). The bandit learns from the arm that was in
+//! force and says which is to be next; that is the node's vote, and the arm with most votes goes to all, unless
+//! [`coexisting`](Council::coexisting) lets each have its own.
+//!
+//! Deviations from the paper: arrival order (`noop`) and `hbrr` are arms, too, so that the council can say that no window is
+//! best. The reward is the throughput while something was under way ([`Seen::rate`]), in a situation that counts what
+//! was under way among processes: normalised for the load that was offered, which the paper leaves open. Nodes in the same situation
+//! with the same arm are one observation, their median, so that many nodes are not taken for much experience, and one that
+//! lies counts as one of many. A node that saw too little abstains (its window is that of the majority), as it has nothing to win.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::json;
+use sluice_adapt::council::{Knowledge, Op, Pattern, Situation};
+use sluice_core::Time;
+
+use crate::role::{Action, Directive, NodeId, Role, To};
+use crate::seen::{InForce, Kind, Seen};
+use crate::wire;
+
+/// What can be chosen: an algorithm, and the length of its windows in nanoseconds.
+pub const ARMS: [(&str, u64); 9] = [
+    ("twins", 125_000),
+    ("twins", 250_000),
+    ("twins", 500_000),
+    ("twins", 1_000_000),
+    ("twins", 2_000_000),
+    ("twins", 4_000_000),
+    ("twins", 8_000_000),
+    ("noop", 0),
+    ("hbrr", 0),
+];
+/// With fewer requests, or a shorter look, nothing is said.
+const REQUESTS_MIN: u64 = 16;
+const PERIOD_MIN_NS: u64 = 100_000_000;
+/// After the first announcement of a round the others are waited for so long.
+const GATHER_NS: u64 = 100_000_000;
+
+/// Which pattern the majority operation of a node is; `None`: it cannot be said.
+pub type Classify = Box<dyn Fn(&Seen) -> Option<Pattern> + Send>;
+
+/// A rule of thumb, where nothing better is there: a file each if there are as many as applications, and several; in one file strided if
+/// requests are, in the mean, within 16 lengths of each other, as those of processes that take turns are.
+#[must_use]
+pub fn by_rule(seen: &Seen) -> Option<Pattern> {
+    let op = &seen.ops[seen.majority().index()];
+    // Of a striped file every data server has a piece.
+    let files = seen.files.div_ceil(seen.targets.max(1));
+    Some(match () {
+        () if files >= seen.apps.max(2) => Pattern::OwnContiguous,
+        () if op.distance_abs_mean <= 16.0 * op.size_mean => Pattern::SharedStrided,
+        () => Pattern::SharedContiguous,
+    })
+}
+
+/// A forwarding node.
+#[derive(Clone, Debug)]
+struct Member {
+    /// What it has announced in this round.
+    seen: Option<Seen>,
+    vote: Option<usize>,
+}
+
+/// See the module.
+pub struct Council {
+    knowledge: Knowledge,
+    classify: Classify,
+    coexisting: bool,
+    members: BTreeMap<NodeId, Member>,
+    silent: BTreeSet<NodeId>,
+    decides_at: Option<Time>,
+    /// What was last said to all, or to each.
+    said: Option<usize>,
+    said_to: BTreeMap<NodeId, usize>,
+    rounds: u64,
+    changes: u64,
+}
+
+impl fmt::Debug for Council {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Council").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+fn arm(in_force: &InForce) -> Option<usize> {
+    ARMS.iter().position(|&(name, window_ns)| name == in_force.policy && window_ns == in_force.window_ns)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = values.len() / 2;
+    if values.len() % 2 == 1 { values[at] } else { f64::midpoint(values[at - 1], values[at]) }
+}
+
+impl Council {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(classify: Classify) -> Council {
+        Council {
+            knowledge: Knowledge::new(ARMS.len()),
+            classify,
+            coexisting: false,
+            members: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            decides_at: None,
+            said: None,
+            said_to: BTreeMap::new(),
+            rounds: 0,
+            changes: 0,
+        }
+    }
+
+    /// Lets each node have the window that it votes for, rather than all that of the most.
+    #[must_use]
+    pub fn coexisting(mut self, coexisting: bool) -> Council {
+        self.coexisting = coexisting;
+        self
+    }
+
+    /// Situations of the nodes that saw enough.
+    fn situations(&self) -> Vec<(NodeId, Situation)> {
+        let all = || self.members.iter().filter_map(|(id, member)| Some((*id, member.seen.as_ref()?)));
+        let says_something =
+            |seen: &Seen| seen.requests() >= REQUESTS_MIN && seen.period_ns >= PERIOD_MIN_NS && seen.rate().is_some();
+        let nodes = all().filter(|(_, seen)| says_something(seen)).count() as u64;
+        let under_way: f64 = all().filter(|(_, seen)| says_something(seen)).map(|(_, seen)| seen.outstanding).sum();
+        let of = |(id, seen): (NodeId, &Seen)| {
+            let majority = seen.majority();
+            let size = seen.ops[majority.index()].size_mean as u64;
+            let op = if majority == sluice_core::Op::Read { Op::Read } else { Op::Write };
+            let pattern = (self.classify)(seen)?;
+            Some((id, Situation::new(pattern, op, seen.servers.into(), nodes, under_way as u64, size)))
+        };
+        all().filter(|(_, seen)| says_something(seen)).filter_map(of).collect()
+    }
+
+    /// Learns what the arms in force have brought: one observation for each situation and arm.
+    fn learn(&mut self, situations: &[(NodeId, Situation)]) {
+        let mut rewards: BTreeMap<(Situation, usize), Vec<f64>> = BTreeMap::new();
+        for (id, situation) in situations {
+            let Some(seen) = self.members.get(id).and_then(|member| member.seen.as_ref()) else { continue };
+            if let (Some(arm), Some(rate)) = (arm(&seen.in_force), seen.rate()) {
+                rewards.entry((*situation, arm)).or_default().push(rate.ln());
+            }
+        }
+        for ((situation, arm), rewards) in rewards {
+            self.knowledge.of(situation).learn(arm, median(rewards));
+        }
+    }
+
+    /// The arm with most votes; among equals the one that was said last, then the first.
+    fn most_common(&self) -> Option<usize> {
+        let mut votes = [0_u32; ARMS.len()];
+        self.members.values().filter_map(|member| member.vote).for_each(|vote| votes[vote] += 1);
+        let most = votes.into_iter().max().filter(|most| *most > 0)?;
+        let said = self.said.filter(|said| votes[*said] == most);
+        said.or_else(|| votes.iter().position(|count| *count == most))
+    }
+
+    fn directives(&mut self) -> Vec<Directive> {
+        let directive = |to, arm: usize| {
+            let (name, window_ns) = ARMS[arm];
+            Directive { to, action: Action::Policy { name: name.to_owned(), window_ns } }
+        };
+        let mut all = Vec::new();
+        if let Some(arm) = self.most_common().filter(|arm| self.said != Some(*arm)) {
+            self.said = Some(arm);
+            self.said_to.clear();
+            all.push(directive(To::All, arm));
+        }
+        if self.coexisting {
+            for (id, member) in &self.members {
+                let Some(vote) = member.vote else { continue };
+                if self.said_to.get(id).copied().or(self.said) != Some(vote) {
+                    self.said_to.insert(*id, vote);
+                    all.push(directive(To::Node(*id), vote));
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Role for Council {
+    fn kind(&self) -> wire::Role {
+        wire::Role::Council
+    }
+
+    fn announced(&mut self, now: Time, node: NodeId, seen: &Seen) {
+        // With one data server there is nothing to take turns with.
+        if seen.kind != Kind::Forwarder || seen.servers < 2 {
+            return self.left(now, node);
+        }
+        let member = self.members.entry(node).or_insert(Member { seen: None, vote: None });
+        member.seen = Some(seen.clone());
+        self.silent.remove(&node);
+        let at = self.decides_at.get_or_insert(now.after(GATHER_NS));
+        if self.silent.is_empty() {
+            *at = now;
+        }
+    }
+
+    fn left(&mut self, _: Time, node: NodeId) {
+        self.members.remove(&node);
+        self.silent.remove(&node);
+        self.said_to.remove(&node);
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.decides_at
+    }
+
+    fn decide(&mut self, now: Time) -> Vec<Directive> {
+        if self.decides_at.is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        self.decides_at = None;
+        self.rounds += 1;
+        let situations = self.situations();
+        self.learn(&situations);
+        for member in self.members.values_mut() {
+            member.vote = None;
+        }
+        for (id, situation) in situations {
+            let choice = self.knowledge.of(situation).choose();
+            if let Some(member) = self.members.get_mut(&id) {
+                member.vote = Some(choice);
+            }
+        }
+        self.silent = self.members.keys().copied().collect();
+        self.members.values_mut().for_each(|member| member.seen = None);
+        let directives = self.directives();
+        self.changes += u64::from(!directives.is_empty());
+        directives
+    }
+
+    fn save(&self) -> serde_json::Value {
+        self.knowledge.save()
+    }
+
+    fn load(&mut self, saved: serde_json::Value) -> Result<(), String> {
+        self.knowledge = Knowledge::load(saved, ARMS.len())?;
+        Ok(())
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let voters = self.members.values().filter(|member| member.vote.is_some()).count();
+        let name = |arm: usize| json!({"policy": ARMS[arm].0, "window_us": ARMS[arm].1 as f64 / 1e3});
+        json!({
+            "coexisting": self.coexisting,
+            "nodes": self.members.len(),
+            "voters": voters,
+            "decision": self.said.map(name),
+            "rounds": self.rounds,
+            "changes": self.changes,
+            "situations": self.knowledge.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_core::OpFeatures;
+
+    use super::*;
+
+    /// A node with a load whose best arm is known.
+    fn seen(arm: usize, requests: u64, moved: u64) -> Seen {
+        let (name, window_ns) = ARMS[arm];
+        let force = InForce { policy: name.to_owned(), window_ns };
+        let mut seen = Seen::nothing(Kind::Forwarder, 4, force);
+        let op = OpFeatures { requests, moved, size_mean: 32768.0, size_max: 32768, ..OpFeatures::default() };
+        (seen.ops[0], seen.period_ns, seen.busy_ns, seen.files, seen.targets) = (op, 1_000_000_000, 500_000_000, 4, 4);
+        (seen.outstanding, seen.apps) = (8.0, 4);
+        seen
+    }
+
+    /// One round: all announce, the council decides; what it says to all.
+    fn round(council: &mut Council, now: &mut u64, nodes: &[Seen]) -> Option<usize> {
+        *now += 1_000_000_000;
+        for (id, seen) in nodes.iter().enumerate() {
+            council.announced(Time(*now), NodeId(id as u64), seen);
+        }
+        let said = council.decide(Time(*now).after(GATHER_NS));
+        let last = said.iter().rfind(|directive| directive.to == To::All)?;
+        let Action::Policy { name, window_ns } = &last.action;
+        arm(&InForce { policy: name.clone(), window_ns: *window_ns })
+    }
+
+    #[test]
+    fn it_finds_the_best_window_and_the_offered_load_does_not_matter() {
+        let gains = [0.6, 0.7, 0.8, 1.0, 0.8, 0.7, 0.6, 0.9, 0.85];
+        let (mut council, mut now, mut arm, mut late) = (Council::new(Box::new(by_rule)), 0, 8, Vec::new());
+        for step in 0..60_u64 {
+            // Half of the time a fifth is asked for, in a fifth of the time.
+            let share = if step % 2 == 0 { 1.0 } else { 0.2 };
+            let nodes: Vec<Seen> = (0..3)
+                .map(|node| {
+                    let moved = 1e8 * gains[arm] * share * (1.0 + f64::from(node) / 10.0);
+                    let mut seen = seen(arm, 3000, moved as u64);
+                    seen.busy_ns = (5e8 * share) as u64;
+                    seen
+                })
+                .collect();
+            arm = round(&mut council, &mut now, &nodes).unwrap_or(arm);
+            if step >= 40 {
+                late.push(arm);
+            }
+        }
+        assert!(late.iter().all(|arm| *arm == 3), "{late:?}");
+        assert_eq!(council.knowledge.len(), 1);
+        let saved = council.save();
+        let mut again = Council::new(Box::new(by_rule));
+        again.load(saved).unwrap();
+        assert_eq!(round(&mut again, &mut now, &vec![seen(8, 3000, 85_000_000); 3]), Some(3));
+    }
+
+    #[test]
+    fn a_node_that_lies_does_not_move_the_others_and_idle_ones_abstain() {
+        let (mut council, mut now) = (Council::new(Box::new(by_rule)), 0);
+        let mut arm = 8;
+        for _ in 0..60 {
+            let gain = if arm == 8 { 1.0 } else { 0.5 };
+            let honest = seen(arm, 3000, (1e8 * gain) as u64);
+            let liar = seen(arm, 3000, if arm == 8 { 1 } else { 1 << 50 });
+            arm = round(&mut council, &mut now, &[honest.clone(), honest.clone(), honest, liar]).unwrap_or(arm);
+        }
+        assert_eq!(arm, 8);
+        let idle = seen(8, 3, 1000);
+        assert_eq!(round(&mut council, &mut now, &[idle.clone(), idle]), None);
+        assert_eq!(council.status()["voters"], 0);
+    }
+
+    #[test]
+    fn silent_nodes_are_waited_for_a_moment_and_then_forgotten() {
+        let (mut council, node) = (Council::new(Box::new(by_rule)), seen(8, 3000, 1000));
+        council.announced(Time(0), NodeId(0), &node);
+        council.announced(Time(0), NodeId(1), &node);
+        council.decide(Time(0));
+        council.announced(Time(1_000_000_000), NodeId(0), &node);
+        assert_eq!(council.due(), Some(Time(1_000_000_000 + GATHER_NS)));
+        assert_eq!(council.decide(Time(1_000_000_001)), []);
+        council.left(Time(1_000_000_002), NodeId(1));
+        council.announced(Time(1_000_000_003), NodeId(0), &node);
+        assert_eq!(council.due(), Some(Time(1_000_000_003)));
+        let mut server = node.clone();
+        server.kind = Kind::Server;
+        council.announced(Time(1), NodeId(5), &server);
+        assert_eq!(council.members.len(), 1, "data servers have no windows");
+    }
+
+    #[test]
+    fn windows_coexist_if_they_may() {
+        let mut council = Council::new(Box::new(by_rule)).coexisting(true);
+        let (mut now, mut other) = (0, seen(8, 3000, 100_000));
+        other.ops.swap(0, 1);
+        let mut of = [8_usize; 3];
+        for _ in 0..80 {
+            now += 1_000_000_000;
+            for (id, arm) in of.into_iter().enumerate() {
+                // The third writes; reads like twins with 1 ms, writes hbrr.
+                let is_best = if id < 2 { arm == 3 } else { arm == 8 };
+                let mut seen = seen(arm, 3000, if is_best { 2_000_000 } else { 1_000_000 });
+                if id == 2 {
+                    seen.ops.swap(0, 1);
+                }
+                council.announced(Time(now), NodeId(id as u64), &seen);
+            }
+            for directive in council.decide(Time(now).after(GATHER_NS)) {
+                let Action::Policy { name, window_ns } = directive.action;
+                let arm = arm(&InForce { policy: name, window_ns }).unwrap();
+                match directive.to {
+                    To::All => of = [arm; 3],
+                    To::Node(id) => of[id.0 as usize] = arm,
+                }
+            }
+        }
+        assert_eq!(of, [3, 3, 8]);
+    }
+}

@@ -1,0 +1,41 @@
+//! Control over several machines: nodes tell a coordinator what they see, and it tells them what to do.
+//!
+//! ```text
+//!     node                                   coordinator
+//!     scheduler ── driver ── Node  ═ gRPC ═  driver ── Coordinator ── roles: Council, ...
+//!                  (thread)  pure            (thread)  pure           pure
+//! ```
+//!
+//! [`Node`] and [`Coordinator`] are state machines without clock, thread or I/O; so are the [`Role`]s. They expect
+//! messages to be lost, late, doubled and reordered, and either side to end at any moment: `tests/simulation.rs` does all of that by
+//! seeds. Around them are thin drivers: `Agent` (feature `node`) in whatever has a scheduler, which never waits for it, and `serve`
+//! (feature `coordinator`).
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "node")]
+mod agent;
+mod clock;
+#[cfg(feature = "node")]
+mod connect;
+mod coordinator;
+mod council;
+mod node;
+mod role;
+mod seen;
+#[cfg(feature = "coordinator")]
+pub mod serve;
+mod state;
+pub mod wire;
+
+#[cfg(feature = "node")]
+pub use agent::{Agent, AgentStatus, Options};
+pub use clock::{Estimate, epoch};
+#[cfg(feature = "node")]
+pub use connect::{Address, read_token};
+pub use coordinator::{Coordinator, Limits, NodeStatus, Refusal, SessionId, Status};
+pub use council::{ARMS, Classify, Council, by_rule};
+pub use node::{Node, Step};
+pub use role::{Action, Directive, NodeId, Role, To};
+pub use seen::{InForce, Kind, Seen};
+pub use state::{StateError, from_text, to_text};

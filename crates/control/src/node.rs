@@ -1,0 +1,298 @@
+//! A node's side as a state machine: when to connect, what to announce, which decisions to carry out.
+//!
+//! Without a coordinator everything stays as it is. Whoever cannot reach it tries again after ever longer, random pauses, so that
+//! a coordinator that comes back is not met by all nodes at once.
+
+use std::collections::BTreeMap;
+
+use sluice_core::Time;
+
+use crate::clock::{Estimate, Offset};
+use crate::role::Action;
+use crate::seen::Seen;
+use crate::wire::{self, from_node::What};
+
+/// Announcements come where the coordinator's clock is a multiple of this, so that it has those of all at a time.
+const PERIOD_NS: u64 = 1_000_000_000;
+/// A coordinator that answers nothing for so long is as good as none.
+const SILENCE_NS: u64 = 5_000_000_000;
+/// Pauses between attempts to connect: up to the first, then each up to twice the one before, up to the last.
+const PAUSE_MIN_NS: u64 = 200_000_000;
+const PAUSE_MAX_NS: u64 = 10_000_000_000;
+
+/// What is to be done now.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Nothing before [`Node::next`].
+    Wait,
+    /// Connect, and say what came of it.
+    Connect,
+    /// Nobody is there any more: the connection is to be closed. [`Node::disconnected`] need not be called.
+    Disconnect,
+    /// [`Node::announcement`] is to be sent.
+    Announce,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Nobody until then.
+    Pause(Time),
+    Connecting,
+    /// When it was heard last.
+    Connected(Time),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Node {
+    name: String,
+    incarnation: u64,
+    sequence: u64,
+    state: State,
+    announces_at: Time,
+    pause_ns: u64,
+    random: u64,
+    offset: Offset,
+    /// The newest coordinator that was heard of.
+    coordinator: u64,
+    /// For each role: coordinator and number of the newest decision that was given out to be carried out.
+    newest: BTreeMap<i32, (u64, u64)>,
+}
+
+impl Node {
+    /// One that has connected nowhere yet. `name` names it among all of its coordinator; `incarnation` is larger than any it had before,
+    /// like the time since 1970. `seed`: of the random pauses.
+    #[must_use]
+    pub fn new(name: &str, incarnation: u64, seed: u64, now: Time) -> Node {
+        Node {
+            name: name.to_owned(),
+            incarnation,
+            sequence: 0,
+            state: State::Pause(now),
+            announces_at: now,
+            pause_ns: PAUSE_MIN_NS,
+            random: seed,
+            offset: Offset::default(),
+            coordinator: 0,
+            newest: BTreeMap::new(),
+        }
+    }
+
+    /// From 0 to below 1 (SplitMix64).
+    fn share(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// When [`Node::poll`] is to be called next; `None`: not before a connection stands or has failed.
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
+        match self.state {
+            State::Pause(until) => Some(until),
+            State::Connecting => None,
+            State::Connected(heard) => Some(self.announces_at.min(heard.after(SILENCE_NS))),
+        }
+    }
+
+    /// What is to be done. Times are those of the scheduler's clock.
+    pub fn poll(&mut self, now: Time) -> Step {
+        match self.state {
+            State::Pause(until) if now >= until => {
+                self.state = State::Connecting;
+                Step::Connect
+            }
+            State::Connected(heard) if now >= heard.after(SILENCE_NS) => {
+                self.disconnected(now);
+                Step::Disconnect
+            }
+            State::Connected(_) if now >= self.announces_at => {
+                self.announces_at = self.next_announcement(now);
+                Step::Announce
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    /// The next whole period of the coordinator's clock, or of the own one.
+    fn next_announcement(&self, now: Time) -> Time {
+        let offset = self.offset.estimate().map_or(0, |estimate| estimate.offset_ns);
+        let there = i128::from(now.0) + i128::from(offset);
+        let left = PERIOD_NS - there.rem_euclid(i128::from(PERIOD_NS)) as u64;
+        // One that is due in a moment would be the same again.
+        now.after(if left < PERIOD_NS / 4 { left + PERIOD_NS } else { left })
+    }
+
+    /// A connection stands: announcements go over it from now on.
+    pub fn connected(&mut self, now: Time) {
+        self.state = State::Connected(now);
+        self.announces_at = now;
+    }
+
+    /// A connection could not be made, or has ended.
+    pub fn disconnected(&mut self, now: Time) {
+        // "Full jitter", but never at once.
+        let pause_ns = (self.pause_ns as f64 * (0.25 + 0.75 * self.share())) as u64;
+        self.state = State::Pause(now.after(pause_ns));
+        self.pause_ns = (self.pause_ns * 2).min(PAUSE_MAX_NS);
+    }
+
+    /// Whether a coordinator has answered lately.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_)) && self.pause_ns == PAUSE_MIN_NS
+    }
+
+    /// What is to be sent. `seen`: since the last one.
+    pub fn announcement(&mut self, now: Time, seen: &Seen) -> wire::FromNode {
+        let estimate = self.offset.estimate();
+        let mark = |(role, (incarnation, number)): (&i32, &(u64, u64))| wire::Mark {
+            role: *role,
+            incarnation: *incarnation,
+            number: *number,
+        };
+        let said = wire::Announcement {
+            offset_ns: estimate.map_or(0, |estimate| estimate.offset_ns),
+            offset_error_ns: estimate.map_or(0, |estimate| estimate.error_ns.max(1)),
+            carried_out: self.newest.iter().map(mark).collect(),
+            ..seen.to_wire()
+        };
+        self.message(now, What::Announcement(said))
+    }
+
+    /// What is to be sent at the end.
+    pub fn leave(&mut self, now: Time) -> wire::FromNode {
+        self.message(now, What::Leave(wire::Leave {}))
+    }
+
+    fn message(&mut self, now: Time, what: What) -> wire::FromNode {
+        self.sequence += 1;
+        wire::FromNode {
+            name: self.name.clone(),
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            sent_ns: now.0,
+            what: Some(what),
+        }
+    }
+
+    /// A message of the coordinator's has come. What is to be carried out now: each decision once, in order, and none of a
+    /// coordinator before the newest that was heard of.
+    pub fn received(&mut self, now: Time, message: &wire::ToNode) -> Vec<Action> {
+        if message.node_incarnation != self.incarnation || message.incarnation < self.coordinator {
+            return Vec::new();
+        }
+        if message.incarnation > self.coordinator {
+            self.coordinator = message.incarnation;
+            self.offset.forget();
+        }
+        if let State::Connected(heard) = &mut self.state {
+            *heard = now.max(*heard);
+            self.pause_ns = PAUSE_MIN_NS;
+        }
+        if let Some(clock) = &message.clock {
+            let was_unknown = self.offset.estimate().is_none();
+            self.offset.answered(clock, now);
+            if was_unknown {
+                self.announces_at = self.next_announcement(now);
+            }
+        }
+        let mut actions = Vec::new();
+        for decision in &message.decisions {
+            let Some(mark) = decision.mark.filter(|mark| mark.incarnation == message.incarnation) else { continue };
+            let newest = self.newest.get(&mark.role).copied().unwrap_or_default();
+            if (mark.incarnation, mark.number) <= newest {
+                continue;
+            }
+            // Of a later version, if there is none.
+            let Some(wire::decision::Action::Policy(policy)) = &decision.action else { continue };
+            self.newest.insert(mark.role, (mark.incarnation, mark.number));
+            actions.push(Action::Policy { name: policy.name.clone(), window_ns: policy.window_ns });
+        }
+        actions
+    }
+
+    /// The coordinator's clock minus the own one.
+    #[must_use]
+    pub fn offset(&self) -> Option<Estimate> {
+        self.offset.estimate()
+    }
+
+    /// For each role coordinator and number of the newest decision.
+    #[must_use]
+    pub fn newest(&self) -> &BTreeMap<i32, (u64, u64)> {
+        &self.newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(incarnation: u64, number: u64) -> wire::ToNode {
+        let policy = wire::Policy { name: "twins".into(), window_ns: number };
+        wire::ToNode {
+            incarnation,
+            node_incarnation: 9,
+            decisions: vec![wire::Decision {
+                mark: Some(wire::Mark { role: 1, incarnation, number }),
+                action: Some(wire::decision::Action::Policy(policy)),
+            }],
+            clock: None,
+        }
+    }
+
+    #[test]
+    fn every_decision_is_carried_out_once_and_none_of_the_past() {
+        let mut node = Node::new("n", 9, 1, Time(0));
+        let mut count = |incarnation, number| node.received(Time(1), &answer(incarnation, number)).len();
+        assert_eq!([count(5, 1), count(5, 1), count(5, 3), count(5, 2)], [1, 0, 1, 0]);
+        assert_eq!([count(6, 1), count(5, 9), count(6, 1), count(6, 2)], [1, 0, 0, 1]);
+        let other = wire::ToNode { node_incarnation: 8, ..answer(7, 1) };
+        assert_eq!(node.received(Time(1), &other), []);
+    }
+
+    #[test]
+    fn pauses_grow_are_random_and_begin_anew_after_an_answer() {
+        let pauses = |seed| {
+            let (mut node, mut now, mut pauses) = (Node::new("n", 9, seed, Time(0)), Time(0), Vec::new());
+            for _ in 0..12 {
+                assert_eq!(node.poll(now), Step::Connect);
+                assert_eq!(node.poll(now), Step::Wait);
+                node.disconnected(now);
+                let next = node.next().unwrap();
+                pauses.push(next.since(now));
+                now = next;
+            }
+            node.poll(now);
+            node.connected(now);
+            assert!(!node.is_connected(), "nothing was heard yet");
+            node.received(now, &answer(5, 1));
+            assert!(node.is_connected());
+            node.disconnected(now);
+            pauses.push(node.next().unwrap().since(now));
+            pauses
+        };
+        let all = pauses(1);
+        assert_ne!(all, pauses(2));
+        assert!(all[0] < PAUSE_MIN_NS && all[11] > PAUSE_MAX_NS / 4 && all[11] <= PAUSE_MAX_NS, "{all:?}");
+        assert!(all[12] < PAUSE_MIN_NS);
+    }
+
+    #[test]
+    fn it_announces_at_the_coordinators_seconds_and_gives_up_a_silent_one() {
+        let mut node = Node::new("n", 9, 1, Time(0));
+        node.poll(Time(0));
+        node.connected(Time(100));
+        assert_eq!(node.poll(Time(100)), Step::Announce);
+        let clock = wire::Clock { sequence: 1, sent_ns: 100, received_ns: 400_000_100, answered_ns: 400_000_100 };
+        node.received(Time(100), &wire::ToNode { clock: Some(clock), ..answer(5, 1) });
+        assert_eq!(node.offset(), Some(Estimate { offset_ns: 400_000_000, error_ns: 0 }));
+        assert_eq!(node.next(), Some(Time(600_000_000)));
+        assert_eq!(node.poll(Time(600_000_000)), Step::Announce);
+        assert_eq!(node.next(), Some(Time(1_600_000_000)));
+        assert_eq!(node.poll(Time(100 + SILENCE_NS)), Step::Disconnect);
+        assert!(node.next().unwrap() > Time(100 + SILENCE_NS));
+    }
+}

@@ -1,0 +1,185 @@
+//! Nodes and a coordinator over real connections.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sluice_control::serve::{self, serve};
+use sluice_control::wire::coordinator_client::CoordinatorClient;
+use sluice_control::wire::{self, FromNode};
+use sluice_control::{Action, Address, Agent, Directive, Kind, Limits, NodeId, Options, Role, Seen, To};
+use sluice_core::{PolicyConfig, Time};
+use sluice_runtime::{ClockKind, Scheduler, SchedulerConfig};
+use tokio::sync::oneshot;
+
+const TOKEN: &str = "0123456789abcdef0123";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Wants the same of everybody, as soon as there is anybody.
+#[derive(Debug)]
+struct Wants(&'static str, u64, Option<Time>);
+
+impl Role for Wants {
+    fn kind(&self) -> wire::Role {
+        wire::Role::Council
+    }
+    fn announced(&mut self, now: Time, _: NodeId, seen: &Seen) {
+        assert_eq!((seen.kind, seen.servers), (Kind::Forwarder, 4));
+        self.2 = Some(now);
+    }
+    fn left(&mut self, _: Time, _: NodeId) {}
+    fn due(&self) -> Option<Time> {
+        self.2
+    }
+    fn decide(&mut self, _: Time) -> Vec<Directive> {
+        let action = Action::Policy { name: self.0.to_owned(), window_ns: self.1 };
+        self.2.take().map(|_| Directive { to: To::All, action }).into_iter().collect()
+    }
+    fn save(&self) -> serde_json::Value {
+        self.1.into()
+    }
+    fn load(&mut self, saved: serde_json::Value) -> Result<(), String> {
+        saved.as_u64().map(drop).ok_or_else(|| "no number".to_owned())
+    }
+    fn status(&self) -> serde_json::Value {
+        self.0.into()
+    }
+}
+
+struct Coordinator {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Coordinator {
+    fn start(listen: SocketAddr, state: &Path, role: Wants) -> Coordinator {
+        let options = serve::Options {
+            listen,
+            token: Some(TOKEN.to_owned()),
+            state: Some(state.to_owned()),
+            limits: Limits::default(),
+            roles: vec![Box::new(role)],
+        };
+        let ((stop, stopped), (told, address)) = (oneshot::channel::<()>(), channel());
+        let ready = move |address, _| {
+            told.send(address)?;
+            Ok(())
+        };
+        let thread = std::thread::spawn(move || serve(options, ready, async { _ = stopped.await }));
+        let address = address.recv_timeout(PATIENCE).expect("it listens");
+        Coordinator { address, stop, thread }
+    }
+
+    fn end(self) {
+        drop(self.stop);
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn anywhere() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+fn scheduler(policy: &str) -> Arc<Scheduler> {
+    let policy = PolicyConfig::parse(policy).unwrap().with("servers", "4").unwrap().with("node", "3").unwrap();
+    Arc::new(Scheduler::start(SchedulerConfig { clock: ClockKind::Realtime, ..SchedulerConfig::new(policy) }).unwrap())
+}
+
+#[test]
+fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Coordinator::start(anywhere(), dir.path(), Wants("twins", 2_000_000, None));
+    let address = Address::new(&first.address.to_string(), Some(TOKEN)).unwrap();
+    let scheduler = scheduler("twins");
+    let options = Options { address: address.clone(), name: "node-3".to_owned() };
+    let agent = Agent::start(&scheduler, options).unwrap();
+    let policy = || scheduler.policy();
+    eventually("the decision is carried out", || policy().value("window") == Some(2_000_000));
+    assert_eq!((policy().value("node"), policy().value("servers")), (Some(3), Some(4)), "the host's own stay");
+    let status = || serve::status(&address, PATIENCE).unwrap();
+    eventually("the coordinator knows it", || status()["nodes"][0]["is_current"] == true);
+    let (node, incarnation) = (status()["nodes"][0].clone(), status()["incarnation"].as_u64());
+    assert_eq!((node["name"].as_str(), node["window_us"].as_f64()), (Some("node-3"), Some(2000.0)), "{node}");
+    // Both have the system's clock, as it was when they began.
+    eventually("the offset is known", || agent.status().offset_error_us > 0.0);
+    assert!(agent.status().offset_us.abs() < 1e6, "{:?}", agent.status());
+    assert!(policy().value("epoch").unwrap() < 8_000_000, "within a round of windows");
+    let wrong = Address::new(&first.address.to_string(), Some("another-token-of-20")).unwrap();
+    assert!(format!("{:#}", serve::status(&wrong, PATIENCE).unwrap_err()).contains("another token"));
+
+    let listen = first.address;
+    first.end();
+    eventually("that nobody is there is noticed", || !agent.status().is_connected);
+    assert_eq!(policy().value("window"), Some(2_000_000), "what is in force stays");
+    // Whatever is in its place, it starts.
+    std::fs::write(dir.path().join("coordinator.state"), "nonsense").unwrap();
+    let second = Coordinator::start(listen, dir.path(), Wants("hbrr", 0, None));
+    eventually("the node has found the next one", || policy().name() == "hbrr");
+    assert!(status()["incarnation"].as_u64() > incarnation);
+    agent.end();
+    eventually("it has said good-bye", || status()["left"] == 1);
+    second.end();
+    let aside = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!({ aside }.any(|name| name.to_string_lossy().contains("damaged")), "the damaged state is set aside");
+}
+
+#[test]
+fn who_floods_or_talks_nonsense_is_not_listened_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(anywhere(), dir.path(), Wants("hbrr", 0, None));
+    let announcement = wire::Announcement {
+        kind: wire::Kind::Forwarder.into(),
+        servers: 4,
+        policy: "twins".into(),
+        ..Default::default()
+    };
+    let message = |name: &str, sequence, said: &wire::Announcement| FromNode {
+        name: name.to_owned(),
+        incarnation: 1,
+        sequence,
+        sent_ns: 0,
+        what: Some(wire::from_node::What::Announcement(said.clone())),
+    };
+    let flood: Vec<FromNode> = (1..200).map(|sequence| message("flood", sequence, &announcement)).collect();
+    let lie = wire::Announcement { outstanding: f64::NAN, ..announcement.clone() };
+    let many = vec![message("a", 1, &announcement), message("b", 1, &announcement)];
+    let long = vec![message(&"x".repeat(100_000), 1, &announcement)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (messages, code) in [
+        (flood, tonic::Code::ResourceExhausted),
+        (vec![message("lie", 1, &lie)], tonic::Code::InvalidArgument),
+        (vec![message("no name", 1, &announcement)], tonic::Code::InvalidArgument),
+        (many, tonic::Code::InvalidArgument),
+        // It is not even read, so nobody is there to say why.
+        (long, tonic::Code::Ok),
+    ] {
+        let url = format!("http://{}", coordinator.address);
+        let told = runtime.block_on(async {
+            let mut client = CoordinatorClient::connect(url).await.unwrap();
+            let mut request = tonic::Request::new(tokio_stream::iter(messages));
+            request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+            let mut answers = client.session(request).await.unwrap().into_inner();
+            loop {
+                match tokio::time::timeout(PATIENCE, answers.message()).await.expect("it ends") {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return tonic::Code::Ok,
+                    Err(why) => return why.code(),
+                }
+            }
+        });
+        assert_eq!(told, code);
+    }
+    coordinator.end();
+}
