@@ -260,7 +260,7 @@ impl Coordinator {
             self.counts.stale += 1;
             return Ok(());
         }
-        self.counts.missing += message.sequence - member.sequence - 1;
+        self.counts.missing = self.counts.missing.saturating_add(message.sequence - member.sequence - 1);
         member.sequence = message.sequence;
         let id = member.id;
         let Some((seen, said)) = said else {
