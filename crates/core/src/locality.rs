@@ -18,7 +18,8 @@ pub const LOCALITY_APPS: usize = 64;
 
 /// Knows where files lie on a device.
 pub trait Placement: Send + std::fmt::Debug {
-    /// The address, in bytes, of a file's first byte on its target; `None` if it is not known.
+    /// The address, in bytes, of a file's first byte on its target; `None` if it is not known. Where a file lies in pieces: what
+    /// has to be added to offsets of the piece in use, which may wrap.
     fn address(&self, file: FileId, target: TargetId) -> Option<u64>;
 }
 
@@ -168,7 +169,7 @@ impl Locality {
     /// A request goes to the device.
     pub(crate) fn dispatched(&mut self, now: Time, request: &Request, turn: Option<Turn>) {
         let start = self.config.placement.as_ref().and_then(|known| known.address(request.file, request.target));
-        let address = start.map(|start| start.saturating_add(request.offset));
+        let address = start.map(|start| start.wrapping_add(request.offset));
         let place = Place { file: (request.file, request.target), offset: request.offset, address };
         let far_bytes = self.config.far_bytes;
         if let Some(last) = self.last.replace(place) {

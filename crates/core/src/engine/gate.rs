@@ -28,7 +28,6 @@ impl Engine {
             if let Some(gate) = &mut self.gate {
                 gate.next = None;
                 self.open_gate(now);
-                self.gate = None;
             }
             return Ok(());
         };
@@ -46,6 +45,12 @@ impl Engine {
     #[must_use]
     pub fn gate(&self) -> Option<GateStatus> {
         self.gate.as_ref().filter(|gate| !gate.is_idle()).map(|gate| gate.status())
+    }
+
+    /// Slices that have begun since the first plan was set, and how many of them were cut short. O(1).
+    #[must_use]
+    pub fn gate_changes(&self) -> (u64, u64) {
+        self.gate.as_ref().map_or((0, 0), |gate| (gate.changes, gate.cuts))
     }
 
     /// Whether requests may be held back, now or when a plan begins.
