@@ -55,6 +55,9 @@ pub enum Phase {
 #[derive(Debug, Default)]
 struct Program {
     at: BTreeMap<u64, At>,
+    /// Requests and bytes of the last reports, those before counting half.
+    requests: f64,
+    bytes: f64,
     heard: u64,
     /// Decisions in a row.
     passes: u32,
@@ -203,6 +206,8 @@ impl Orchestrator {
             }
             let program = self.programs.entry(seen.program.clone()).or_default();
             program.heard = now;
+            program.requests = program.requests / 2.0 + seen.requests as f64;
+            program.bytes = program.bytes / 2.0 + seen.bytes as f64;
             let at = program.at.entry(report.server).or_default();
             at.heard = now;
             at.distance = self.settings.of(&seen.distance).map(|near| (near, seen.seek_ns as f64)).or(at.distance);
@@ -344,12 +349,12 @@ impl Orchestrator {
         let settings = &self.settings;
         let reuse = |name: &String| {
             let known: Vec<f64> = self.programs.get(name)?.at.values().filter_map(|at| at.reuse).collect();
-            (!known.is_empty()).then(|| mean(&known).max(1.0))
+            (!known.is_empty()).then(|| mean(&known).max(1.0) / self.size([name]))
         };
         let others: Vec<f64> = self.servers.values().filter_map(|server| server.others).collect();
         let mut objects: Vec<(Vec<String>, Option<f64>)> =
             self.eligible.iter().map(|name| (vec![name.clone()], reuse(name))).collect();
-        objects.push((Vec::new(), (!others.is_empty()).then(|| mean(&others).max(1.0))));
+        objects.push((Vec::new(), (!others.is_empty()).then(|| mean(&others).max(1.0) / self.size(&self.others))));
         let known: Vec<f64> = objects.iter().filter_map(|(_, reuse)| *reuse).collect();
         let usual = if known.is_empty() { 1.0 } else { mean(&known) };
         let weight = |(programs, reuse): &(Vec<String>, Option<f64>)| match settings.slicing {
@@ -370,6 +375,13 @@ impl Orchestrator {
         let rest: u64 = lens.iter().enumerate().filter(|(at, _)| *at != longest).map(|(_, len)| len).sum();
         lens[longest] = settings.window_ns.saturating_sub(rest).max(grain);
         objects.into_iter().zip(lens).map(|((programs, _), len_ns)| PlanSlice { programs, len_ns }).collect()
+    }
+
+    /// What a request of these programs counts: its bytes, if they count.
+    fn size<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> f64 {
+        let programs = names.into_iter().filter_map(|name| self.programs.get(name));
+        let (requests, bytes) = programs.fold((0.0, 0.0), |sum, it| (sum.0 + it.requests, sum.1 + it.bytes));
+        if self.settings.by_bytes && requests > 0.0 { (bytes / requests).max(1.0) } else { 1.0 }
     }
 
     /// What is to be known after a restart.

@@ -68,6 +68,9 @@ pub struct Settings {
     pub share_min: f64,
     /// How a window is divided.
     pub slicing: Slicing,
+    /// Reuse distances count by byte rather than by request: else a program has the more of a window the smaller its requests
+    /// are.
+    pub by_bytes: bool,
     /// A slice that runs empty for so many nanoseconds is cut short; `None`: never, as in the paper.
     pub idle_ns: Option<u64>,
     /// Compare the last values of filters, as the paper does, rather than their means.
@@ -84,6 +87,7 @@ impl Default for Settings {
             ratio_min: 1.5,
             share_min: 0.05,
             slicing: Slicing::Inverse,
+            by_bytes: true,
             seek_ratio_min: 1.5,
             idle_ns: None,
             last_values: false,
@@ -96,7 +100,7 @@ impl Settings {
     /// As the paper decides, but for means in the place of samples.
     #[must_use]
     pub fn paper() -> Settings {
-        Settings { seek_ratio_min: 0.0, trial: None, ..Settings::default() }
+        Settings { seek_ratio_min: 0.0, by_bytes: false, trial: None, ..Settings::default() }
     }
 }
 
@@ -122,7 +126,9 @@ impl From<sluice_core::Smoothed> for Value {
 pub struct ProgramReport {
     /// Which: the same at all servers.
     pub program: String,
-    /// Bytes dispatched since the last report.
+    /// Requests dispatched since the last report.
+    pub requests: u64,
+    /// Their bytes.
     pub bytes: u64,
     /// `SL_ij` in bytes.
     pub distance: Value,

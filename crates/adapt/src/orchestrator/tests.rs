@@ -35,6 +35,7 @@ fn reports(servers: u64, number: u64, now: u64, plan: u64, programs: &[Seen], sp
     let report = |server: u64| {
         let program = |seen: &Seen| ProgramReport {
             program: seen.name.to_owned(),
+            requests: 100,
             bytes: if plan > 0 { (seen.bytes as f64 * speed) as u64 } else { seen.bytes },
             distance: value(if seen.uneven { seen.distance * (server + 1) as f64 } else { seen.distance }),
             seek_ns: 100_000,

@@ -10,7 +10,7 @@ use crate::list::{List, NIL};
 use crate::locality::Turn;
 use crate::policy::Removal;
 use crate::queues::Slot;
-use crate::request::Time;
+use crate::request::{AppId, Time};
 
 /// Most requests that a policy sees behind a gate.
 const SHOWN_MAX: u32 = 1_024;
@@ -63,18 +63,16 @@ impl Engine {
         self.gate.as_ref().map_or(0, |gate| gate.held)
     }
 
-    /// Tells whoever watches locality what goes to the device.
-    pub(super) fn note_locality(&mut self, now: Time, batch: &Batch) {
+    /// Tells whoever watches locality whose request is complete.
+    pub(super) fn note_completed(&mut self, now: Time, app: AppId) {
         let Some(locality) = &mut self.locality else { return };
         let gate = self.gate.as_ref().filter(|gate| gate.plan.is_some());
-        for part in &batch.parts {
-            let turn = gate.map(|gate| Turn {
-                since: gate.since,
-                own: gate.object(part.request.app) == gate.open,
-                others: gate.is_others(gate.open),
-            });
-            locality.dispatched(now, &part.request, turn);
-        }
+        let turn = gate.map(|gate| Turn {
+            since: gate.since,
+            own: gate.object(app) == gate.open,
+            others: gate.is_others(gate.open),
+        });
+        locality.completed(now, app, turn);
     }
 
     /// When the slice ends; never without a gate.

@@ -198,6 +198,7 @@ impl Simulation<'_> {
             known.reports += 1;
             let programs = orchestration.apps.iter().map(|app| ProgramReport {
                 program: program(app.app),
+                requests: app.requests,
                 bytes: app.bytes,
                 distance: app.distance.into(),
                 seek_ns: orchestration.seek.ns(app.distance.mean),
