@@ -6,6 +6,7 @@
 //! * [`forest`]: decision trees that were trained elsewhere;
 //! * [`council`]: which time window the I/O nodes of a system use;
 //! * [`selector`]: which configuration serves a workload best, tried out while it runs;
+//! * [`orchestrator`]: which programs are served one at a time on all servers;
 //! * [`device`]: what the device below is like, by what it serves.
 //!
 //! Everything here is a pure state machine: no clock, no thread, no I/O but reading traces.
@@ -17,5 +18,6 @@ pub mod detector;
 pub mod device;
 pub mod features;
 pub mod forest;
+pub mod orchestrator;
 pub mod predictor;
 pub mod selector;

@@ -13,6 +13,7 @@ mod engine;
 mod features;
 mod fidelity;
 mod fuse;
+mod orchestration;
 mod patterns;
 mod predict;
 mod prediction;
@@ -60,6 +61,7 @@ enum Command {
     AgainstFio(profiler::fio::Args),
     Adaptivity(adaptivity::Args),
     Council(council::Args),
+    Orchestration(orchestration::Args),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
         Command::Council(args) => council::run(&args),
+        Command::Orchestration(args) => orchestration::run(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Selection(args) => selection::run(&args),

@@ -3,8 +3,9 @@
 //!
 //! With each request that is dispatched, the newest observation has a weight of 7/8 and what was known before one of 1/8:
 //! `SL = SL / 8 + 7/8 gap`, from `SL = 0`; a gap is the distance between the first bytes of two consecutive requests, of any
-//! application or of one. Reuse distances, the times between two consecutive dispatches of one application, likewise, and only
-//! while a [gate](crate::GatePlan) gives it the device.
+//! application or of one. Reuse distances, the times between two consecutive completions of one application, likewise, and only
+//! while a [gate](crate::GatePlan) gives it the device. (Where a host takes all that is eligible at once, dispatches say nothing
+//! about how often the device sees an application.)
 //!
 //! With such weights a value is little more than the last gap. The paper compares one sample of each server; here each comes
 //! with its mean over the requests since it was asked for last.
@@ -18,7 +19,8 @@ pub const LOCALITY_APPS: usize = 64;
 
 /// Knows where files lie on a device.
 pub trait Placement: Send + std::fmt::Debug {
-    /// The address, in bytes, of a file's first byte on its target; `None` if it is not known.
+    /// The address, in bytes, of a file's first byte on its target; `None` if it is not known. Where a file lies in pieces: what
+    /// has to be added to offsets of the piece in use, which may wrap.
     fn address(&self, file: FileId, target: TargetId) -> Option<u64>;
 }
 
@@ -113,7 +115,8 @@ impl Place {
 struct App {
     app: AppId,
     last: Place,
-    dispatched: Time,
+    /// Its last request was completed then.
+    completed: Option<Time>,
     requests: u64,
     bytes: u64,
     distance: Filter,
@@ -134,7 +137,7 @@ pub(crate) struct Locality {
     bytes: u64,
     distance: Filter,
     others: Filter,
-    others_dispatched: Option<Time>,
+    others_completed: Option<Time>,
 }
 
 /// Whose turn it is behind the gate.
@@ -161,14 +164,14 @@ impl Locality {
             bytes: 0,
             distance: Filter::default(),
             others: Filter::default(),
-            others_dispatched: None,
+            others_completed: None,
         }
     }
 
     /// A request goes to the device.
-    pub(crate) fn dispatched(&mut self, now: Time, request: &Request, turn: Option<Turn>) {
+    pub(crate) fn dispatched(&mut self, request: &Request) {
         let start = self.config.placement.as_ref().and_then(|known| known.address(request.file, request.target));
-        let address = start.map(|start| start.saturating_add(request.offset));
+        let address = start.map(|start| start.wrapping_add(request.offset));
         let place = Place { file: (request.file, request.target), offset: request.offset, address };
         let far_bytes = self.config.far_bytes;
         if let Some(last) = self.last.replace(place) {
@@ -176,23 +179,31 @@ impl Locality {
         }
         self.requests += 1;
         self.bytes += u64::from(request.len);
-        let own = turn.filter(|turn| turn.own);
-        if let Some(turn) = own.filter(|turn| turn.others)
-            && let Some(before) = self.others_dispatched.replace(now)
-            && before >= turn.since
-        {
-            self.others.note(now.since(before) as f64);
-        }
         let (number, known) = self.of(request.app, place);
         let app = &mut self.apps[number as usize];
         app.requests += 1;
         app.bytes += u64::from(request.len);
-        let (last, before) = (std::mem::replace(&mut app.last, place), std::mem::replace(&mut app.dispatched, now));
+        let last = std::mem::replace(&mut app.last, place);
         if known {
             app.distance.note(place.gap(&last, far_bytes) as f64);
-            if own.is_some_and(|turn| before >= turn.since) {
-                app.reuse.note(now.since(before) as f64);
-            }
+        }
+    }
+
+    /// A request was completed.
+    pub(crate) fn completed(&mut self, now: Time, app: AppId, turn: Option<Turn>) {
+        let apps = &self.apps;
+        let Some(number) = self.index.find(u64::from(app.0), |at| u64::from(apps[at as usize].app.0)) else { return };
+        let app = &mut self.apps[number as usize];
+        let before = app.completed.replace(now);
+        let Some(turn) = turn.filter(|turn| turn.own) else { return };
+        let within = |before: Option<Time>| before.filter(|before| *before >= turn.since);
+        if let Some(before) = within(before) {
+            app.reuse.note(now.since(before) as f64);
+        }
+        if turn.others
+            && let Some(before) = within(self.others_completed.replace(now))
+        {
+            self.others.note(now.since(before) as f64);
         }
     }
 
@@ -205,7 +216,7 @@ impl Locality {
             return (number, true);
         }
         let (distance, reuse) = (Filter::default(), Filter::default());
-        let record = App { app, last: place, dispatched: Time::ZERO, requests: 0, bytes: 0, distance, reuse };
+        let record = App { app, last: place, completed: None, requests: 0, bytes: 0, distance, reuse };
         let number = if self.apps.len() < LOCALITY_APPS {
             self.apps.push(record);
             self.apps.len() as u32 - 1
@@ -265,7 +276,8 @@ mod tests {
         for (now, app, file, offset, own) in
             [(90, 1, 1, 0, true), (110, 1, 1, 80, true), (150, 2, 2, 0, false), (160, 1, 1, 160, true)]
         {
-            locality.dispatched(Time(now), &request(app, file, offset), turn(own));
+            locality.dispatched(&request(app, file, offset));
+            locality.completed(Time(now), AppId(app), turn(own));
         }
         let device = locality.report(&mut apps);
         // Gaps of the device: 80, 1000, 1000; of application 1: 80, 80; its reuse within the slice: 50.
@@ -286,7 +298,8 @@ mod tests {
         let (mut locality, mut apps) = (locality(), Vec::new());
         let turn = Some(Turn { since: Time(100), own: true, others: true });
         for (now, app) in [(100, 1), (108, 2), (116, 3)] {
-            locality.dispatched(Time(now), &request(app, 1, 0), turn);
+            locality.dispatched(&request(app, 1, 0));
+            locality.completed(Time(now), AppId(app), turn);
         }
         let others = locality.report(&mut apps).others;
         assert_eq!((others.last, others.count), (7.0 / 8.0 + 7.0, 2));
@@ -299,7 +312,7 @@ mod tests {
             let mut locality = locality();
             let mut model: Vec<(u32, f64, u64)> = Vec::new();
             for &(app, offset) in &requests {
-                locality.dispatched(Time(1), &request(app, 1, offset), None);
+                locality.dispatched(&request(app, 1, offset));
                 let known = model.iter().position(|known| known.0 == app);
                 let value = known.map_or(0.0, |at| {
                     let (_, value, last) = model.remove(at);

@@ -33,6 +33,12 @@ pub(crate) enum Event {
     Window(u32),
     /// A planned fault begins (even numbers) or ends (odd ones).
     Fault(u32),
+    /// A data server reports to the orchestrator.
+    Report(u32),
+    /// The orchestrator decides.
+    Decide,
+    /// A message from or to the orchestrator has come.
+    Control(u32),
 }
 
 #[derive(Clone, Copy, Debug)]

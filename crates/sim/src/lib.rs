@@ -21,7 +21,7 @@ pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use labels::{Label, SEEDS_MIN, labels, larger, ties};
 pub use simulation::{
     Adaptive, AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options,
-    Outcome, PatternWindow, Point, PredictionCounts, Record, Selector, Setup, Truth, Window, forecast, jain, simulate,
-    simulate_predicted, simulate_with, windows_csv,
+    OrchestrationOutcome, Outcome, PatternWindow, Point, PredictionCounts, Record, Selector, Setup, Truth, Window,
+    forecast, jain, simulate, simulate_predicted, simulate_with, windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

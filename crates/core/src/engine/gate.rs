@@ -10,7 +10,7 @@ use crate::list::{List, NIL};
 use crate::locality::Turn;
 use crate::policy::Removal;
 use crate::queues::Slot;
-use crate::request::Time;
+use crate::request::{AppId, Time};
 
 /// Most requests that a policy sees behind a gate.
 const SHOWN_MAX: u32 = 1_024;
@@ -28,7 +28,6 @@ impl Engine {
             if let Some(gate) = &mut self.gate {
                 gate.next = None;
                 self.open_gate(now);
-                self.gate = None;
             }
             return Ok(());
         };
@@ -48,6 +47,12 @@ impl Engine {
         self.gate.as_ref().filter(|gate| !gate.is_idle()).map(|gate| gate.status())
     }
 
+    /// Slices that have begun since the first plan was set, and how many of them were cut short. O(1).
+    #[must_use]
+    pub fn gate_changes(&self) -> (u64, u64) {
+        self.gate.as_ref().map_or((0, 0), |gate| (gate.changes, gate.cuts))
+    }
+
     /// Whether requests may be held back, now or when a plan begins.
     pub(super) fn is_gated(&self) -> bool {
         self.gate.as_ref().is_some_and(|gate| !gate.is_idle())
@@ -58,18 +63,16 @@ impl Engine {
         self.gate.as_ref().map_or(0, |gate| gate.held)
     }
 
-    /// Tells whoever watches locality what goes to the device.
-    pub(super) fn note_locality(&mut self, now: Time, batch: &Batch) {
+    /// Tells whoever watches locality whose request is complete.
+    pub(super) fn note_completed(&mut self, now: Time, app: AppId) {
         let Some(locality) = &mut self.locality else { return };
         let gate = self.gate.as_ref().filter(|gate| gate.plan.is_some());
-        for part in &batch.parts {
-            let turn = gate.map(|gate| Turn {
-                since: gate.since,
-                own: gate.object(part.request.app) == gate.open,
-                others: gate.is_others(gate.open),
-            });
-            locality.dispatched(now, &part.request, turn);
-        }
+        let turn = gate.map(|gate| Turn {
+            since: gate.since,
+            own: gate.object(app) == gate.open,
+            others: gate.is_others(gate.open),
+        });
+        locality.completed(now, app, turn);
     }
 
     /// When the slice ends; never without a gate.

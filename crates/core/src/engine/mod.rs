@@ -270,6 +270,9 @@ impl Engine {
         if let Some(gate) = &mut self.gate {
             gate.ended(now, entry.app);
         }
+        if self.locality.is_some() {
+            self.note_completed(now, entry.app);
+        }
         self.event(now, id, entry.cookie, Stage::Completed);
         if self.is_strict() {
             self.queues.leave_busy(slot);
@@ -687,7 +690,9 @@ impl Engine {
             self.stats.waited(now.since(entry.arrived));
             self.event(now, part.id, part.request.cookie, Stage::Dispatched);
         }
-        self.note_locality(now, batch);
+        if let Some(locality) = &mut self.locality {
+            batch.parts.iter().for_each(|part| locality.dispatched(&part.request));
+        }
         if let Some(probe) = &mut self.probe {
             let beside = self.queues.batches_in_flight - 1;
             probe.dispatched(now, number, &batch.parts[0].request, batch.bytes(), beside);

@@ -135,6 +135,19 @@ static KEYS: &[Key] = &[
         "files that are read first lie in one piece, new ones get extents; present: all lie in one piece; extents: all get extents when first touched",
     ),
     key("servers.extent", "bytes; 64M", "size of these extents"),
+    key("servers.file_distance", "bytes; 0", "left free on each device behind a file that lies in one piece"),
+    key(
+        "servers.orchestrator",
+        "off, even, paper or on; off",
+        "programs that are worth it are served one at a time on all servers; even: all programs have equal slices; paper: those that meet its conditions; on: only where that brings something",
+    ),
+    key("servers.orchestrator_window", "duration; \"500ms\"", "length of the windows that are divided among programs"),
+    key(
+        "servers.orchestrator_idle",
+        "duration; 0",
+        "a slice whose program has had no requests for so long is cut short; 0: never",
+    ),
+    key("servers.orchestrator_ends", "duration; 0", "from then on there is no orchestrator any more; 0: it stays"),
     key("servers.window", "duration; \"1s\"", "length of the windows of the engine's statistics"),
     key(
         "servers.parameters",

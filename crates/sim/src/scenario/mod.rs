@@ -15,8 +15,8 @@ pub use bounds::Needs;
 pub use keys::{Key, keys};
 pub use read::parse_policy;
 pub use spec::{
-    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale,
-    Scenario, Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, Orchestration, PageCache,
+    Place, Scale, Scenario, Storage,
 };
 pub use value::ScenarioError;
 

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_adapt::selector::Kind as Chooser;
 use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
-    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, PageCache, Place, Scale,
-    Scenario, Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, Orchestration, PageCache,
+    Place, Scale, Scenario, Storage,
 };
 use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
@@ -235,6 +236,35 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
     Ok(Some(PageCache { memory, background, hard, read_ahead }))
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Orchestrator {
+    Off,
+    Even,
+    Paper,
+    On,
+}
+
+fn read_orchestration(reader: &Reader<'_>) -> Result<Option<Orchestration>> {
+    let kinds = [
+        ("off", Orchestrator::Off),
+        ("even", Orchestrator::Even),
+        ("paper", Orchestrator::Paper),
+        ("on", Orchestrator::On),
+    ];
+    let settings = match reader.choice("orchestrator", Orchestrator::Off, &kinds)? {
+        Orchestrator::Off => None,
+        Orchestrator::Even => Some(Settings { slicing: Slicing::Even, ..Settings::paper() }),
+        Orchestrator::Paper => Some(Settings::paper()),
+        Orchestrator::On => Some(Settings::default()),
+    };
+    let default = settings.clone().unwrap_or_default();
+    let window_ns = reader.duration("orchestrator_window", default.window_ns)?.max(1_000_000);
+    let idle_ns = reader.duration("orchestrator_idle", default.idle_ns.unwrap_or(0))?;
+    let ends_ns = reader.duration("orchestrator_ends", 0)?;
+    let idle_ns = (idle_ns > 0).then_some(idle_ns);
+    Ok(settings.map(|settings| Orchestration { settings: Settings { window_ns, idle_ns, ..settings }, ends_ns }))
+}
+
 fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) -> Result<(Nodes, Storage)> {
     let reader = match &reader {
         Some(reader) => reader,
@@ -263,6 +293,8 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         first_hashed: reader.choice("first", true, &[("hash", true), ("zero", false)])?,
         extent: reader.bytes("extent", 4096, 1 << 40)?.unwrap_or(64 << 20),
         selector,
+        file_distance: reader.bytes("file_distance", 0, 1 << 50)?.unwrap_or(0),
+        orchestration: read_orchestration(reader)?,
     };
     for most in [false, true] {
         let chosen = |(key, low, high): &(String, f64, f64)| (key.clone(), if most { *high } else { *low });

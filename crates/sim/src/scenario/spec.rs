@@ -1,5 +1,6 @@
 //! A scenario: everything that one simulation is about.
 
+use sluice_adapt::orchestrator::Settings;
 use sluice_adapt::selector::Kind;
 use sluice_core::{Ordering, PolicyConfig};
 
@@ -123,6 +124,19 @@ pub struct Storage {
     pub extent: u64,
     /// Who chooses the algorithm while it runs.
     pub selector: Kind,
+    /// Bytes left free on the device behind each file that lies in one piece.
+    pub file_distance: u64,
+    /// Who decides which programs are served alone; none: nobody.
+    pub orchestration: Option<Orchestration>,
+}
+
+/// An orchestrator of all data servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orchestration {
+    /// How it decides.
+    pub settings: Settings,
+    /// From then on there is none any more, in nanoseconds; 0: it stays.
+    pub ends_ns: u64,
 }
 
 /// Where files get their places on a device.

@@ -9,6 +9,7 @@ use sluice_device::{Command, Device, Pending, Service};
 
 use super::cache::Cache;
 use super::elevator::{Elevator, Next, Owner, Queued};
+use super::orchestration::Starts;
 use super::places::Places;
 use crate::random::Noise;
 use crate::scenario::{Kernel, PageCache, Storage};
@@ -126,11 +127,18 @@ pub(super) struct Disk {
     /// Numbers of threads that are free, the lowest last.
     pub(super) idle: Vec<u32>,
     pub(super) cache: Option<Box<Cache>>,
+    /// Whoever wants to know where files lie.
+    starts: Option<Starts>,
 }
 
 impl Disk {
-    pub(super) fn new(device: Box<dyn Device>, storage: &Storage, noise: Option<Noise>) -> Disk {
-        let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation);
+    pub(super) fn new(
+        device: Box<dyn Device>,
+        storage: &Storage,
+        noise: Option<Noise>,
+        starts: Option<Starts>,
+    ) -> Disk {
+        let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation, storage.file_distance);
         let cache =
             |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard, cache.read_ahead));
         let depth = match storage.device_queue {
@@ -156,6 +164,7 @@ impl Disk {
             waiting: VecDeque::new(),
             idle: (0..storage.threads).rev().collect(),
             cache: storage.cache.as_ref().map(cache),
+            starts,
         }
     }
 
@@ -172,6 +181,9 @@ impl Disk {
         };
         // It was asked for just before, so that it is there already.
         let address = self.places.locate(wanted.file, wanted.offset, wanted.op, u64::MAX).0;
+        if let Some(starts) = &self.starts {
+            starts.note(wanted.file, wanted.offset, address);
+        }
         let pending = Pending { command: Command { op, address, len: wanted.len }, arrived_ns: now };
         let Wanted { owner, context, .. } = *wanted;
         // What nobody waits for is what the cache writes back.

@@ -329,6 +329,7 @@ impl Simulation<'_> {
             }
         }
         self.nodes[node as usize].restart(now);
+        self.watch_locality_again(node);
         if let Some(check) = &mut self.check {
             check.lost(node);
         }

@@ -14,6 +14,7 @@ mod learning;
 mod memory;
 mod network;
 mod node;
+mod orchestration;
 mod outcome;
 mod patterns;
 mod places;
@@ -43,6 +44,7 @@ pub use cache::CacheOutcome;
 pub(crate) use check::BLOCK;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
+pub use orchestration::OrchestrationOutcome;
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
@@ -54,6 +56,7 @@ use check::Check;
 use disk::{Disk, Started};
 use faults::Trouble;
 use node::Node;
+use orchestration::Orchestration;
 use prediction::Recorder;
 use processes::{App, Process, Striping};
 use records::{Batch, Call, Job, Sent};
@@ -156,6 +159,9 @@ pub(crate) struct Simulation<'a> {
     /// What data servers receive, for predictions of later simulations.
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
+    orchestration: Option<Orchestration>,
+    /// Events that are planned at any time, whether anything else happens or not.
+    periodic: u64,
     events_max: u64,
     /// No event after that counts.
     until_ns: u64,
@@ -279,6 +285,8 @@ impl<'a> Simulation<'a> {
             record: options.record.then(|| Record::new(servers)),
             recorder: None,
             predictions: Vec::new(),
+            orchestration: None,
+            periodic: 0,
             selector: None,
             export_windows: options.windows,
             patterns: options.patterns,
@@ -293,6 +301,12 @@ impl<'a> Simulation<'a> {
         }
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
+        }
+        if let Some(wanted) = &scenario.storage.orchestration {
+            simulation.orchestration = Some(Orchestration::new(scenario, wanted)?);
+            if let Some(check) = &mut simulation.check {
+                (io_nodes..io_nodes + servers).for_each(|node| check.anticipates(node));
+            }
         }
         let files = simulation.add_apps();
         simulation.add_nodes(files)?;
@@ -389,7 +403,8 @@ impl<'a> Simulation<'a> {
             let device = sluice_device::model_with(&storage.device, &parameters, seed)
                 .map_err(|error| Failure::Setup(error.to_string()))?;
             let noise = Noise::new(self.scenario.seed, NOISE + u64::from(server), self.scenario.noise);
-            let disk = Disk::new(device, storage, noise);
+            let starts = self.orchestration.as_ref().map(|orchestration| orchestration.starts(server));
+            let disk = Disk::new(device, storage, noise, starts.clone());
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
@@ -397,6 +412,9 @@ impl<'a> Simulation<'a> {
             if self.learns_devices {
                 node.learning = Some(Box::new(learning::Learning::new(storage.cache.is_some())));
                 node.engine.watch_device(true);
+            }
+            if let Some(starts) = starts {
+                node.engine.watch_locality(Some(Orchestration::locality(starts)));
             }
             node.watch = self.patterns.map(|answers| Box::new(patterns::Watch::new(server, storage.stripe, answers)));
             let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
@@ -416,6 +434,7 @@ impl<'a> Simulation<'a> {
 
     fn run(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
         self.plan_windows();
+        self.plan_orchestration();
         while self.unfinished > 0 {
             if stop.load(Ordering::Relaxed) || self.calendar.planned() > self.events_max {
                 return Err(Failure::Interrupted);
@@ -459,6 +478,9 @@ impl<'a> Simulation<'a> {
             Event::Link(port) => self.link_turn(port)?,
             Event::Retry(sent, attempt) => self.retry(sent, attempt),
             Event::Fault(number) => self.fault(number)?,
+            Event::Report(server) => self.report(server)?,
+            Event::Decide => self.decide(),
+            Event::Control(message) => self.control(message)?,
         }
         Ok(())
     }
@@ -487,6 +509,7 @@ impl<'a> Simulation<'a> {
         let learned = self.nodes.iter().filter_map(|node| node.learning.as_ref().map(|it| it.estimate())).collect();
         let watches = self.nodes.iter_mut().filter_map(|node| node.watch.take());
         let patterns = watches.flat_map(|watch| watch.windows()).collect();
+        let orchestration = self.orchestrated();
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
         let mut device = DeviceOutcome::default();
         let mut cache: Option<CacheOutcome> = None;
@@ -536,6 +559,7 @@ impl<'a> Simulation<'a> {
             learned,
             retransmitted: self.retransmitted,
             predictions: (!self.predictions.is_empty()).then(|| PredictionCounts::of(&self.predictions)),
+            orchestration,
             faults: self.faults.map(|trouble| trouble.counts),
             record: self.record,
         })

@@ -6,6 +6,7 @@ use sluice_core::{Counters, Histogram};
 use super::cache::CacheOutcome;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
+use super::orchestration::OrchestrationOutcome;
 use super::patterns::PatternWindow;
 use super::prediction::PredictionCounts;
 use super::windows::Window;
@@ -138,6 +139,8 @@ pub struct Outcome {
     pub windows: Vec<Window>,
     /// What predictions did; absent without them.
     pub predictions: Option<PredictionCounts>,
+    /// What an orchestrator did; absent without one.
+    pub orchestration: Option<OrchestrationOutcome>,
     /// What went wrong; absent if nothing could.
     pub faults: Option<FaultCounts>,
     /// Details, if wanted.

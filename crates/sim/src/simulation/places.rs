@@ -40,12 +40,14 @@ pub(super) struct Places {
     extent: u64,
     capacity: u64,
     allocation: Allocation,
+    /// Bytes left free behind each file that lies in one piece.
+    distance: u64,
 }
 
 impl Places {
-    pub(super) fn new(capacity: u64, extent: u64, allocation: Allocation) -> Places {
+    pub(super) fn new(capacity: u64, extent: u64, allocation: Allocation, distance: u64) -> Places {
         let last = Piece { file: u64::MAX, start: 0, end: 0, address: 0 };
-        Places { of: HashMap::default(), last, next: 0, extent: extent.min(capacity), capacity, allocation }
+        Places { of: HashMap::default(), last, next: 0, extent: extent.min(capacity), capacity, allocation, distance }
     }
 
     /// Address of a byte of a file that ends at `end` (as far as is known), and how many follow in the same piece.
@@ -77,6 +79,7 @@ impl Places {
         let is_there = may_be_there && end <= self.capacity;
         if is_there {
             let address = self.allocate(end.max(1));
+            self.next = self.next.saturating_add(self.distance);
             self.of.insert((file, WHOLE), address);
             return Piece { file, start: 0, end: u64::MAX, address };
         }
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_there_lies_in_one_piece_whatever_is_read_first() {
-        let mut places = Places::new(1 << 40, 64 << 20, Allocation::Groups);
+        let mut places = Places::new(1 << 40, 64 << 20, Allocation::Groups, 0);
         let far = places.locate(1, 300 << 30, Op::Read, 400 << 30).0;
         let near = places.locate(1, 4096, Op::Read, 400 << 30).0;
         assert_eq!(far - near, (300 << 30) - 4096);
@@ -120,7 +123,7 @@ mod tests {
     #[test]
     fn what_is_new_gets_extents_when_it_is_written() {
         for allocation in [Allocation::Groups, Allocation::Extents] {
-            let mut places = Places::new(1 << 40, 1 << 20, allocation);
+            let mut places = Places::new(1 << 40, 1 << 20, allocation, 0);
             let all: Vec<u64> = [(1, 5 << 20), (2, 0), (1, 0)]
                 .iter()
                 .map(|&(f, at)| places.locate(f, at, Op::Write, 1 << 30).0)
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_present_lies_in_one_piece_though_it_is_written_first() {
-        let mut places = Places::new(1 << 40, 1 << 20, Allocation::Present);
+        let mut places = Places::new(1 << 40, 1 << 20, Allocation::Present, 0);
         let far = places.locate(1, 300 << 20, Op::Write, 400 << 20).0;
         let near = places.locate(1, 0, Op::Write, 400 << 20).0;
         assert_eq!(far - near, 300 << 20);
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_full_device_begins_anew() {
-        let mut places = Places::new(10 << 20, 4 << 20, Allocation::Extents);
+        let mut places = Places::new(10 << 20, 4 << 20, Allocation::Extents, 0);
         let all: Vec<u64> = (0..4).map(|at| places.locate(1, at << 22, Op::Write, 1 << 30).0).collect();
         assert_eq!(all, [0, 4 << 20, 0, 4 << 20]);
     }

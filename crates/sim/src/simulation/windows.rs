@@ -50,6 +50,7 @@ impl Simulation<'_> {
         for node in 0..self.nodes.len() as u32 {
             let length = self.nodes[node as usize].window_ns();
             self.calendar.plan(length, Event::Window(node));
+            self.periodic += 1;
         }
     }
 
@@ -87,7 +88,7 @@ impl Simulation<'_> {
             }
         }
         // When nothing but windows is left to happen, the simulation is stuck, and must see it.
-        if self.calendar.left() >= self.nodes.len() as u64 {
+        if self.calendar.left() >= self.periodic {
             self.calendar.plan(now + self.nodes[node as usize].window_ns(), Event::Window(node));
         }
         let here = &mut self.nodes[node as usize];

@@ -1,0 +1,437 @@
+//! From reports to plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{At, Server, Verdict, judge, mean};
+use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing, Trial};
+
+/// Format of what [`Orchestrator::save`] gives.
+const VERSION: u32 = 1;
+/// Programs that have a slice of their own; the gate's objects but for all others.
+const OBJECTS_MAX: usize = sluice_core::OBJECTS_MAX - 1;
+/// Windows without a report after which a server is gone, or a program.
+const SILENT_WINDOWS: u64 = 4;
+/// Decisions in a row that make a program eligible, or end that.
+const PASSES: u32 = 2;
+const FAILURES: u32 = 4;
+/// Windows that pass before a plan's effect is measured.
+const SETTLING_WINDOWS: u64 = 1;
+/// A program whose requests came too late while it was served alone is not tried again for so many windows.
+const SLOW_WINDOWS: u64 = 64;
+/// Of a window, in thousandths: what slices are rounded to; and what is left for newcomers where there are no others.
+const GRAIN: u64 = 1_000;
+const NEWCOMERS: u64 = 4;
+/// Slices that differ by less than this share stay.
+const CHANGE_MIN: f64 = 0.1;
+/// A plan with which all programs together have less than this share of the speed is not tried to the end.
+const LOSS_MAX: f64 = 0.9;
+
+/// What is going on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Phase {
+    /// Nothing to plan.
+    Idle,
+    /// What is done without a plan is measured.
+    Watch,
+    /// A plan is in force and measured.
+    Trial {
+        /// Bytes a second without it.
+        before: f64,
+    },
+    /// A plan is in force.
+    Keep {
+        /// By how much all are faster, if that was measured.
+        gain: Option<f64>,
+    },
+    /// A plan did not bring enough.
+    Refused {
+        /// What it brought.
+        gain: f64,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Program {
+    at: BTreeMap<u64, At>,
+    /// Requests and bytes of the last reports, those before counting half.
+    requests: f64,
+    bytes: f64,
+    heard: u64,
+    /// Decisions in a row.
+    passes: u32,
+    failures: u32,
+    eligible: bool,
+    /// Not tried before then.
+    slow_until: u64,
+}
+
+/// Bytes and time, by server.
+#[derive(Debug, Default)]
+struct Meter {
+    from: u64,
+    seen: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Meter {
+    fn starting(from: u64) -> Meter {
+        Meter { from, seen: BTreeMap::new() }
+    }
+
+    /// Bytes a second, if every one of these servers was seen for so long.
+    fn rate(&self, servers: &BTreeMap<u64, Server>, ns: u64) -> Option<f64> {
+        let whole = |server: &u64| self.seen.get(server).filter(|seen| seen.1 >= ns);
+        servers.keys().map(|server| whole(server).map(|&(bytes, ns)| bytes as f64 * 1e9 / ns as f64)).sum()
+    }
+}
+
+/// Why a saved state cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StateError {
+    /// It is of another version.
+    #[error(
+        "the orchestrator's state is of version {0}, and this program reads version {VERSION}; delete it to begin anew"
+    )]
+    Version(u32),
+    /// It makes no sense.
+    #[error("the orchestrator's state is damaged ({0}); delete it to begin anew")]
+    Damaged(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    epoch: u64,
+    number: u64,
+    eligible: BTreeSet<String>,
+    others: BTreeSet<String>,
+    phase: Phase,
+    until: u64,
+    refusals: u32,
+}
+
+/// Decides which programs are served alone, and when. See the [module](super).
+#[derive(Debug)]
+pub struct Orchestrator {
+    settings: Settings,
+    servers: BTreeMap<u64, Server>,
+    programs: BTreeMap<String, Program>,
+    /// Windows begin then.
+    epoch: Option<u64>,
+    number: u64,
+    phase: Phase,
+    /// The phase ends then, at the latest.
+    until: u64,
+    refusals: u32,
+    /// Programs that have slices of their own in this phase, and those that have not.
+    eligible: BTreeSet<String>,
+    others: BTreeSet<String>,
+    meter: Meter,
+    plan: Option<Plan>,
+    /// What was loaded holds until then, so that servers can report again.
+    loaded_until: u64,
+}
+
+impl Orchestrator {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Orchestrator {
+        Orchestrator {
+            settings,
+            servers: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            epoch: None,
+            number: 0,
+            phase: Phase::Idle,
+            until: 0,
+            refusals: 0,
+            eligible: BTreeSet::new(),
+            others: BTreeSet::new(),
+            meter: Meter::default(),
+            plan: None,
+            loaded_until: 0,
+        }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What is going on.
+    #[must_use]
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Programs that have slices of their own, or would have if plans were not refused.
+    pub fn eligible(&self) -> impl Iterator<Item = &str> {
+        self.eligible.iter().map(String::as_str)
+    }
+
+    /// The plan that was made last, if servers should follow one.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// How often [`Orchestrator::decide`] should be called, in nanoseconds: twice in a window, so that one lost message changes
+    /// nothing.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        self.settings.window_ns / 2
+    }
+
+    /// A server has reported. Reports that are doubled or late are ignored. O(programs of the report).
+    pub fn hear(&mut self, now: u64, report: &Report) {
+        if self.servers.len() >= SERVERS_MAX && !self.servers.contains_key(&report.server) {
+            return;
+        }
+        let server = self.servers.entry(report.server).or_default();
+        if report.number <= server.number {
+            return;
+        }
+        (server.number, server.heard) = (report.number, now);
+        if report.plan == Some(0)
+            && let Some(distance) = self.settings.of(&report.distance)
+        {
+            server.apart = Some((distance, report.seek_ns as f64));
+        }
+        server.others = self.settings.of(&report.others).or(server.others);
+        for seen in &report.programs {
+            if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(&seen.program) {
+                continue;
+            }
+            let program = self.programs.entry(seen.program.clone()).or_default();
+            program.heard = now;
+            program.requests = program.requests / 2.0 + seen.requests as f64;
+            program.bytes = program.bytes / 2.0 + seen.bytes as f64;
+            let at = program.at.entry(report.server).or_default();
+            at.heard = now;
+            at.distance = self.settings.of(&seen.distance).map(|near| (near, seen.seek_ns as f64)).or(at.distance);
+            at.reuse = self.settings.of(&seen.reuse).or(at.reuse);
+        }
+        let planned = matches!(self.phase, Phase::Trial { .. } | Phase::Keep { .. });
+        let fits = report.plan.is_some_and(|plan| (plan > 0) == planned);
+        if fits && report.at.saturating_sub(report.window_ns) >= self.meter.from {
+            let seen = self.meter.seen.entry(report.server).or_default();
+            seen.0 += report.programs.iter().map(|program| program.bytes).sum::<u64>();
+            seen.1 += report.window_ns;
+        }
+    }
+
+    /// A server is gone.
+    pub fn left(&mut self, server: u64) {
+        self.servers.remove(&server);
+        self.programs.values_mut().for_each(|program| {
+            program.at.remove(&server);
+        });
+    }
+
+    /// What all servers are to be told now; `None`: nothing. O(servers * programs).
+    pub fn decide(&mut self, now: u64) -> Option<Plan> {
+        self.forget(now);
+        if now >= self.loaded_until {
+            self.judge(now);
+            let (eligible, others) = self.sets();
+            if (&eligible, &others) != (&self.eligible, &self.others) {
+                (self.eligible, self.others, self.refusals) = (eligible, others, 0);
+                self.reconsider(now);
+            }
+        }
+        self.go_on(now);
+        match self.phase {
+            Phase::Trial { .. } | Phase::Keep { .. } => Some(self.make_plan(now)),
+            Phase::Idle | Phase::Watch | Phase::Refused { .. } => {
+                let plan = self.plan.take()?;
+                self.number = now.max(self.number + 1);
+                Some(Plan { number: self.number, from: now, expires: now, slices: Vec::new(), ..plan })
+            }
+        }
+    }
+
+    fn forget(&mut self, now: u64) {
+        let oldest = now.saturating_sub(SILENT_WINDOWS * self.settings.window_ns);
+        self.servers.retain(|_, server| server.heard >= oldest);
+        let slow = |program: &Program| program.slow_until > now;
+        self.programs.retain(|_, program| program.heard >= oldest || slow(program));
+        for program in self.programs.values_mut() {
+            program.at.retain(|server, at| at.heard >= oldest && self.servers.contains_key(server));
+        }
+    }
+
+    fn judge(&mut self, now: u64) {
+        for program in self.programs.values_mut() {
+            let verdict = match self.settings.slicing {
+                _ if program.at.is_empty() || program.slow_until > now => Verdict::Unknown,
+                Slicing::Even => Verdict::Eligible,
+                Slicing::Inverse => judge(&self.settings, &self.servers, &program.at),
+            };
+            (program.passes, program.failures) = match verdict {
+                Verdict::Eligible => (program.passes + 1, 0),
+                _ => (0, program.failures + 1),
+            };
+            if verdict == Verdict::Slow && program.failures >= FAILURES {
+                program.slow_until = now + SLOW_WINDOWS * self.settings.window_ns;
+                program.at.values_mut().for_each(|at| at.reuse = None);
+            }
+            let bound = if program.eligible { program.failures < FAILURES } else { program.passes >= PASSES };
+            program.eligible = bound;
+        }
+    }
+
+    /// Programs with slices of their own, and the rest.
+    fn sets(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let active = || self.programs.iter().filter(|(_, program)| !program.at.is_empty());
+        let eligible: BTreeSet<String> =
+            active().filter(|(_, program)| program.eligible).map(|(name, _)| name.clone()).take(OBJECTS_MAX).collect();
+        let others = active().map(|(name, _)| name.clone()).filter(|name| !eligible.contains(name)).collect();
+        (eligible, others)
+    }
+
+    /// Who is there has changed, or it is time to try again.
+    fn reconsider(&mut self, now: u64) {
+        // One that is alone has the servers anyway.
+        let alone = self.eligible.len() + self.others.len() < 2;
+        self.phase = match self.settings.trial {
+            _ if self.eligible.is_empty() || alone => Phase::Idle,
+            Some(_) => Phase::Watch,
+            None => Phase::Keep { gain: None },
+        };
+        self.meter = Meter::starting(now);
+        self.until = u64::MAX;
+    }
+
+    fn go_on(&mut self, now: u64) {
+        let window_ns = self.settings.window_ns;
+        let Some(Trial { windows, gain_min, again_ns }) = self.settings.trial else { return };
+        // What loses is ended after one window.
+        let loses = |rate: &f64| matches!(self.phase, Phase::Trial { before } if *rate < before * LOSS_MAX);
+        let measured = self.meter.rate(&self.servers, u64::from(windows) * window_ns).filter(|rate| *rate > 0.0);
+        let measured = measured.or_else(|| self.meter.rate(&self.servers, window_ns).filter(loses));
+        match (&self.phase, measured) {
+            (Phase::Watch, Some(before)) => {
+                self.phase = Phase::Trial { before };
+                self.meter = Meter::starting(now + SETTLING_WINDOWS * window_ns);
+            }
+            (&Phase::Trial { before }, Some(after)) => {
+                let gain = after / before - 1.0;
+                self.refusals = if gain < gain_min { self.refusals + 1 } else { 0 };
+                self.until = now.saturating_add(again_ns << self.refusals.saturating_sub(1).min(8));
+                self.phase = if gain < gain_min { Phase::Refused { gain } } else { Phase::Keep { gain: Some(gain) } };
+            }
+            (Phase::Keep { .. } | Phase::Refused { .. }, _) if now >= self.until => self.reconsider(now),
+            _ => {}
+        }
+    }
+
+    /// The plan for the next window, or the one in force for longer.
+    fn make_plan(&mut self, now: u64) -> Plan {
+        let window_ns = self.settings.window_ns;
+        let epoch = *self.epoch.get_or_insert(now);
+        let slices = self.slices();
+        let before = self.plan.take().filter(|plan| plan.expires > now && is_near(&plan.slices, &slices));
+        let (from, slices) = match before {
+            Some(plan) => (plan.from, plan.slices),
+            None => (epoch + now.saturating_sub(epoch).div_ceil(window_ns) * window_ns, slices),
+        };
+        self.number = now.max(self.number + 1);
+        let expires = now.saturating_add(window_ns).max(from + 1);
+        let plan = Plan { number: self.number, epoch, from, expires, slices, idle_ns: self.settings.idle_ns };
+        self.plan = Some(plan.clone());
+        plan
+    }
+
+    /// Who is served for how long in a window.
+    fn slices(&self) -> Vec<PlanSlice> {
+        let settings = &self.settings;
+        let reuse = |name: &String| {
+            let known: Vec<f64> = self.programs.get(name)?.at.values().filter_map(|at| at.reuse).collect();
+            (!known.is_empty()).then(|| mean(&known).max(1.0) / self.size([name]))
+        };
+        let others: Vec<f64> = self.servers.values().filter_map(|server| server.others).collect();
+        let mut objects: Vec<(Vec<String>, Option<f64>)> =
+            self.eligible.iter().map(|name| (vec![name.clone()], reuse(name))).collect();
+        objects.push((Vec::new(), (!others.is_empty()).then(|| mean(&others).max(1.0) / self.size(&self.others))));
+        let known: Vec<f64> = objects.iter().filter_map(|(_, reuse)| *reuse).collect();
+        let usual = if known.is_empty() { 1.0 } else { mean(&known) };
+        let weight = |(programs, reuse): &(Vec<String>, Option<f64>)| match settings.slicing {
+            _ if programs.is_empty() && self.others.is_empty() => 0.0,
+            Slicing::Even => 1.0,
+            Slicing::Inverse => 1.0 / reuse.unwrap_or(usual),
+        };
+        let weights: Vec<f64> = objects.iter().map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        let grain = (settings.window_ns / GRAIN).max(1);
+        let share = |weight: f64| match weight {
+            0.0 => NEWCOMERS * grain,
+            weight => ((weight / sum).max(settings.share_min) * GRAIN as f64) as u64 * grain,
+        };
+        let mut lens: Vec<u64> = weights.iter().map(|&weight| share(weight).max(grain)).collect();
+        // What rounding and least shares have left or taken is the longest one's.
+        let longest = (0..lens.len()).max_by_key(|&at| lens[at]).unwrap_or(0);
+        let rest: u64 = lens.iter().enumerate().filter(|(at, _)| *at != longest).map(|(_, len)| len).sum();
+        lens[longest] = settings.window_ns.saturating_sub(rest).max(grain);
+        objects.into_iter().zip(lens).map(|((programs, _), len_ns)| PlanSlice { programs, len_ns }).collect()
+    }
+
+    /// What a request of these programs counts: its bytes, if they count.
+    fn size<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> f64 {
+        let programs = names.into_iter().filter_map(|name| self.programs.get(name));
+        let (requests, bytes) = programs.fold((0.0, 0.0), |sum, it| (sum.0 + it.requests, sum.1 + it.bytes));
+        if self.settings.by_bytes && requests > 0.0 { (bytes / requests).max(1.0) } else { 1.0 }
+    }
+
+    /// What is to be known after a restart.
+    ///
+    /// # Panics
+    /// Never: the state is made of numbers and texts.
+    #[must_use]
+    pub fn save(&self) -> serde_json::Value {
+        let saved = Saved {
+            version: VERSION,
+            epoch: self.epoch.unwrap_or(0),
+            number: self.number,
+            eligible: self.eligible.clone(),
+            others: self.others.clone(),
+            phase: self.phase.clone(),
+            until: self.until,
+            refusals: self.refusals,
+        };
+        serde_json::to_value(saved).expect("numbers and texts")
+    }
+
+    /// Goes on from what was saved: windows begin when they did, and what was found out is not tried again.
+    ///
+    /// # Errors
+    /// See [`StateError`]; nothing changes then.
+    pub fn load(&mut self, now: u64, saved: serde_json::Value) -> Result<(), StateError> {
+        let version = saved.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        if version != VERSION {
+            return Err(StateError::Version(version));
+        }
+        let saved: Saved = serde_json::from_value(saved).map_err(|error| StateError::Damaged(error.to_string()))?;
+        (self.epoch, self.number) = (Some(saved.epoch).filter(|epoch| *epoch > 0), saved.number);
+        for name in saved.eligible.iter().chain(&saved.others).take(PROGRAMS_MAX) {
+            // It has some windows to be heard of again.
+            let eligible = saved.eligible.contains(name);
+            let program = Program { heard: now, eligible, ..Program::default() };
+            self.programs.insert(name.clone(), program);
+        }
+        (self.eligible, self.others) = (saved.eligible, saved.others);
+        (self.phase, self.until, self.refusals) = (saved.phase, saved.until, saved.refusals);
+        self.meter = Meter::starting(now);
+        self.loaded_until = now + SILENT_WINDOWS * self.settings.window_ns;
+        Ok(())
+    }
+}
+
+/// Whether plans have the same objects and about the same slices.
+fn is_near(old: &[PlanSlice], new: &[PlanSlice]) -> bool {
+    let near = |(a, b): (&PlanSlice, &PlanSlice)| {
+        a.programs == b.programs && a.len_ns.abs_diff(b.len_ns) as f64 <= CHANGE_MIN * a.len_ns as f64
+    };
+    old.len() == new.len() && old.iter().zip(new).all(near)
+}

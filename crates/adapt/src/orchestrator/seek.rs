@@ -1,0 +1,50 @@
+//! How long a device takes to get so far: `SeekTime` of `SL`.
+
+/// Times to positions, by distance.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SeekTimes(Vec<(f64, f64)>);
+
+impl SeekTimes {
+    /// From pairs of a distance in bytes and nanoseconds, at least one.
+    ///
+    /// `None` if there is none.
+    #[must_use]
+    pub fn new(mut points: Vec<(u64, u64)>) -> Option<SeekTimes> {
+        points.sort_unstable();
+        points.dedup_by_key(|point| point.0);
+        let points: Vec<(f64, f64)> = points.into_iter().map(|(bytes, ns)| (bytes as f64, ns as f64)).collect();
+        (!points.is_empty()).then_some(SeekTimes(points))
+    }
+
+    /// A device of which only a mean is known.
+    #[must_use]
+    pub fn constant(ns: u64) -> SeekTimes {
+        SeekTimes(vec![(0.0, ns as f64)])
+    }
+
+    /// The time in nanoseconds for a distance in bytes: linear between points, constant beyond them. O(log points).
+    #[must_use]
+    pub fn ns(&self, distance: f64) -> u64 {
+        let points = &self.0;
+        let at = points.partition_point(|point| point.0 <= distance);
+        let ns = match (at.checked_sub(1).map(|before| points[before]), points.get(at)) {
+            (Some((from, a)), Some(&(to, b))) => a + (b - a) * (distance - from) / (to - from),
+            (Some((_, ns)), None) => ns,
+            (None, Some(&(_, ns))) => ns,
+            (None, None) => 0.0,
+        };
+        ns as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_interpolated() {
+        let times = SeekTimes::new(vec![(100, 10), (0, 0), (200, 14), (100, 99)]).unwrap();
+        assert_eq!([0.0, 50.0, 100.0, 150.0, 1e9].map(|d| times.ns(d)), [0, 5, 10, 12, 14]);
+        assert_eq!((SeekTimes::new(Vec::new()), SeekTimes::constant(7).ns(1e12)), (None, 7));
+    }
+}

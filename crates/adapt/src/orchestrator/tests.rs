@@ -1,0 +1,240 @@
+//! An orchestrator, servers that follow it, and a network that loses, delays, doubles and reorders what they say.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const WINDOW: u64 = 500 * MS;
+
+fn value(mean: f64) -> Value {
+    Value { last: mean, mean, count: 100 }
+}
+
+/// What servers see of a program.
+#[derive(Clone, Copy)]
+struct Seen {
+    name: &'static str,
+    /// By server, as multiples of this.
+    distance: f64,
+    uneven: bool,
+    reuse: f64,
+    bytes: u64,
+}
+
+const STRONG: Seen = Seen { name: "strong", distance: 65_536.0, uneven: false, reuse: 2e6, bytes: 10_000_000 };
+const OTHER: Seen = Seen { name: "other", ..STRONG };
+const WEAK: Seen = Seen { name: "weak", distance: 9e8, ..STRONG };
+const UNEVEN: Seen = Seen { name: "uneven", uneven: true, ..STRONG };
+const SLOW: Seen = Seen { name: "slow", reuse: 2e7, ..STRONG };
+
+/// Reports of `servers` servers; `speed`: of all programs, while there is a plan.
+fn reports(servers: u64, number: u64, now: u64, plan: u64, programs: &[Seen], speed: f64) -> Vec<Report> {
+    let report = |server: u64| {
+        let program = |seen: &Seen| ProgramReport {
+            program: seen.name.to_owned(),
+            requests: 100,
+            bytes: if plan > 0 { (seen.bytes as f64 * speed) as u64 } else { seen.bytes },
+            distance: value(if seen.uneven { seen.distance * (server + 1) as f64 } else { seen.distance }),
+            seek_ns: 100_000,
+            reuse: if plan > 0 { value(seen.reuse) } else { Value::default() },
+        };
+        Report {
+            server,
+            number,
+            window_ns: WINDOW,
+            at: now,
+            plan: Some(plan),
+            distance: value(if plan > 0 { 1e6 } else { 1e9 }),
+            seek_ns: 8_000_000,
+            others: if plan > 0 { value(4e6) } else { Value::default() },
+            programs: programs.iter().map(program).collect(),
+        }
+    };
+    (0..servers).map(report).collect()
+}
+
+/// Runs for so many windows with perfect messages; the plans in force, by window.
+fn run(orchestrator: &mut Orchestrator, from: u64, windows: u64, programs: &[Seen], speed: f64) -> Vec<Option<Plan>> {
+    let mut plans = Vec::new();
+    for number in from..from + windows {
+        let now = (number + 1) * WINDOW;
+        let plan = orchestrator.plan().filter(|plan| !plan.slices.is_empty()).map_or(0, |plan| plan.number);
+        for report in reports(4, number + 1, now, plan, programs, speed) {
+            orchestrator.hear(now, &report);
+        }
+        for half in 0..2 {
+            orchestrator.decide(now + WINDOW / 4 + half * WINDOW / 2);
+        }
+        plans.push(orchestrator.plan().cloned());
+    }
+    plans
+}
+
+fn objects(plan: &Plan) -> Vec<Vec<String>> {
+    plan.slices.iter().map(|slice| slice.programs.clone()).collect()
+}
+
+#[test]
+fn programs_that_meet_the_conditions_have_slices_inverse_to_their_reuse_distances() {
+    let near = Seen { reuse: 1e6, ..OTHER };
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    let plans = run(&mut orchestrator, 0, 10, &[STRONG, near, WEAK, UNEVEN], 1.5);
+    let plan = plans[9].as_ref().unwrap();
+    assert_eq!(objects(plan), [vec!["other".to_owned()], vec!["strong".to_owned()], vec![]]);
+    // 1/1 : 1/2 : 1/4 of reuse distances 1, 2 and 4 ms.
+    let lens: Vec<u64> = plan.slices.iter().map(|slice| slice.len_ns / MS).collect();
+    assert!(lens[0].abs_diff(285) <= 2 && lens[1].abs_diff(142) <= 2 && lens[2].abs_diff(71) <= 2, "{lens:?}");
+    assert_eq!(plan.slices.iter().map(|slice| slice.len_ns).sum::<u64>(), WINDOW);
+}
+
+#[test]
+fn whoever_comes_too_late_while_served_alone_loses_it() {
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    let plans = run(&mut orchestrator, 0, 12, &[STRONG, SLOW], 1.0);
+    assert!(plans.iter().flatten().any(|plan| plan.slices.len() == 3), "it is tried");
+    assert_eq!(objects(plans[11].as_ref().unwrap()), [vec!["strong".to_owned()], vec![]]);
+}
+
+#[test]
+fn one_program_alone_and_weak_ones_need_no_plan() {
+    for programs in [&[STRONG][..], &[WEAK, UNEVEN], &[]] {
+        let mut orchestrator = Orchestrator::new(Settings::paper());
+        assert!(run(&mut orchestrator, 0, 12, programs, 2.0).iter().all(Option::is_none));
+    }
+}
+
+#[test]
+fn even_slices_are_for_everybody() {
+    let mut orchestrator = Orchestrator::new(Settings { slicing: Slicing::Even, ..Settings::paper() });
+    let plan = run(&mut orchestrator, 0, 6, &[STRONG, WEAK, UNEVEN], 1.0)[5].clone().unwrap();
+    let lens: Vec<u64> = plan.slices.iter().map(|slice| slice.len_ns / MS).collect();
+    assert!(plan.slices.len() == 4 && lens[0].abs_diff(166) <= 2 && lens[0].abs_diff(lens[2]) <= 2, "{lens:?}");
+}
+
+/// As where a local algorithm that anticipates does it all already.
+#[test]
+fn a_plan_that_brings_nothing_is_refused_until_programs_change() {
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    let plans = run(&mut orchestrator, 0, 30, &[STRONG, OTHER], 1.02);
+    assert!(plans.iter().any(Option::is_some) && plans[29].is_none());
+    assert!(matches!(orchestrator.phase(), Phase::Refused { gain } if (gain - 0.02).abs() < 0.01));
+    let third = Seen { name: "third", ..STRONG };
+    let plans = run(&mut orchestrator, 30, 20, &[STRONG, OTHER, third], 1.5);
+    assert!(plans[19].as_ref().is_some_and(|plan| plan.slices.len() == 4));
+    assert!(matches!(orchestrator.phase(), Phase::Keep { gain: Some(gain) } if *gain > 0.4));
+    // And the plan ends with the programs.
+    assert_eq!(run(&mut orchestrator, 50, 10, &[STRONG], 1.5)[9], None);
+}
+
+#[test]
+fn a_restart_goes_on_with_the_same_windows() {
+    let mut before = Orchestrator::new(Settings::default());
+    let old = run(&mut before, 0, 20, &[STRONG, OTHER], 1.5)[19].clone().unwrap();
+    let saved = before.save();
+    let mut after = Orchestrator::new(Settings::default());
+    assert_eq!(after.load(0, serde_json::json!({"version": 9})), Err(StateError::Version(9)));
+    assert!(matches!(after.load(0, serde_json::json!({"version": 1})), Err(StateError::Damaged(_))));
+    after.load(20 * WINDOW, saved).unwrap();
+    let plans = run(&mut after, 20, 12, &[STRONG, OTHER], 1.5);
+    let new = plans[0].as_ref().unwrap();
+    assert_eq!((new.epoch, objects(new)), (old.epoch, objects(&old)));
+    assert!(new.number > old.number && plans.iter().all(Option::is_some), "it is not tried again");
+}
+
+/// What servers do at a time: the slice of the plan in force, as an engine has it.
+#[derive(Default)]
+struct Server {
+    follower: Follower,
+    current: Option<Plan>,
+    next: Option<Plan>,
+}
+
+impl Server {
+    fn heard(&mut self, now: u64, plan: Plan) {
+        match self.follower.heard(now, plan) {
+            Follow::Ignore => {}
+            Follow::Clear => (self.current, self.next) = (None, None),
+            Follow::Set(plan) => self.next = Some(plan),
+        }
+    }
+
+    fn turn(&mut self, now: u64) -> Option<Vec<String>> {
+        if self.next.as_ref().is_some_and(|next| next.from <= now) {
+            self.current = self.next.take();
+        }
+        if self.next.is_none() && self.current.as_ref().is_some_and(|plan| plan.expires <= now) {
+            self.current = None;
+        }
+        let plan = self.current.as_ref()?;
+        let window: u64 = plan.slices.iter().map(|slice| slice.len_ns).sum();
+        let mut phase = (now - plan.epoch) % window;
+        let slice = plan.slices.iter().find(|slice| phase.checked_sub(slice.len_ns).map(|rest| phase = rest).is_none());
+        slice.map(|slice| slice.programs.clone())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever happens to messages, a server that follows a plan does what the others do that follow the same one, and nobody
+    /// follows one for longer than a window after the orchestrator has gone.
+    #[test]
+    fn servers_agree_and_are_free_after_a_window(seed: u64, loss in 0..600_u64, delay_ms in 0..700_u64, dies in 20..60_u64) {
+        let mut state = seed;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below.max(1)
+        };
+        let mut orchestrator = Orchestrator::new(Settings::paper());
+        let mut servers: Vec<Server> = (0..3).map(|_| Server::default()).collect();
+        // Plans and reports on their way, by arrival.
+        let mut plans: BTreeMap<(u64, u64), (usize, Plan)> = BTreeMap::new();
+        let mut heard: BTreeMap<(u64, u64), Report> = BTreeMap::new();
+        let (mut sent, mut gated, mut last_plan) = (0, 0, 0);
+        for step in 1..800_u64 {
+            let now = step * 50 * MS;
+            let alive = now < dies * WINDOW;
+            if step % 10 == 0 {
+                let plan = servers[0].follower.in_force(now);
+                for report in reports(3, step, now, plan, &[STRONG, OTHER], 1.5) {
+                    for _ in 0..1 + u64::from(random(10) == 0) {
+                        sent += 1;
+                        if random(1000) >= loss {
+                            heard.insert((now + random(delay_ms * MS), sent), report.clone());
+                        }
+                    }
+                }
+            }
+            if step % 5 == 0 && alive && let Some(plan) = orchestrator.decide(now) {
+                last_plan = now;
+                for server in 0..servers.len() {
+                    for _ in 0..1 + u64::from(random(10) == 0) {
+                        sent += 1;
+                        if random(1000) >= loss {
+                            plans.insert((now + random(delay_ms * MS), sent), (server, plan.clone()));
+                        }
+                    }
+                }
+            }
+            while let Some(entry) = heard.first_entry().filter(|entry| entry.key().0 <= now) {
+                orchestrator.hear(now, &entry.remove());
+            }
+            while let Some(entry) = plans.first_entry().filter(|entry| entry.key().0 <= now) {
+                let (server, plan) = entry.remove();
+                servers[server].heard(now, plan);
+            }
+            let turns: Vec<_> = servers.iter_mut().map(|server| (server.turn(now), server.current.as_ref().map(|p| (p.epoch, p.slices.clone())))).collect();
+            for (turn, plan) in &turns {
+                gated += u64::from(turn.is_some());
+                let same = turns.iter().filter(|(_, other)| plan.is_some() && other == plan);
+                prop_assert!(same.clone().all(|(other, _)| other == turn), "servers with one plan disagree at {now}");
+            }
+            if now > last_plan + WINDOW {
+                prop_assert!(turns.iter().all(|(turn, _)| turn.is_none()), "still gated at {now}, last plan at {last_plan}");
+            }
+        }
+        prop_assert!(gated > 0 || loss > 300 || delay_ms > 400, "there were plans");
+    }
+}

@@ -1,0 +1,87 @@
+//! Whether a program is worth being served alone: the three conditions (5.2.3).
+
+use std::collections::BTreeMap;
+
+use super::{Settings, Value};
+
+/// What is known of a program at one server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct At {
+    /// `SL_ij`, and the time to get so far.
+    pub(super) distance: Option<(f64, f64)>,
+    pub(super) reuse: Option<f64>,
+    pub(super) heard: u64,
+}
+
+/// What is known of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Server {
+    pub(super) number: u64,
+    pub(super) heard: u64,
+    /// `SL_i` and `SeekTime_i` while nobody was served alone.
+    pub(super) apart: Option<(f64, f64)>,
+    pub(super) others: Option<f64>,
+}
+
+impl Settings {
+    pub(super) fn of(&self, value: &Value) -> Option<f64> {
+        (value.count > 0).then_some(if self.last_values { value.last } else { value.mean })
+    }
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard deviation as a share of the mean.
+fn spread(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len().max(1) as f64;
+    if variance == 0.0 { 0.0 } else { variance.sqrt() / mean }
+}
+
+/// What the conditions say of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    Eligible,
+    /// It has not been seen at every server.
+    Unknown,
+    /// Servers differ too much (condition 1).
+    Uneven,
+    /// It is not much nearer to itself than to others (condition 2).
+    Weak,
+    /// Its requests come too late (condition 3).
+    Slow,
+}
+
+/// Judges a program by what is known of it at each of these servers.
+pub(super) fn judge(settings: &Settings, servers: &BTreeMap<u64, Server>, program: &BTreeMap<u64, At>) -> Verdict {
+    let (mut all, mut own, mut seek, mut own_seek, mut reuse) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (number, server) in servers {
+        let at = program.get(number);
+        let (Some((distance, seek_ns)), Some((near, near_ns))) = (server.apart, at.and_then(|at| at.distance)) else {
+            return Verdict::Unknown;
+        };
+        all.push(distance);
+        seek.push(seek_ns);
+        own.push(near);
+        own_seek.push(near_ns);
+        reuse.extend(at.and_then(|at| at.reuse));
+    }
+    if all.is_empty() {
+        return Verdict::Unknown;
+    }
+    if spread(&all) >= settings.deviation_max || spread(&own) >= settings.deviation_max {
+        return Verdict::Uneven;
+    }
+    if all.iter().sum::<f64>() < settings.ratio_min * own.iter().sum::<f64>()
+        || mean(&seek) < settings.seek_ratio_min * mean(&own_seek)
+    {
+        return Verdict::Weak;
+    }
+    if !reuse.is_empty() && mean(&reuse) > mean(&seek) {
+        return Verdict::Slow;
+    }
+    Verdict::Eligible
+}
