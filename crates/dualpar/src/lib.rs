@@ -2,6 +2,7 @@
 //! is read in one sorted batch (X. Zhang, *Rethinking the Design and Implementation of the I/O Software Stack for
 //! High-Performance Computing*, dissertation, Wayne State University, 2012, chapter 3).
 
+pub mod ghost;
 pub mod memcached;
 pub mod mode;
 pub mod plan;

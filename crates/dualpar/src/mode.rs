@@ -242,7 +242,8 @@ impl ModeControl {
         // Nothing prefetched is nothing gained: as bad as nothing used.
         let mispredicted = used < (1.0 - self.settings.unused) * (cycle.prefetched as f64).max(1.0);
         let plain = self.rate.map(|rate| used / rate);
-        let gain = plain.map_or(if mispredicted { -(cycle.cost as f64) } else { 0.0 }, |plain| plain - cycle.cost as f64);
+        let gain =
+            plain.map_or(if mispredicted { -(cycle.cost as f64) } else { 0.0 }, |plain| plain - cycle.cost as f64);
         self.lost = (self.lost - gain).max(0.0);
         self.losing = if gain < 0.0 { self.losing + 1 } else { 0 };
         let ratio = plain.map(|plain| plain / (plain + cycle.computing as f64).max(1.0));

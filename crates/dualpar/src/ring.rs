@@ -34,9 +34,9 @@ impl Ring {
 
 /// FNV-1a, its bits mixed once more (the finaliser of MurmurHash3): keys that differ in the last digits spread.
 fn hash(bytes: &[u8]) -> u64 {
-    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let mut hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     for (shift, factor) in [(33, 0xff51_afd7_ed55_8ccd_u64), (33, 0xc4ce_b9fe_1a85_ec53)] {
         hash = (hash ^ (hash >> shift)).wrapping_mul(factor);
     }
