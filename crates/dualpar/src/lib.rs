@@ -2,9 +2,15 @@
 //! is read in one sorted batch (X. Zhang, *Rethinking the Design and Implementation of the I/O Software Stack for
 //! High-Performance Computing*, dissertation, Wayne State University, 2012, chapter 3).
 
+mod batch;
+pub mod calls;
+mod collect;
 pub mod ghost;
+pub mod group;
 pub mod memcached;
+pub mod memory;
 pub mod mode;
 pub mod plan;
+pub mod process;
 pub mod ring;
 pub mod spans;

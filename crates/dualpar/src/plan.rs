@@ -123,11 +123,7 @@ pub fn overlay(writes: &[Range]) -> Vec<Piece> {
     pieces.into_values().collect()
 }
 
-/// Groups `pieces` (ascending) into contiguous runs of at most [`LIST_SEGMENTS`] pieces: each is one vectored write.
-#[must_use]
-pub fn vectors(pieces: &[Piece]) -> Vec<&[Piece]> {
-    pieces
-        .chunk_by(|left, right| left.range.end() == right.range.offset)
-        .flat_map(|run| run.chunks(LIST_SEGMENTS))
-        .collect()
+/// `pieces` (ascending), those together that follow each other without a hole: each group is one stretch of the file.
+pub fn stretches(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
+    pieces.chunk_by(|left, right| left.range.end() == right.range.offset)
 }
