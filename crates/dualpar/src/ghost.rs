@@ -233,6 +233,23 @@ const SYSCALLS: &[i64] = &[
     libc::SYS_time,
 ];
 
+/// Threads of this process.
+#[must_use]
+pub fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+}
+
+/// Devices whose memory must not be copied by a fork, or would be missing in a ghost: network cards that access memory by
+/// themselves, and accelerators.
+const DEVICES: [&str; 6] = ["/dev/infiniband", "/dev/hfi1", "/dev/cxi", "/dev/nvidia", "/dev/kfd", "/dev/dri"];
+
+/// A device of this process because of which there can be no ghost.
+#[must_use]
+pub fn device() -> Option<&'static str> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    DEVICES.into_iter().find(|device| maps.contains(device))
+}
+
 /// How a ghost ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

@@ -81,6 +81,9 @@ pub struct Group {
     base: *mut u8,
     places: usize,
     mine: usize,
+    /// What is mapped, until there is memory for all of this process's place: touching what there is none for is fatal.
+    reserve: Option<std::fs::File>,
+    is_reserved: bool,
 }
 
 // SAFETY: the memory is shared by processes in any case; what is not atomic is written only by the owner of a place, and read by
@@ -102,7 +105,19 @@ const FIRST: usize = 4096;
 
 impl Group {
     fn bytes(places: usize) -> usize {
-        FIRST + places * size_of::<Place>()
+        Group::place_at(places)
+    }
+
+    fn place_at(index: usize) -> usize {
+        FIRST + index * size_of::<Place>()
+    }
+
+    /// Whether there is memory for this process's place.
+    fn reserve(&mut self) -> bool {
+        if let Some(file) = self.reserve.take() {
+            self.is_reserved = allocate(&file, Group::place_at(self.mine), size_of::<Place>()).is_ok();
+        }
+        self.is_reserved
     }
 
     /// Memory for `places` processes in a new file, which is to be removed when all have attached.
@@ -112,7 +127,7 @@ impl Group {
     pub fn create(path: &Path, places: usize) -> Result<Group> {
         let file = std::fs::File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(Group::bytes(places) as u64)?;
-        let group = Group::map(Some(&file), places, 0)?;
+        let group = Group::map(Some(file), places, 0)?;
         group.header().places.store(places as u32, Ordering::Release);
         Ok(group)
     }
@@ -127,7 +142,7 @@ impl Group {
         if mine >= places {
             return Err(ErrorKind::InvalidData.into());
         }
-        Group::map(Some(&file), places, mine)
+        Group::map(Some(file), places, mine)
     }
 
     /// Of a process that has nobody else.
@@ -138,16 +153,20 @@ impl Group {
         Group::map(None, 1, 0)
     }
 
-    fn map(file: Option<&std::fs::File>, places: usize, mine: usize) -> Result<Group> {
+    fn map(file: Option<std::fs::File>, places: usize, mine: usize) -> Result<Group> {
         let flags = if file.is_some() { 0 } else { libc::MAP_ANONYMOUS } | libc::MAP_SHARED;
-        let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
+        let descriptor = file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        if let Some(file) = &file {
+            allocate(file, 0, FIRST)?;
+            allocate(file, Group::place_at(mine), 4096)?;
+        }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping; the file has this size.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), Group::bytes(places), access, flags, descriptor, 0) };
         if base == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        let group = Group { base: base.cast(), places, mine };
+        let group = Group { base: base.cast(), places, mine, is_reserved: file.is_none(), reserve: file };
         group.place(mine).pid.store(std::process::id(), Ordering::Release);
         Ok(group)
     }
@@ -188,13 +207,17 @@ impl Group {
         &ranges[..(place.count.load(Ordering::Acquire) as usize).min(ENTRIES)]
     }
 
-    /// Sets this process's requests; what has no room is left out.
-    pub fn set_requests(&mut self, requests: &[Range]) {
+    /// Sets this process's requests; what has no room is left out. False without memory.
+    pub fn set_requests(&mut self, requests: &[Range]) -> bool {
+        if !self.reserve() {
+            return false;
+        }
         let len = requests.len().min(ENTRIES);
         let place = self.place(self.mine);
         // SAFETY: nobody else looks at a place that is not taken.
         unsafe { (&mut *place.ranges.get())[..len].copy_from_slice(&requests[..len]) };
         place.count.store(len as u64, Ordering::Release);
+        true
     }
 
     /// Collected writes of a place, in the order in which they were made; the data of each follows that of the one before.
@@ -215,6 +238,9 @@ impl Group {
     /// Adds a write of `range` whose data `copy` puts where it is told, after `used` bytes of data; false if there is no
     /// room.
     pub fn add_write(&mut self, range: Range, used: usize, copy: impl FnOnce(&mut [u8])) -> bool {
+        if !self.reserve() {
+            return false;
+        }
         let place = self.place(self.mine);
         let writes = place.writes.load(Ordering::Relaxed) as usize;
         // SAFETY: nobody else looks at a place that is not taken.
@@ -358,6 +384,14 @@ impl Drop for Group {
 /// Never 0, which stands for no file.
 fn fold(file: FileKey) -> u64 {
     (file.device.rotate_left(40) ^ file.inode) | 1 << 63
+}
+
+fn allocate(file: &std::fs::File, at: usize, len: usize) -> Result<()> {
+    // SAFETY: takes no pointers.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), at as i64, len as i64) } {
+        0 => Ok(()),
+        error => Err(Error::from_raw_os_error(error)),
+    }
 }
 
 fn is_alive(pid: u32) -> bool {

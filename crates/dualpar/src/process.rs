@@ -152,6 +152,8 @@ pub struct Process {
     cage: Option<Cage>,
     /// Why there are no ghosts, until that was said.
     complaint: Option<String>,
+    /// Those that the MPI library has started.
+    threads: usize,
     pub(crate) files: Vec<Option<File>>,
     clock: Instant,
     began: u64,
@@ -193,6 +195,7 @@ impl Process {
             recorder,
             cage,
             complaint,
+            threads: ghost::threads(),
             files: Vec::new(),
             clock: Instant::now(),
             began: 0,
@@ -425,6 +428,16 @@ impl Process {
         if !file.readable || !file.mode.may_start(now) || bytes > quota / 2 {
             return None;
         }
+        if self.cage.is_some() {
+            let obstacle = match ghost::device() {
+                Some(device) => Some(format!("{device} is in use")),
+                None if ghost::threads() > self.threads => Some("the program has several threads".to_owned()),
+                None => None,
+            };
+            if obstacle.is_some() {
+                (self.complaint, self.cage) = (obstacle, None);
+            }
+        }
         let (Some(recorder), Some(cage)) = (&mut self.recorder, &self.cage) else { return None };
         file.identity = identity(&status(&file.descriptor)?);
         let size = file.identity.size;
@@ -460,8 +473,7 @@ impl Process {
         // As much time as filling the quota took, with some room; more if the time was too short to.
         let wanted = if end == End::Late { self.ghost_time * 2 } else { took * 4 };
         self.ghost_time = wanted.clamp(GHOST_TIME.1, GHOST_TIME.2);
-        self.group.set_requests(&requests);
-        let spans = self.batch(index, &requests);
+        let spans = if self.group.set_requests(&requests) { self.batch(index, &requests) } else { None };
         let ended = self.now();
         let file = file_of(&mut self.files, index)?;
         file.cost = ended - now;
