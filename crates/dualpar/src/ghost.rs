@@ -145,6 +145,8 @@ impl Cage {
         let harmless = SYSCALLS.iter().map(|&call| (call, Vec::new()));
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = harmless.collect();
         rules.insert(libc::SYS_openat, vec![read_only(2)?]);
+        // Whether it is a terminal; the first output to a stream asks.
+        rules.insert(libc::SYS_ioctl, vec![rule(1, SeccompCmpOp::Eq, libc::TCGETS as u64)?]);
         #[cfg(target_arch = "x86_64")]
         rules.insert(libc::SYS_open, vec![read_only(1)?]);
         let arch = std::env::consts::ARCH.try_into().map_err(|error| format!("{error}"))?;
@@ -160,11 +162,16 @@ impl Cage {
     }
 }
 
-fn read_only(flags: u8) -> std::result::Result<SeccompRule, String> {
-    let changing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
-    SeccompCondition::new(flags, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(changing), libc::O_RDONLY as u64)
+/// A call whose argument number `index` is as said.
+fn rule(index: u8, op: SeccompCmpOp, value: u64) -> std::result::Result<SeccompRule, String> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(|error| format!("{error}"))
+}
+
+fn read_only(flags: u8) -> std::result::Result<SeccompRule, String> {
+    let changing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+    rule(flags, SeccompCmpOp::MaskedEq(changing), libc::O_RDONLY as u64)
 }
 
 /// Calls that change nothing but the ghost. Writing is among them: all descriptors are `/dev/null`, or opened to be read.

@@ -81,6 +81,8 @@ static void initialised(void)
     }
     PMPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     atomic_store(&is_agreed, PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, world) == MPI_SUCCESS && all);
+    if (is_on())
+        dualpar_begin(world);
 }
 
 SHOWN int MPI_Init(int *argc, char ***argv)
