@@ -172,7 +172,7 @@ static void writing(void)
             check(MPI_File_write_at(file, at + 3, data, TINY - 3, MPI_BYTE, MPI_STATUS_IGNORE), "write_at");
         else
             check(MPI_File_write_at(file, at, data, TINY, MPI_BYTE, MPI_STATUS_IGNORE), "write_at");
-        if (i % 101 == 100) {
+        if (i % 101 == 100 && is("writing")) {
             check(MPI_File_write_at(file, at, "again", 5, MPI_BYTE, MPI_STATUS_IGNORE), "write_at");
             check(MPI_File_read_at(file, at - 2 * ranks * TINY, data, TINY, MPI_BYTE, MPI_STATUS_IGNORE), "read_at");
             keep(data, TINY);
@@ -188,6 +188,7 @@ static void writing(void)
         check(MPI_File_read_at(file, 0, data, 10000, MPI_BYTE, MPI_STATUS_IGNORE), "read_at");
         keep(data, 10000);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
     /* Once more, and left to the close. */
     memset(data, 'c', TINY);
     for (int i = 0; i < 50; i++)
@@ -209,7 +210,7 @@ int main(int argc, char **argv)
     data = calloc(1, 1 << 20);
     if (!output || !data)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    int amode = is("writing") || is("changing") || is("ghost-write") ? MPI_MODE_RDWR | MPI_MODE_CREATE : MPI_MODE_RDONLY;
+    int amode = is("writing") || is("only-writing") || is("changing") || is("ghost-write") ? MPI_MODE_RDWR | MPI_MODE_CREATE : MPI_MODE_RDONLY;
     check(MPI_File_open(MPI_COMM_WORLD, argv[2], amode, MPI_INFO_NULL, &file), "open");
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = MPI_Wtime();
@@ -221,7 +222,7 @@ int main(int argc, char **argv)
         dependent();
     else if (is("changing"))
         changing();
-    else if (is("writing"))
+    else if (is("writing") || is("only-writing"))
         writing();
     else
         tiny();

@@ -137,6 +137,10 @@ pub(crate) struct File {
     /// Cost of the cycle under way so far, ns, and when its batch ended.
     cost: u64,
     since: u64,
+    /// No cycle before, since the file had just changed.
+    not_before: u64,
+    /// There was a cycle, or there could have been.
+    has_begun: bool,
     /// A collected write that failed: told by the next call that may tell.
     pub(crate) error: Option<i32>,
 }
@@ -260,6 +264,8 @@ impl Process {
             slots: Default::default(),
             cost: 0,
             since: now,
+            not_before: 0,
+            has_begun: false,
             error: None,
         };
         let index = self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
@@ -428,22 +434,25 @@ impl Process {
         if !file.readable || !file.mode.may_start(now) || bytes > quota / 2 {
             return None;
         }
-        if self.cage.is_some() {
-            let obstacle = match ghost::device() {
-                Some(device) => Some(format!("{device} is in use")),
-                None if ghost::threads() > self.threads => Some("the program has several threads".to_owned()),
-                None => None,
-            };
-            if obstacle.is_some() {
-                (self.complaint, self.cage) = (obstacle, None);
-            }
-        }
-        let (Some(recorder), Some(cage)) = (&mut self.recorder, &self.cage) else { return None };
-        file.identity = identity(&status(&file.descriptor)?);
-        let size = file.identity.size;
-        if !file.identity.is_quiet() || ranges.iter().any(|range| range.end() > size) {
+        if self.cage.is_none() || now < file.not_before {
             return None;
         }
+        file.identity = identity(&status(&file.descriptor)?);
+        let size = file.identity.size;
+        if !file.identity.is_quiet() {
+            file.not_before = now + QUIET.as_nanos() as u64;
+            return None;
+        }
+        if ranges.iter().any(|range| range.end() > size) {
+            return None;
+        }
+        let device = if std::mem::replace(&mut file.has_begun, true) { None } else { ghost::device() };
+        if let Some(device) = device {
+            (self.complaint, self.cage) = (Some(format!("{device} is in use")), None);
+        } else if ghost::threads() > self.threads {
+            (self.complaint, self.cage) = (Some("the program has several threads".to_owned()), None);
+        }
+        let (Some(recorder), Some(cage)) = (&mut self.recorder, &self.cage) else { return None };
         recorder.clear();
         if !ranges.iter().all(|&range| recorder.add(range)) {
             return None;
