@@ -2,6 +2,14 @@
 //! ([`calls`]), do what they are told, and report how it went.
 //!
 //! * [`flat`]: derived datatypes as lists of byte ranges, and which bytes of a file an access through a view covers.
+//! * [`layout`]: which data server has which bytes.
+//! * [`plan`]: Resonant I/O: who accesses what in a collective call, and in which order.
+//! * [`choose`]: whether that is better than what the library does.
+//! * [`list`]: many ranges of a file from and to memory.
 
 pub mod calls;
+pub mod choose;
 pub mod flat;
+pub mod layout;
+pub mod list;
+pub mod plan;

@@ -1,10 +1,11 @@
 /* Blocking reads and writes. */
 #include "shim.h"
 
-#include <stdlib.h>
-
 int data_call(const struct access *access)
 {
+    struct file *file = file_of(access->file);
+    if (file && access->is_collective && access->pointer != SHARED && file->decisions)
+        return resonant_call(file, access);
     return access->pass(access);
 }
 

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUCKETS = 256 };
@@ -51,6 +51,7 @@ static void file_free(struct file *file)
         close(file->descriptor);
     if (file->hints != MPI_INFO_NULL)
         PMPI_Info_free(&file->hints);
+    sluice_decisions_free(file->decisions);
     sluice_flat_free(file->type);
     free(file->name);
     free(file);
@@ -74,7 +75,12 @@ static const char *path_of(const char *name)
 static int open_again(const char *path, int amode)
 {
     int how = amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY;
-    return open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat stat;
+    if (descriptor < 0 || (fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode)))
+        return descriptor;
+    close(descriptor);
+    return -1;
 }
 
 static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File handle)
@@ -132,6 +138,7 @@ void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int
             file->owns_comm = owns;
             PMPI_Comm_rank(made, &file->rank);
             PMPI_Comm_size(made, &file->ranks);
+            resonant_begin(file);
         } else if (owns) {
             PMPI_Comm_free(&made);
         }

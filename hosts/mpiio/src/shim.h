@@ -46,6 +46,9 @@ struct file {
     MPI_Offset displacement;
     int64_t etype_size;
     struct sluice_flat *type;
+    /* Of collective calls, the same on all processes; NULL where these are left to the library. */
+    struct sluice_decisions *decisions;
+    int64_t began, elapsed; /* of the last collective call, in nanoseconds */
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;
     struct file *below;
@@ -82,6 +85,11 @@ struct sluice_ranges *access_ranges(const struct file *file, const struct access
 struct sluice_ranges *access_memory(const struct access *access, int64_t bytes);
 /* Ends a call that was served here, all bytes of it: file pointer and status. */
 int access_served(const struct file *file, const struct access *access, int64_t bytes);
+
+/* resonant.c: whether collective calls on it can be served here, which all processes say together; and such a call, which it serves
+ * or passes on. */
+void resonant_begin(struct file *file);
+int resonant_call(struct file *file, const struct access *access);
 
 /* Flattened type, NULL if not understood; to be freed (types.c). */
 struct sluice_flat *flatten(MPI_Datatype type);
