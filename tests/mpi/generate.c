@@ -325,12 +325,12 @@ static void steps(MPI_Datatype etype, MPI_Datatype view, int most)
                 BOTH(which, set_size, files[which], cut);
             if (is_seeking || !is_viewed)
                 BOTH(which, seek, files[which], seek, MPI_SEEK_SET);
-            /* What lies behind the end of the file may come as anything. */
+            /* What lies behind the end of the file, or was never written, may come as anything. */
             MPI_Offset size_now, first, end;
             PMPI_File_get_position(files[which], &first);
             PMPI_File_get_size(files[which], &size_now);
             PMPI_File_get_byte_offset(files[which], (first > offset ? first : offset) + count, &end);
-            is_there = is_there && end <= size_now;
+            is_there = is_there && end <= size_now && end <= whole;
             MPI_Barrier(MPI_COMM_WORLD);
             results[which] = one(which, call, offset, units, type, &statuses[which]);
             MPI_Barrier(MPI_COMM_WORLD);

@@ -58,6 +58,12 @@ struct sluice_exchange {
     int64_t own_bytes, agent_bytes;
 };
 
+/* In the order of report::SORTS: reads, then writes, each alone, collective, shared, later. */
+struct sluice_sort {
+    int64_t calls, bytes, nanoseconds;
+};
+enum { SLUICE_SORTS = 8 };
+
 enum sluice_source { SLUICE_OWN, SLUICE_LUSTRE, SLUICE_GLUSTER };
 /* Between the requests of processes that take turns: choose::DELAY. */
 #define SLUICE_TURN_NANOSECONDS 200000
@@ -68,6 +74,9 @@ int32_t sluice_layout_of(enum sluice_source source, const uint8_t *value, size_t
 struct sluice_decisions *sluice_decisions_new(const int64_t *numbers, int32_t me, double message, double byte,
                                               const uint8_t *forced, size_t forced_len);
 void sluice_decisions_free(struct sluice_decisions *decisions);
+int32_t sluice_report(const char *path, const char *name, int32_t ranks, const struct sluice_decisions *decisions,
+                      const struct sluice_sort *sorts);
+void sluice_last(struct sluice_decisions *decisions, int64_t nanoseconds);
 int32_t sluice_is_settled(const struct sluice_decisions *decisions);
 int32_t sluice_call(struct sluice_decisions *decisions, int32_t write, const struct sluice_summary *all, size_t ranks);
 struct sluice_plan *sluice_plan_new(struct sluice_decisions *decisions, const struct sluice_range *ranges,

@@ -6,6 +6,7 @@
 //! * [`plan`]: Resonant I/O: who accesses what in a collective call, and in which order.
 //! * [`choose`]: whether that is better than what the library does.
 //! * [`list`]: many ranges of a file from and to memory.
+//! * [`report`]: what was done.
 
 pub mod calls;
 pub mod choose;
@@ -13,3 +14,4 @@ pub mod flat;
 pub mod layout;
 pub mod list;
 pub mod plan;
+pub mod report;

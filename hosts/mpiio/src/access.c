@@ -1,12 +1,26 @@
 /* Blocking reads and writes. */
 #include "shim.h"
 
+#include <time.h>
+
+int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
 int data_call(const struct access *access)
 {
     struct file *file = file_of(access->file);
-    if (file && access->is_collective && access->pointer != SHARED && file->decisions)
-        return resonant_call(file, access);
-    return access->pass(access);
+    if (!file)
+        return access->pass(access);
+    int64_t begin = now();
+    bool is_ours = access->is_collective && access->pointer != SHARED && file->decisions;
+    int result = is_ours ? resonant_call(file, access) : access->pass(access);
+    int sort = access->pointer == SHARED ? 2 : access->is_collective;
+    file_count(file, access->is_write, sort, result == MPI_SUCCESS ? access_bytes(access) : 0, now() - begin);
+    return result;
 }
 
 int64_t access_bytes(const struct access *access)

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,8 +46,23 @@ struct file *file_closing(MPI_File handle)
     return file;
 }
 
+void file_count(struct file *file, bool is_write, int sort, int64_t bytes, int64_t nanoseconds)
+{
+    struct sluice_sort *counted = &file->sorts[(is_write ? SLUICE_SORTS / 2 : 0) + sort];
+    counted->calls++;
+    counted->bytes += bytes > 0 ? bytes : 0;
+    counted->nanoseconds += nanoseconds;
+}
+
 static void file_free(struct file *file)
 {
+    const char *path = getenv("SLUICE_MPI_REPORT");
+    if (path && *path && file->rank == 0) {
+        if (file->decisions)
+            sluice_last(file->decisions, file->elapsed);
+        if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts) != 0)
+            fprintf(stderr, "sluice: %s: the report cannot be written there\n", path);
+    }
     if (file->descriptor >= 0)
         close(file->descriptor);
     if (file->hints != MPI_INFO_NULL)
@@ -104,7 +120,10 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
         file->type = NULL;
     }
     if (!file->name) {
-        file_free(file);
+        if (file->hints != MPI_INFO_NULL)
+            PMPI_Info_free(&file->hints);
+        sluice_flat_free(file->type);
+        free(file);
         return NULL;
     }
     return file;
@@ -176,9 +195,11 @@ void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI
 
 void file_note(MPI_File handle, bool is_write, bool is_collective)
 {
-    (void)is_write;
-    struct file *file = is_collective ? file_of(handle) : NULL;
-    if (file)
+    struct file *file = file_of(handle);
+    if (!file)
+        return;
+    file_count(file, is_write, 3, 0, 0);
+    if (is_collective)
         atomic_store(&file->is_busy, true);
 }
 

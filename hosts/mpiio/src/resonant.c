@@ -10,13 +10,6 @@
 
 enum { TRIALS = 3, TRIAL_BYTES = 32 << 10, TURN = 1 };
 
-static int64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
-}
-
 static int64_t hint(MPI_Info hints, const char *name)
 {
     char value[32];

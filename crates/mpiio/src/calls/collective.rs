@@ -1,11 +1,16 @@
 //! Collective calls on a file.
 
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use super::{boxed, guarded, slice, sluice_ranges};
 use crate::choose::{Chooser, Costs, Kind};
 use crate::flat::Range;
 use crate::layout::{Layout, of_gluster, of_lustre, of_sluice};
 use crate::list::{self, Memory, Segment};
 use crate::plan::{Call, Round, Strategy};
+use crate::report::{self, Sort};
 
 /// Ranges of all processes in a call, above which looking at them costs more than it brings.
 const MAX_CALL_RANGES: i64 = 1 << 16;
@@ -134,6 +139,40 @@ pub unsafe extern "C" fn sluice_decisions_free(decisions: *mut sluice_decisions)
         // SAFETY: as the caller promises.
         drop(unsafe { Box::from_raw(decisions) });
     }
+}
+
+/// Adds what was done for a file to the report at `path`; `decisions` is null if there were none. 0, or -1: it cannot be written.
+///
+/// # Safety
+/// Null or from these functions; strings that end with 0; eight sorts in the order of [`SORTS`](crate::report::SORTS).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_report(
+    path: *const c_char,
+    name: *const c_char,
+    ranks: i32,
+    decisions: *const sluice_decisions,
+    sorts: *const [Sort; 8],
+) -> i32 {
+    // SAFETY: as the caller promises.
+    let (path, name, decisions, sorts) =
+        unsafe { (CStr::from_ptr(path), CStr::from_ptr(name), decisions.as_ref(), &*sorts) };
+    let add = || {
+        let layout = decisions.map(|decisions| decisions.layout.describe());
+        let chooser = decisions.map(|decisions| &decisions.chooser);
+        let entry = report::entry(&name.to_string_lossy(), ranks, layout, chooser, sorts);
+        report::add(Path::new(OsStr::from_bytes(path.to_bytes())), entry).ok()
+    };
+    guarded(add).map_or(-1, |()| 0)
+}
+
+/// What the last call took: tells [`sluice_report`] what no later call has told.
+///
+/// # Safety
+/// From these functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_last(decisions: *mut sluice_decisions, nanoseconds: i64) {
+    // SAFETY: as the caller promises.
+    unsafe { &mut *decisions }.chooser.ended(nanoseconds as f64 * 1e-9);
 }
 
 /// Whether all calls are the library's from now on, without processes asking each other.
