@@ -16,6 +16,7 @@ pub mod interrupt;
 mod log;
 mod model;
 mod mount;
+mod mpirun;
 pub mod output;
 mod policy;
 pub use sluice_predict as predict;
@@ -64,6 +65,7 @@ enum Command {
     Disk(disk::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
+    Mpirun(mpirun::Args),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Calibrate(calibrate::Args),
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Disk(command) => disk::run(command),
         Command::Cluster(command) => cluster::run(&command),
+        Command::Mpirun(args) => mpirun::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Calibrate(args) => calibrate::run(&args),

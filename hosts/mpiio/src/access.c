@@ -2,15 +2,34 @@
 #include "dualpar.h"
 #include "shim.h"
 
-#include <stdlib.h>
+#include <time.h>
+
+int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
 
 int data_call(const struct access *access)
 {
     struct file *file = file_of(access->file);
-    if (file && !access->is_collective && access->pointer != SHARED)
-        return dualpar_call(file, access);
-    dualpar_other(file);
-    return access->pass(access);
+    bool is_own = file && !access->is_collective && access->pointer != SHARED;
+    if (!is_own)
+        dualpar_other(file);
+    if (!file)
+        return access->pass(access);
+    int64_t begin = now();
+    int result;
+    if (is_own)
+        result = dualpar_call(file, access);
+    else if (access->pointer != SHARED && file->decisions)
+        result = resonant_call(file, access);
+    else
+        result = access->pass(access);
+    int sort = access->pointer == SHARED ? 2 : access->is_collective;
+    file_count(file, access->is_write, sort, result == MPI_SUCCESS ? access_bytes(access) : 0, now() - begin);
+    return result;
 }
 
 int64_t access_bytes(const struct access *access)

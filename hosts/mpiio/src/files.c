@@ -3,11 +3,12 @@
 #include "dualpar.h"
 #include "shim.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUCKETS = 256 };
@@ -46,12 +47,28 @@ struct file *file_closing(MPI_File handle)
     return file;
 }
 
+void file_count(struct file *file, bool is_write, int sort, int64_t bytes, int64_t nanoseconds)
+{
+    struct sluice_sort *counted = &file->sorts[(is_write ? SLUICE_SORTS / 2 : 0) + sort];
+    counted->calls++;
+    counted->bytes += bytes > 0 ? bytes : 0;
+    counted->nanoseconds += nanoseconds;
+}
+
 static void file_free(struct file *file)
 {
+    const char *path = getenv("SLUICE_MPI_REPORT");
+    if (path && *path && file->rank == 0) {
+        if (file->decisions)
+            sluice_last(file->decisions, file->elapsed);
+        if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts) != 0)
+            fprintf(stderr, "sluice: %s: the report cannot be written there\n", path);
+    }
     if (file->descriptor >= 0)
         close(file->descriptor);
     if (file->hints != MPI_INFO_NULL)
         PMPI_Info_free(&file->hints);
+    sluice_decisions_free(file->decisions);
     sluice_flat_free(file->type);
     free(file->name);
     free(file);
@@ -75,7 +92,12 @@ static const char *path_of(const char *name)
 static int open_again(const char *path, int amode)
 {
     int how = amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY;
-    return open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat stat;
+    if (descriptor < 0 || (fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode)))
+        return descriptor;
+    close(descriptor);
+    return -1;
 }
 
 static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File handle)
@@ -100,7 +122,10 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
         file->type = NULL;
     }
     if (!file->name) {
-        file_free(file);
+        if (file->hints != MPI_INFO_NULL)
+            PMPI_Info_free(&file->hints);
+        sluice_flat_free(file->type);
+        free(file);
         return NULL;
     }
     return file;
@@ -134,6 +159,7 @@ void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int
             file->owns_comm = owns;
             PMPI_Comm_rank(made, &file->rank);
             PMPI_Comm_size(made, &file->ranks);
+            resonant_begin(file);
         } else if (owns) {
             PMPI_Comm_free(&made);
         }
@@ -172,10 +198,12 @@ void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI
 
 void file_note(MPI_File handle, bool is_write, bool is_collective)
 {
-    (void)is_write;
     struct file *file = file_of(handle);
     dualpar_other(file);
-    if (file && is_collective)
+    if (!file)
+        return;
+    file_count(file, is_write, 3, 0, 0);
+    if (is_collective)
         atomic_store(&file->is_busy, true);
 }
 

@@ -46,6 +46,10 @@ struct file {
     MPI_Offset displacement;
     int64_t etype_size;
     struct sluice_flat *type;
+    /* Of collective calls, the same on all processes; NULL where these are left to the library. */
+    struct sluice_decisions *decisions;
+    int64_t began, elapsed; /* of the last collective call, in nanoseconds */
+    struct sluice_sort sorts[SLUICE_SORTS]; /* of this process, for the report; racy, as counters may be */
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;
     int dualpar; /* its number for data-driven execution, or -1 (dualpar.c) */
@@ -84,6 +88,11 @@ struct sluice_ranges *access_memory(const struct access *access, int64_t bytes);
 /* Ends a call that was served here, all bytes of it: file pointer and status. */
 int access_served(const struct file *file, const struct access *access, int64_t bytes);
 
+/* resonant.c: whether collective calls on it can be served here, which all processes say together; and such a call, which it serves
+ * or passes on. */
+void resonant_begin(struct file *file);
+int resonant_call(struct file *file, const struct access *access);
+
 /* Flattened type, NULL if not understood; to be freed (types.c). */
 struct sluice_flat *flatten(MPI_Datatype type);
 
@@ -96,6 +105,9 @@ struct file *file_of(MPI_File handle);
 void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype type, const char *representation);
 /* What others than blocking calls do: a write through `handle`, collective calls that go on after returning. */
 void file_note(MPI_File handle, bool is_write, bool is_collective);
+/* Counts a call; of which sort: is_write, and 0 alone, 1 collective, 2 shared, 3 later. */
+void file_count(struct file *file, bool is_write, int sort, int64_t bytes, int64_t nanoseconds);
+int64_t now(void);
 void files_end(void);
 
 /* start.c */

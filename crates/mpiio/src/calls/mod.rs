@@ -3,10 +3,13 @@
 
 #![allow(non_camel_case_types, reason = "the names are C's")]
 
+mod collective;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::flat::{Combiner, Flat, Range, Told};
+pub use collective::*;
 
 /// A flattened type.
 pub struct sluice_flat(Flat);
