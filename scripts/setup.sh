@@ -86,6 +86,7 @@ if [ "${1:-}" = mpi ] || [ "${1:-}" = tests ]; then
     need mpiexec.mpich mpich
     need mpicc.openmpi libopenmpi-dev
     need mpiexec.openmpi openmpi-bin
+    need memcached memcached
 fi
 if [ "${1:-}" = packages ]; then
     need dh debhelper

@@ -10,6 +10,8 @@ use std::process::{Command, ExitCode};
 
 use crate::output;
 
+mod cache;
+
 /// Runs an MPI program, by any launcher, so that its file accesses suit the data servers
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,6 +27,13 @@ pub(crate) struct Args {
     /// Write there, as JSON, what was done for each file [default: SLUICE_MPI_REPORT, else nowhere]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Whether independent reads and writes are data-driven (DualPar): where that seems to pay, always, or never
+    #[arg(long, value_enum, default_value = "auto")]
+    dualpar: DualPar,
+    /// What processes read for each other goes there: addresses of Memcached servers (HOST:PORT, or the path of a socket;
+    /// several with commas), or auto: one that is started on this machine, and ended [default: SLUICE_MEMCACHED, else none]
+    #[arg(long, value_name = "ADDRESSES")]
+    memcached: Option<String>,
     /// The shared object to load [default: libsluice-mpich.so or libsluice-openmpi.so beside this command or in ../lib/sluice]
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
@@ -39,6 +48,13 @@ enum Mpi {
     Auto,
     Mpich,
     Openmpi,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DualPar {
+    Auto,
+    Always,
+    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -91,9 +107,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let report = std::path::absolute(&report).with_context(|| format!("cannot write {}", report.display()))?;
         variables.push(("SLUICE_MPI_REPORT", report.into_os_string()));
     }
+    if args.dualpar != DualPar::Auto {
+        variables.push(("SLUICE_DUALPAR", if args.dualpar == DualPar::Off { "off" } else { "always" }.into()));
+    }
+    let servers = args.memcached.clone().map(OsString::from).or_else(|| std::env::var_os("SLUICE_MEMCACHED"));
+    let wants_cache = servers.as_deref() == Some(OsStr::new("auto"));
+    let cache = if wants_cache && !args.dry_run { Some(cache::Cache::start()?) } else { None };
+    if let Some(servers) = cache.as_ref().map(|cache| cache.socket().into_os_string()).or(servers) {
+        variables.push(("SLUICE_MEMCACHED", servers));
+    }
     let (command, environment) = launch(&args.command, &variables);
     if args.dry_run {
         output::say(format!("library: {} ({why})", library.display()));
+        if wants_cache {
+            output::say("cache: a memcached on a socket of its own, whose path takes the place of auto".to_owned());
+        }
         for (name, value) in environment {
             output::say(format!("environment: {name}={}", value.to_string_lossy()));
         }
@@ -101,8 +129,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::say(format!("command: {}", words.join(" ")));
         return Ok(ExitCode::SUCCESS);
     }
-    let error = Command::new(&command[0]).args(&command[1..]).envs(environment.iter().cloned()).exec();
-    Err(error).with_context(|| format!("cannot run {}", command[0].to_string_lossy()))
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]).envs(environment.iter().cloned());
+    if cache.is_some() {
+        return cache::run(program);
+    }
+    Err(program.exec()).with_context(|| format!("cannot run {}", command[0].to_string_lossy()))
 }
 
 fn quoted(word: &str) -> String {
