@@ -218,7 +218,8 @@ impl Chooser {
     /// What came of what, in a fixed order.
     #[must_use]
     pub fn outcomes(&self) -> Vec<(Kind, Strategy, Outcome)> {
-        let mut all: Vec<_> = self.outcomes.iter().map(|(&(kind, strategy), &outcome)| (kind, strategy, outcome)).collect();
+        let mut all: Vec<_> =
+            self.outcomes.iter().map(|(&(kind, strategy), &outcome)| (kind, strategy, outcome)).collect();
         all.sort_by_key(|&(kind, strategy, _)| (kind.write, kind.bytes, kind.range, strategy));
         all
     }

@@ -104,7 +104,9 @@ pub unsafe extern "C" fn sluice_layout_of(source: Source, value: *const u8, len:
 }
 
 fn strategy_named(name: &[u8]) -> Option<Strategy> {
-    [Strategy::Library, Strategy::Agents, Strategy::Early, Strategy::Timed].into_iter().find(|s| s.name().as_bytes() == name)
+    [Strategy::Library, Strategy::Agents, Strategy::Early, Strategy::Timed]
+        .into_iter()
+        .find(|s| s.name().as_bytes() == name)
 }
 
 /// Decisions for a file with a layout, the same on all processes but for `me`. `message` and `byte`: seconds of a message and of
@@ -384,8 +386,7 @@ pub unsafe extern "C" fn sluice_plan_access(plan: *const sluice_plan, round: usi
             file,
             memory: vec![(buffer as usize + at as usize, file.len as usize)],
         };
-        let of_server =
-            |&server: &u32| list::joined(round.list.iter().filter(|item| item.1 == server).map(segment));
+        let of_server = |&server: &u32| list::joined(round.list.iter().filter(|item| item.1 == server).map(segment));
         let lists: Vec<_> = servers.iter().map(of_server).collect();
         // SAFETY: the buffer is the caller's.
         Some(unsafe { list::transfer(fd, plan.write, &lists) })
