@@ -49,8 +49,11 @@ void sluice_ranges_free(struct sluice_ranges *ranges);
 struct sluice_decisions;
 struct sluice_plan;
 
+enum { SLUICE_INLINE = 4 };
+
 struct sluice_summary {
     int64_t can, ranges, bytes, end, size, elapsed;
+    struct sluice_range first[SLUICE_INLINE];
 };
 
 struct sluice_exchange {
@@ -65,6 +68,9 @@ struct sluice_sort {
 enum { SLUICE_SORTS = 8 };
 
 enum sluice_source { SLUICE_OWN, SLUICE_LUSTRE, SLUICE_GLUSTER };
+/* What all agents together hold at a time, of each: plan::ROUND_BYTES. */
+#define SLUICE_ROUND_BYTES ((size_t)16 << 20)
+
 /* Between the requests of processes that take turns: choose::DELAY. */
 #define SLUICE_TURN_NANOSECONDS 200000
 

@@ -48,16 +48,17 @@ impl Costs {
             servers.clone().map(of_server).fold(0.0, f64::max)
         };
         let runs = call.runs();
+        let chunks = call.chunks();
         let ascending = slowest(&|server| runs[server] as f64);
         let mut requests = vec![0usize; call.ranks];
         call.pieces.iter().for_each(|piece| requests[piece.owner] += 1);
         let most = requests.iter().copied().max().unwrap_or(0) as f64;
         let exchange = bytes / ranks * self.sent + ranks * self.message;
         match strategy {
-            // File domains of equal size, one of each process: a server has some of all of them, and they come in any order.
-            // That order repeats itself for what fits into a process's buffer.
+            // File domains of equal size, one of each process: a server has some of all of them, whose chunks come in an order
+            // that nobody sets (4.1.2).
             Strategy::Library => {
-                let random = |server: usize| if runs[server] == 0 { 0.0 } else { (runs[server] as f64).max(ranks) };
+                let random = |server: usize| (chunks[server] as f64).max(runs[server] as f64);
                 slowest(&random) + exchange
             }
             Strategy::Agents if call.overlaps() => f64::INFINITY,
@@ -218,7 +219,8 @@ impl Chooser {
     /// What came of what, in a fixed order.
     #[must_use]
     pub fn outcomes(&self) -> Vec<(Kind, Strategy, Outcome)> {
-        let mut all: Vec<_> = self.outcomes.iter().map(|(&(kind, strategy), &outcome)| (kind, strategy, outcome)).collect();
+        let mut all: Vec<_> =
+            self.outcomes.iter().map(|(&(kind, strategy), &outcome)| (kind, strategy, outcome)).collect();
         all.sort_by_key(|&(kind, strategy, _)| (kind.write, kind.bytes, kind.range, strategy));
         all
     }

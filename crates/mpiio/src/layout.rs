@@ -182,7 +182,9 @@ mod tests {
         assert_eq!(of_lustre(&lov(LOV_MAGIC_V1, 1, 0, &[0])), None);
         assert_eq!(of_lustre(&lov(LOV_MAGIC_V1, 1, 65536, &[])), None);
         assert_eq!(of_lustre(&lov(LOV_MAGIC_V1, 1, 65536, &[3, 3])), None);
-        for text in ["", "65536", "65536 0", "0 0 4", "65536 4 4", "65536 -1 4", "65536 0 4 1", "a b c", "65536 0 999999"] {
+        for text in
+            ["", "65536", "65536 0", "0 0 4", "65536 4 4", "65536 -1 4", "65536 0 4 1", "a b c", "65536 0 999999"]
+        {
             assert_eq!(of_sluice(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(of_sluice(b"\xff"), None);

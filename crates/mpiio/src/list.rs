@@ -2,13 +2,16 @@
 
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::flat::Range;
 
 /// Segments of one request, as ROMIO's list I/O has them.
 pub const SEGMENTS: usize = 64;
-/// Servers that one process talks to at the same time.
-const THREADS: usize = 16;
+/// Bytes of one request: larger ones are sent one part after the other by most file systems.
+const REQUEST_BYTES: i64 = 1 << 20;
+/// Requests that a process waits for at the same time.
+const IN_FLIGHT: usize = 8;
 
 /// Memory that data lies in, in its order.
 pub struct Memory {
@@ -58,7 +61,11 @@ pub fn joined(segments: impl IntoIterator<Item = Segment>) -> Vec<Segment> {
     let mut all: Vec<Segment> = Vec::new();
     for segment in segments {
         match all.last_mut() {
-            Some(last) if last.file.end() == segment.file.offset && last.memory.len() < SEGMENTS => {
+            Some(last)
+                if last.file.end() == segment.file.offset
+                    && last.memory.len() < SEGMENTS
+                    && last.file.len + segment.file.len <= REQUEST_BYTES =>
+            {
                 last.file.len += segment.file.len;
                 last.memory.extend(segment.memory);
             }
@@ -111,37 +118,36 @@ unsafe fn transfer_one(fd: RawFd, write: bool, segment: &Segment) -> io::Result<
     Ok(())
 }
 
-/// Reads or writes lists one beside the other, each in its order.
+/// Reads or writes a list in its order, several segments at a time: servers that have to wait for each request have nothing to
+/// put in order.
 ///
 /// # Safety
 /// As [`transfer_one`], for all of them.
-pub unsafe fn transfer(fd: RawFd, write: bool, lists: &[Vec<Segment>]) -> io::Result<()> {
-    // SAFETY: as the caller promises.
-    let one = |list: &[Segment]| list.iter().try_for_each(|segment| unsafe { transfer_one(fd, write, segment) });
-    let Some((first, others)) = lists.split_first() else { return Ok(()) };
-    if others.is_empty() {
-        return one(first);
+pub unsafe fn transfer(fd: RawFd, write: bool, list: &[Segment]) -> io::Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        // What fails in one thread ends the others with their next segment.
+        while let Some(segment) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // SAFETY: as the caller promises.
+            unsafe { transfer_one(fd, write, segment) }.inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    let helpers = list.len().min(IN_FLIGHT).saturating_sub(1);
+    if helpers == 0 {
+        return work();
     }
     std::thread::scope(|scope| {
         // The program's signal handlers are not for these threads.
         let before = signals(libc::SIG_BLOCK, None);
-        let groups = others.chunks(others.len().div_ceil(THREADS));
-        let spawned: Vec<_> = groups
-            .map(|group| {
-                let run = move || group.iter().try_for_each(|list| one(list));
-                (group, std::thread::Builder::new().spawn_scoped(scope, run))
-            })
-            .collect();
+        // Those that cannot be had are done without.
+        let threads: Vec<_> =
+            (0..helpers).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         signals(libc::SIG_SETMASK, Some(before));
-        let mut result = one(first);
-        for (group, thread) in spawned {
-            let ended = match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into())),
-                Err(_) => group.iter().try_for_each(|list| one(list)),
-            };
-            result = result.and(ended);
-        }
-        result
+        let result = work();
+        threads
+            .into_iter()
+            .fold(result, |result, thread| result.and(thread.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()))))
     })
 }
 

@@ -43,7 +43,7 @@ impl Strategy {
     }
 }
 
-/// A range of one process that lies in one chunk.
+/// A range of one process that lies in one chunk, or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The process whose data it is.
@@ -60,6 +60,11 @@ pub struct Piece {
 pub const PART_BYTES: i64 = 8 << 20;
 /// Bytes that an agent may hold at a time; more goes in rounds. As the buffers of ROMIO's collective calls.
 pub const ROUND_BYTES: i64 = 16 << 20;
+
+/// Agents that a round is sized for: counts of bytes are 32 bits wide in MPI.
+const MAX_WORKING: usize = 64;
+/// Pieces end at multiples of this, so that large chunks can be cut, too.
+const GRAIN: i64 = 1 << 20;
 
 /// A collective call, of all processes.
 #[derive(Debug)]
@@ -97,7 +102,7 @@ impl Call {
                         return None;
                     }
                     let server = layout.server_of(offset)?;
-                    let len = (layout.unit() - offset % layout.unit()).min(end - offset);
+                    let len = (layout.unit() - offset % layout.unit()).min(GRAIN - offset % GRAIN).min(end - offset);
                     pieces.push(Piece { owner, server, range: Range { offset, len }, stream });
                     shares[server as usize][owner] += len;
                     offset += len;
@@ -149,6 +154,18 @@ impl Call {
             last[server] = Some(piece.range.end().max(last[server].unwrap_or(0)));
         }
         runs
+    }
+
+    /// Chunks that anything is wanted of, of each server. O(pieces log pieces).
+    #[must_use]
+    pub fn chunks(&self) -> Vec<usize> {
+        let mut all: Vec<(u32, i64)> =
+            self.pieces.iter().map(|piece| (piece.server, piece.range.offset / self.unit)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut chunks = vec![0; self.servers];
+        all.iter().for_each(|&(server, _)| chunks[server as usize] += 1);
+        chunks
     }
 
     /// Whether at every server the data of each process lies behind that of all processes of lower rank. O(pieces).
@@ -237,8 +254,7 @@ impl Call {
 
     /// Offsets, between chunks, that cut the chosen pieces into parts of about `bytes`.
     fn cuts(&self, bytes: i64, chosen: impl Fn(&Piece) -> bool) -> Vec<i64> {
-        // Large chunks are cut inside, too.
-        let unit = self.unit.min(1 << 20);
+        let unit = self.unit.min(GRAIN);
         let mut of_unit: BTreeMap<i64, i64> = BTreeMap::new();
         for piece in self.pieces.iter().filter(|piece| chosen(piece)) {
             *of_unit.entry(piece.range.offset / unit).or_default() += piece.range.len;
@@ -265,7 +281,7 @@ impl Call {
         let mut working: Vec<usize> = agents.iter().flatten().map(|&(_, rank)| rank).collect();
         working.sort_unstable();
         working.dedup();
-        let mut ends = self.cuts(ROUND_BYTES * working.len().max(1) as i64, |_| true);
+        let mut ends = self.cuts(ROUND_BYTES * working.len().clamp(1, MAX_WORKING) as i64, |_| true);
         ends.push(i64::MAX);
         let mut rounds: Vec<Round> = ends.iter().map(|_| Round::new(self.ranks)).collect();
         for piece in &self.pieces {

@@ -92,8 +92,11 @@ pub fn add(path: &Path, entry: Value) -> io::Result<()> {
     lock(&file)?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
-    let mut whole: Value =
-        if text.trim().is_empty() { json!({"files": []}) } else { serde_json::from_str(&text).map_err(io::Error::other)? };
+    let mut whole: Value = if text.trim().is_empty() {
+        json!({"files": []})
+    } else {
+        serde_json::from_str(&text).map_err(io::Error::other)?
+    };
     let files = whole.get_mut("files").and_then(Value::as_array_mut);
     files.ok_or_else(|| io::Error::other("it is no report"))?.push(entry);
     file.rewind()?;

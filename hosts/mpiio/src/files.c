@@ -69,6 +69,7 @@ static void file_free(struct file *file)
     if (file->hints != MPI_INFO_NULL)
         PMPI_Info_free(&file->hints);
     sluice_decisions_free(file->decisions);
+    free(file->buffers);
     sluice_flat_free(file->type);
     free(file->name);
     free(file);

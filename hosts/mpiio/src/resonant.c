@@ -120,7 +120,9 @@ static struct part part_of(const struct file *file, const struct access *access)
     size_t count;
     const struct sluice_range *list = sluice_ranges_list(part.ranges, &count);
     int64_t end = count > 0 ? list[count - 1].offset + list[count - 1].len : 0;
-    part.summary = (struct sluice_summary){1, (int64_t)count, bytes, end, stat.st_size, file->elapsed};
+    part.summary = (struct sluice_summary){
+        .can = 1, .ranges = (int64_t)count, .bytes = bytes, .end = end, .size = stat.st_size, .elapsed = file->elapsed};
+    memcpy(part.summary.first, list, (count < SLUICE_INLINE ? count : SLUICE_INLINE) * sizeof *list);
     return part;
 }
 
@@ -142,18 +144,27 @@ static struct sluice_plan *plan_of(struct file *file, bool is_write, struct part
     if (!sluice_call(file->decisions, is_write, all, ranks))
         goto end;
     size_t total = 0, count;
+    int64_t most = 0;
+    file->call_bytes = 0;
     for (size_t rank = 0; rank < ranks; rank++) {
         sizes[rank] = (int)((size_t)all[rank].ranges * sizeof *ranges);
         sizes[ranks + rank] = (int)(total * sizeof *ranges);
         counts[rank] = all[rank].ranges;
+        most = counts[rank] > most ? counts[rank] : most;
+        file->call_bytes += all[rank].bytes;
         total += (size_t)all[rank].ranges;
     }
     const struct sluice_range *list = sluice_ranges_list(part->ranges, &count);
     ranges = malloc(total * sizeof *ranges);
     if (!ranges)
         abort();
-    if (PMPI_Allgatherv(list, sizes[file->rank], MPI_BYTE, ranges, sizes, sizes + ranks, MPI_BYTE, file->comm) != MPI_SUCCESS)
+    if (most <= SLUICE_INLINE) {
+        for (size_t rank = 0, at = 0; rank < ranks; at += (size_t)counts[rank++])
+            memcpy(ranges + at, all[rank].first, (size_t)counts[rank] * sizeof *ranges);
+    } else if (PMPI_Allgatherv(list, sizes[file->rank], MPI_BYTE, ranges, sizes, sizes + ranks, MPI_BYTE, file->comm) !=
+               MPI_SUCCESS) {
         goto end;
+    }
     plan = sluice_plan_new(file->decisions, ranges, counts, ranks, part->memory);
     part->memory = NULL;
 end:
@@ -164,20 +175,32 @@ end:
     return plan;
 }
 
+/* Room for what any process may have to hold in a round of this call, which all know: they only ask each other where it grows. */
+static bool has_room(struct file *file)
+{
+    size_t wanted = (size_t)file->call_bytes, most = (size_t)file->ranks * SLUICE_ROUND_BYTES;
+    wanted = wanted < most ? wanted : most;
+    if (wanted <= file->room)
+        return true;
+    size_t room = file->room ? file->room : 1 << 20;
+    while (room < wanted)
+        room *= 2;
+    free(file->buffers);
+    file->buffers = malloc(2 * room);
+    int all = 0, mine = file->buffers != NULL;
+    bool agreed = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, file->comm) == MPI_SUCCESS && all;
+    file->room = agreed ? room : 0;
+    return agreed;
+}
+
 /* Agents access, data is exchanged. Whether this process's part succeeded; all of them do all messages. */
 static bool exchange(struct file *file, const struct sluice_plan *plan, bool is_write)
 {
-    size_t rounds = sluice_plan_rounds(plan), own_bytes = 1, agent_bytes = 1;
+    size_t rounds = sluice_plan_rounds(plan);
+    bool is_done = has_room(file), is_whole = is_done;
+    uint8_t *own = file->buffers, *agent = file->buffers + file->room;
     struct sluice_exchange e;
-    for (size_t round = 0; round < rounds; round++) {
-        sluice_plan_round(plan, round, &e);
-        own_bytes = (size_t)e.own_bytes > own_bytes ? (size_t)e.own_bytes : own_bytes;
-        agent_bytes = (size_t)e.agent_bytes > agent_bytes ? (size_t)e.agent_bytes : agent_bytes;
-    }
-    uint8_t *own = malloc(own_bytes), *agent = malloc(agent_bytes);
-    int all = 0, mine = own && agent;
-    bool is_done = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, file->comm) == MPI_SUCCESS && all;
-    for (size_t round = 0; round < rounds && all; round++) {
+    for (size_t round = 0; round < rounds && is_whole; round++) {
         sluice_plan_round(plan, round, &e);
         if (is_write) {
             sluice_plan_copy(plan, round, own);
@@ -191,8 +214,6 @@ static bool exchange(struct file *file, const struct sluice_plan *plan, bool is_
             sluice_plan_copy(plan, round, own);
         }
     }
-    free(own);
-    free(agent);
     return is_done;
 }
 

@@ -49,6 +49,9 @@ struct file {
     /* Of collective calls, the same on all processes; NULL where these are left to the library. */
     struct sluice_decisions *decisions;
     int64_t began, elapsed; /* of the last collective call, in nanoseconds */
+    int64_t call_bytes;     /* of all processes in the call that goes on */
+    uint8_t *buffers;       /* two of `room` bytes */
+    size_t room;
     struct sluice_sort sorts[SLUICE_SORTS]; /* of this process, for the report; racy, as counters may be */
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;

@@ -19,7 +19,7 @@ const MIN_CALL_BYTES: i64 = 64 << 10;
 
 /// What a process says of its part in a call, and sends to all others.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// 1 if it understands its part and could carry it out.
     pub can: i64,
@@ -33,7 +33,12 @@ pub struct Summary {
     pub size: i64,
     /// Nanoseconds of its last call.
     pub elapsed: i64,
+    /// Its ranges, if they fit.
+    pub first: [Range; INLINE],
 }
+
+/// Ranges that are sent with a summary, and need no message of their own.
+pub const INLINE: usize = 4;
 
 /// Decisions for one file.
 pub struct sluice_decisions {
@@ -104,7 +109,9 @@ pub unsafe extern "C" fn sluice_layout_of(source: Source, value: *const u8, len:
 }
 
 fn strategy_named(name: &[u8]) -> Option<Strategy> {
-    [Strategy::Library, Strategy::Agents, Strategy::Early, Strategy::Timed].into_iter().find(|s| s.name().as_bytes() == name)
+    [Strategy::Library, Strategy::Agents, Strategy::Early, Strategy::Timed]
+        .into_iter()
+        .find(|s| s.name().as_bytes() == name)
 }
 
 /// Decisions for a file with a layout, the same on all processes but for `me`. `message` and `byte`: seconds of a message and of
@@ -375,20 +382,13 @@ pub unsafe extern "C" fn sluice_plan_access(plan: *const sluice_plan, round: usi
     // SAFETY: as the caller promises.
     let plan = unsafe { &*plan };
     let access = || {
-        let round = &plan.rounds[round];
-        // A list of each server, all at the same time.
-        let mut servers: Vec<u32> = round.list.iter().map(|&(_, server, _)| server).collect();
-        servers.sort_unstable();
-        servers.dedup();
-        let segment = |&(file, _, at): &(Range, u32, i64)| Segment {
-            file,
-            memory: vec![(buffer as usize + at as usize, file.len as usize)],
-        };
-        let of_server =
-            |&server: &u32| list::joined(round.list.iter().filter(|item| item.1 == server).map(segment));
-        let lists: Vec<_> = servers.iter().map(of_server).collect();
+        let segments = plan.rounds[round]
+            .list
+            .iter()
+            .map(|&(file, _, at)| Segment { file, memory: vec![(buffer as usize + at as usize, file.len as usize)] });
+        let list = list::joined(segments);
         // SAFETY: the buffer is the caller's.
-        Some(unsafe { list::transfer(fd, plan.write, &lists) })
+        Some(unsafe { list::transfer(fd, plan.write, &list) })
     };
     number(guarded(access))
 }
@@ -419,9 +419,9 @@ pub unsafe extern "C" fn sluice_plan_own(plan: *const sluice_plan, fd: i32) -> i
             stream += file.len;
             Segment { file, memory }
         });
-        let lists = [segments.collect::<Vec<_>>()];
+        let list: Vec<_> = segments.collect();
         // SAFETY: the memory is the caller's.
-        Some(unsafe { list::transfer(fd, plan.write, &lists) })
+        Some(unsafe { list::transfer(fd, plan.write, &list) })
     };
     number(guarded(access))
 }
