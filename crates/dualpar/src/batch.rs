@@ -3,7 +3,7 @@
 use crate::group::{Group, Kind, Outcome};
 use crate::memcached::Cache;
 use crate::plan::{CHUNK, Range, chunks, lists, merge};
-use crate::process::{Counters, File, Process, file_of};
+use crate::process::{File, Process, file_of};
 use crate::spans::Spans;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -19,15 +19,16 @@ impl Process {
     pub(crate) fn batch(&mut self, index: usize, requests: &[Range]) -> Option<Spans> {
         let patience = self.patience(Kind::Read);
         let mut spans = Spans::for_requests(requests);
-        let Process { files, cache, group, run, counters, .. } = self;
+        let Process { files, cache, group, run, .. } = self;
         let file = file_of(files, index)?;
         let Some(cache) = cache else {
-            return read_own(file, requests, &mut spans, counters).then_some(spans);
+            return read_own(file, requests, &mut spans).then_some(spans);
         };
-        let mut run = Run { file, group, cache, run: *run, counters };
+        let key = file.key;
+        let mut run = Run { file, group, cache, run: *run };
         let begin = Instant::now();
         let mut waiting = Duration::ZERO;
-        let (outcome, result) = group.join(Kind::Read, run.file.key, patience, |taken| {
+        let (outcome, result) = group.join(Kind::Read, key, patience, |taken| {
             waiting = begin.elapsed();
             run.lead(taken, &mut spans)
         });
@@ -41,19 +42,16 @@ impl Process {
                 self.waited(Kind::Read, Duration::ZERO, 1);
                 self.fetch(index, requests, &mut spans)?
             }
-            Outcome::Alone => {
-                let Process { files, counters, .. } = self;
-                read_own(file_of(files, index)?, requests, &mut spans, counters)
-            }
+            Outcome::Alone => read_own(file_of(&mut self.files, index)?, requests, &mut spans),
         };
         done.then_some(spans)
     }
 
     /// Takes what another process has put into the cache; what is missing is read.
     fn fetch(&mut self, index: usize, requests: &[Range], spans: &mut Spans) -> Option<bool> {
-        let Process { files, cache, group, run, counters, .. } = self;
+        let Process { files, cache, group, run, .. } = self;
         let file = file_of(files, index)?;
-        let mut run = Run { file, group, cache: cache.as_mut()?, run: *run, counters };
+        let mut run = Run { file, group, cache: cache.as_mut()?, run: *run };
         let wanted = chunks(spans.ranges(), MAX_CHUNKS);
         let there = run.take_cached(&wanted, spans);
         let missing: Vec<u64> =
@@ -71,23 +69,22 @@ impl Process {
             })
             .copied()
             .collect();
-        Some(read_own(run.file, &rest, spans, run.counters))
+        Some(read_own(run.file, &rest, spans))
     }
 }
 
 /// What a batch works with.
 struct Run<'a> {
-    file: &'a File,
+    file: &'a mut File,
     group: &'a Group,
     cache: &'a mut Cache,
     run: u64,
-    counters: &'a mut Counters,
 }
 
 impl Run<'_> {
     /// Reads what the processes at these places want, puts it into the cache, and this process's own part into `spans`.
     fn lead(&mut self, taken: &[usize], spans: &mut Spans) -> Result<(), i32> {
-        self.counters.led += 1;
+        self.file.counters.led += 1;
         let all: Vec<Range> = taken.iter().flat_map(|&place| self.group.requests(place)).copied().collect();
         let size = self.file.identity.size;
         let all = merge(all.into_iter().filter(|range| range.end() <= size).collect(), 0);
@@ -96,8 +93,8 @@ impl Run<'_> {
         let missing = wanted.iter().zip(there).filter(|(_, there)| !there);
         let missing: Vec<Range> = missing.map(|(&chunk, _)| Range::new(chunk * CHUNK, self.len(chunk))).collect();
         let is_alone = taken.len() == 1;
-        let (cache, file, run) = (&mut *self.cache, self.file, self.run);
-        let requests = read_runs(&self.file.descriptor, &merge(missing, CHUNK), |offset, bytes| {
+        let (cache, file, run) = (&mut *self.cache, &*self.file, self.run);
+        let requests = read_runs(&file.descriptor, &merge(missing, CHUNK), |offset, bytes| {
             spans.fill(offset, bytes);
             for (chunk, value) in (offset / CHUNK..).zip(bytes.chunks(CHUNK_BYTES)) {
                 // Of nobody else's interest is only what this process wants all of and no one else is here for.
@@ -107,12 +104,12 @@ impl Run<'_> {
             }
         });
         self.cache.flush();
-        self.counters.requests += requests?;
+        self.file.counters.requests += requests?;
         if wanted.len() < MAX_CHUNKS {
             return Ok(());
         }
         let own: Vec<Range> = self.group.requests(self.group.mine()).to_vec();
-        read_own(self.file, &own, spans, self.counters).then_some(()).ok_or(libc::EIO)
+        read_own(self.file, &own, spans).then_some(()).ok_or(libc::EIO)
     }
 
     fn len(&self, chunk: u64) -> u64 {
@@ -130,7 +127,7 @@ impl Run<'_> {
                 there[index] = true;
             }
         });
-        self.counters.from_cache += there.iter().filter(|there| **there).count() as u64;
+        self.file.counters.from_cache += there.iter().filter(|there| **there).count() as u64;
         there
     }
 }
@@ -148,11 +145,11 @@ fn is_covered(runs: &[Range], range: Range) -> bool {
 }
 
 /// Reads this process's requests itself, holes between them filled.
-fn read_own(file: &File, requests: &[Range], spans: &mut Spans, counters: &mut Counters) -> bool {
+fn read_own(file: &mut File, requests: &[Range], spans: &mut Spans) -> bool {
     let runs = merge(requests.to_vec(), CHUNK);
     match read_runs(&file.descriptor, &runs, |offset, bytes| spans.fill(offset, bytes)) {
         Ok(requests) => {
-            counters.requests += requests;
+            file.counters.requests += requests;
             true
         }
         Err(_) => false,

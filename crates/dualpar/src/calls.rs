@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::memory::Memory;
 use crate::mode::Settings;
 use crate::plan::Range;
-use crate::process::{Answer, Process, Setup};
+use crate::process::{Answer, Counters, Process, Setup};
 use std::ffi::{CStr, c_char};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,25 +86,46 @@ pub extern "C" fn sluice_dualpar_stop() {
     }
 }
 
-/// A file that was opened, through a descriptor of the caller. Its number, or -1 if nothing can be done for it.
+/// A file that was opened, alone or with other processes, through a descriptor of the caller. Its number, or -1 if nothing can be done for it.
 #[unsafe(no_mangle)]
-pub extern "C" fn sluice_dualpar_open(descriptor: i32, is_readable: bool, is_writable: bool) -> i32 {
+pub extern "C" fn sluice_dualpar_open(descriptor: i32, is_readable: bool, is_writable: bool, is_shared: bool) -> i32 {
     if descriptor < 0 {
         return -1;
     }
     // SAFETY: not -1; a descriptor that is not open gives an error.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    with(-1, |process| process.open(descriptor, is_readable, is_writable).map_or(-1, |index| index as i32))
+    with(-1, |process| process.open(descriptor, is_readable, is_writable, is_shared).map_or(-1, |index| index as i32))
 }
 
 fn index(file: i32) -> usize {
     usize::try_from(file).unwrap_or(usize::MAX)
 }
 
-/// Before a file is closed. `errno` of a collected write that failed, or 0.
+/// Before a file is closed. `errno` of a collected write that failed, or 0. Puts what was done for it into `room`, as a JSON
+/// object with a zero byte behind it; nothing if there is no room for that.
+///
+/// # Safety
+/// `len` bytes at `room` can be written.
 #[unsafe(no_mangle)]
-pub extern "C" fn sluice_dualpar_close(file: i32) -> i32 {
-    with(0, |process| process.close(index(file)).err().unwrap_or(0))
+pub unsafe extern "C" fn sluice_dualpar_close(file: i32, room: *mut c_char, len: usize) -> i32 {
+    let (result, counters) = with((Ok(()), Counters::default()), |process| process.close(index(file)));
+    // SAFETY: as the caller promises.
+    unsafe { put(&counters.to_string(), room, len) };
+    result.err().unwrap_or(0)
+}
+
+/// # Safety
+/// `len` bytes at `room` can be written.
+unsafe fn put(text: &str, room: *mut c_char, len: usize) -> bool {
+    let fits = text.len() < len;
+    if fits {
+        // SAFETY: there is room for the text and one byte more.
+        unsafe {
+            room.copy_from_nonoverlapping(text.as_ptr().cast(), text.len());
+            room.add(text.len()).write(0);
+        }
+    }
+    fits
 }
 
 /// Before a file is synchronised. `errno` of a collected write that failed, or 0.
@@ -200,21 +221,13 @@ pub extern "C" fn sluice_dualpar_end_ghost() {
     ghost::end()
 }
 
-/// Puts what was done, as a JSON object, or (if `is_complaint`) why there are no ghosts, into `room`, with a zero byte. The
-/// length without it, 0 if there is nothing to be said; longer texts are cut.
+/// Puts why there are no ghosts into `room`, with a zero byte, and returns 1, if there should be some and that was not said yet.
 ///
 /// # Safety
 /// `len` bytes at `room` can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sluice_dualpar_tell(is_complaint: bool, room: *mut c_char, len: usize) -> usize {
-    let text =
-        with(None, |process| if is_complaint { process.complaint() } else { Some(process.counters().to_string()) });
-    let Some(text) = text.filter(|_| len > 0) else { return 0 };
-    let told = text.len().min(len - 1);
-    // SAFETY: `told` is less than `len`.
-    unsafe {
-        room.copy_from_nonoverlapping(text.as_ptr().cast(), told);
-        room.add(told).write(0);
-    }
-    told
+pub unsafe extern "C" fn sluice_dualpar_complaint(room: *mut c_char, len: usize) -> i32 {
+    let complaint = with(None, Process::complaint);
+    // SAFETY: as the caller promises.
+    i32::from(complaint.is_some_and(|text| unsafe { put(&text, room, len) }))
 }

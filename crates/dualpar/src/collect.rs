@@ -26,6 +26,8 @@ pub(crate) struct Log {
     /// From the first to the last byte.
     bounds: Range,
     used: usize,
+    /// Calls that it is of.
+    calls: u64,
     /// Time that collecting took, and when it began, ns.
     cost: u64,
     since: u64,
@@ -66,11 +68,11 @@ impl Process {
             self.flush_own();
         }
         if self.log.used + bytes as usize > DATA {
-            self.flush(true);
+            self.flush(index, true);
         }
         if self.log.file.is_none() {
             self.log = Log { file: Some((index, key)), bounds: ranges[0], since: now, ..Log::default() };
-            self.group.expect(Kind::Write, Some(key));
+            self.expect_writes(index);
         }
         let mut place = memory.begin();
         for range in ranges {
@@ -84,12 +86,13 @@ impl Process {
             self.log.bounds.offset = self.log.bounds.offset.min(range.offset);
             self.log.bounds.len = end - self.log.bounds.offset;
         }
-        self.counters.collected += 1;
+        self.log.calls += 1;
         self.log.cost += self.now() - now;
         Answer::Served
     }
 
-    /// Writes what was collected for a file, in all processes if they come, too: it is synchronised or closed.
+    /// Writes what was collected for a file, in all processes if they come, too: it is synchronised or closed, which they all
+    /// do, also those that have nothing to write.
     ///
     /// # Errors
     /// `errno` of a collected write of this file that failed since the last time.
@@ -97,8 +100,9 @@ impl Process {
         if ghost::is_ghost() {
             return Ok(());
         }
-        if self.log.file.is_some_and(|(mine, _)| mine == index) {
-            self.flush(true);
+        let comes = self.files.get(index).and_then(Option::as_ref).is_some_and(|file| self.expected == Some(file.key));
+        if self.log.file.is_some_and(|(mine, _)| mine == index) || (self.log.file.is_none() && comes) {
+            self.flush(index, true);
         }
         match file_of(&mut self.files, index).and_then(|file| file.error.take()) {
             Some(error) => Err(error),
@@ -124,14 +128,26 @@ impl Process {
 
     /// Writes what was collected, without waiting for anybody.
     pub fn flush_own(&mut self) {
-        self.flush(false);
+        if let Some((index, _)) = self.log.file {
+            self.flush(index, false);
+        }
     }
 
-    fn flush(&mut self, together: bool) {
-        let Some((index, key)) = self.log.file else { return };
+    /// From now on the other processes that have opened the file together with this one wait for its writes.
+    pub(crate) fn expect_writes(&mut self, index: usize) {
+        if let Some(Some(file)) = self.files.get(index)
+            && file.is_shared
+        {
+            self.expected = Some(file.key);
+            self.group.expect(Kind::Write, self.expected);
+        }
+    }
+
+    fn flush(&mut self, index: usize, together: bool) {
         let begin = Instant::now();
-        let patience = if together { self.patience(Kind::Write) } else { Duration::ZERO };
         let Some(Some(file)) = self.files.get(index) else { return };
+        let (key, together) = (file.key, together && file.is_shared);
+        let patience = if together { self.patience(Kind::Write) } else { Duration::ZERO };
         let descriptor = &file.descriptor;
         let group = &self.group;
         let mut written = 0;
@@ -151,9 +167,7 @@ impl Process {
         if let (true, Outcome::Led(others)) = (together, outcome) {
             self.waited(Kind::Write, waiting, others);
         }
-        self.counters.written += written;
         self.group.clear_writes();
-        self.group.expect(Kind::Write, None);
         let log = std::mem::take(&mut self.log);
         let now = self.now();
         let flushing = begin.elapsed().as_nanos() as u64;
@@ -161,7 +175,11 @@ impl Process {
         let cost = log.cost + flushing;
         let computing = now.saturating_sub(log.since).saturating_sub(cost);
         if let Some(file) = file_of(&mut self.files, index) {
-            file.write_mode.cycle(&Cycle { prefetched: bytes, used: bytes, cost, computing }, now);
+            file.counters.collected += log.calls;
+            file.counters.written += written;
+            if bytes > 0 {
+                file.write_mode.cycle(&Cycle { prefetched: bytes, used: bytes, cost, computing }, now);
+            }
             if let Err(error) = result {
                 file.error = Some(error);
             }

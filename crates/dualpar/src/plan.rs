@@ -31,7 +31,7 @@ impl Range {
     /// Whether a byte is in both.
     #[must_use]
     pub const fn overlaps(&self, other: &Range) -> bool {
-        self.offset < other.end() && other.offset < self.end()
+        self.len > 0 && other.len > 0 && self.offset < other.end() && other.offset < self.end()
     }
 }
 

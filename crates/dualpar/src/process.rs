@@ -128,6 +128,8 @@ pub(crate) struct File {
     pub(crate) key: FileKey,
     readable: bool,
     pub(crate) writable: bool,
+    /// Opened together with other processes.
+    pub(crate) is_shared: bool,
     pub(crate) identity: Identity,
     pub(crate) spans: Spans,
     looked: u64,
@@ -141,6 +143,7 @@ pub(crate) struct File {
     not_before: u64,
     /// There was a cycle, or there could have been.
     has_begun: bool,
+    pub(crate) counters: Counters,
     /// A collected write that failed: told by the next call that may tell.
     pub(crate) error: Option<i32>,
 }
@@ -168,7 +171,8 @@ pub struct Process {
     patience: [u64; 2],
     ahead: Ahead,
     pub(crate) log: crate::collect::Log,
-    pub(crate) counters: Counters,
+    /// Others wait for this process's writes to it.
+    pub(crate) expected: Option<FileKey>,
 }
 
 /// Of a ghost: what it was made for.
@@ -209,7 +213,7 @@ impl Process {
             patience: [PATIENCE.0; 2],
             ahead: Ahead::default(),
             log: crate::collect::Log::default(),
-            counters: Counters::default(),
+            expected: None,
         }
     }
 
@@ -217,12 +221,6 @@ impl Process {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.group.is_complete()
-    }
-
-    /// What has been done so far.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.counters
     }
 
     /// Why there are no ghosts; told once, and only if one was wanted.
@@ -243,8 +241,15 @@ impl Process {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// A file that was opened; `descriptor` is the caller's and is duplicated. None if nothing can be done for it.
-    pub fn open(&mut self, descriptor: BorrowedFd<'_>, readable: bool, writable: bool) -> Option<usize> {
+    /// A file that was opened, by this process alone or (`is_shared`) together with others; `descriptor` is the caller's and is
+    /// duplicated. None if nothing can be done for it.
+    pub fn open(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        readable: bool,
+        writable: bool,
+        is_shared: bool,
+    ) -> Option<usize> {
         let descriptor = descriptor.try_clone_to_owned().ok()?;
         let status = status(&descriptor)?;
         if status.st_mode & libc::S_IFMT != libc::S_IFREG {
@@ -256,6 +261,7 @@ impl Process {
             key: FileKey { device: status.st_dev, inode: status.st_ino },
             readable,
             writable,
+            is_shared,
             identity: identity(&status),
             spans: Spans::default(),
             looked: 0,
@@ -266,6 +272,7 @@ impl Process {
             since: now,
             not_before: 0,
             has_begun: false,
+            counters: Counters::default(),
             error: None,
         };
         let index = self.files.iter().position(Option::is_none).unwrap_or(self.files.len());
@@ -274,27 +281,28 @@ impl Process {
         } else {
             self.files[index] = Some(file);
         }
+        if writable && self.settings.forced && self.expected.is_none() {
+            self.expect_writes(index);
+        }
         Some(index)
     }
 
-    /// The end of a file: what was collected is written.
-    ///
-    /// # Errors
-    /// `errno` of a collected write that failed.
-    pub fn close(&mut self, index: usize) -> Result<(), i32> {
+    /// The end of a file: what was collected is written. Also what was done for it.
+    pub fn close(&mut self, index: usize) -> (Result<(), i32>, Counters) {
         let result = self.sync(index);
         if ghost::is_ghost() {
             ghost::end();
         }
-        if let Some(Some(file)) = self.files.get(index) {
-            let key = file.key;
-            self.finish_cycle(index);
-            self.files[index] = None;
-            if !self.files.iter().flatten().any(|file| file.key == key) {
-                self.group.expect(Kind::Read, None);
+        self.finish_cycle(index);
+        let Some(file) = self.files.get_mut(index).and_then(Option::take) else { return (result, Counters::default()) };
+        if !self.files.iter().flatten().any(|other| other.key == file.key) {
+            self.group.expect(Kind::Read, None);
+            if self.expected == Some(file.key) {
+                self.expected = None;
+                self.group.expect(Kind::Write, None);
             }
         }
-        result
+        (result, file.counters)
     }
 
     /// A message was received, or sent: files may have changed, and others may look at what this process has written.
@@ -382,11 +390,11 @@ impl Process {
         let now = status(&file.descriptor).map(|status| identity(&status));
         file.looked = self.began;
         let is_same = now == Some(file.identity);
+        file.counters.stale += u64::from(!is_same);
         self.look_time = self.now().saturating_sub(self.began);
         // Of other files nothing was asked.
         self.news &= self.files.iter().flatten().filter(|file| !file.spans.is_empty()).count() > 1;
         if !is_same {
-            self.counters.stale += 1;
             self.finish_cycle(index);
         }
     }
@@ -418,7 +426,7 @@ impl Process {
         }
         let computing = now.saturating_sub(file.since);
         let cycle = Cycle { prefetched: spans.len(), used: spans.used(), cost: file.cost, computing };
-        self.counters.used += spans.used();
+        file.counters.used += spans.used();
         file.mode.cycle(&cycle, now);
         if !file.mode.is_on() {
             self.group.expect(Kind::Read, None);
@@ -469,13 +477,14 @@ impl Process {
                 return None;
             }
         };
-        self.counters.ghosts[end as usize] += 1;
         let requests = bounded(recorder.requests(size, quota));
-        let told: u64 = requests.iter().map(|range| range.len).sum();
         let took = self.now() - now;
+        let file = file_of(&mut self.files, index)?;
+        file.counters.ghosts[end as usize] += 1;
+        let told: u64 = requests.iter().map(|range| range.len).sum();
         if told <= bytes {
             // Nothing to serve together with the call.
-            file_of(&mut self.files, index)?.mode.cycle(&Cycle { cost: took, ..Cycle::default() }, now + took);
+            file.mode.cycle(&Cycle { cost: took, ..Cycle::default() }, now + took);
             self.group.expect(Kind::Read, None);
             return None;
         }
@@ -491,12 +500,12 @@ impl Process {
         file.looked = ended;
         match spans {
             Some(spans) if is_same => {
-                self.counters.cycles += 1;
-                self.counters.prefetched += spans.len();
+                file.counters.cycles += 1;
+                file.counters.prefetched += spans.len();
                 file.spans = spans;
             }
             _ => {
-                self.counters.stale += u64::from(!is_same);
+                file.counters.stale += u64::from(!is_same);
                 file.mode.cycle(&Cycle { cost: ended - now, ..Cycle::default() }, ended);
             }
         }

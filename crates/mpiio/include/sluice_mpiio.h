@@ -81,7 +81,7 @@ struct sluice_decisions *sluice_decisions_new(const int64_t *numbers, int32_t me
                                               const uint8_t *forced, size_t forced_len);
 void sluice_decisions_free(struct sluice_decisions *decisions);
 int32_t sluice_report(const char *path, const char *name, int32_t ranks, const struct sluice_decisions *decisions,
-                      const struct sluice_sort *sorts);
+                      const struct sluice_sort *sorts, const char *data_driven);
 void sluice_last(struct sluice_decisions *decisions, int64_t nanoseconds);
 int32_t sluice_is_settled(const struct sluice_decisions *decisions);
 int32_t sluice_call(struct sluice_decisions *decisions, int32_t write, const struct sluice_summary *all, size_t ranks);

@@ -120,7 +120,8 @@ SHOWN int MPI_File_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype
 
 SHOWN int MPI_Finalize(void)
 {
-    dualpar_end();
+    dualpar_end_ghost();
     files_end();
+    dualpar_end();
     return NEXT(MPI_Finalize)();
 }

@@ -4,7 +4,6 @@
 #include "shim.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,27 +72,11 @@ void dualpar_begin(MPI_Comm world)
     PMPI_Comm_free(&node);
 }
 
-/* One line for each process. */
-static void report(void)
-{
-    const char *path = getenv("SLUICE_DUALPAR_REPORT");
-    char text[1024];
-    size_t len = path ? sluice_dualpar_tell(false, text, sizeof text - 1) : 0;
-    int file = len ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
-    if (file < 0)
-        return;
-    text[len] = '\n';
-    if (write(file, text, len + 1) < 0)
-        fprintf(stderr, "sluice: cannot write %s: %s\n", path, strerror(errno));
-    close(file);
-}
-
 void dualpar_end(void)
 {
     dualpar_end_ghost();
     if (!is_running())
         return;
-    report();
     sluice_dualpar_stop();
     owner = 0;
 }
@@ -112,7 +95,7 @@ void dualpar_open(struct file *file)
         return;
     /* Appending is done at the end of a file, wherever that is by then. */
     bool is_writable = !(file->amode & (MPI_MODE_RDONLY | MPI_MODE_APPEND));
-    file->dualpar = sluice_dualpar_open(file->descriptor, !(file->amode & MPI_MODE_WRONLY), is_writable);
+    file->dualpar = sluice_dualpar_open(file->descriptor, !(file->amode & MPI_MODE_WRONLY), is_writable, file->ranks > 1);
 }
 
 /* As the MPI library would say it, to the handler of the file's errors, too. */
@@ -132,7 +115,7 @@ int dualpar_close(struct file *file)
         return MPI_SUCCESS;
     int number = file->dualpar;
     file->dualpar = -1;
-    return failed(file->handle, sluice_dualpar_close(number));
+    return failed(file->handle, sluice_dualpar_close(number, file->data_driven, sizeof file->data_driven));
 }
 
 void dualpar_end_ghost(void)
@@ -162,7 +145,7 @@ static void complain(void)
 {
     static bool has_complained;
     char text[256];
-    if (has_complained || sluice_dualpar_tell(true, text, sizeof text) == 0)
+    if (has_complained || !sluice_dualpar_complaint(text, sizeof text))
         return;
     has_complained = true;
     fprintf(stderr, "sluice: what processes will read is not found out ahead: %s\n", text);

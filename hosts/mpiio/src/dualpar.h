@@ -14,8 +14,8 @@ int32_t sluice_dualpar_start(const char *path, size_t place, size_t places, cons
                              const char *no_ghosts);
 int32_t sluice_dualpar_is_complete(void);
 void sluice_dualpar_stop(void);
-int32_t sluice_dualpar_open(int32_t descriptor, bool is_readable, bool is_writable);
-int32_t sluice_dualpar_close(int32_t file);
+int32_t sluice_dualpar_open(int32_t descriptor, bool is_readable, bool is_writable, bool is_shared);
+int32_t sluice_dualpar_close(int32_t file, char *room, size_t len);
 int32_t sluice_dualpar_sync(int32_t file);
 void sluice_dualpar_other(int32_t file);
 void sluice_dualpar_message(void);
@@ -26,7 +26,7 @@ int32_t sluice_dualpar_write(int32_t file, const struct sluice_range *ranges, si
 void sluice_dualpar_passed(int32_t file, const struct sluice_range *ranges, size_t range_count, bool is_write);
 int32_t sluice_dualpar_is_ghost(void);
 void sluice_dualpar_end_ghost(void);
-size_t sluice_dualpar_tell(bool is_complaint, char *room, size_t len);
+int32_t sluice_dualpar_complaint(char *room, size_t len);
 
 struct file;
 struct access;

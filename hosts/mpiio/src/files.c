@@ -61,7 +61,7 @@ static void file_free(struct file *file)
     if (path && *path && file->rank == 0) {
         if (file->decisions)
             sluice_last(file->decisions, file->elapsed);
-        if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts) != 0)
+        if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts, file->data_driven) != 0)
             fprintf(stderr, "sluice: %s: the report cannot be written there\n", path);
     }
     if (file->descriptor >= 0)
@@ -208,10 +208,16 @@ void file_note(MPI_File handle, bool is_write, bool is_collective)
         atomic_store(&file->is_busy, true);
 }
 
+static void file_end(struct file *file)
+{
+    dualpar_close(file);
+    file_free(file);
+}
+
 void files_end(void)
 {
     for (int i = 0; i < BUCKETS; i++) {
         while (table[i])
-            file_free(file_closing(table[i]->handle));
+            file_end(file_closing(table[i]->handle));
     }
 }

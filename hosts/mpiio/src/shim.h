@@ -56,6 +56,7 @@ struct file {
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;
     int dualpar; /* its number for data-driven execution, or -1 (dualpar.c) */
+    char data_driven[512]; /* what that did, as JSON, or empty */
     struct file *below;
 };
 

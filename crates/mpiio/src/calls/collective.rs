@@ -148,7 +148,8 @@ pub unsafe extern "C" fn sluice_decisions_free(decisions: *mut sluice_decisions)
     }
 }
 
-/// Adds what was done for a file to the report at `path`; `decisions` is null if there were none. 0, or -1: it cannot be written.
+/// Adds what was done for a file to the report at `path`; `decisions` is null if there were none,
+/// `data_driven` what [`crate::dualpar`] says, or empty. 0, or -1: it cannot be written.
 ///
 /// # Safety
 /// Null or from these functions; strings that end with 0; eight sorts in the order of [`SORTS`](crate::report::SORTS).
@@ -159,14 +160,17 @@ pub unsafe extern "C" fn sluice_report(
     ranks: i32,
     decisions: *const sluice_decisions,
     sorts: *const [Sort; 8],
+    data_driven: *const c_char,
 ) -> i32 {
     // SAFETY: as the caller promises.
-    let (path, name, decisions, sorts) =
-        unsafe { (CStr::from_ptr(path), CStr::from_ptr(name), decisions.as_ref(), &*sorts) };
+    let (path, name, decisions, sorts, data_driven) = unsafe {
+        (CStr::from_ptr(path), CStr::from_ptr(name), decisions.as_ref(), &*sorts, CStr::from_ptr(data_driven))
+    };
     let add = || {
         let layout = decisions.map(|decisions| decisions.layout.describe());
         let chooser = decisions.map(|decisions| &decisions.chooser);
-        let entry = report::entry(&name.to_string_lossy(), ranks, layout, chooser, sorts);
+        let mut entry = report::entry(&name.to_string_lossy(), ranks, layout, chooser, sorts);
+        entry["data_driven"] = serde_json::from_slice(data_driven.to_bytes()).unwrap_or_default();
         report::add(Path::new(OsStr::from_bytes(path.to_bytes())), entry).ok()
     };
     guarded(add).map_or(-1, |()| 0)
