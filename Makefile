@@ -40,6 +40,8 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+	$(CARGO) build --locked --profile test -p sluice-mpiio
+	tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
@@ -129,7 +131,7 @@ STRIP := strip --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd
 IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
 LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-.PHONY: setup-gluster gluster install-gluster install-gluster-only uninstall-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel
+.PHONY: setup-gluster gluster install-gluster install-gluster-only uninstall-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel mpi mpi-libraries install-mpi
 install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
 
 install-only: install-libraries install-manual
@@ -199,6 +201,26 @@ $(BUILT)/sluice.so: $(SOURCES_GLUSTER) $(wildcard hosts/gluster/src/*.h) $(GLUST
 
 gluster: setup-gluster build ## Build the translator for GlusterFS, target/release/sluice.so
 	$(MAKE) --no-print-directory $(BUILT)/sluice.so
+
+# One shared object for each MPI library; programs load it before the library itself.
+MPI_FLAGS := -std=gnu11 -O2 -g -fPIC -Wall -Wextra -Werror -fvisibility=hidden
+SOURCES_MPI := $(wildcard hosts/mpiio/src/*.c)
+MPI_LIBRARY ?= $(BUILT)/libsluice_mpiio.a
+MPIS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),$(mpi)))
+$(BUILT)/libsluice-%.so: $(SOURCES_MPI) $(wildcard hosts/mpiio/src/*.h) crates/mpiio/include/sluice_mpiio.h $(MPI_LIBRARY)
+	mpicc.$* $(MPI_FLAGS) -I crates/mpiio/include -shared $(SOURCES_MPI) $(MPI_LIBRARY) -o $@ \
+	  -Wl,--version-script=hosts/mpiio/exports -lpthread -ldl -lm
+
+mpi: ## Build what MPI programs load, target/release/libsluice-{mpich,openmpi}.so, for the MPI libraries that are installed
+	@scripts/setup.sh mpi
+	$(CARGO) build --release --locked -p sluice-cli -p sluice-mpiio
+	$(MAKE) --no-print-directory mpi-libraries
+
+mpi-libraries: $(MPIS:%=$(BUILT)/libsluice-%.so)
+
+install-mpi: mpi ## Install them where sluice mpirun finds them
+	install -d $(DESTDIR)$(LIBDIR)/sluice
+	install -m 644 $(MPIS:%=$(BUILT)/libsluice-%.so) $(DESTDIR)$(LIBDIR)/sluice
 
 XLATORS ?= $(shell ls -d /usr/lib/*/glusterfs/*/xlator 2> /dev/null | head -n 1)
 install-gluster: gluster install-gluster-only ## Install it where GlusterFS finds it

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing: a C compiler, fuse3 and Rust, with `tests` as argument also the programs that the tests run on a
-# mount, with `packages` those that build Debian packages and look at them. Without root, or on a system without apt, it says what to install instead.
+# mount, with `mpi` the MPI libraries, with `packages` those that build Debian packages and look at them. Without root, or on a system without apt, it says what to install instead.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -80,6 +80,13 @@ if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; th
     for header in glusterfs/xlator.h:libglusterfs-dev urcu/arch.h:liburcu-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev; do
         [ -e "/usr/include/${header%:*}" ] || missing+=("${header#*:}")
     done
+fi
+if [ "${1:-}" = mpi ] || [ "${1:-}" = tests ]; then
+    need mpicc.mpich libmpich-dev
+    need mpiexec.mpich mpich
+    need mpicc.openmpi libopenmpi-dev
+    need mpiexec.openmpi openmpi-bin
+    need memcached memcached
 fi
 if [ "${1:-}" = packages ]; then
     need dh debhelper

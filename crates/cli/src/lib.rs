@@ -17,6 +17,7 @@ pub mod interrupt;
 mod log;
 mod model;
 mod mount;
+mod mpirun;
 pub mod output;
 mod policy;
 pub use sluice_predict as predict;
@@ -66,6 +67,7 @@ enum Command {
     #[command(subcommand)]
     Cluster(cluster::Command),
     Coordinate(coordinate::Args),
+    Mpirun(mpirun::Args),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Calibrate(calibrate::Args),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Disk(command) => disk::run(command),
         Command::Cluster(command) => cluster::run(&command),
         Command::Coordinate(args) => coordinate::run(args),
+        Command::Mpirun(args) => mpirun::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Calibrate(args) => calibrate::run(&args),

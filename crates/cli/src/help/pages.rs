@@ -496,6 +496,31 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "mpirun",
+        examples: &[
+            ("sluice mpirun mpirun -n 64 ./simulation in.nml", "as without sluice, but for the first two words"),
+            (
+                "sluice mpirun --report io.json srun -n 64 ./simulation",
+                "with what was decided for each file, and what it brought",
+            ),
+            (
+                "sluice mpirun --memcached auto mpirun -n 64 ./simulation",
+                "what processes of a node will read is read once, and shared by a cache",
+            ),
+            ("sluice mpirun --dry-run mpiexec -n 2 ./simulation", "what would be run"),
+        ],
+        variables: &[
+            ("LD_PRELOAD", "what it names is loaded, too, behind Sluicegate's"),
+            ("SLUICE_MPI", "in the programs: off, or one of --mode"),
+            ("SLUICE_DUALPAR", "in the programs: auto, always or off, see --dualpar"),
+            ("SLUICE_MEMCACHED", "see --memcached"),
+            ("SLUICE_MPI_REPORT", "see --report"),
+        ],
+        success: "the status is the launcher's",
+        failure: "the launcher could not be run, or it says so itself",
+        interruptible: false,
+    },
+    Page {
         command: "completions",
         examples: &[
             ("sluice completions bash > ~/.local/share/bash-completion/completions/sluice", "for bash, for this user"),

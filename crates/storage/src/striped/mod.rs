@@ -67,6 +67,10 @@ pub use volume::StripedError;
 /// Stripe size of new volumes, in bytes.
 pub const DEFAULT_STRIPE: u64 = 64 << 10;
 
+/// The extended attribute that tells any program where a regular file's bytes are: `STRIPE FIRST TARGETS`, bytes of a stripe,
+/// the target that it begins on, how many there are. It is not listed, so that no copy takes it along, and cannot be set.
+pub const LAYOUT: &str = "user.sluice.layout";
+
 /// How a volume is striped, fixed when it is made, and how its I/O is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripedOptions {
@@ -254,6 +258,14 @@ impl StripedStorage {
         self.layout.starting_at(node.first.unwrap_or(0))
     }
 
+    /// The attribute [`LAYOUT`] of a regular file.
+    fn told_layout(&self, node: &StripedNode) -> io::Result<Vec<u8>> {
+        let no_such = || io::Error::from_raw_os_error(libc::ENODATA);
+        let layout = if node.kind == libc::S_IFREG { self.layout_of(node) } else { return Err(no_such()) };
+        let stripe = layout.stripe().ok_or_else(no_such)?;
+        Ok(format!("{stripe} {} {}", layout.first(), layout.targets()).into_bytes())
+    }
+
     /// `EIO`, with a trace event that names what is wrong where, unless the node is whole.
     fn expect_whole(&self, node: &StripedNode) -> io::Result<()> {
         if node.is_whole() {
@@ -425,10 +437,16 @@ impl Namespace for StripedStorage {
     }
 
     fn setxattr(&self, node: &NodeRef, name: &OsStr, value: &[u8], flags: i32, caller: &Creator) -> io::Result<()> {
+        if name == LAYOUT {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
         self.targets[0].setxattr(own(node)?.first(), name, value, flags, caller)
     }
 
     fn getxattr(&self, node: &NodeRef, name: &OsStr) -> io::Result<Vec<u8>> {
+        if name == LAYOUT {
+            return self.told_layout(own(node)?);
+        }
         self.targets[0].getxattr(own(node)?.first(), name)
     }
 

@@ -292,3 +292,20 @@ fn the_time_of_last_access_is_that_of_any_piece() {
         assert_eq!(storage.getattr_open(&open_named(&storage, name).unwrap()).unwrap().atime, (3_000, 5));
     }
 }
+
+#[test]
+fn programs_are_told_where_the_bytes_of_a_file_are() {
+    let volume = Volume::new(3);
+    let storage = volume.open(64).unwrap();
+    let root = storage.root();
+    for name in ["a", "b", "c", "d"] {
+        drop(create(&storage, &root, name).unwrap());
+        let node = storage.lookup(&root, name.as_ref()).unwrap();
+        let first = own(&node).unwrap().first.unwrap();
+        let told = storage.getxattr(&node, LAYOUT.as_ref()).unwrap();
+        assert_eq!(told, format!("64 {first} 3").into_bytes());
+        assert_eq!(errno(storage.setxattr(&node, LAYOUT.as_ref(), b"1 0 1", 0, &ME())), libc::EPERM);
+        assert!(!storage.listxattr(&node).unwrap().ends_with(b"layout\0"));
+    }
+    assert_eq!(errno(storage.getxattr(&root, LAYOUT.as_ref())), libc::ENODATA, "a directory is on all of them");
+}

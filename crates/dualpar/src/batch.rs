@@ -1,0 +1,202 @@
+//! The batch of a cycle: what the ghosts of a node told, read in ascending order, and given to all through the cache.
+
+use crate::group::{Group, Kind, Outcome};
+use crate::memcached::Cache;
+use crate::plan::{CHUNK, Range, chunks, lists, merge};
+use crate::process::{File, Process, file_of};
+use crate::spans::Spans;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Bytes of one request to storage.
+const LONGEST: u64 = 1 << 20;
+/// Chunks of a batch that go through the cache: 256 MB. What is beyond that, each process reads for itself.
+const MAX_CHUNKS: usize = 4096;
+const CHUNK_BYTES: usize = CHUNK as usize;
+
+impl Process {
+    /// Has `requests`, which are in this process's place of the group, read. None if that failed.
+    pub(crate) fn batch(&mut self, index: usize, requests: &[Range]) -> Option<Spans> {
+        let patience = self.patience(Kind::Read);
+        let mut spans = Spans::for_requests(requests);
+        let Process { files, cache, group, run, .. } = self;
+        let file = file_of(files, index)?;
+        let Some(cache) = cache else {
+            return read_own(file, requests, &mut spans).then_some(spans);
+        };
+        let key = file.key;
+        let mut run = Run { file, group, cache, run: *run };
+        let begin = Instant::now();
+        let mut waiting = Duration::ZERO;
+        let (outcome, result) = group.join(Kind::Read, key, patience, |taken| {
+            waiting = begin.elapsed();
+            run.lead(taken, &mut spans)
+        });
+        let done = match outcome {
+            Outcome::Led(others) => {
+                self.waited(Kind::Read, waiting, others);
+                result.is_ok()
+            }
+            // Also if the leader failed: what it has left in the cache is right.
+            Outcome::Served(_) => {
+                self.waited(Kind::Read, Duration::ZERO, 1);
+                self.fetch(index, requests, &mut spans)?
+            }
+            Outcome::Alone => read_own(file_of(&mut self.files, index)?, requests, &mut spans),
+        };
+        done.then_some(spans)
+    }
+
+    /// Takes what another process has put into the cache; what is missing is read.
+    fn fetch(&mut self, index: usize, requests: &[Range], spans: &mut Spans) -> Option<bool> {
+        let Process { files, cache, group, run, .. } = self;
+        let file = file_of(files, index)?;
+        let mut run = Run { file, group, cache: cache.as_mut()?, run: *run };
+        let wanted = chunks(spans.ranges(), MAX_CHUNKS);
+        let there = run.take_cached(&wanted, spans);
+        let missing: Vec<u64> =
+            wanted.iter().zip(&there).filter(|(_, there)| !**there).map(|(&chunk, _)| chunk).collect();
+        if missing.is_empty() && wanted.len() < MAX_CHUNKS {
+            return Some(true);
+        }
+        let last = wanted.last().copied().unwrap_or(0);
+        let rest: Vec<Range> = requests
+            .iter()
+            .filter(|range| {
+                let (from, to) = (range.offset / CHUNK, (range.end() - 1) / CHUNK);
+                to > last
+                    || missing.partition_point(|&chunk| chunk < from) < missing.partition_point(|&chunk| chunk <= to)
+            })
+            .copied()
+            .collect();
+        Some(read_own(run.file, &rest, spans))
+    }
+}
+
+/// What a batch works with.
+struct Run<'a> {
+    file: &'a mut File,
+    group: &'a Group,
+    cache: &'a mut Cache,
+    run: u64,
+}
+
+impl Run<'_> {
+    /// Reads what the processes at these places want, puts it into the cache, and this process's own part into `spans`.
+    fn lead(&mut self, taken: &[usize], spans: &mut Spans) -> Result<(), i32> {
+        self.file.counters.led += 1;
+        let all: Vec<Range> = taken.iter().flat_map(|&place| self.group.requests(place)).copied().collect();
+        let size = self.file.identity.size;
+        let all = merge(all.into_iter().filter(|range| range.end() <= size).collect(), 0);
+        let wanted = chunks(&all, MAX_CHUNKS);
+        let there = self.take_cached(&wanted, spans);
+        let missing = wanted.iter().zip(there).filter(|(_, there)| !there);
+        let missing: Vec<Range> = missing.map(|(&chunk, _)| Range::new(chunk * CHUNK, self.len(chunk))).collect();
+        let is_alone = taken.len() == 1;
+        let (cache, file, run) = (&mut *self.cache, &*self.file, self.run);
+        let requests = read_runs(&file.descriptor, &merge(missing, CHUNK), |offset, bytes| {
+            spans.fill(offset, bytes);
+            for (chunk, value) in (offset / CHUNK..).zip(bytes.chunks(CHUNK_BYTES)) {
+                // Of nobody else's interest is only what this process wants all of and no one else is here for.
+                if !(is_alone && is_covered(&all, Range::new(chunk * CHUNK, value.len() as u64))) {
+                    cache.set(&key(run, file, chunk), value);
+                }
+            }
+        });
+        self.cache.flush();
+        self.file.counters.requests += requests?;
+        if wanted.len() < MAX_CHUNKS {
+            return Ok(());
+        }
+        let own: Vec<Range> = self.group.requests(self.group.mine()).to_vec();
+        read_own(self.file, &own, spans).then_some(()).ok_or(libc::EIO)
+    }
+
+    fn len(&self, chunk: u64) -> u64 {
+        CHUNK.min(self.file.identity.size.saturating_sub(chunk * CHUNK))
+    }
+
+    /// Which of `wanted` the cache had; its bytes are in `spans`.
+    fn take_cached(&mut self, wanted: &[u64], spans: &mut Spans) -> Vec<bool> {
+        let keys: Vec<String> = wanted.iter().map(|&chunk| key(self.run, self.file, chunk)).collect();
+        let lens: Vec<u64> = wanted.iter().map(|&chunk| self.len(chunk)).collect();
+        let mut there = vec![false; wanted.len()];
+        self.cache.get(&keys, CHUNK_BYTES, |index, value| {
+            if value.len() as u64 == lens[index] {
+                spans.fill(wanted[index] * CHUNK, value);
+                there[index] = true;
+            }
+        });
+        self.file.counters.from_cache += there.iter().filter(|there| **there).count() as u64;
+        there
+    }
+}
+
+/// Key of a chunk: whose, of which file, in which state.
+fn key(run: u64, file: &File, chunk: u64) -> String {
+    let (device, inode) = (file.key.device, file.key.inode);
+    format!("sluice:{run:x}:{device:x}:{inode:x}:{:x}:{chunk:x}", file.identity.generation())
+}
+
+/// Whether one of `runs` (ascending, not touching) has all of `range`.
+fn is_covered(runs: &[Range], range: Range) -> bool {
+    let index = runs.partition_point(|run| run.end() <= range.offset);
+    runs.get(index).is_some_and(|run| run.offset <= range.offset && range.end() <= run.end())
+}
+
+/// Reads this process's requests itself, holes between them filled.
+fn read_own(file: &mut File, requests: &[Range], spans: &mut Spans) -> bool {
+    let runs = merge(requests.to_vec(), CHUNK);
+    match read_runs(&file.descriptor, &runs, |offset, bytes| spans.fill(offset, bytes)) {
+        Ok(requests) => {
+            file.counters.requests += requests;
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Reads `runs` in ascending order, list by list, and hands the bytes to `take`. The system is told of a whole list before its
+/// first byte is waited for. How many requests it took; `errno` if one failed or the file is shorter.
+fn read_runs(file: &OwnedFd, runs: &[Range], mut take: impl FnMut(u64, &[u8])) -> Result<u64, i32> {
+    let descriptor = file.as_raw_fd();
+    let mut buffer = Vec::new();
+    let mut requests = 0;
+    for list in lists(runs, LONGEST) {
+        for segment in &list {
+            // SAFETY: takes no pointers. Advice: whether it was taken does not matter.
+            unsafe {
+                libc::posix_fadvise(descriptor, segment.offset as i64, segment.len as i64, libc::POSIX_FADV_WILLNEED)
+            };
+        }
+        for segment in &list {
+            buffer.resize(segment.len as usize, 0);
+            let mut got = 0;
+            while got < buffer.len() {
+                let room = &mut buffer[got..];
+                // SAFETY: the pointer and the length are those of `room`.
+                let done = unsafe {
+                    libc::pread(
+                        descriptor,
+                        room.as_mut_ptr().cast(),
+                        room.len(),
+                        (segment.offset as usize + got) as i64,
+                    )
+                };
+                match usize::try_from(done) {
+                    Ok(0) => return Err(libc::EIO),
+                    Ok(done) => got += done,
+                    Err(_) => {
+                        let error = std::io::Error::last_os_error();
+                        if error.kind() != std::io::ErrorKind::Interrupted {
+                            return Err(error.raw_os_error().unwrap_or(libc::EIO));
+                        }
+                    }
+                }
+            }
+            requests += 1;
+            take(segment.offset, &buffer);
+        }
+    }
+    Ok(requests)
+}

@@ -1,0 +1,247 @@
+//! Writes, collected and written back in batches: at the end of a cycle (the quota is full), when the file is synchronised or
+//! closed, before a message of the process, and before it reads them.
+//!
+//! They wait in memory that the processes of a node share, not in the cache as in the dissertation: a cache may lose what it has,
+//! and writes must not be lost. The processes' writes are merged, and no byte is written that none of them wrote.
+
+use crate::ghost;
+use crate::group::{DATA, FileKey, Group, Kind, Outcome};
+use crate::memory::Memory;
+use crate::mode::Cycle;
+use crate::plan::{Range, overlay, stretches};
+use crate::process::{Answer, Process, file_of};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Larger writes are not collected, bytes.
+const LARGE: u64 = (DATA / 4) as u64;
+
+/// What is written at once, bytes (and at most one collected write more).
+const LONGEST: usize = 1 << 20;
+
+/// What this process has collected: data and ranges are in its place of the group.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    file: Option<(usize, FileKey)>,
+    /// From the first to the last byte.
+    bounds: Range,
+    used: usize,
+    /// Calls that it is of.
+    calls: u64,
+    /// Time that collecting took, and when it began, ns.
+    cost: u64,
+    since: u64,
+}
+
+impl Log {
+    /// Whether `ranges` may have bytes that were collected.
+    pub(crate) fn touches(&self, key: FileKey, ranges: &[Range]) -> bool {
+        self.file.is_some_and(|(_, mine)| mine == key) && ranges.iter().any(|range| range.overlaps(&self.bounds))
+    }
+
+    fn is_of(&self, key: FileKey) -> bool {
+        self.file.is_some_and(|(_, mine)| mine == key)
+    }
+}
+
+impl Process {
+    /// A blocking write of `memory` to `ranges` of a file, in this order.
+    pub fn write(&mut self, index: usize, ranges: &[Range], memory: Memory<'_>) -> Answer {
+        self.begin();
+        let bytes: u64 = ranges.iter().map(|range| range.len).sum();
+        if ghost::is_ghost() {
+            return Answer::Ghost(bytes);
+        }
+        let now = self.now();
+        let Some(file) = file_of(&mut self.files, index) else { return Answer::Pass };
+        let key = file.key;
+        let may = file.writable && file.error.is_none() && bytes <= LARGE && file.write_mode.may_start(now);
+        // Also those of other handles; what is prefetched through them is looked at again when it is used.
+        if ranges.iter().any(|range| file.spans.touches(range)) {
+            self.finish_cycle(index);
+        }
+        if !may || bytes == 0 {
+            self.settle(key);
+            return Answer::Pass;
+        }
+        if self.log.file.is_some_and(|(mine, _)| mine != index) {
+            self.flush_own();
+        }
+        if self.log.used + bytes as usize > DATA {
+            self.flush(index, true);
+        }
+        if self.log.file.is_none() {
+            self.log = Log { file: Some((index, key)), bounds: ranges[0], since: now, ..Log::default() };
+            self.expect_writes(index);
+        }
+        let mut place = memory.begin();
+        for range in ranges {
+            if !self.group.add_write(*range, self.log.used, |room| place.take(room)) {
+                // No room for another range: what is there goes out, this call's ranges once more from the beginning.
+                self.flush_own();
+                return Answer::Pass;
+            }
+            self.log.used += range.len as usize;
+            let end = self.log.bounds.end().max(range.end());
+            self.log.bounds.offset = self.log.bounds.offset.min(range.offset);
+            self.log.bounds.len = end - self.log.bounds.offset;
+        }
+        self.log.calls += 1;
+        self.log.cost += self.now() - now;
+        Answer::Served
+    }
+
+    /// Writes what was collected for a file, in all processes if they come, too: it is synchronised or closed, which they all
+    /// do, also those that have nothing to write.
+    ///
+    /// # Errors
+    /// `errno` of a collected write of this file that failed since the last time.
+    pub fn sync(&mut self, index: usize) -> Result<(), i32> {
+        if ghost::is_ghost() {
+            return Ok(());
+        }
+        let comes = self.files.get(index).and_then(Option::as_ref).is_some_and(|file| self.expected == Some(file.key));
+        if self.log.file.is_some_and(|(mine, _)| mine == index) || (self.log.file.is_none() && comes) {
+            self.flush(index, true);
+        }
+        match file_of(&mut self.files, index).and_then(|file| file.error.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Before anything else is done with a file: what was collected for it, through whatever handle, is written.
+    pub fn before_other(&mut self, index: usize) {
+        if ghost::is_ghost() {
+            return;
+        }
+        let Some(Some(file)) = self.files.get(index) else { return };
+        let key = file.key;
+        self.settle(key);
+    }
+
+    fn settle(&mut self, key: FileKey) {
+        if self.log.is_of(key) {
+            self.flush_own();
+        }
+    }
+
+    /// Writes what was collected, without waiting for anybody.
+    pub fn flush_own(&mut self) {
+        if let Some((index, _)) = self.log.file {
+            self.flush(index, false);
+        }
+    }
+
+    /// From now on the other processes that have opened the file together with this one wait for its writes.
+    pub(crate) fn expect_writes(&mut self, index: usize) {
+        if let Some(Some(file)) = self.files.get(index)
+            && file.is_shared
+        {
+            self.expected = Some(file.key);
+            self.group.expect(Kind::Write, self.expected);
+        }
+    }
+
+    fn flush(&mut self, index: usize, together: bool) {
+        let begin = Instant::now();
+        let Some(Some(file)) = self.files.get(index) else { return };
+        let (key, together) = (file.key, together && file.is_shared);
+        let patience = if together { self.patience(Kind::Write) } else { Duration::ZERO };
+        let descriptor = &file.descriptor;
+        let group = &self.group;
+        let mut written = 0;
+        let mut serve = |taken: &[usize]| write_all(group, taken, descriptor, &mut written);
+        let mut waiting = Duration::ZERO;
+        let (outcome, mut result) = if together {
+            group.join(Kind::Write, key, patience, |taken| {
+                waiting = begin.elapsed();
+                serve(taken)
+            })
+        } else {
+            (Outcome::Led(0), serve(&[group.mine()]))
+        };
+        if outcome == Outcome::Alone {
+            result = serve(&[group.mine()]);
+        }
+        if let (true, Outcome::Led(others)) = (together, outcome) {
+            self.waited(Kind::Write, waiting, others);
+        }
+        self.group.clear_writes();
+        let log = std::mem::take(&mut self.log);
+        let now = self.now();
+        let flushing = begin.elapsed().as_nanos() as u64;
+        let bytes = log.used as u64;
+        let cost = log.cost + flushing;
+        let computing = now.saturating_sub(log.since).saturating_sub(cost);
+        if let Some(file) = file_of(&mut self.files, index) {
+            file.counters.collected += log.calls;
+            file.counters.written += written;
+            if bytes > 0 {
+                file.write_mode.cycle(&Cycle { prefetched: bytes, used: bytes, cost, computing }, now);
+            }
+            if let Err(error) = result {
+                file.error = Some(error);
+            }
+        }
+    }
+}
+
+/// Writes what the processes at `taken` have collected.
+fn write_all(group: &Group, taken: &[usize], descriptor: &OwnedFd, written: &mut u64) -> Result<(), i32> {
+    let mut writes: Vec<Range> = Vec::new();
+    let mut from: Vec<&[u8]> = Vec::new();
+    for &place in taken {
+        let (ranges, data) = group.writes(place);
+        let mut at = 0;
+        for range in ranges {
+            // Processes write what they like to their places: nothing beyond them is believed.
+            let Some(bytes) = data.get(at..).and_then(|rest| rest.get(..range.len as usize)) else { break };
+            writes.push(*range);
+            from.push(bytes);
+            at += bytes.len();
+        }
+    }
+    let mut buffer = Vec::new();
+    for stretch in stretches(&overlay(&writes)) {
+        let mut offset = stretch[0].range.offset;
+        for piece in stretch {
+            // Tiny pieces are copied together, which costs less than a vector of them.
+            buffer.extend_from_slice(&from[piece.write][piece.skip as usize..][..piece.range.len as usize]);
+            if buffer.len() >= LONGEST {
+                write_at(descriptor, &mut offset, &mut buffer)?;
+                *written += 1;
+            }
+        }
+        if !buffer.is_empty() {
+            write_at(descriptor, &mut offset, &mut buffer)?;
+            *written += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Writes `buffer` at `offset`, which is then behind it, and empties it.
+fn write_at(descriptor: &OwnedFd, offset: &mut u64, buffer: &mut Vec<u8>) -> Result<(), i32> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let rest = &buffer[done..];
+        // SAFETY: the pointer and the length are those of `rest`.
+        let wrote = unsafe {
+            libc::pwrite(descriptor.as_raw_fd(), rest.as_ptr().cast(), rest.len(), (*offset + done as u64) as i64)
+        };
+        match usize::try_from(wrote) {
+            Ok(0) => return Err(libc::EIO),
+            Ok(wrote) => done += wrote,
+            Err(_) => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error.raw_os_error().unwrap_or(libc::EIO));
+                }
+            }
+        }
+    }
+    *offset += done as u64;
+    buffer.clear();
+    Ok(())
+}

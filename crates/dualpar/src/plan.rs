@@ -1,0 +1,129 @@
+//! Batches: what the requests of all processes come to, sorted and merged (DualPar, section 3.3.4).
+//!
+//! Reads may cover small holes between requests, which is cheaper than two requests. Writes never do: the dissertation fills
+//! holes by reading them first and writing them back, which would undo what another program writes there meanwhile.
+
+use std::collections::BTreeMap;
+
+/// Bytes of a file: `len` from `offset` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(C)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl Range {
+    /// `len` bytes from `offset` on.
+    #[must_use]
+    pub const fn new(offset: u64, len: u64) -> Range {
+        Range { offset, len }
+    }
+
+    /// One past the last byte; the largest number if that is beyond it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    /// Whether a byte is in both.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Range) -> bool {
+        self.len > 0 && other.len > 0 && self.offset < other.end() && other.offset < self.end()
+    }
+}
+
+/// Size of a chunk of the global cache: 64 KB, as in the dissertation (3.3.4).
+pub const CHUNK: u64 = 64 << 10;
+/// Segments of a list request (3.3.4, after list I/O in PVFS).
+pub const LIST_SEGMENTS: usize = 64;
+
+/// The runs that cover `ranges`, ascending: sorted, overlapping and adjacent ones merged, and those that at most `hole` bytes
+/// lie between. O(n log n); empty ranges are left out.
+#[must_use]
+pub fn merge(mut ranges: Vec<Range>, hole: u64) -> Vec<Range> {
+    ranges.retain(|range| range.len > 0);
+    ranges.sort_unstable();
+    let mut runs: Vec<Range> = Vec::new();
+    for range in ranges {
+        match runs.last_mut() {
+            Some(last) if range.offset <= last.end().saturating_add(hole) => {
+                last.len = last.end().max(range.end()) - last.offset;
+            }
+            _ => runs.push(range),
+        }
+    }
+    runs
+}
+
+/// Numbers of the chunks that `runs` (ascending) touch, ascending, each once; no more than `limit`.
+#[must_use]
+pub fn chunks(runs: &[Range], limit: usize) -> Vec<u64> {
+    let mut found: Vec<u64> = Vec::new();
+    for run in runs.iter().filter(|run| run.len > 0) {
+        let first = found.last().map_or(0, |last| last + 1).max(run.offset / CHUNK);
+        let last = (run.end() - 1) / CHUNK;
+        found.extend((first..=last).take(limit.saturating_sub(found.len())));
+    }
+    found
+}
+
+/// `runs` (ascending) as list requests: at most [`LIST_SEGMENTS`] segments each, none longer than `longest` bytes (at least 1).
+#[must_use]
+pub fn lists(runs: &[Range], longest: u64) -> Vec<Vec<Range>> {
+    let longest = longest.max(1);
+    let mut segments = Vec::new();
+    for run in runs {
+        let mut at = run.offset;
+        while at < run.end() {
+            let len = longest.min(run.end() - at);
+            segments.push(Range::new(at, len));
+            at += len;
+        }
+    }
+    segments.chunks(LIST_SEGMENTS).map(<[Range]>::to_vec).collect()
+}
+
+/// A part of a collected write that goes to the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it goes in the file.
+    pub range: Range,
+    /// Index of the write that it comes from.
+    pub write: usize,
+    /// What of that write's data is before it, in bytes.
+    pub skip: u64,
+}
+
+/// What `writes`, in the order in which they were made, leave in the file: ascending, nothing twice, of bytes written more
+/// than once the last; and no byte that nobody wrote. O(n log n).
+#[must_use]
+pub fn overlay(writes: &[Range]) -> Vec<Piece> {
+    let mut pieces: BTreeMap<u64, Piece> = BTreeMap::new();
+    for (index, write) in writes.iter().enumerate().filter(|(_, write)| write.len > 0) {
+        // From the last piece that begins at or before the new one on, whatever it touches is cut.
+        let from = pieces.range(..=write.offset).next_back().map_or(write.offset, |(&offset, _)| offset);
+        let touched: Vec<Piece> = pieces.range(from..write.end()).map(|(_, &piece)| piece).collect();
+        for piece in touched.iter().filter(|piece| piece.range.overlaps(write)) {
+            pieces.remove(&piece.range.offset);
+            if piece.range.offset < write.offset {
+                let head = Range::new(piece.range.offset, write.offset - piece.range.offset);
+                pieces.insert(head.offset, Piece { range: head, ..*piece });
+            }
+            if piece.range.end() > write.end() {
+                let cut = write.end() - piece.range.offset;
+                let tail = Range::new(write.end(), piece.range.len - cut);
+                pieces.insert(tail.offset, Piece { range: tail, skip: piece.skip + cut, ..*piece });
+            }
+        }
+        pieces.insert(write.offset, Piece { range: *write, write: index, skip: 0 });
+    }
+    pieces.into_values().collect()
+}
+
+/// `pieces` (ascending), those together that follow each other without a hole: each group is one stretch of the file.
+pub fn stretches(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
+    pieces.chunk_by(|left, right| left.range.end() == right.range.offset)
+}

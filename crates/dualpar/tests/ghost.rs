@@ -1,0 +1,140 @@
+//! What ghosts do, and what of that anybody else can see: nothing.
+
+use sluice_dualpar::ghost::{Cage, End, Recorder, Side, end, fork};
+use sluice_dualpar::plan::Range;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Tests run one by one: a thread that allocates while another one forks would leave a locked allocator to the ghost.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `work` in a ghost that may take `limit` ms.
+fn run(limit: u64, work: impl FnOnce(&mut Recorder)) -> (End, Vec<Range>) {
+    let mut recorder = Recorder::new().unwrap();
+    let cage = Cage::new().unwrap();
+    match fork(&recorder, &cage).unwrap() {
+        Side::Ghost => {
+            work(&mut recorder);
+            end()
+        }
+        Side::Process(ghost) => {
+            let end = ghost.wait(Duration::from_millis(limit));
+            (end, recorder.requests(1 << 40, 1 << 30))
+        }
+    }
+}
+
+#[test]
+fn tells_what_it_would_read() {
+    let _alone = alone();
+    let (end, requests) = run(5000, |recorder| {
+        for index in 0..10 {
+            recorder.add(Range::new(index * 100, 10));
+        }
+    });
+    assert_eq!(end, End::Paused);
+    assert_eq!(requests.len(), 10);
+}
+
+#[test]
+fn changes_no_file_and_no_offset() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(b"as it was").unwrap();
+    file.seek(SeekFrom::Start(3)).unwrap();
+    // SAFETY: a new mapping of an open file.
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(map, libc::MAP_FAILED);
+    // Through descriptors: harmless, so it goes on.
+    let (ended, _) = run(5000, |_| {
+        let _ = file.write_all(b"changed");
+        let _ = file.seek(SeekFrom::Start(0));
+        println!("nobody reads this");
+    });
+    assert_eq!(ended, End::Paused);
+    let attempts: [&dyn Fn(); 6] = [
+        // SAFETY: mapped, but taken away in a ghost: that is what is tested.
+        &|| unsafe { map.cast::<u8>().write_volatile(b'X') },
+        &|| drop(std::fs::File::options().write(true).open(&path)),
+        &|| drop(std::fs::write(dir.path().join("new"), "x")),
+        &|| drop(std::fs::remove_file(&path)),
+        &|| drop(std::fs::rename(&path, dir.path().join("other"))),
+        &|| {
+            // SAFETY: takes no pointers; the parent must survive it.
+            unsafe { libc::kill(libc::getppid(), libc::SIGKILL) };
+        },
+    ];
+    for (index, attempt) in attempts.iter().enumerate() {
+        assert_eq!(run(5000, |_| attempt()).0, End::Stopped, "attempt {index}");
+    }
+    let mut rest = String::new();
+    file.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "it was");
+    assert_eq!(std::fs::read(&path).unwrap(), b"as it was");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn may_read_files_of_its_own() {
+    let _alone = alone();
+    let (ended, requests) = run(5000, |recorder| {
+        if std::fs::read("/proc/self/status").is_ok_and(|status| !status.is_empty()) {
+            recorder.add(Range::new(1, 1));
+        }
+    });
+    assert_eq!((ended, requests.len()), (End::Paused, 1));
+}
+
+#[test]
+fn ends_in_time_and_with_little_memory() {
+    let _alone = alone();
+    let before = Instant::now();
+    assert_eq!(run(50, |_| while Instant::now() >= before {}).0, End::Late);
+    assert!(before.elapsed() < Duration::from_secs(5));
+    let greedy = |_: &mut Recorder| {
+        let mut all = Vec::new();
+        while let Ok(some) = std::panic::catch_unwind(|| vec![1_u8; 1 << 20]) {
+            all.push(some);
+        }
+    };
+    assert_eq!(run(10_000, greedy).0, End::Stopped);
+    assert_eq!(run(5000, |_| std::process::abort()).0, End::Stopped);
+    let program = |_: &mut Recorder| drop(std::process::Command::new("true").status());
+    assert_eq!(run(5000, program).0, End::Stopped);
+}
+
+#[test]
+fn is_invisible_to_its_process() {
+    let _alone = alone();
+    static SIGNALS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    extern "C" fn count(_: libc::c_int) {
+        SIGNALS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    // SAFETY: the handler only counts.
+    unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
+    let mut recorder = Recorder::new().unwrap();
+    recorder.clear();
+    let Side::Process(ghost) = fork(&recorder, &Cage::new().unwrap()).unwrap() else { end() };
+    // SAFETY: no pointer that is used. Whoever waits for any child must not see the ghost, whether it runs or has ended.
+    let found = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
+    assert_eq!(found, -1);
+    assert_eq!(ghost.wait(Duration::from_secs(5)), End::Paused);
+    assert_eq!(SIGNALS.load(std::sync::atomic::Ordering::Relaxed), 0);
+}

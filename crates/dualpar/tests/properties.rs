@@ -1,0 +1,269 @@
+//! Batches and the mode against naive models, the cache against servers that are lost, and neighbours that share memory.
+
+use proptest::prelude::*;
+use sluice_dualpar::group::{FileKey, Group, Kind, Outcome};
+use sluice_dualpar::memcached::Cache;
+use sluice_dualpar::mode::{Cycle, ModeControl, Settings, SlotBuilder};
+use sluice_dualpar::plan::{CHUNK, LIST_SEGMENTS, Range, chunks, lists, merge, overlay, stretches};
+use sluice_dualpar::ring::Ring;
+use sluice_dualpar::spans::Spans;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+fn ranges(most: u64, longest: u64) -> impl Strategy<Value = Vec<Range>> {
+    prop::collection::vec((0..most, 0..longest).prop_map(|(offset, len)| Range::new(offset, len)), 0..40)
+}
+
+fn bytes(ranges: &[Range]) -> BTreeSet<u64> {
+    ranges.iter().flat_map(|range| range.offset..range.end()).collect()
+}
+
+proptest! {
+    #[test]
+    fn merged_runs_are_what_was_asked_for_and_small_holes(asked in ranges(500, 30), hole in 0_u64..20) {
+        let runs = merge(asked.clone(), hole);
+        prop_assert!(runs.windows(2).all(|pair| pair[0].end() + hole < pair[1].offset));
+        let (want, have) = (bytes(&asked), bytes(&runs));
+        prop_assert!(want.is_subset(&have));
+        for run in &runs {
+            // No longer than it must be, and of the holes in it none is larger.
+            let inside: Vec<u64> = want.range(run.offset..run.end()).copied().collect();
+            prop_assert_eq!((inside[0], *inside.last().unwrap()), (run.offset, run.end() - 1));
+            prop_assert!(inside.windows(2).all(|pair| pair[1] - pair[0] - 1 <= hole));
+        }
+    }
+
+    #[test]
+    fn lists_are_ascending_and_complete(asked in ranges(3000, 200), longest in 1_u64..150) {
+        let runs = merge(asked, 0);
+        let lists = lists(&runs, longest);
+        prop_assert!(lists.iter().all(|list| !list.is_empty() && list.len() <= LIST_SEGMENTS));
+        let all = lists.concat();
+        prop_assert!(all.iter().all(|segment| segment.len <= longest && segment.len > 0));
+        prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].offset));
+        prop_assert_eq!(bytes(&all), bytes(&runs));
+    }
+
+    #[test]
+    fn chunks_are_those_touched(asked in ranges(40 * CHUNK, 3 * CHUNK), limit in 0_usize..60) {
+        let runs = merge(asked.clone(), 0);
+        let naive: BTreeSet<u64> =
+            asked.iter().filter(|range| range.len > 0).flat_map(|range| range.offset / CHUNK..=(range.end() - 1) / CHUNK).collect();
+        prop_assert_eq!(chunks(&runs, limit), naive.into_iter().take(limit).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn writes_leave_what_they_left_one_by_one(writes in ranges(300, 40)) {
+        let mut naive: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+        for (index, write) in writes.iter().enumerate() {
+            naive.extend((0..write.len).map(|at| (write.offset + at, (index, at))));
+        }
+        let pieces = overlay(&writes);
+        prop_assert!(pieces.windows(2).all(|pair| pair[0].range.end() <= pair[1].range.offset));
+        let mut planned = BTreeMap::new();
+        for piece in &pieces {
+            planned.extend((0..piece.range.len).map(|at| (piece.range.offset + at, (piece.write, piece.skip + at))));
+        }
+        // Also: no byte that nobody wrote.
+        prop_assert_eq!(planned, naive);
+        prop_assert_eq!(stretches(&pieces).count(), merge(writes, 0).len());
+    }
+
+    #[test]
+    fn spans_give_what_was_put_in(asked in ranges(400, 30), reads in ranges(420, 30)) {
+        let file: Vec<u8> = (0..500_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let mut spans = Spans::for_requests(&asked);
+        for from in (0..500).step_by(64) {
+            spans.fill(from, &file[from as usize..500.min(from as usize + 64)]);
+        }
+        let want = bytes(&asked);
+        prop_assert_eq!(spans.len() as usize, want.len());
+        let mut used = BTreeSet::new();
+        for read in reads {
+            let covered = (read.offset..read.end()).all(|at| want.contains(&at));
+            prop_assert_eq!(spans.covers(&read), covered);
+            prop_assert_eq!(spans.touches(&read), (read.offset..read.end()).any(|at| want.contains(&at)));
+            let got = spans.read(&read).map(<[u8]>::to_vec);
+            prop_assert_eq!(got.is_some(), covered);
+            if let Some(got) = got {
+                prop_assert_eq!(&got[..], &file[read.offset as usize..read.end() as usize]);
+                used.extend(read.offset..read.end());
+            }
+        }
+        prop_assert!(spans.used() >= used.len() as u64 && spans.used() <= spans.len());
+    }
+
+    /// Whatever the program does, failed cycles cost no more than their share and the last one.
+    #[test]
+    fn losses_are_bounded(
+        seed in any::<u64>(), forced in any::<bool>(), used in 0_u64..=70, cost in 1_000_u64..20_000_000, gap in 1_u64..50_000_000
+    ) {
+        let settings = Settings { forced, ..Settings::default() };
+        let mut mode = ModeControl::new(settings, 0);
+        let (mut now, mut random, mut lost) = (0_u64, seed | 1, 0);
+        while now < 60_000_000_000 {
+            now += gap;
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if mode.may_start(now) {
+                let cost = cost / 2 + random % cost;
+                now += cost;
+                lost += cost;
+                mode.cycle(&Cycle { prefetched: 100_000, used: used * 1000, cost, computing: 0 }, now);
+            } else {
+                mode.slot(&busy_slot(1_000_000), now);
+            }
+        }
+        prop_assert!(lost as f64 <= now as f64 * settings.loss + 3.0 * cost as f64, "lost {lost} of {now}");
+    }
+}
+
+/// 8 requests of 4 KB each, far from each other in the order of arrival, in which a program spends all its time.
+fn busy_slot(each: u64) -> sluice_dualpar::mode::Slot {
+    let mut builder = SlotBuilder::default();
+    let each = each.max(8_000_000);
+    (0..9)
+        .find_map(|at| {
+            builder.add(Range::new(at % 2 * 1_000_000 + at * 4096, 4096), 1_000_000, at * each, (at + 1) * each)
+        })
+        .expect("a slot of more than 50 ms")
+}
+
+#[test]
+fn enters_and_leaves_as_the_dissertation_says() {
+    let mut mode = ModeControl::new(Settings::default(), 0);
+    let second = 1_000_000_000;
+    let busy = busy_slot(0);
+    assert!(busy.seek_distance > 3.0 * busy.request_distance);
+    // Computing, or in order: never.
+    for time in 1..10 {
+        mode.slot(&sluice_dualpar::mode::Slot { io: busy.elapsed * 7 / 10, ..busy }, time * second);
+        mode.slot(
+            &sluice_dualpar::mode::Slot { seek_distance: busy.request_distance, size: 65536.0, ..busy },
+            time * second,
+        );
+        assert!(!mode.is_on());
+    }
+    // Once could be chance.
+    mode.slot(&busy, 10 * second);
+    assert!(!mode.is_on());
+    mode.slot(&busy, 11 * second);
+    assert!(mode.is_on() && mode.may_start(11 * second));
+    // Cheap and used: the quota grows.
+    let good = Cycle { prefetched: 65536, used: 65536, cost: 1_000_000, computing: 0 };
+    let first = mode.quota();
+    for _ in 0..10 {
+        mode.cycle(&good, 12 * second);
+    }
+    assert!(mode.is_on() && mode.quota() == Settings::default().quota && first < mode.quota());
+    // A program that computes most of the time does not profit from cycles.
+    let mut computing = ModeControl::new(Settings::default(), 0);
+    computing.slot(&busy, 10 * second);
+    computing.slot(&busy, 10 * second);
+    computing.cycle(&Cycle { computing: 10 * second, ..good }, 11 * second);
+    assert!(!computing.is_on());
+    // More than a fifth unused.
+    mode.cycle(&Cycle { used: 52_000, ..good }, 13 * second);
+    assert!(!mode.is_on() && mode.quota() == first);
+}
+
+#[test]
+fn a_lost_server_moves_only_its_keys() {
+    let names = ["a:1", "b:1", "c:1", "d:1"];
+    let (all, fewer) = (Ring::new(&names), Ring::new(&names[..3]));
+    let keys: Vec<String> = (0..4000).map(|key| format!("sluice:{key:x}")).collect();
+    let mut counts = [0; 4];
+    for key in &keys {
+        let server = all.server(key.as_bytes()).unwrap();
+        counts[server] += 1;
+        assert!(server == 3 || fewer.server(key.as_bytes()) == Some(server));
+    }
+    assert!(counts.iter().all(|&count| count > 400), "{counts:?}");
+    assert_eq!(Ring::new::<&str>(&[]).server(b"x"), None);
+}
+
+/// Servers that are not there, that do not answer, and that talk nonsense: what they have is missing, soon.
+#[test]
+fn servers_that_fail_are_misses() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let silent = UnixListener::bind(at("silent")).unwrap();
+    let noisy = UnixListener::bind(at("noisy")).unwrap();
+    let speaker = std::thread::spawn(move || {
+        let (mut stream, _) = noisy.accept().unwrap();
+        let mut room = [0; 100];
+        let _ = stream.read(&mut room);
+        let _ = stream.write_all(b"VALUE key0 0 99999999999\r\n");
+    });
+    let before = Instant::now();
+    for name in ["none", "silent", "noisy"] {
+        let mut cache = Cache::new(&[at(name)]);
+        for _ in 0..20 {
+            cache.set("key0", &[1; 1000]);
+            cache.get(&["key0".to_owned()], 65536, |_, _| panic!("nothing is there"));
+            cache.flush();
+        }
+    }
+    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    drop(silent);
+    speaker.join().unwrap();
+}
+
+#[test]
+fn neighbours_are_served_together_and_nobody_waits_for_ever() {
+    const FILE: FileKey = FileKey { device: 1, inode: 2 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared");
+    let mut groups = vec![Group::create(&path, 3).unwrap()];
+    groups.extend((1..3).map(|place| Group::attach(&path, place).unwrap()));
+    assert!(Group::attach(&path, 3).is_err() && groups[0].is_complete());
+    for (place, group) in groups.iter_mut().enumerate() {
+        assert!(group.set_requests(&[Range::new(place as u64 * 10, 10)]));
+        group.expect(Kind::Read, Some(FILE));
+    }
+    // All come; one of them serves all, with an error that all learn of.
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = groups
+            .iter_mut()
+            .map(|group| {
+                scope.spawn(move || {
+                    let group = &*group;
+                    group.join(Kind::Read, FILE, Duration::from_secs(60), |taken| {
+                        let mut all: Vec<u64> = taken.iter().map(|&place| group.requests(place)[0].offset).collect();
+                        all.sort_unstable();
+                        assert_eq!(all, [0, 10, 20]);
+                        Err(5)
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(outcomes.iter().all(|(_, result)| *result == Err(5)));
+    assert_eq!(outcomes.iter().filter(|(outcome, _)| *outcome == Outcome::Led(2)).count(), 1);
+    // The others do not come: nobody is waited for longer than that.
+    let before = Instant::now();
+    let (outcome, result) = groups[0].join(Kind::Read, FILE, Duration::from_millis(20), |taken| {
+        assert_eq!(taken, [0]);
+        Ok(())
+    });
+    assert_eq!((outcome, result), (Outcome::Led(0), Ok(())));
+    assert!(before.elapsed() >= Duration::from_millis(20));
+    // Nor at all if they do not want to come.
+    groups[1..].iter().for_each(|group| group.expect(Kind::Read, None));
+    assert_eq!(groups[0].join(Kind::Read, FILE, Duration::from_secs(600), |_| Ok(())).0, Outcome::Led(0));
+}
+
+#[test]
+fn collected_writes_have_room_for_what_they_say() {
+    let mut group = Group::alone().unwrap();
+    let big = Range::new(5, 1 << 20);
+    assert!(group.add_write(big, 0, |room| room.fill(7)));
+    assert!(!group.add_write(Range::new(big.end(), 1), 1 << 20, |_| panic!("no room")));
+    assert_eq!(group.writes(0).0, [big]);
+    group.clear_writes();
+    assert!(group.add_write(Range::new(0, 2), 0, |room| room.copy_from_slice(b"ab")));
+    assert!(group.add_write(Range::new(2, 1), 2, |room| room.copy_from_slice(b"c")));
+    assert_eq!((group.writes(0).0, &group.writes(0).1[..3]), (&[Range::new(0, 3)][..], &b"abc"[..]));
+}

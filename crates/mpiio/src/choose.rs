@@ -1,0 +1,227 @@
+//! Which strategy serves a collective call best: a model says what is worth trying, and what came of it decides.
+//!
+//! The model is of the time that the slowest server needs (positioning and transfer, from a profile of its device) and that the
+//! exchange takes (latency and bandwidth, measured when the first file was opened). It only ranks: before a strategy is used,
+//! the library's own collective call is timed for calls of that kind. A strategy that is slower than that twice in a row is never
+//! used for the file again, nor asked for: then calls cost nothing more than without.
+
+use std::collections::HashMap;
+
+use crate::plan::{Call, Strategy};
+
+/// Calls in a row that nothing is expected of, after which a file is left alone.
+const DULL: u32 = 8;
+/// What a strategy must be expected to gain to be tried.
+const WORTHWHILE: f64 = 0.85;
+
+/// Times that predictions are made of, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Until a server's device is at a place that it does not come by anyway.
+    pub position: f64,
+    /// Of a byte of the device, in sequence.
+    pub byte: f64,
+    /// Of one request, on its way.
+    pub request: f64,
+    /// Of a message.
+    pub message: f64,
+    /// Of a byte sent.
+    pub sent: f64,
+}
+
+impl Default for Costs {
+    /// A hard disk behind a network; its profile and a measurement of the network say better.
+    fn default() -> Costs {
+        Costs { position: 5e-3, byte: 1e-8, request: 1e-4, message: 5e-5, sent: 1e-9 }
+    }
+}
+
+impl Costs {
+    /// What a call takes; infinite if it cannot be done so. `write`: it writes. O(pieces).
+    #[must_use]
+    pub fn predict(&self, call: &Call, write: bool, strategy: Strategy) -> f64 {
+        let bytes = call.bytes() as f64;
+        let ranks = call.ranks as f64;
+        let servers = 0..call.servers;
+        let slowest = |positions: &dyn Fn(usize) -> f64| {
+            let of_server = |s: usize| positions(s) * self.position + call.bytes_of_server(s) as f64 * self.byte;
+            servers.clone().map(of_server).fold(0.0, f64::max)
+        };
+        let runs = call.runs();
+        let chunks = call.chunks();
+        let ascending = slowest(&|server| runs[server] as f64);
+        let mut requests = vec![0usize; call.ranks];
+        call.pieces.iter().for_each(|piece| requests[piece.owner] += 1);
+        let most = requests.iter().copied().max().unwrap_or(0) as f64;
+        let exchange = bytes / ranks * self.sent + ranks * self.message;
+        match strategy {
+            // File domains of equal size, one of each process: a server has some of all of them, whose chunks come in an order
+            // that nobody sets (4.1.2).
+            Strategy::Library => {
+                let random = |server: usize| (chunks[server] as f64).max(runs[server] as f64);
+                slowest(&random) + exchange
+            }
+            Strategy::Agents if call.overlaps() => f64::INFINITY,
+            Strategy::Agents => ascending + exchange + call.pieces.len() as f64 / ranks * self.request / 64.0,
+            Strategy::Early if write => f64::INFINITY,
+            // Only where what was asked for is kept, which nobody tells.
+            Strategy::Early => 1.1 * (ascending + most * self.request + self.message),
+            Strategy::Timed if !call.is_ordered() => f64::INFINITY,
+            Strategy::Timed => {
+                let groups = (ranks / call.servers as f64).ceil();
+                1.05 * (ascending + most * self.request + groups * (self.message + DELAY))
+            }
+        }
+    }
+}
+
+/// Between the requests of processes that are timed, in seconds (0.1 to 1 ms do, 4.2.4).
+pub const DELAY: f64 = 2e-4;
+
+/// Calls that are alike: direction, and the powers of two of their bytes and of the mean length of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// It writes.
+    pub write: bool,
+    /// log2 of the bytes of all processes.
+    pub bytes: u32,
+    /// log2 of the mean bytes of a range.
+    pub range: u32,
+}
+
+/// What came of calls of a kind with a strategy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// How many there were.
+    pub calls: u64,
+    /// Bytes of all processes.
+    pub bytes: i64,
+    /// Of the slowest process, together.
+    pub seconds: f64,
+    /// What was predicted of them.
+    pub predicted: f64,
+    /// Seconds of a byte, lately.
+    recent: f64,
+}
+
+/// Decides for a file; the same on every process, as all see the same.
+#[derive(Debug, Default)]
+pub struct Chooser {
+    costs: Costs,
+    forced: Option<Strategy>,
+    outcomes: HashMap<(Kind, Strategy), Outcome>,
+    /// What goes on, or has ended without having been told: kind, strategy, bytes, prediction.
+    last: Option<(Kind, Strategy, i64, f64)>,
+    wrong: u32,
+    dull: u32,
+    is_settled: bool,
+}
+
+impl Chooser {
+    /// With these costs; always with `forced`, where it can be done, if given.
+    #[must_use]
+    pub fn new(costs: Costs, forced: Option<Strategy>) -> Chooser {
+        Chooser { costs, forced, is_settled: forced == Some(Strategy::Library), ..Chooser::default() }
+    }
+
+    /// Whether calls go to the library from now on, without a word between processes.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Whether somebody else has decided.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        self.forced.is_some()
+    }
+
+    /// Why, for reports.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match self.is_settled {
+            true if self.forced.is_some() => "the library, as told",
+            true if self.wrong >= 2 => "the library: slower than it twice in a row",
+            true => "the library: nothing to gain",
+            false => "open",
+        }
+    }
+
+    /// How a call is carried out. O(pieces log pieces).
+    pub fn choose(&mut self, call: &Call, kind: Kind) -> Strategy {
+        let is_safe = !(kind.write && call.overlaps());
+        let predicted = |strategy| self.costs.predict(call, kind.write, strategy);
+        let library = predicted(Strategy::Library);
+        let candidates = [Strategy::Agents, Strategy::Early, Strategy::Timed];
+        let best = match self.forced {
+            Some(forced) => forced,
+            None => candidates
+                .into_iter()
+                .min_by(|&a, &b| predicted(a).total_cmp(&predicted(b)))
+                .unwrap_or(Strategy::Library),
+        };
+        let expected = predicted(best);
+        let strategy = if !is_safe || expected.is_infinite() {
+            Strategy::Library
+        } else if self.forced.is_some() {
+            best
+        } else {
+            self.judge(kind, best, expected <= library * WORTHWHILE)
+        };
+        let told = if strategy == Strategy::Library { library } else { expected };
+        self.last = Some((kind, strategy, call.bytes(), told));
+        strategy
+    }
+
+    fn judge(&mut self, kind: Kind, best: Strategy, is_promising: bool) -> Strategy {
+        let known = |strategy| self.outcomes.get(&(kind, strategy)).copied().unwrap_or_default();
+        let (library, tried) = (known(Strategy::Library), known(best));
+        if tried.calls == 0 && !is_promising {
+            self.dull += 1;
+            self.is_settled = self.dull >= DULL;
+            return Strategy::Library;
+        }
+        self.dull = 0;
+        // The first call has costs of its own, so the second one is the measure.
+        if library.calls < 2 {
+            return Strategy::Library;
+        }
+        if tried.calls < 2 || tried.recent <= library.recent { best } else { Strategy::Library }
+    }
+
+    /// A call that the library carries out without ranges having been looked at.
+    pub fn left(&mut self, kind: Kind, bytes: i64) {
+        self.last = Some((kind, Strategy::Library, bytes, 0.0));
+    }
+
+    /// What the last call took, in seconds of the slowest process. O(1).
+    pub fn ended(&mut self, seconds: f64) {
+        let Some((kind, strategy, bytes, predicted)) = self.last.take() else { return };
+        if bytes == 0 || seconds <= 0.0 {
+            return;
+        }
+        let rate = seconds / bytes as f64;
+        let outcome = self.outcomes.entry((kind, strategy)).or_default();
+        let is_first = outcome.calls < 2;
+        outcome.recent = if is_first { rate } else { 0.7 * outcome.recent + 0.3 * rate };
+        outcome.calls += 1;
+        outcome.bytes += bytes;
+        outcome.seconds += seconds;
+        outcome.predicted += predicted;
+        if self.forced.is_some() || strategy == Strategy::Library {
+            return;
+        }
+        let library = self.outcomes.get(&(kind, Strategy::Library)).map_or(f64::INFINITY, |outcome| outcome.recent);
+        self.wrong = if rate > library { self.wrong + 1 } else { 0 };
+        self.is_settled |= self.wrong >= 2;
+    }
+
+    /// What came of what, in a fixed order.
+    #[must_use]
+    pub fn outcomes(&self) -> Vec<(Kind, Strategy, Outcome)> {
+        let mut all: Vec<_> =
+            self.outcomes.iter().map(|(&(kind, strategy), &outcome)| (kind, strategy, outcome)).collect();
+        all.sort_by_key(|&(kind, strategy, _)| (kind.write, kind.bytes, kind.range, strategy));
+        all
+    }
+}

@@ -1,0 +1,223 @@
+/* The table of open files. */
+#define _GNU_SOURCE
+#include "dualpar.h"
+#include "shim.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUCKETS = 256 };
+
+static struct file *table[BUCKETS];
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+
+static struct file **bucket_of(MPI_File handle)
+{
+    uintptr_t number = (uintptr_t)handle;
+    return &table[(number >> 4 ^ number >> 12) % BUCKETS];
+}
+
+struct file *file_of(MPI_File handle)
+{
+    if (!is_on())
+        return NULL;
+    pthread_rwlock_rdlock(&lock);
+    struct file *file = *bucket_of(handle);
+    while (file && file->handle != handle)
+        file = file->below;
+    pthread_rwlock_unlock(&lock);
+    return file;
+}
+
+struct file *file_closing(MPI_File handle)
+{
+    pthread_rwlock_wrlock(&lock);
+    struct file **place = bucket_of(handle);
+    while (*place && (*place)->handle != handle)
+        place = &(*place)->below;
+    struct file *file = *place;
+    if (file)
+        *place = file->below;
+    pthread_rwlock_unlock(&lock);
+    return file;
+}
+
+void file_count(struct file *file, bool is_write, int sort, int64_t bytes, int64_t nanoseconds)
+{
+    struct sluice_sort *counted = &file->sorts[(is_write ? SLUICE_SORTS / 2 : 0) + sort];
+    counted->calls++;
+    counted->bytes += bytes > 0 ? bytes : 0;
+    counted->nanoseconds += nanoseconds;
+}
+
+static void file_free(struct file *file)
+{
+    const char *path = getenv("SLUICE_MPI_REPORT");
+    if (path && *path && file->rank == 0) {
+        if (file->decisions)
+            sluice_last(file->decisions, file->elapsed);
+        if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts, file->data_driven) != 0)
+            fprintf(stderr, "sluice: %s: the report cannot be written there\n", path);
+    }
+    if (file->descriptor >= 0)
+        close(file->descriptor);
+    if (file->hints != MPI_INFO_NULL)
+        PMPI_Info_free(&file->hints);
+    sluice_decisions_free(file->decisions);
+    free(file->buffers);
+    sluice_flat_free(file->type);
+    free(file->name);
+    free(file);
+}
+
+void file_closed(struct file *file)
+{
+    if (!file)
+        return;
+    if (file->owns_comm)
+        PMPI_Comm_free(&file->comm);
+    file_free(file);
+}
+
+/* A path may begin with the name of a file system driver: only plain ones are opened here. */
+static const char *path_of(const char *name)
+{
+    return strncmp(name, "ufs:", 4) == 0 ? name + 4 : name;
+}
+
+static int open_again(const char *path, int amode)
+{
+    int how = amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY;
+    int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat stat;
+    if (descriptor < 0 || (fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode)))
+        return descriptor;
+    close(descriptor);
+    return -1;
+}
+
+static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File handle)
+{
+    struct file *file = calloc(1, sizeof *file);
+    if (!file)
+        return NULL;
+    file->handle = handle;
+    file->amode = amode;
+    file->comm = MPI_COMM_NULL;
+    file->hints = MPI_INFO_NULL;
+    file->ranks = 1;
+    file->dualpar = -1;
+    file->name = strdup(path_of(name));
+    file->type = sluice_flat_basic(1);
+    file->etype_size = 1;
+    file->descriptor = file->name ? open_again(file->name, amode) : -1;
+    if (hints != MPI_INFO_NULL && PMPI_Info_dup(hints, &file->hints) != MPI_SUCCESS)
+        file->hints = MPI_INFO_NULL;
+    if (amode & MPI_MODE_SEQUENTIAL) {
+        sluice_flat_free(file->type);
+        file->type = NULL;
+    }
+    if (!file->name) {
+        if (file->hints != MPI_INFO_NULL)
+            PMPI_Info_free(&file->hints);
+        sluice_flat_free(file->type);
+        free(file);
+        return NULL;
+    }
+    return file;
+}
+
+/* What the processes have agreed on; whether all of them have the file open here, too. */
+static bool agree(struct file *file, MPI_Comm comm, bool *owns, MPI_Comm *made)
+{
+    *made = own_comm(comm, owns);
+    int all = 0, mine = file != NULL;
+    return *made != MPI_COMM_NULL && PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, *made) == MPI_SUCCESS && all;
+}
+
+void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int result, MPI_File handle)
+{
+    int class = MPI_SUCCESS, ranks = 0;
+    if (!is_on() || comm == MPI_COMM_NULL)
+        return;
+    /* What is no communicator cannot be agreed over. */
+    if (result != MPI_SUCCESS && (PMPI_Error_class(result, &class) != MPI_SUCCESS || class == MPI_ERR_COMM))
+        return;
+    PMPI_Comm_size(comm, &ranks);
+    struct file *file = result == MPI_SUCCESS ? make(name, amode, hints, handle) : NULL;
+    if (ranks > 1) {
+        /* Also those that could not open it, lest the others wait for them. */
+        bool owns = false;
+        MPI_Comm made = MPI_COMM_NULL;
+        bool agreed = agree(file, comm, &owns, &made);
+        if (file && agreed) {
+            file->comm = made;
+            file->owns_comm = owns;
+            PMPI_Comm_rank(made, &file->rank);
+            PMPI_Comm_size(made, &file->ranks);
+            resonant_begin(file);
+        } else if (owns) {
+            PMPI_Comm_free(&made);
+        }
+    }
+    if (!file)
+        return;
+    dualpar_open(file);
+    pthread_rwlock_wrlock(&lock);
+    struct file **place = bucket_of(handle);
+    file->below = *place;
+    *place = file;
+    pthread_rwlock_unlock(&lock);
+}
+
+void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype type, const char *representation)
+{
+    struct file *file = file_of(handle);
+    if (!file)
+        return;
+    sluice_flat_free(file->type);
+    file->type = NULL;
+    MPI_Count size = 0;
+    if (displacement < 0 || file->amode & MPI_MODE_SEQUENTIAL || type == MPI_DATATYPE_NULL || strcmp(representation, "native") != 0)
+        return;
+    if (PMPI_Type_size_x(etype, &size) != MPI_SUCCESS || size <= 0)
+        return;
+    struct sluice_flat *flat = flatten(type);
+    if (flat && sluice_flat_is_ascending(flat) && sluice_flat_size(flat) > 0 && sluice_flat_size(flat) % size == 0) {
+        file->displacement = displacement;
+        file->etype_size = size;
+        file->type = flat;
+    } else {
+        sluice_flat_free(flat);
+    }
+}
+
+void file_note(MPI_File handle, bool is_write, bool is_collective)
+{
+    struct file *file = file_of(handle);
+    dualpar_other(file);
+    if (!file)
+        return;
+    file_count(file, is_write, 3, 0, 0);
+    if (is_collective)
+        atomic_store(&file->is_busy, true);
+}
+
+static void file_end(struct file *file)
+{
+    dualpar_close(file);
+    file_free(file);
+}
+
+void files_end(void)
+{
+    for (int i = 0; i < BUCKETS; i++) {
+        while (table[i])
+            file_end(file_closing(table[i]->handle));
+    }
+}

@@ -1,0 +1,140 @@
+/* Whether anything is done in this process, and its communicators. */
+#define _GNU_SOURCE
+#include "dualpar.h"
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the environment wants, and what all processes have agreed on when MPI began. It does not change after that: the others
+ * would wait for who no longer takes part. */
+static bool is_wanted = true;
+static atomic_bool is_agreed;
+
+
+void *next_function(const char *name, void *of_library)
+{
+    void *next = dlsym(RTLD_NEXT, name);
+    return next ? next : of_library;
+}
+
+void step_aside(const char *why)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        fprintf(stderr, "sluice: MPI I/O goes on without Sluicegate: %s\n", why);
+}
+
+bool is_on(void)
+{
+    return atomic_load(&is_agreed);
+}
+
+/* A program of another MPI library, in which this one must not be: what programs call has other types there. Starts it again
+ * without. Its arguments are those that the loader gives to constructors. */
+__attribute__((constructor)) static void begin(int argc, char **argv, char **environment)
+{
+    (void)argc;
+    const char *setting = getenv("SLUICE_MPI");
+    is_wanted = !setting || strcmp(setting, "off") != 0;
+#ifdef OPEN_MPI
+    bool is_other = dlsym(RTLD_DEFAULT, "MPIR_Dup_fn") != NULL;
+#else
+    bool is_other = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL;
+#endif
+    if (!is_other || !getenv("LD_PRELOAD"))
+        return;
+    fprintf(stderr, "sluice: %s uses another MPI library than the one that Sluicegate was loaded for; it runs without\n", argv[0]);
+    unsetenv("LD_PRELOAD");
+    (void)environment;
+    extern char **environ;
+    execve("/proc/self/exe", argv, environ);
+    fprintf(stderr, "sluice: could not start %s again: %s\n", argv[0], strerror(errno));
+}
+
+struct own {
+    MPI_Group group;
+    MPI_Comm comm;
+    struct own *below;
+};
+/* Used by one thread at a time. */
+static struct own *owns_list;
+/* Errors of calls on it are returned, whatever the program wants of those on its own ones. */
+static MPI_Comm world = MPI_COMM_NULL;
+
+static void initialised(void)
+{
+    int all = 0, mine = is_wanted;
+    MPI_Group group;
+    /* Attributes of the program are not to be copied: that would call it. */
+    if (PMPI_Comm_group(MPI_COMM_WORLD, &group) != MPI_SUCCESS)
+        return;
+    bool is_made = PMPI_Comm_create(MPI_COMM_WORLD, group, &world) == MPI_SUCCESS;
+    PMPI_Group_free(&group);
+    if (!is_made) {
+        world = MPI_COMM_NULL;
+        step_aside("no communicator could be made");
+        return;
+    }
+    PMPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    atomic_store(&is_agreed, PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, world) == MPI_SUCCESS && all);
+    if (is_on())
+        dualpar_begin(world);
+}
+
+SHOWN int MPI_Init(int *argc, char ***argv)
+{
+    int result = NEXT(MPI_Init)(argc, argv);
+    if (result == MPI_SUCCESS)
+        initialised();
+    return result;
+}
+
+SHOWN int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
+{
+    int result = NEXT(MPI_Init_thread)(argc, argv, wanted, provided);
+    if (result == MPI_SUCCESS)
+        initialised();
+    return result;
+}
+
+MPI_Comm own_comm(MPI_Comm comm, bool *owns)
+{
+    MPI_Comm made = MPI_COMM_NULL;
+    int level = MPI_THREAD_SINGLE;
+    *owns = false;
+    if (world == MPI_COMM_NULL || PMPI_Query_thread(&level) != MPI_SUCCESS)
+        return made;
+    if (level == MPI_THREAD_MULTIPLE) {
+        /* Several threads may open files at the same time, and talk of them at the same time. */
+        if (PMPI_Comm_split(comm, 0, 0, &made) != MPI_SUCCESS)
+            return MPI_COMM_NULL;
+        *owns = true;
+        PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+        return made;
+    }
+    MPI_Group group;
+    if (PMPI_Comm_group(comm, &group) != MPI_SUCCESS)
+        return made;
+    for (struct own *own = owns_list; own; own = own->below) {
+        int same = MPI_UNEQUAL;
+        if (PMPI_Group_compare(group, own->group, &same) == MPI_SUCCESS && same == MPI_IDENT) {
+            PMPI_Group_free(&group);
+            return own->comm;
+        }
+    }
+    struct own *own = malloc(sizeof *own);
+    if (PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)
+        made = MPI_COMM_NULL;
+    if (!own) {
+        /* Shared or not is to be the same everywhere; without memory little else matters. */
+        PMPI_Group_free(&group);
+        return made;
+    }
+    *own = (struct own){group, made, owns_list};
+    owns_list = own;
+    return made;
+}

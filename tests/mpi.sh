@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Builds what MPI programs load and runs programs with it, for each MPI library that is here.
+#   tests/mpi.sh DIRECTORY-WITH-LIBRARIES COMMAND
+# SLUICE_MPI_CASES says how many random cases run instead of 500, SLUICE_MPI_SEED which is the first.
+set -euo pipefail
+BUILT=$(realpath "$1")
+SLUICE=$(realpath "$2")
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+cases=${SLUICE_MPI_CASES:-500}
+seed=${SLUICE_MPI_SEED:-1}
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# With a directory of its own, so that nothing that was built for users is replaced.
+make --no-print-directory -s mpi-libraries BUILT="$work" MPI_LIBRARY="$BUILT/libsluice_mpiio.a"
+
+run() { # MPI PROCESSES PROGRAM...
+    local mpi=$1 processes=$2
+    shift 2
+    timeout 900 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --report "$work/report.json" \
+        "mpiexec.$mpi" -n "$processes" "$@"
+}
+
+# Which strategies the report has, and how many calls of each there must be.
+served() { # LEAST STRATEGY...
+    python3 - "$work/report.json" "$@" << 'END' || fail "too few calls were served here"
+import json, sys
+counts = {}
+for file in json.load(open(sys.argv[1]))["files"]:
+    for row in file["collective"]:
+        counts[row["strategy"]] = counts.get(row["strategy"], 0) + row["calls"]
+print("  calls served:", ", ".join(f"{name} {counts[name]}" for name in sorted(counts)))
+sys.exit(any(counts.get(name, 0) < int(sys.argv[2]) for name in sys.argv[3:]))
+END
+    rm -f "$work/report.json"
+}
+
+found=
+for mpi in mpich openmpi; do
+    if ! command -v "mpicc.$mpi" > /dev/null || ! command -v "mpiexec.$mpi" > /dev/null; then
+        echo "NOTE: nothing is tested with $mpi: mpicc.$mpi or mpiexec.$mpi is missing (scripts/setup.sh mpi installs them)"
+        continue
+    fi
+    found=yes
+    # More processes than processors are slow with MPICH, which waits without sleeping.
+    processes=2 share=$((cases * 9 / 10))
+    [ "$mpi" = mpich ] || processes=4 share=$((cases / 10))
+    echo "== $mpi: random views, types and calls, compared with the library's own ($share cases from seed $seed)"
+    "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror tests/mpi/generate.c -o "$work/generate-$mpi"
+    run "$mpi" "$processes" "$work/generate-$mpi" "$work" "$seed" "$share" || fail "seeds from $seed on, of $share cases"
+    served $((share / 25)) agents early timed
+
+    echo "== $mpi: a program of another MPI library runs without"
+    other=$([ "$mpi" = mpich ] && echo openmpi || echo mpich)
+    if [ -e "$work/generate-$other" ]; then
+        for pair in "$mpi $other" "$other $mpi"; do
+            set -- $pair
+            LD_PRELOAD=$work/libsluice-$1.so "mpiexec.$2" -n 1 "$work/generate-$2" "$work" 1 1 > "$work/out" 2> "$work/err"
+            grep -q "cases 1 mismatches 0" "$work/out" && grep -q "another MPI library" "$work/err" || fail "$pair"
+        done
+    fi
+done
+[ -n "$found" ] || exit 0
+echo "== what sluice mpirun would do"
+"$SLUICE" mpirun --dry-run --mpi mpich --library "$work/libsluice-mpich.so" --mode agents srun -n 4 ./program > "$work/out"
+grep -q "^environment: LD_PRELOAD=$work/libsluice-mpich.so" "$work/out" && grep -q "^environment: SLUICE_MPI=agents" "$work/out" &&
+    grep -qx "command: srun -n 4 ./program" "$work/out" || fail "$(cat "$work/out")"
