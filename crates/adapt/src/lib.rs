@@ -17,5 +17,6 @@ pub mod detector;
 pub mod device;
 pub mod features;
 pub mod forest;
+pub mod net;
 pub mod predictor;
 pub mod selector;

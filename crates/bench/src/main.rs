@@ -12,6 +12,7 @@ mod emulation;
 mod engine;
 mod features;
 mod fidelity;
+mod forwarding;
 mod fuse;
 mod patterns;
 mod predict;
@@ -60,6 +61,9 @@ enum Command {
     AgainstFio(profiler::fio::Args),
     Adaptivity(adaptivity::Args),
     Council(council::Args),
+    Forwarding(forwarding::Args),
+    #[command(hide = true)]
+    ForwardingLoad(forwarding::LoadArgs),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
         Command::Council(args) => council::run(&args),
+        Command::Forwarding(args) => forwarding::run(&args),
+        Command::ForwardingLoad(args) => forwarding::load(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Selection(args) => selection::run(&args),
