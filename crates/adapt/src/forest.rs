@@ -167,8 +167,8 @@ pub struct Forest {
     votes: Vec<f64>,
 }
 
-/// The second and third line of a model, and its checksum.
-fn head(text: &str) -> Option<(&str, &str, u32)> {
+/// The second and third line of a model's file, and its checksum.
+pub(crate) fn head(text: &str) -> Option<(&str, &str, u32)> {
     let value = |line: &'_ str, key: &str| -> Option<(usize, usize)> {
         let value =
             line.trim_end().strip_prefix('"')?.strip_prefix(key)?.strip_prefix("\": \"")?.strip_suffix("\",")?;

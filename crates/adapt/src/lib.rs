@@ -18,6 +18,7 @@ pub mod detector;
 pub mod device;
 pub mod features;
 pub mod forest;
+pub mod net;
 pub mod orchestrator;
 pub mod predictor;
 pub mod selector;

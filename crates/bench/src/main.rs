@@ -12,6 +12,7 @@ mod emulation;
 mod engine;
 mod features;
 mod fidelity;
+mod forwarding;
 mod fuse;
 mod orchestration;
 mod patterns;
@@ -62,6 +63,9 @@ enum Command {
     Adaptivity(adaptivity::Args),
     Council(council::Args),
     Orchestration(orchestration::Args),
+    Forwarding(forwarding::Args),
+    #[command(hide = true)]
+    ForwardingLoad(forwarding::LoadArgs),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
         Command::Prediction(args) => prediction::run(&args),
         Command::Council(args) => council::run(&args),
         Command::Orchestration(args) => orchestration::run(&args),
+        Command::Forwarding(args) => forwarding::run(&args),
+        Command::ForwardingLoad(args) => forwarding::load(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Selection(args) => selection::run(&args),

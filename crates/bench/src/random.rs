@@ -17,6 +17,11 @@ impl SplitMix64 {
         self.next() & 1 == 1
     }
 
+    /// One of them; there has to be one.
+    pub(crate) fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[(self.next() % list.len() as u64) as usize]
+    }
+
     /// The numbers below `count` in random order (Fisher and Yates).
     pub(crate) fn shuffled(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();

@@ -47,8 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     train = commands.add_parser("train", help="train a model with simulated systems")
     train.add_argument(
         "model",
-        choices=["detector", "selection"],
-        help="detector: of access patterns; selection: of the best arm",
+        choices=["council", "detector", "selection"],
+        help="council: of patterns at I/O nodes; detector: at data servers; selection: of the best arm",
     )
     train.add_argument(
         "--bench", default="sluice-bench", help="the sluice-bench command (default: from PATH)"
@@ -63,11 +63,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--data",
         help="selection: train with the cases in this file, which somebody measured, and simulate nothing",
     )
-    train.add_argument("--seeds", type=int, help="scenarios or cases to train with (default: 1500, 1300)")
-    train.add_argument("--held-out", type=int, help="scenarios or cases to judge by (default: 300, 320)")
-    train.add_argument("--trees", type=int, help="(default: 12, 16)")
+    train.add_argument(
+        "--seeds", type=int, help="experiments, scenarios or cases to train with (default: 5000, 1500, 1300)"
+    )
+    train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
+    train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
     train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 400, 80)")
-    train.add_argument("--seed", type=int, default=1, help="of the forest (default: 1)")
+    train.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]
     try:
@@ -145,7 +147,24 @@ def _compare(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace) -> int:
     if args.data and args.model != "selection":
         raise ValueError("--data is for selection")
-    return _train_selection(args) if args.model == "selection" else _train_detector(args)
+    trainers = {"council": _train_council, "detector": _train_detector, "selection": _train_selection}
+    return trainers[args.model](args)
+
+
+def _train_council(args: argparse.Namespace) -> int:
+    from sluicegate import council
+
+    scores = council.train(
+        council.Bench(args.bench),
+        Path(args.out),
+        Path(args.work),
+        experiments=args.seeds or 5000,
+        unseen=args.held_out or 600,
+        seed=args.seed,
+    )
+    mean, least = scores["mean"], scores["min_experiment"]
+    print(f"{args.out}/council.json: unseen experiments: {mean:.2%} of windows right, the worst {least:.1%}")
+    return 0
 
 
 def _train_detector(args: argparse.Namespace) -> int:

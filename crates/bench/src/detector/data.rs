@@ -8,6 +8,7 @@ use anyhow::Context;
 use sluice_adapt::detector::{INPUTS, THESIS_INPUTS, inputs, thesis_inputs};
 use sluice_adapt::features::{Answers, Features, Window};
 use sluice_core::{AppId, FileId, Op};
+use sluice_sim::scenario::Place;
 use sluice_sim::{Options, PatternWindow, Truth, simulate};
 
 use super::scenarios::{Known, Set, scenario};
@@ -125,6 +126,12 @@ pub(crate) fn inputs_of(line: &str) -> anyhow::Result<Option<[f32; INPUTS.len()]
     Ok(Some(inputs))
 }
 
+/// Its number; scenarios of detectors have no I/O nodes.
+fn server_of(place: Place) -> u32 {
+    let (Place::Server(number) | Place::IoNode(number)) = place;
+    number
+}
+
 /// A scenario's rows of the data set: a line for each file, or files with few requests, in a window.
 pub(crate) fn lines(text: &mut String, seen: &Seen) {
     for window in &seen.windows {
@@ -138,7 +145,7 @@ pub(crate) fn lines(text: &mut String, seen: &Seen) {
                 seen.known.platform,
                 seen.known.mode,
                 u8::from(seen.known.knows_answers),
-                window.server,
+                server_of(window.place),
                 window.window.end.0,
                 u8::from(row.file.is_some()),
                 row.app.0,

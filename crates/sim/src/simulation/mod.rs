@@ -36,7 +36,7 @@ use sluice_core::PolicyConfig;
 use crate::calendar::{Calendar, Event};
 use crate::link::{Link, Message};
 use crate::random::{Noise, Random};
-use crate::scenario::{Application, Scenario};
+use crate::scenario::{Application, Place, Scenario};
 use crate::slab::Slab;
 use crate::workload::Phase;
 
@@ -57,6 +57,7 @@ use disk::{Disk, Started};
 use faults::Trouble;
 use node::Node;
 use orchestration::Orchestration;
+use patterns::Watch;
 use prediction::Recorder;
 use processes::{App, Process, Striping};
 use records::{Batch, Call, Job, Sent};
@@ -84,8 +85,8 @@ pub struct Options {
     pub check: bool,
     /// Keep the features of every window of every engine.
     pub windows: bool,
-    /// Keep what every data server's requests were like, and of which patterns they were; this is where the watchers of that
-    /// know answers from. Times of windows as `windows`.
+    /// Keep what the requests of every data server and I/O node were like, and of which patterns they were; this is where the
+    /// watchers of that know answers from. Times of windows as `windows`.
     pub patterns: Option<Answers>,
     /// Learn what every data server's device is like from what it serves ([`sluice_adapt::device`]).
     pub devices: bool,
@@ -388,8 +389,9 @@ impl<'a> Simulation<'a> {
             let files = files * u64::from(self.servers);
             let nodes = &self.scenario.io_nodes;
             let pace = Noise::new(self.scenario.seed, NOISE + (2 << 32) + u64::from(node), self.scenario.noise);
-            let node = Node::new(nodes, policy, machine, outstanding, files, None)?;
-            self.nodes.push(node.paced(pace.map_or(1.0, |noise| noise.run())));
+            let mut io_node = Node::new(nodes, policy, machine, outstanding, files, None)?;
+            io_node.watch = self.watch(Place::IoNode(node));
+            self.nodes.push(io_node.paced(pace.map_or(1.0, |noise| noise.run())));
         }
         let storage = &self.scenario.storage;
         // Drives of one kind have one firmware.
@@ -416,12 +418,17 @@ impl<'a> Simulation<'a> {
             if let Some(starts) = starts {
                 node.engine.watch_locality(Some(Orchestration::locality(starts)));
             }
-            node.watch = self.patterns.map(|answers| Box::new(patterns::Watch::new(server, storage.stripe, answers)));
+            node.watch = self.watch(Place::Server(server));
             let pace = Noise::new(self.scenario.seed, NOISE + (1 << 32) + u64::from(server), self.scenario.noise);
             let node = node.paced(pace.map_or(1.0, |noise| noise.run()));
             self.nodes.push(node.executes(storage.vectored, storage.threads));
         }
         Ok(())
+    }
+
+    /// Whoever wants to know what the requests there are like.
+    fn watch(&self, place: Place) -> Option<Box<Watch>> {
+        self.patterns.map(|answers| Box::new(Watch::new(place, self.scenario.storage.stripe, answers)))
     }
 
     fn plan_faults(&mut self) {

@@ -1,4 +1,5 @@
-//! What data servers' requests are like, window by window, and what they really are: the data that detectors learn from.
+//! What the requests of data servers and I/O nodes are like, window by window, and what they really are: the data that detectors
+//! learn from.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +9,17 @@ use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
 
 use super::Simulation;
 use super::records::Content;
-use crate::scenario::{Application, Scenario};
+use crate::scenario::{Application, Place, Scenario};
 use crate::workload::{Pattern, Phase};
 
 /// Bytes that were asked for, by pattern: the four classes, then everything that is none of them.
 pub type Truth = [u64; 5];
 
-/// What a data server saw in a window, and what it was.
+/// What a data server or an I/O node saw in a window, and what it was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatternWindow {
-    /// The data server.
-    pub server: u32,
+    /// Who saw it.
+    pub place: Place,
     /// What it saw.
     pub window: Window,
     /// What that was, for each file, application and operation, in order.
@@ -39,18 +40,18 @@ pub(super) fn classes(scenario: &Scenario, application: &Application) -> Vec<u8>
     application.phases.iter().map(|phase| class(phase).map_or(4, |class| class.index() as u8)).collect()
 }
 
-/// Watches one data server.
+/// Watches one machine with an engine.
 pub(super) struct Watch {
-    server: u32,
+    place: Place,
     watcher: Watcher,
     truths: BTreeMap<(u64, u32, u8), Truth>,
     windows: Vec<PatternWindow>,
 }
 
 impl Watch {
-    pub(super) fn new(server: u32, stripe: u64, answers: Answers) -> Watch {
+    pub(super) fn new(place: Place, stripe: u64, answers: Answers) -> Watch {
         let settings = Settings { stripe, answers, ..Settings::default() };
-        Watch { server, watcher: Watcher::new(settings, Time::ZERO), truths: BTreeMap::new(), windows: Vec::new() }
+        Watch { place, watcher: Watcher::new(settings, Time::ZERO), truths: BTreeMap::new(), windows: Vec::new() }
     }
 
     fn request(content: &Content) -> Request {
@@ -89,7 +90,7 @@ impl Watch {
         let op = |op: u8| if op == 0 { Op::Read } else { Op::Write };
         let truths = std::mem::take(&mut self.truths).into_iter();
         let truths = truths.map(|((file, app, of), truth)| ((FileId(file), AppId(app), op(of)), truth)).collect();
-        self.windows.push(PatternWindow { server: self.server, window: window.clone(), truths });
+        self.windows.push(PatternWindow { place: self.place, window: window.clone(), truths });
     }
 
     pub(super) fn windows(self) -> Vec<PatternWindow> {
@@ -98,7 +99,7 @@ impl Watch {
 }
 
 impl Simulation<'_> {
-    /// A window of a data server's watcher is over.
+    /// A window of a machine's watcher is over.
     pub(super) fn close_patterns(&mut self, node: u32, now: Time) {
         if let Some(watch) = &mut self.nodes[node as usize].watch {
             watch.close(now);

@@ -1,19 +1,18 @@
-//! `sluice-bench council`: how fast the council's bandits find the best window, against the paper's.
+//! How fast the council's bandits find the best window, against the paper's.
 //!
 //! As in the paper (Bez et al. 2019, V): learning is simulated by drawing from what was measured of each situation and window.
 //! Here "measured" is what `scenarios/twins-windows.toml` simulates with ten seeds: an observation is drawn from a normal
 //! distribution with the mean and deviation of the seeds.
-
-use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use sluice_adapt::council::{EpsilonGreedy, Knowledge, Op, Pattern, Situation};
 use sluice_cli::output;
 
+use super::Args;
 use crate::random::SplitMix64;
 
-const RESULTS: &str = include_str!("../../../scenarios/results/twins-windows.csv");
+const RESULTS: &str = include_str!("../../../../scenarios/results/twins-windows.csv");
 /// The paper's.
 const EPSILON: f64 = 0.15;
 /// Data servers of the scenario.
@@ -24,26 +23,6 @@ const T_18: f64 = 2.101;
 const SEEDS: f64 = 10.0;
 /// Observations of a bin.
 const BIN: usize = 50;
-
-/// Lets bandits find the best time window of TWINS in 144 simulated situations
-///
-/// Arms are seven windows, arrival order and HBRR, so that it can be said that no window is best. A choice is right if no other
-/// is significantly better (t-test, 5 %).
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Observations of each situation
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(50..=100_000))]
-    observations: u32,
-    /// How often all is repeated
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    repetitions: u32,
-    /// Start of the random numbers
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
 
 /// An arm in a situation.
 #[derive(Clone, Copy, Debug)]
@@ -107,13 +86,13 @@ fn read() -> anyhow::Result<Vec<Place>> {
         }
     }
     let mut places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
-    places.iter_mut().for_each(judge);
+    places.iter_mut().for_each(rate);
     ensure!(places.iter().all(|place| place.arms.len() == places[0].arms.len()), "situations have different arms");
     Ok(places)
 }
 
 /// Which arms are right, and how good each is.
-fn judge(place: &mut Place) {
+fn rate(place: &mut Place) {
     let best = *place.arms.iter().max_by(|a, b| a.of_best.total_cmp(&b.of_best)).unwrap_or(&place.arms[0]);
     for arm in &mut place.arms {
         // Relative to the best, where relative deviations are nearly absolute ones.
@@ -198,11 +177,29 @@ const BAR_AT: usize = 100;
 const BAR_RIGHT: f64 = 0.90;
 const BAR_OF_BEST: f64 = 0.99;
 
-/// Prints the table.
+/// What was learned by whom.
+#[derive(Serialize)]
+pub(super) struct Report {
+    situations: usize,
+    repetitions: u32,
+    seed: u64,
+    /// Observations of a bin.
+    bin: usize,
+    rows: Vec<Row>,
+    /// Shares in the bin that ends where the bars are asked for, mixed patterns.
+    pub(super) right: f64,
+    pub(super) of_best: f64,
+    pub(super) paper_right: f64,
+    pub(super) paper_of_best: f64,
+    pub(super) observations: usize,
+    pub(super) met: bool,
+}
+
+/// Lets all learn.
 ///
 /// # Errors
 /// If the committed results cannot be read.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     let places = read()?;
     let observations = args.observations as usize / BIN * BIN;
     let mut rows = Vec::new();
@@ -217,30 +214,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             rows.push(Row { patterns: set, method, bins });
         }
     }
-    // The bin that ends where the bars are asked for.
     let at = (BAR_AT / BIN).min(observations / BIN) - 1;
     let mixed =
         |method| rows.iter().find(|row| row.patterns == "mixed" && row.method == method).map(|row| row.bins[at]);
     let ours = mixed(Method::Shared).unwrap_or_default();
     let paper = mixed(Method::EpsilonGreedy).unwrap_or_default();
-    let met = ours.right >= BAR_RIGHT && ours.of_best >= BAR_OF_BEST;
-    if args.json {
-        output::pretty_json(&serde_json::json!({
-            "simulated": true, "situations": places.len(), "repetitions": args.repetitions, "seed": args.seed, "bin": BIN, "rows": rows,
-            "bandit": {"right": ours.right, "of_best": ours.of_best, "paper_right": paper.right,
-                "paper_of_best": paper.of_best, "observations": BAR_AT}, "met": met,
-        }))?;
-    } else {
-        print(&rows, places.len(), args, met);
-    }
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(Report {
+        situations: places.len(),
+        repetitions: args.repetitions,
+        seed: args.seed,
+        bin: BIN,
+        right: ours.right,
+        of_best: ours.of_best,
+        paper_right: paper.right,
+        paper_of_best: paper.of_best,
+        observations: BAR_AT,
+        met: ours.right >= BAR_RIGHT && ours.of_best >= BAR_OF_BEST,
+        rows,
+    })
 }
 
-fn print(rows: &[Row], places: usize, args: &Args, met: bool) {
+pub(super) fn print(report: &Report) {
+    let Report { situations, repetitions, rows, met, .. } = report;
     output::line(format_args!(
-        "{places} simulated situations, {} repetitions; of each {BIN} observations of a situation: right choices and throughput\n\
-         over that of the best arm, in %\n",
-        args.repetitions
+        "{situations} simulated situations, {repetitions} repetitions; of each {BIN} observations of a situation: right choices and throughput\n\
+         over that of the best arm, in %\n"
     ));
     let bins = rows.first().map_or(0, |row| row.bins.len());
     let heads: Vec<String> = (1..=bins).map(|n| format!("{:>12}", format!("to {}", n * BIN))).collect();
@@ -251,7 +249,7 @@ fn print(rows: &[Row], places: usize, args: &Args, met: bool) {
             row.bins.iter().map(|bin| format!("{:>6.1}{:>6.1}", bin.right * 100.0, bin.of_best * 100.0)).collect();
         output::line(format_args!("{:<18} {name:<12}{}", row.patterns, bins.join("")));
     }
-    let met = if met { "met" } else { "missed" };
+    let met = if *met { "met" } else { "missed" };
     output::line(format_args!(
         "\nbars, mixed, observations {} to {BAR_AT}: {:.0} % right, {:.0} % of the best: {met}",
         BAR_AT - BIN + 1,

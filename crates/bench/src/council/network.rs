@@ -1,0 +1,250 @@
+//! How often the networks recognise the pattern of a second of an I/O node.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+use sluice_adapt::council::Op;
+use sluice_adapt::net::{CLASSES, INPUTS, Network, PAPER_INPUTS, REQUESTS_MIN};
+use sluice_cli::output;
+
+use super::Args;
+use super::experiments::{PATTERNS, Seen, simulated};
+
+/// Of the experiments of each operation: the mean share of windows that are recognised, and the least.
+const BAR_MEAN: f64 = 0.995;
+const BAR_MIN: f64 = 0.95;
+/// Windows of an experiment in a data set.
+const ROWS_MAX: usize = 40;
+
+/// How a network did with the experiments of an operation.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Scores {
+    op: &'static str,
+    experiments: usize,
+    windows: u64,
+    /// Windows with too few requests, of which nothing is said; they count for nothing else.
+    silent: u64,
+    /// Means over experiments of the share of windows that are right, and the least of them.
+    mean: f64,
+    min: f64,
+    /// Experiments below the bar for the least.
+    below: usize,
+    /// Rows: what windows were; columns: what they were taken for; both in the order of `classes`.
+    confusion: [[u64; 3]; 3],
+    worst: Vec<Miss>,
+}
+
+/// An experiment in which windows were missed.
+#[derive(Clone, Debug, Serialize)]
+struct Miss {
+    right: f64,
+    windows: u64,
+    experiment: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    /// The lower one of reads' and writes'.
+    pub(super) mean: f64,
+    pub(super) min_experiment: f64,
+    paper_mean: f64,
+    paper_min: f64,
+    classes: [&'static str; 3],
+    ours: Vec<Scores>,
+    paper: Vec<Scores>,
+    pub(super) met: bool,
+}
+
+fn load(path: &Path) -> anyhow::Result<Network> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Network::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// The network of a file, or the one that comes with Sluicegate.
+fn networks(args: &Args) -> anyhow::Result<[Network; 2]> {
+    let of = |path: &Option<std::path::PathBuf>, shipped: fn() -> _| match path {
+        Some(path) => load(path),
+        None => Ok(shipped()?),
+    };
+    Ok([of(&args.model, Network::shipped)?, of(&args.paper_model, Network::paper)?])
+}
+
+fn seen(args: &Args) -> anyhow::Result<Vec<Seen>> {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let bar = output::bar(args.experiments, "{bar:40} {pos}/{len} experiments, {eta} left");
+    let seen = simulated(args.set, args.first..args.first + args.experiments, jobs, &|| bar.inc(1))?;
+    bar.finish_and_clear();
+    Ok(seen)
+}
+
+/// Columns of a data set before the inputs.
+const KNOWN: [&str; 10] =
+    ["seed", "label", "op", "io_nodes", "processes", "request", "servers", "device", "scheduler", "requests"];
+
+/// Writes the windows of experiments as a data set; of long experiments some, evenly.
+pub(super) fn export(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let paper: Vec<String> = PAPER_INPUTS.iter().map(|name| format!("paper_{name}")).collect();
+    let mut text = format!("{},{},{}\n", KNOWN.join(","), paper.join(","), INPUTS.join(","));
+    for Seen { known, windows } in seen(args)? {
+        let label = PATTERNS.iter().position(|pattern| *pattern == known.pattern).unwrap_or(0);
+        let said: Vec<_> = windows.iter().filter(|window| window.requests >= REQUESTS_MIN).collect();
+        for window in said.iter().step_by(said.len().div_ceil(ROWS_MAX).max(1)) {
+            let _ = write!(
+                text,
+                "{},{label},{},{},{},{},{},{},{},{}",
+                known.seed,
+                op_name(known.op),
+                known.io_nodes,
+                known.processes,
+                known.request,
+                known.servers,
+                known.device,
+                known.scheduler,
+                window.requests
+            );
+            for input in window.paper.iter().chain(window.inputs.iter().flatten()) {
+                let _ = write!(text, ",{input}");
+            }
+            text.push('\n');
+        }
+    }
+    std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// Prints what the networks say of a data set's rows: the shares of ours, then of the paper's.
+pub(super) fn classify(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let [ours, paper] = networks(args)?;
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mut answers = String::new();
+    for (number, line) in text.lines().enumerate().skip(1) {
+        let row = || -> Option<_> {
+            let numbers: Vec<f64> =
+                line.split(',').skip(KNOWN.len()).map(|field| field.parse().ok()).collect::<Option<_>>()?;
+            let (few, many) = numbers.split_at_checked(PAPER_INPUTS.len())?;
+            Some(ours.shares(many)?.into_iter().chain(paper.shares(few)?))
+        };
+        let shares =
+            row().with_context(|| format!("{}, line {}: no row of such a data set", path.display(), number + 1))?;
+        let shares: Vec<String> = shares.map(|share| share.to_string()).collect();
+        let _ = writeln!(answers, "{}", shares.join(","));
+    }
+    output::line(answers.trim_end());
+    Ok(())
+}
+
+fn op_name(op: Op) -> &'static str {
+    if op == Op::Read { "read" } else { "write" }
+}
+
+fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
+    let mut scores = Scores {
+        op: op_name(op),
+        experiments: 0,
+        windows: 0,
+        silent: 0,
+        mean: 0.0,
+        min: 1.0,
+        below: 0,
+        confusion: [[0; 3]; 3],
+        worst: Vec::new(),
+    };
+    for Seen { known, windows } in seen.iter().filter(|seen| seen.known.op == op) {
+        let truth = PATTERNS.iter().position(|pattern| *pattern == known.pattern).unwrap_or(0);
+        let (mut right, mut said) = (0, 0);
+        for window in windows {
+            let Some(verdict) = network.classify(window) else {
+                scores.silent += 1;
+                continue;
+            };
+            let found = PATTERNS.iter().position(|pattern| *pattern == verdict.pattern).unwrap_or(0);
+            scores.confusion[truth][found] += 1;
+            right += u64::from(found == truth);
+            said += 1;
+        }
+        if said == 0 {
+            continue;
+        }
+        let share = right as f64 / said as f64;
+        scores.windows += said;
+        scores.experiments += 1;
+        scores.mean += share;
+        scores.min = scores.min.min(share);
+        scores.below += usize::from(share < BAR_MIN);
+        if right < said {
+            let experiment = format!(
+                "seed {}: {}, {} processes, {} KiB, {} I/O nodes, {} servers, {}, {}",
+                known.seed,
+                CLASSES[truth],
+                known.processes,
+                known.request >> 10,
+                known.io_nodes,
+                known.servers,
+                known.device,
+                known.scheduler
+            );
+            scores.worst.push(Miss { right: share, windows: said, experiment });
+        }
+    }
+    scores.mean /= scores.experiments.max(1) as f64;
+    scores.worst.sort_by(|a, b| a.right.total_cmp(&b.right));
+    scores.worst.truncate(5);
+    scores
+}
+
+/// Simulates the experiments and judges both networks by them.
+pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
+    let networks = networks(args)?;
+    let seen = seen(args)?;
+    let [ours, paper] = networks.map(|network| [Op::Read, Op::Write].map(|op| score(&seen, op, &network)).to_vec());
+    let least = |scores: &[Scores], of: fn(&Scores) -> f64| scores.iter().map(of).fold(1.0, f64::min);
+    let (mean, min_experiment) = (least(&ours, |it| it.mean), least(&ours, |it| it.min));
+    Ok(Report {
+        mean,
+        min_experiment,
+        paper_mean: least(&paper, |it| it.mean),
+        paper_min: least(&paper, |it| it.min),
+        classes: CLASSES,
+        met: mean >= BAR_MEAN && min_experiment >= BAR_MIN,
+        ours,
+        paper,
+    })
+}
+
+pub(super) fn print(report: &Report) {
+    let experiments: usize = report.ours.iter().map(|scores| scores.experiments).sum();
+    output::line(format_args!(
+        "pattern networks, {experiments} simulated experiments with unseen seeds, numbers of processes and sizes: share of the seconds\n\
+         of I/O nodes that are recognised, in %\n"
+    ));
+    output::line(format_args!(
+        "{:<8} {:<6} {:>8} {:>8} {:>8} {:>10} {:>9} {:>9}",
+        "network", "op", "mean", "min", "below 95", "experiments", "windows", "silent"
+    ));
+    for (name, all) in [("paper", &report.paper), ("ours", &report.ours)] {
+        for it in all {
+            let (mean, min) = (it.mean * 100.0, it.min * 100.0);
+            let line = format!("{name:<8} {:<6} {mean:>8.2} {min:>8.1} {:>8}", it.op, it.below);
+            output::line(format_args!("{line} {:>10} {:>9} {:>9}", it.experiments, it.windows, it.silent));
+        }
+    }
+    for it in &report.ours {
+        output::line(format_args!("\nours, {}: what windows were (rows), what they were taken for", it.op));
+        output::line(format_args!("{:<18} {}", "", report.classes.map(|name| format!("{name:>18}")).join("")));
+        for (name, row) in report.classes.iter().zip(&it.confusion) {
+            output::line(format_args!("{name:<18} {}", row.map(|count| format!("{count:>18}")).join("")));
+        }
+        for Miss { right, windows, experiment } in &it.worst {
+            output::line(format_args!("  {:>5.1} of {windows} windows: {experiment}", right * 100.0));
+        }
+    }
+    let met = if report.met { "met" } else { "MISSED" };
+    output::line(format_args!(
+        "\nbars, reads and writes: mean {:.1} %, each experiment {:.0} %: {met} ({:.2} %, {:.1} %)\n",
+        BAR_MEAN * 100.0,
+        BAR_MIN * 100.0,
+        report.mean * 100.0,
+        report.min_experiment * 100.0
+    ));
+}

@@ -1,0 +1,392 @@
+"""Trains the council's pattern networks: from simulated experiments to models and their card."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "sluice-net 1"
+CLASSES = ["own-contiguous", "shared-contiguous", "shared-strided"]
+# Version of the features (`features::VERSION`).
+FEATURES = 1
+# Columns before the inputs.
+KNOWN = 10
+PAPER = "paper_"
+# First seed to train with, and to judge by; the sets differ in more than seeds.
+FIRST, FIRST_UNSEEN = 1000, 5000
+
+Layer = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass
+class Data:
+    """Windows whose patterns are known."""
+
+    inputs: np.ndarray
+    paper: np.ndarray
+    names: list[str]
+    paper_names: list[str]
+    label: np.ndarray
+    seed: np.ndarray
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.label)
+
+
+def read(path: str | Path) -> Data:
+    """Read a data set of `sluice-bench council --export`."""
+    with Path(path).open() as lines:
+        head = lines.readline().strip().split(",")
+    missing = {"seed", "label", "requests"} - set(head[:KNOWN])
+    if missing:
+        raise ValueError(f"{path}: no data set of the council: it has no column {', '.join(sorted(missing))}")
+    paper = [at for at in range(KNOWN, len(head)) if head[at].startswith(PAPER)]
+    inputs = [at for at in range(KNOWN, len(head)) if at not in paper]
+    columns = [head.index("seed"), head.index("label"), *paper, *inputs]
+    numbers = np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2)
+    return Data(
+        inputs=numbers[:, 2 + len(paper) :],
+        paper=numbers[:, 2 : 2 + len(paper)],
+        names=[head[at] for at in inputs],
+        paper_names=[head[at].removeprefix(PAPER) for at in paper],
+        label=numbers[:, 1].astype(np.int64),
+        seed=numbers[:, 0].astype(np.int64),
+    )
+
+
+@dataclass
+class Network:
+    """A trained network, with what is done to its inputs before."""
+
+    names: list[str]
+    ranges: np.ndarray
+    lambdas: np.ndarray
+    means: np.ndarray
+    deviations: np.ndarray
+    layers: list[Layer]
+
+    def scaled(self, inputs: np.ndarray) -> np.ndarray:
+        """Return inputs as its first layer gets them (Yeo and Johnson 2000, then scaled and centred)."""
+        return (yeo_johnson(inputs.clip(*self.ranges.T), self.lambdas) - self.means) / self.deviations
+
+    def shares(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the share of each class for each row."""
+        return softmax(forward(self.layers, self.scaled(inputs))[-1])
+
+
+def yeo_johnson(values: np.ndarray, lambdas: np.ndarray) -> np.ndarray:
+    """Return the power transform of each column (Yeo and Johnson 2000, equation 2.1)."""
+
+    def power(base: np.ndarray, exponent: float) -> np.ndarray:
+        small = abs(exponent) < np.finfo(float).eps
+        return np.log1p(base) if small else ((base + 1.0) ** exponent - 1.0) / exponent
+
+    out = np.empty_like(values)
+    for at, given in enumerate(lambdas):
+        column, is_positive = values[:, at], values[:, at] >= 0
+        out[is_positive, at] = power(column[is_positive], given)
+        out[~is_positive, at] = -power(-column[~is_positive], 2.0 - given)
+    return out
+
+
+def softmax(outputs: np.ndarray) -> np.ndarray:
+    """Return the shares of each row."""
+    powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def forward(layers: Sequence[Layer], values: np.ndarray) -> list[np.ndarray]:
+    """Return what each layer gives, the inputs first; all but the last are rectified."""
+    given = [values]
+    for number, (weights, bias) in enumerate(layers):
+        values = values @ weights + bias
+        if number + 1 < len(layers):
+            values = np.maximum(values, 0.0)
+        given.append(values)
+    return given
+
+
+def rmsprop(
+    inputs: np.ndarray, label: np.ndarray, hidden: int, seed: int, batch: int = 32, epochs: int = 50
+) -> list[Layer]:
+    """Train a network as the paper does (V-A).
+
+    One hidden layer, normal initialisation, RMSProp with rate 0.001 and momentum 0.9, cross-entropy.
+    """
+    random = np.random.default_rng(seed)
+    sizes = [inputs.shape[1], hidden, len(CLASSES)]
+    flat = [
+        part
+        for fan_in, fan_out in itertools.pairwise(sizes)
+        for part in (random.normal(0.0, np.sqrt(2.0 / fan_in), (fan_in, fan_out)), np.zeros(fan_out))
+    ]
+    squares, speeds = [np.zeros_like(p) for p in flat], [np.zeros_like(p) for p in flat]
+    for _ in range(epochs):
+        order = random.permutation(len(inputs))
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            given = forward([(flat[0], flat[1]), (flat[2], flat[3])], inputs[rows])
+            error = softmax(given[2])
+            error[np.arange(len(rows)), label[rows]] -= 1.0
+            error /= len(rows)
+            before = (error @ flat[2].T) * (given[1] > 0)
+            slopes = [given[0].T @ before, before.sum(axis=0), given[1].T @ error, error.sum(axis=0)]
+            for part, slope, square, speed in zip(flat, slopes, squares, speeds, strict=True):
+                square *= 0.9
+                square += 0.1 * slope * slope
+                speed *= 0.9
+                speed -= 0.001 * slope / (np.sqrt(square) + 1e-7)
+                part += speed
+    return [(flat[0], flat[1]), (flat[2], flat[3])]
+
+
+def adam(inputs: np.ndarray, label: np.ndarray, hidden: Sequence[int], seed: int, epochs: int) -> list[Layer]:
+    """Train a network with scikit-learn."""
+    from sklearn.neural_network import MLPClassifier
+
+    model = MLPClassifier(
+        tuple(hidden),
+        learning_rate_init=0.002,
+        batch_size=256,
+        max_iter=epochs,
+        # It ends before only if it learns nothing more.
+        n_iter_no_change=epochs,
+        alpha=1e-4,
+        random_state=seed,
+    )
+    import warnings
+
+    with warnings.catch_warnings():
+        # The number of epochs is meant.
+        warnings.simplefilter("ignore")
+        model.fit(inputs, label)
+    return list(zip(model.coefs_, model.intercepts_, strict=True))
+
+
+def fit(names: list[str], inputs: np.ndarray, learn: Callable[[np.ndarray], list[Layer]]) -> Network:
+    """Fit the scaling, and a network to what it gives."""
+    from sklearn.preprocessing import PowerTransformer
+
+    transform = PowerTransformer(method="yeo-johnson", standardize=True).fit(inputs)
+    lambdas = np.asarray(transform.lambdas_)
+    scaled = yeo_johnson(inputs, lambdas)
+    deviations = scaled.std(axis=0)
+    network = Network(
+        names=names,
+        ranges=np.stack([inputs.min(axis=0), inputs.max(axis=0)], axis=1),
+        lambdas=lambdas,
+        means=scaled.mean(axis=0),
+        # One that is always the same says nothing.
+        deviations=np.where(deviations > 0, deviations, 1.0),
+        layers=[],
+    )
+    network.layers = learn(network.scaled(inputs))
+    return network
+
+
+def dumps(network: Network, trained: dict[str, Any]) -> str:
+    """Return a network's file (`crates/adapt/src/net`)."""
+    rest = {
+        "kind": "council",
+        "features": FEATURES,
+        "inputs": network.names,
+        "classes": CLASSES,
+        "trained": trained,
+        "ranges": network.ranges.tolist(),
+        "lambdas": network.lambdas.tolist(),
+        "means": network.means.tolist(),
+        "deviations": network.deviations.tolist(),
+    }
+    lines = [f'"{key}": {json.dumps(value)},' for key, value in rest.items()]
+    layers = [
+        json.dumps({"weights": weights.T.tolist(), "bias": bias.tolist()}) for weights, bias in network.layers
+    ]
+    lines += ['"layers": [', ",\n".join(layers), "]", "}"]
+    head, tail = f'{{\n"format": "{FORMAT}",\n', "\n".join(lines) + "\n"
+    return f'{head}"crc32": "{zlib.crc32((head + tail).encode()):08x}",\n{tail}'
+
+
+@dataclass
+class Bench:
+    """The command that simulates experiments, and evaluates networks as production does."""
+
+    command: str
+
+    def _run(self, arguments: Sequence[str]) -> str:
+        done = subprocess.run([self.command, "council", *arguments], stdout=subprocess.PIPE, text=True)
+        # 1: a bar is missed.
+        if done.returncode not in (0, 1) or not done.stdout:
+            raise OSError(
+                f"{self.command} council {' '.join(arguments)} failed with status {done.returncode}"
+            )
+        return done.stdout
+
+    def export(self, experiments: int, out: Path) -> None:
+        """Simulate the experiments for training."""
+        seeds = ["--first", str(FIRST), "--experiments", str(experiments)]
+        done = subprocess.run([self.command, "council", "--set", "train", *seeds, "--export", str(out)])
+        if done.returncode != 0:
+            raise OSError(f"{self.command} council --export failed with status {done.returncode}")
+
+    def shares(self, data: Path, models: Sequence[Path]) -> np.ndarray:
+        """Return what both networks say of a data set's rows, computed in Rust: ours, then the paper's."""
+        text = self._run([*_models(models), "--classify", str(data)])
+        return np.array([[float(v) for v in line.split(",")] for line in text.splitlines()])
+
+    def judge(self, models: Sequence[Path], experiments: int) -> dict[str, Any]:
+        """Judge both networks by experiments that they were not trained with."""
+        seeds = ["--first", str(FIRST_UNSEEN), "--experiments", str(experiments)]
+        text = self._run([*_models(models), "--only", "network", "--json", *seeds])
+        found: dict[str, Any] = json.loads(text)["network"]
+        return found
+
+
+def _models(models: Sequence[Path]) -> list[str]:
+    return ["--model", str(models[0]), "--paper-model", str(models[1])]
+
+
+def train(
+    bench: Bench,
+    out: Path,
+    work: Path,
+    *,
+    experiments: int = 5000,
+    unseen: int = 600,
+    hidden: Sequence[int] = (32, 16),
+    epochs: int = 40,
+    seed: int = 1,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train both networks, write them and the card to `out`; returns the scores.
+
+    What was simulated is kept in `work`, and used again.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    path = work / f"council-{experiments}.csv"
+    if not path.exists():
+        say(f"simulating {experiments} experiments: {path}")
+        with tempfile.TemporaryDirectory(dir=work) as made:
+            bench.export(experiments, Path(made) / "data.csv")
+            (Path(made) / "data.csv").rename(path)
+    data = read(path)
+    say(f"{len(data)} windows of {len(np.unique(data.seed))} experiments")
+    if set(data.label.tolist()) != set(range(len(CLASSES))):
+        raise ValueError(f"{path} does not have all {len(CLASSES)} patterns: more experiments are needed")
+    trained: dict[str, Any] = {
+        "experiments": experiments,
+        "windows": len(data),
+        "seed": seed,
+        "command": "python -m sluicegate train council",
+    }
+    ours = fit(data.names, data.inputs, lambda scaled: adam(scaled, data.label, hidden, seed, epochs))
+    paper = fit(data.paper_names, data.paper, lambda scaled: rmsprop(scaled, data.label, 5, seed))
+    out.mkdir(parents=True, exist_ok=True)
+    models = [out / "council.json", out / "council-paper.json"]
+    how = {"hidden": list(hidden), "epochs": epochs, "optimiser": "Adam 0.002, batch 256"}
+    models[0].write_text(dumps(ours, {**trained, **how}))
+    how = {"hidden": [5], "epochs": 50, "optimiser": "RMSProp 0.001, momentum 0.9, batch 32"}
+    models[1].write_text(dumps(paper, {**trained, **how}))
+    shares = np.hstack([ours.shares(data.inputs), paper.shares(data.paper)])
+    check_equal(bench.shares(path, models), shares)
+    say(f"Rust and Python agree on all {len(data)} rows")
+    write_check(out / "council-check.csv", path, shares, seed)
+    scores = bench.judge(models, unseen)
+    (out / "council.md").write_text(card(data, trained, hidden, scores))
+    return scores
+
+
+def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Compare Rust's shares with Python's; raises ValueError if one differs by more than a rounding error."""
+    if ours.shape != theirs.shape:
+        raise ValueError(f"Rust judges {ours.shape} rows and shares, Python {theirs.shape}")
+    differ = np.abs(ours - theirs).max(axis=1) > 1e-9
+    if differ.any():
+        row = int(differ.argmax())
+        raise ValueError(f"{differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}")
+
+
+def write_check(path: Path, data: Path, shares: np.ndarray, seed: int, rows: int = 200) -> None:
+    """Write some rows and Python's shares for them: a test of Rust's compares them without Python."""
+    count = len(shares)
+    some = set(np.random.default_rng(seed).choice(count, size=min(rows, count), replace=False).tolist())
+    with data.open() as lines:
+        head = next(lines).strip().split(",")[KNOWN:]
+        names = [f"{whose} {name}" for whose in ("ours", "paper") for name in CLASSES]
+        text = [",".join([*head, *names])]
+        for at, line in enumerate(lines):
+            if at in some:
+                inputs = line.strip().split(",")[KNOWN:]
+                text.append(",".join([*inputs, *(repr(float(share)) for share in shares[at])]))
+    path.write_text("\n".join(text) + "\n")
+
+
+def card(data: Data, trained: dict[str, Any], hidden: Sequence[int], scores: dict[str, Any]) -> str:
+    """Return the models' card."""
+    counts = np.bincount(data.label, minlength=len(CLASSES))
+    classes = ", ".join(f"{name} {count}" for name, count in zip(CLASSES, counts, strict=True))
+    shape = "-".join(str(width) for width in (len(data.names), *hidden, len(CLASSES)))
+    paper = f"{len(data.paper_names)}-5-{len(CLASSES)}"
+    lines = [
+        "# The council's pattern networks",
+        "",
+        "Written by `python -m sluicegate train council`; see `docs/forwarding.md`.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| `council.json` | {shape}, ReLU, softmax |",
+        f"| `council-paper.json` | {paper}, the network of Bez et al. (2019, V), "
+        "trained with the same windows |",
+        f"| data | {len(data)} windows of a second of I/O nodes, "
+        f"{trained['experiments']} simulated experiments: {classes} |",
+        f"| seeds | experiments from {FIRST} on, networks {trained['seed']} |",
+        "| Rust and Python | the same shares on all rows |",
+        "",
+        "## Scores",
+        "",
+        "Share of an experiment's windows that are recognised, on experiments with other seeds, numbers of "
+        "processes, sizes of requests and (a part of them) devices: `sluice-bench council --only network`.",
+        "",
+        "| network | operation | experiments | windows | mean | minimum | below 95 % |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in ("paper", "ours"):
+        for it in scores[name]:
+            lines.append(
+                f"| {name} | {it['op']} | {it['experiments']} | {it['windows']} | {it['mean']:.2%} "
+                f"| {it['min']:.1%} | {it['below']} |"
+            )
+    bars = "met" if scores["met"] else "**missed**"
+    lines += ["", f"Bars, for reads and writes: mean 99.5 %, minimum 95 %: {bars}."]
+    for name in ("ours", "paper"):
+        for it in scores[name]:
+            lines += ["", f"{name}, {it['op']}: what windows were (rows), what they were taken for:", ""]
+            lines += ["| | " + " | ".join(CLASSES) + " |", "|---" * (len(CLASSES) + 1) + "|"]
+            for pattern, row in zip(CLASSES, it["confusion"], strict=True):
+                lines.append(f"| {pattern} | " + " | ".join(str(count) for count in row) + " |")
+    lines += ["", "What ours missed most:", "", "| recognised | windows | experiment |", "|---:|---:|---|"]
+    worst = sorted((miss for it in scores["ours"] for miss in it["worst"]), key=lambda miss: miss["right"])
+    for miss in worst:
+        lines.append(f"| {miss['right']:.1%} | {miss['windows']} | {miss['experiment']} |")
+    lines += ["", "## Limits", "", *LIMITS, ""]
+    return "\n".join(lines)
+
+
+LIMITS = [
+    "* Windows are simulated ones, of one program with one pattern each. Real ones were not trained with.",
+    "* Random accesses, regions with gaps and logs are of no class; it calls them one of the three.",
+    "* Of a window with reads and writes the paper's inputs are those of the operation with most bytes; "
+    "ours are mostly of both.",
+    "* Where an I/O node sees pieces of files as files (GlusterFS's `shard`), "
+    "shared and own files look alike.",
+    "* Inputs beyond what was trained with count as the largest or smallest that was.",
+]
