@@ -10,7 +10,7 @@ use anyhow::ensure;
 use sd_notify::NotifyState;
 use serde_json::Value;
 use sluice_control::serve::{self, Options};
-use sluice_control::{Address, Council, Limits, Role, by_rule, read_token};
+use sluice_control::{Address, Council, Limits, Role, by_node, read_token};
 use sluice_metrics::{Endpoint, Samples};
 use sluice_notation::{show_number, show_time_roughly};
 
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let limits = Limits { nodes_max: args.nodes_max as usize, ..Limits::default() };
-    let roles: Vec<Box<dyn Role>> = vec![Box::new(Council::new(Box::new(by_rule)).coexisting(args.coexisting))];
+    let roles: Vec<Box<dyn Role>> = vec![Box::new(Council::new(Box::new(by_node)).coexisting(args.coexisting))];
     let options = Options { listen: args.listen, token, state: args.state, limits, roles };
     let mut endpoint = None;
     let ready = |address: SocketAddr, watch: serve::Watch| {

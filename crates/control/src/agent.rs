@@ -12,8 +12,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use sluice_adapt::council::Pattern;
+use sluice_adapt::net::{Network, Observation};
 use sluice_core::{PolicyConfig, Time};
-use sluice_select::Ground;
+use sluice_select::{Follower, Ground};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -148,8 +150,52 @@ struct Worker {
     seen: Seen,
     /// Ends of the last windows looked at.
     ends: Vec<Time>,
+    /// Who recognises patterns, in forwarding nodes.
+    recogniser: Option<Recogniser>,
     /// That nobody answers was told.
     has_complained: bool,
+}
+
+/// Follows the requests of a forwarding node and says which pattern they are.
+struct Recogniser {
+    network: Network,
+    /// One for each engine, while it is not in there.
+    #[allow(clippy::vec_box)] // they go into engines and come out
+    followers: Vec<Box<Follower>>,
+}
+
+impl Recogniser {
+    /// `None` if the network that comes with this program cannot be used; the log says why.
+    fn new(ground: &impl Ground) -> Option<Recogniser> {
+        let network =
+            Network::shipped().inspect_err(|error| tracing::warn!("patterns are not recognised: {error}")).ok()?;
+        // Algorithms that know of data servers have one engine.
+        let followers = (0..ground.engines().min(1)).map(|_| Follower::new(ground)).collect();
+        let mut recogniser = Recogniser { network, followers };
+        recogniser.follow(ground);
+        Some(recogniser)
+    }
+
+    fn follow(&mut self, ground: &impl Ground) {
+        for (engine, follower) in self.followers.drain(..).enumerate() {
+            drop(ground.set_monitor(engine, Some(follower)));
+        }
+    }
+
+    fn leave(&mut self, ground: &impl Ground) {
+        self.followers.extend(ground.set_monitor(0, None).and_then(Follower::back));
+    }
+
+    /// The pattern of what was seen since the last time.
+    fn look(&mut self, ground: &impl Ground, seen: &Seen) -> Option<Pattern> {
+        self.leave(ground);
+        let observed = self.followers.first_mut().map(|follower| {
+            let window = follower.close(ground.now());
+            Observation::of_counts(&seen.ops, seen.files, seen.targets, Some(window))
+        });
+        self.follow(ground);
+        Some(self.network.classify(&observed?)?.pattern)
+    }
 }
 
 fn in_force(policy: &PolicyConfig) -> InForce {
@@ -178,6 +224,7 @@ impl Worker {
             last: None,
             since: ground.now(),
             ends: vec![Time::ZERO; ground.engines()],
+            recogniser: (kind == Kind::Forwarder).then(|| Recogniser::new(ground)).flatten(),
             has_complained: false,
         }
     }
@@ -208,6 +255,7 @@ impl Worker {
             let now = held.now();
             match happened {
                 Happened::Stopped => {
+                    self.recogniser.iter_mut().for_each(|recogniser| recogniser.leave(&*held));
                     let farewell = self.node.leave(now);
                     drop(held);
                     return leave(session, farewell).await;
@@ -249,6 +297,8 @@ impl Worker {
                 }
                 Step::Announce => {
                     self.look(ground);
+                    let seen = &mut self.seen;
+                    seen.pattern = self.recogniser.as_mut().and_then(|recogniser| recogniser.look(ground, seen));
                     let message = self.node.announcement(now, &self.seen);
                     // One that cannot go is one that was lost.
                     let sent = session.as_ref().is_some_and(|session| session.out.try_send(message).is_ok());

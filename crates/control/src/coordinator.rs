@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use sluice_adapt::council::Pattern;
 use sluice_core::Time;
 
 use crate::role::{Action, NodeId, Role, To};
@@ -142,6 +143,8 @@ pub struct NodeStatus {
     pub requests: u64,
     /// A million bytes a second while something was under way there; none: nothing was.
     pub busy_mb_s: Option<f64>,
+    /// How processes go through their files there, if the node could say.
+    pub pattern: Option<Pattern>,
 }
 
 /// What a coordinator knows.
@@ -430,6 +433,7 @@ impl Coordinator {
             is_current: current(member),
             requests: member.seen.as_ref().map_or(0, Seen::requests),
             busy_mb_s: member.seen.as_ref().and_then(Seen::rate).map(|rate| rate / 1e6),
+            pattern: member.seen.as_ref().and_then(|seen| seen.pattern),
         };
         let roles = self.roles.iter().map(|role| {
             let name = role.kind().as_str_name().trim_start_matches("ROLE_").to_lowercase();

@@ -43,6 +43,12 @@ const GATHER_NS: u64 = 100_000_000;
 /// Which pattern the majority operation of a node is; `None`: it cannot be said.
 pub type Classify = Box<dyn Fn(&Seen) -> Option<Pattern> + Send>;
 
+/// What the node recognised itself (`adapt::net`), else by a rule of thumb ([`by_rule`]).
+#[must_use]
+pub fn by_node(seen: &Seen) -> Option<Pattern> {
+    seen.pattern.or_else(|| by_rule(seen))
+}
+
 /// A rule of thumb, where nothing better is there: a file each if there are as many as applications, and several; in one file strided if
 /// requests are, in the mean, within 16 lengths of each other, as those of processes that take turns are.
 #[must_use]

@@ -34,7 +34,7 @@ pub use clock::{Estimate, epoch};
 #[cfg(feature = "node")]
 pub use connect::{Address, read_token};
 pub use coordinator::{Coordinator, Limits, NodeStatus, Refusal, SessionId, Status};
-pub use council::{ARMS, Classify, Council, by_rule};
+pub use council::{ARMS, Classify, Council, by_node, by_rule};
 pub use node::{Node, Step};
 pub use role::{Action, Directive, NodeId, Role, To};
 pub use seen::{InForce, Kind, Seen};

@@ -1,6 +1,7 @@
 //! What nodes announce, once it is known to make sense.
 
 use serde::Serialize;
+use sluice_adapt::council::Pattern;
 use sluice_core::{Op, OpFeatures, WindowFeatures};
 
 use crate::wire;
@@ -55,6 +56,8 @@ pub struct Seen {
     pub outstanding: f64,
     /// The algorithm.
     pub in_force: InForce,
+    /// How processes go through their files, if the node can say.
+    pub pattern: Option<Pattern>,
 }
 
 impl Seen {
@@ -72,6 +75,7 @@ impl Seen {
             busy_ns: 0,
             outstanding: 0.0,
             in_force,
+            pattern: None,
         }
     }
 
@@ -144,6 +148,12 @@ impl Seen {
             outstanding: self.outstanding,
             policy: self.in_force.policy.clone(),
             window_ns: self.in_force.window_ns,
+            pattern: match self.pattern {
+                None => wire::Pattern::Unspecified.into(),
+                Some(Pattern::OwnContiguous) => wire::Pattern::OwnContiguous.into(),
+                Some(Pattern::SharedContiguous) => wire::Pattern::SharedContiguous.into(),
+                Some(Pattern::SharedStrided) => wire::Pattern::SharedStrided.into(),
+            },
             ..wire::Announcement::default()
         }
     }
@@ -172,6 +182,13 @@ impl Seen {
                 ops[op.index()] = features(load)?;
             }
         }
+        let pattern = match wire::Pattern::try_from(said.pattern) {
+            Ok(wire::Pattern::OwnContiguous) => Some(Pattern::OwnContiguous),
+            Ok(wire::Pattern::SharedContiguous) => Some(Pattern::SharedContiguous),
+            Ok(wire::Pattern::SharedStrided) => Some(Pattern::SharedStrided),
+            // Also one of a later version.
+            Ok(wire::Pattern::Unspecified) | Err(_) => None,
+        };
         let in_force = InForce { policy: said.policy.clone(), window_ns: said.window_ns };
         Ok(Seen {
             kind,
@@ -184,6 +201,7 @@ impl Seen {
             busy_ns: said.busy_ns,
             outstanding: said.outstanding,
             in_force,
+            pattern,
         })
     }
 }
@@ -285,6 +303,7 @@ mod tests {
         assert!((read.size_mean - 175.0).abs() < 1e-9 && (seen.outstanding - 20.0).abs() < 1e-9);
         assert_eq!(seen.rate(), Some(7000.0 * 1e9 / 1000.0));
         seen.ops[0].distances = 0;
+        seen.pattern = Some(Pattern::SharedStrided);
         assert_eq!(Seen::of(&seen.to_wire()), Ok(seen));
     }
 

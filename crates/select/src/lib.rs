@@ -27,6 +27,7 @@ pub use files::{load, read, replace, save, set_aside};
 pub use ground::Ground;
 
 use files::Log;
+pub use patterns::Follower;
 use patterns::Looker;
 
 /// Length of the windows by which configurations are chosen, in nanoseconds, unless somebody wants another.

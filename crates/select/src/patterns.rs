@@ -22,8 +22,29 @@ const REQUEST_S: f64 = 60e-9;
 /// Engines that are followed at most, each with a watcher of 700 KB.
 const ENGINES_MAX: usize = 8;
 
-/// Follows an engine.
-struct Follower(Watcher);
+/// Follows an engine, request by request.
+pub struct Follower(Watcher);
+
+impl Follower {
+    /// One that has seen nothing. It takes 700 KB.
+    #[must_use]
+    pub fn new(ground: &impl Ground) -> Box<Follower> {
+        let usual = Settings::default();
+        let settings = Settings { stripe: ground.stripe().unwrap_or(usual.stripe), answers: Answers::Known, ..usual };
+        Box::new(Follower(Watcher::new(settings, ground.now())))
+    }
+
+    /// Takes back one that an engine was given ([`Ground::set_monitor`]); `None` if that is somebody else's.
+    #[must_use]
+    pub fn back(monitor: Box<dyn Monitor>) -> Option<Box<Follower>> {
+        (monitor as Box<dyn Any>).downcast().ok()
+    }
+
+    /// What it has seen since the last time.
+    pub fn close(&mut self, now: Time) -> &Window {
+        self.0.close(now)
+    }
+}
 
 impl Monitor for Follower {
     fn arrived(&mut self, now: Time, request: &Request) {
@@ -67,10 +88,7 @@ impl Looker {
             .inspect_err(|error| tracing::warn!("no access patterns are recognised: {error}"))
             .ok()?;
         let engines = ground.engines().min(ENGINES_MAX);
-        let usual = Settings::default();
-        let settings = Settings { stripe: ground.stripe().unwrap_or(usual.stripe), answers: Answers::Known, ..usual };
-        let follower = |_| Box::new(Follower(Watcher::new(settings, ground.now())));
-        let idle = (0..engines).map(follower).collect();
+        let idle = (0..engines).map(|_| Follower::new(ground)).collect();
         Some(Looker { detector, idle, engines, stage: Stage::Pause(Time::ZERO), began: Time::ZERO, spent_s: 0.0 })
     }
 
@@ -91,7 +109,7 @@ impl Looker {
         self.leave(ground);
         let mut all = Seen::default();
         for follower in &mut self.idle {
-            let window = follower.0.close(now);
+            let window = follower.close(now);
             if says_something {
                 let least = Settings::default().requests_min;
                 all.add(window, &self.detector.detect(window, least));
@@ -125,7 +143,7 @@ impl Looker {
 
     fn leave(&mut self, ground: &impl Ground) {
         let taken = (0..self.engines).filter_map(|engine| ground.set_monitor(engine, None));
-        self.idle = taken.filter_map(|monitor| (monitor as Box<dyn Any>).downcast::<Follower>().ok()).collect();
+        self.idle = taken.filter_map(Follower::back).collect();
     }
 }
 

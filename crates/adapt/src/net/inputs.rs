@@ -1,6 +1,6 @@
 //! What an I/O node tells the council of a second, and what networks are asked with.
 
-use sluice_core::{Op, WindowFeatures};
+use sluice_core::{Op, OpFeatures, WindowFeatures};
 
 use crate::detector;
 use crate::features::Window;
@@ -47,9 +47,15 @@ impl Observation {
     /// Of the same window of an engine's statistics and of a [`Watcher`](crate::features::Watcher) beside it, if there is one. O(1).
     #[must_use]
     pub fn of(window: &WindowFeatures, seen: Option<&Window>) -> Observation {
-        let [read, write] = &window.ops;
+        Observation::of_counts(&window.ops, window.files, window.targets, seen)
+    }
+
+    /// Of what is known of reads and writes, files and data servers used. O(1).
+    #[must_use]
+    pub fn of_counts(ops: &[OpFeatures; 2], files: u32, servers: u32, seen: Option<&Window>) -> Observation {
+        let [read, write] = ops;
         let (op, most) = if read.bytes >= write.bytes { (Op::Read, read) } else { (Op::Write, write) };
-        let (files, servers) = (f64::from(window.files), f64::from(window.targets.max(1)));
+        let (files, servers) = (f64::from(files), f64::from(servers.max(1)));
         let sizes = [f64::from(most.size_max), f64::from(most.size_min), most.size_mean];
         let inputs = seen.map(|seen| {
             let log2 = |value: f64| (value + 1e-3).log2();
