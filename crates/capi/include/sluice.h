@@ -379,6 +379,29 @@ int sluice_explain(struct sluice *s,
                    char *text,
                    size_t size);
 
+// Listens to a coordinator (`sluice coordinate`) from now on, which chooses the algorithm: `address` is HOST:PORT, `name` names
+// this scheduler among all that listen to it, `token_file` has the coordinator's secret in its first line (NULL: it has none).
+// It may be there or not, come and go; a thread sees to that, and nothing waits for it. Create the scheduler with `twins` and the
+// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second. `address` NULL:
+// to none any more. SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses. Not inside
+// callbacks.
+int sluice_coordinate(struct sluice *s,
+                      const char *address,
+                      const char *name,
+                      const char *token_file);
+
+// Writes how it is with the coordinator, as a JSON object into `text`: the fields of `coordinator` in docs/status.md, on one line.
+// SLUICE_ERR_INVALID if it does not fit (1 KiB always does) or nobody is listened to. Not inside callbacks.
+int sluice_coordination(struct sluice *s,
+                        char *text,
+                        size_t size);
+
+// Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
+// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
+// SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
+int sluice_metrics(struct sluice *s,
+                   const char *address);
+
 // Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
 // sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited
 // for. SLUICE_ERR_INVALID if it cannot be read.

@@ -27,7 +27,7 @@ pub struct Config {
     /// The first of as many ports as there are data servers and I/O nodes.
     #[serde(default = "first_port")]
     pub port: u16,
-    /// The first of as many ports for metrics, of the coordinator, each data server and each I/O node; none: nothing is told.
+    /// The first of as many ports for metrics, of each data server, each I/O node, and the coordinator; none: nothing is told.
     pub metrics: Option<u16>,
     /// The translator. Default: where `make install-gluster` puts it.
     pub translator: Option<PathBuf>,

@@ -88,8 +88,8 @@ pub struct Coordinator {
     members: BTreeMap<String, Member>,
     names: BTreeMap<NodeId, String>,
     joined: u64,
-    /// For each role what was last said to all.
-    decided: BTreeMap<i32, Decided>,
+    /// For each kind and role what was last said to all.
+    decided: BTreeMap<(Kind, i32), Decided>,
     /// Of the last decision.
     number: u64,
     out: VecDeque<(SessionId, wire::ToNode)>,
@@ -331,15 +331,23 @@ impl Coordinator {
         }
     }
 
-    /// Queues what a node is to know.
-    fn answer(&mut self, name: &str, clock: Option<wire::Clock>) {
-        let Some(member) = self.members.get(name).filter(|member| !member.has_left) else { return };
-        let mut newest: BTreeMap<i32, &Decided> = self.decided.iter().map(|(role, what)| (*role, what)).collect();
+    /// For each role the newest decision for a node.
+    fn newest<'a>(&'a self, member: &'a Member) -> BTreeMap<i32, &'a Decided> {
+        let kind = member.seen.as_ref().map(|seen| seen.kind);
+        let to_all =
+            self.decided.iter().filter(|((to, _), _)| Some(*to) == kind).map(|((_, role), what)| (*role, what));
+        let mut newest: BTreeMap<i32, &Decided> = to_all.collect();
         for (role, own) in &member.decided {
             if newest.get(role).is_none_or(|all| all.number < own.number) {
                 newest.insert(*role, own);
             }
         }
+        newest
+    }
+
+    /// Queues what a node is to know.
+    fn answer(&mut self, name: &str, clock: Option<wire::Clock>) {
+        let Some(member) = self.members.get(name).filter(|member| !member.has_left) else { return };
         let decision = |(role, decided): (i32, &Decided)| {
             let Action::Policy { name, window_ns } = &decided.action;
             let policy = wire::Policy { name: name.clone(), window_ns: *window_ns };
@@ -351,7 +359,7 @@ impl Coordinator {
         let message = wire::ToNode {
             incarnation: self.incarnation,
             node_incarnation: member.incarnation,
-            decisions: newest.into_iter().map(decision).collect(),
+            decisions: self.newest(member).into_iter().map(decision).collect(),
             clock,
         };
         self.out.push_back((member.session, message));
@@ -384,7 +392,7 @@ impl Coordinator {
                 self.counts.decisions += 1;
                 let decided = Decided { number: self.number, action: directive.action };
                 match directive.to {
-                    To::All => _ = self.decided.insert(role, decided),
+                    To::Every(kind) => _ = self.decided.insert((kind, role), decided),
                     To::Node(id) => {
                         let member = self.names.get(&id).and_then(|name| self.members.get_mut(name));
                         member.map(|member| member.decided.insert(role, decided));
@@ -411,14 +419,11 @@ impl Coordinator {
     pub fn status(&self, now: Time) -> Status {
         let seconds = |since: Time| now.since(since) as f64 / 1e9;
         let current = |member: &Member| {
-            let wanted = self.decided.iter().chain(&member.decided);
-            { wanted }.all(|(role, decided)| {
+            self.newest(member).into_iter().all(|(role, decided)| {
                 let has = |mark: &wire::Mark| {
-                    mark.role == *role && mark.incarnation == self.incarnation && mark.number >= decided.number
+                    mark.role == role && mark.incarnation == self.incarnation && mark.number >= decided.number
                 };
-                // What was said to it before counts no more if all were told something else since.
-                let is_old = self.decided.get(role).is_some_and(|all| all.number > decided.number);
-                is_old || member.carried_out.iter().any(has)
+                member.carried_out.iter().any(has)
             })
         };
         let node = |(name, member): (&String, &Member)| NodeStatus {

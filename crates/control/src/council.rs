@@ -176,7 +176,7 @@ impl Council {
         if let Some(arm) = self.most_common().filter(|arm| self.said != Some(*arm)) {
             self.said = Some(arm);
             self.said_to.clear();
-            all.push(directive(To::All, arm));
+            all.push(directive(To::Every(Kind::Forwarder), arm));
         }
         if self.coexisting {
             for (id, member) in &self.members {
@@ -292,7 +292,7 @@ mod tests {
             council.announced(Time(*now), NodeId(id as u64), seen);
         }
         let said = council.decide(Time(*now).after(GATHER_NS));
-        let last = said.iter().rfind(|directive| directive.to == To::All)?;
+        let last = said.iter().rfind(|directive| directive.to == To::Every(Kind::Forwarder))?;
         let Action::Policy { name, window_ns } = &last.action;
         arm(&InForce { policy: name.clone(), window_ns: *window_ns })
     }
@@ -380,7 +380,7 @@ mod tests {
                 let Action::Policy { name, window_ns } = directive.action;
                 let arm = arm(&InForce { policy: name, window_ns }).unwrap();
                 match directive.to {
-                    To::All => of = [arm; 3],
+                    To::Every(_) => of = [arm; 3],
                     To::Node(id) => of[id.0 as usize] = arm,
                 }
             }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use sluice_core::Time;
 
-use crate::seen::Seen;
+use crate::seen::{Kind, Seen};
 use crate::wire;
 
 /// A node, from when it joins until it leaves. One that comes back is another one.
@@ -14,8 +14,8 @@ pub struct NodeId(pub u64);
 /// Who is to do something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {
-    /// All nodes, and those that join later.
-    All,
+    /// All nodes of a kind, and those that join later.
+    Every(Kind),
     /// One.
     Node(NodeId),
 }
@@ -45,7 +45,7 @@ pub struct Directive {
 /// never going back), and nothing waits.
 ///
 /// The coordinator sees to everything else: who is there, lost and doubled messages, numbering decisions, telling them to nodes that
-/// missed them. A node that joins gets what was last said to all.
+/// missed them. A node that joins gets what was last said to all of its kind.
 pub trait Role: Debug + Send {
     /// Which one this is.
     fn kind(&self) -> wire::Role;

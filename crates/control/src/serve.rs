@@ -177,7 +177,8 @@ impl Service for Front {
         let (shared, incoming) = (self.0.clone(), request.into_inner());
         tokio::spawn(async move {
             if let Some(why) = shared.listen(id, incoming, silence).await {
-                let _ = out.try_send(Err(why));
+                // Behind the answers that it has not read yet, if it reads at all.
+                let _ = tokio::time::timeout(END, out.send(Err(why))).await;
             }
             shared.hub.lock().sessions.remove(&id);
         });

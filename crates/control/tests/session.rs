@@ -36,7 +36,7 @@ impl Role for Wants {
     }
     fn decide(&mut self, _: Time) -> Vec<Directive> {
         let action = Action::Policy { name: self.0.to_owned(), window_ns: self.1 };
-        self.2.take().map(|_| Directive { to: To::All, action }).into_iter().collect()
+        self.2.take().map(|_| Directive { to: To::Every(Kind::Forwarder), action }).into_iter().collect()
     }
     fn save(&self) -> serde_json::Value {
         self.1.into()

@@ -293,8 +293,34 @@ static void live_settings(void) {
     EXPECT(sluice_destroy(s), SLUICE_OK, NULL);
 }
 
+/* A coordinator that is not there, and what is none; metrics. */
+static void network(void) {
+    struct host h = {0};
+    sluice *s;
+    sluice_options o = SLUICE_OPTIONS_INIT;
+    char text[1024];
+    o.start = start, o.cancelled = cancelled, o.user = &h, o.policy = "twins";
+    EXPECT(sluice_create(&o, &s), SLUICE_OK, NULL);
+    EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_ERR_INVALID, "sluice_coordinate");
+    EXPECT(sluice_coordinate(s, "nowhere", "n", NULL), SLUICE_ERR_INVALID, "HOST:PORT");
+    EXPECT(sluice_coordinate(s, "127.0.0.1:1", NULL, NULL), SLUICE_ERR_INVALID, "NULL");
+    EXPECT(sluice_coordinate(s, "127.0.0.1:1", "no name", NULL), SLUICE_ERR_INVALID, "no name");
+    EXPECT(sluice_coordinate(s, "127.0.0.1:1", "n", "/nowhere/token"), SLUICE_ERR_INVALID, "/nowhere/token");
+    EXPECT(sluice_coordinate(s, "127.0.0.1:1", "n", NULL), SLUICE_OK, NULL);
+    EXPECT(sluice_coordination(s, text, 3), SLUICE_ERR_INVALID, "bytes are needed");
+    EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_OK, NULL);
+    if (!strstr(text, "\"is_connected\":false")) failures++, fprintf(stderr, "nobody is there: %s\n", text);
+    EXPECT(sluice_coordinate(s, NULL, NULL, NULL), SLUICE_OK, NULL);
+    EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_ERR_INVALID, "sluice_coordinate");
+    EXPECT(sluice_metrics(s, "127.0.0.1"), SLUICE_ERR_INVALID, "127.0.0.1:9464");
+    EXPECT(sluice_metrics(s, "127.0.0.1:0"), SLUICE_OK, NULL);
+    EXPECT(sluice_coordinate(s, "127.0.0.1:1", "n", NULL), SLUICE_OK, NULL);
+    EXPECT(sluice_destroy(s), SLUICE_OK, NULL);
+}
+
 int main(void) {
     live_settings();
+    network();
     creation();
     requests();
     nesting();
