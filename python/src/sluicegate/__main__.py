@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="selection: train with the cases in this file, which somebody measured, and simulate nothing",
     )
     train.add_argument(
-        "--seeds", type=int, help="experiments, scenarios or cases to train with (default: 5000, 1500, 1300)"
+        "--seeds", type=int, help="experiments, scenarios or cases to train with (default: 8000, 1500, 1300)"
     )
     train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
     train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
@@ -158,7 +158,7 @@ def _train_council(args: argparse.Namespace) -> int:
         council.Bench(args.bench),
         Path(args.out),
         Path(args.work),
-        experiments=args.seeds or 5000,
+        experiments=args.seeds or 8000,
         unseen=args.held_out or 600,
         seed=args.seed,
     )

@@ -16,7 +16,8 @@ use sluice_sim::{Options, simulate};
 
 use crate::random::SplitMix64;
 
-const SCENARIO: &str = include_str!("../../../../scenarios/twins-windows.toml");
+/// The system.
+pub(super) const SCENARIO: &str = include_str!("../../../../scenarios/twins-windows.toml");
 
 /// What an experiment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -207,4 +208,9 @@ pub(crate) fn simulated(
     let mut all = all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     all.sort_by_key(|(seed, _)| *seed);
     all.into_iter().map(|(_, seen)| seen).collect()
+}
+
+/// The council's word for it.
+pub(super) fn op_of(op: sluice_core::Op) -> Op {
+    if op == sluice_core::Op::Read { Op::Read } else { Op::Write }
 }

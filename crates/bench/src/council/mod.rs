@@ -4,6 +4,7 @@
 mod bandits;
 mod experiments;
 mod network;
+mod scale;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +21,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Say what the council costs with 384 and 3,840 I/O nodes, and what windows bring that do not idle or differ, instead of judging
+    #[arg(long)]
+    scale: bool,
     /// Only this part
     #[arg(long, value_enum)]
     only: Option<Part>,
@@ -39,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "unseen")]
     set: experiments::Set,
     /// Networks: the first seed
-    #[arg(long, value_name = "SEED", default_value_t = 5_000)]
+    #[arg(long, value_name = "SEED", default_value_t = 20_000)]
     first: u64,
     /// Networks: one other than ours that comes with Sluicegate
     #[arg(long, value_name = "FILE")]
@@ -69,6 +73,10 @@ enum Part {
 /// # Errors
 /// If an experiment cannot be simulated, or a file not read or written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.scale {
+        scale::run(args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(path) = &args.export {
         network::export(args, path)?;
         return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,4 @@
-//! `sluice-bench forwarding`: algorithms of I/O nodes in real clusters of GlusterFS processes on this machine.
+//! `sluice-bench forwarding`: algorithms of I/O nodes, and the council, in real clusters of GlusterFS processes on this machine.
 
 mod load;
 
@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -23,7 +24,7 @@ const SERVERS: u32 = 4;
 const WINDOWS: [&str; 7] = ["125us", "250us", "500us", "1ms", "2ms", "4ms", "8ms"];
 const QUICK_WINDOWS: [&str; 3] = ["125us", "1ms", "8ms"];
 
-/// Measures algorithms of I/O nodes in real clusters on this machine: arrival order, HBRR, and each time window of TWINS
+/// Measures algorithms of I/O nodes in real clusters on this machine: arrival order, HBRR, each time window of TWINS, the council
 ///
 /// Four data servers, two and four I/O nodes and a mount for each of these are processes of GlusterFS; client processes read one
 /// file by turns, write parts of one file, write files of their own, and do both. Requests are 128 KiB, direct; every byte that is read
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// MiB of each process
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     data: Option<u64>,
+    /// Seconds of a pattern before what the council does with it counts, each time [default: 60; with --quick 5]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    learn: Option<u64>,
     /// Model of the emulated disks of the data servers; none: directories
     #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
     emulate: String,
@@ -78,6 +82,10 @@ impl Args {
         self.rounds.unwrap_or(if self.quick { 1 } else { 5 })
     }
 
+    fn learning(&self) -> Duration {
+        Duration::from_secs(self.learn.unwrap_or(if self.quick { 5 } else { 60 }))
+    }
+
     /// Requests of each process.
     fn requests(&self) -> u64 {
         (self.data.unwrap_or(if self.quick { 2 } else { 32 }) << 20) / REQUEST
@@ -93,6 +101,10 @@ enum Arm {
     Fifo,
     Hbrr,
     Window(&'static str),
+    /// What the coordinator's council chooses, from a window of 1 ms on.
+    Council,
+    /// Arrival order, announced to a coordinator that is not asked.
+    Announced,
 }
 
 impl Arm {
@@ -101,19 +113,32 @@ impl Arm {
         [Arm::Fifo, Arm::Hbrr].into_iter().chain(windows.iter().map(|window| Arm::Window(window))).collect()
     }
 
+    /// Those that need a coordinator.
+    fn coordinated() -> [Arm; 2] {
+        [Arm::Council, Arm::Announced]
+    }
+
+    fn is_coordinated(&self) -> bool {
+        matches!(self, Arm::Council | Arm::Announced)
+    }
+
     fn name(&self) -> String {
         match self {
             Arm::Fifo => "fifo".to_owned(),
             Arm::Hbrr => "hbrr".to_owned(),
             Arm::Window(window) => (*window).to_owned(),
+            Arm::Council => "council".to_owned(),
+            Arm::Announced => "fifo, announced".to_owned(),
         }
     }
 
     fn policy(&self) -> (&'static str, String) {
         match self {
-            Arm::Fifo => ("noop", String::new()),
+            // A node whose algorithm is not twins is told nothing.
+            Arm::Fifo | Arm::Announced => ("noop", String::new()),
             Arm::Hbrr => ("hbrr", String::new()),
             Arm::Window(window) => ("twins", format!("window={window}")),
+            Arm::Council => ("twins", "window=1ms".to_owned()),
         }
     }
 }
@@ -142,9 +167,19 @@ impl Cluster<'_> {
         self.runner.finish(&mut command, false).map(drop)
     }
 
-    /// Starts it anew with what the I/O nodes are to do.
-    fn start(&self, arm: &Arm) -> anyhow::Result<()> {
-        self.runner.go_on()?;
+    /// Whether the command knows of coordinators.
+    fn has_coordinator(&self) -> anyhow::Result<bool> {
+        let path = self.room.path().join("coordinated.toml");
+        fs::write(&path, self.text(&Arm::Council))?;
+        let mut command = Command::new(&self.sluice);
+        let checked = self.runner.finish(command.args(["-q", "cluster", "check"]).arg(&path), false);
+        match checked {
+            Err(error) if format!("{error:#}").contains("unknown field `coordinator`") => Ok(false),
+            other => other.map(|_| true).context("sluice cluster check"),
+        }
+    }
+
+    fn text(&self, arm: &Arm) -> String {
         let (policy, parameters) = arm.policy();
         let mut text = format!(
             "name = \"bench-{}\"\ndirectory = {:?}\nport = {}\n",
@@ -165,10 +200,19 @@ impl Cluster<'_> {
              attribute_timeout = 0\n",
             self.io_nodes
         );
+        if arm.is_coordinated() {
+            text.push_str("[coordinator]\n");
+        }
+        text
+    }
+
+    /// Starts it anew with what the I/O nodes are to do.
+    fn start(&self, arm: &Arm) -> anyhow::Result<()> {
+        self.runner.go_on()?;
         if self.config().exists() {
             self.sluice(&["down"])?;
         }
-        fs::write(self.config(), text)?;
+        fs::write(self.config(), self.text(arm))?;
         self.sluice(&["up"])
     }
 
@@ -221,8 +265,10 @@ struct Row {
     hbrr_mb_s: f64,
     best_window: String,
     best_window_mb_s: f64,
-    /// Nothing carries the council's decisions to I/O nodes here.
+    /// None: the command knows of no coordinator.
     council_mb_s: Option<f64>,
+    /// What announcing to a coordinator costs, as a share of arrival order's throughput; negative if chance was with it.
+    council_overhead: Option<f64>,
     cells: Vec<Cell>,
 }
 
@@ -236,14 +282,16 @@ impl Row {
         let rate = |name: &str| cells.iter().find(|(_, cell)| cell.arm == name).map(|(_, cell)| cell.mb_s);
         let windows = cells.iter().filter(|(is_window, _)| *is_window).map(|(_, cell)| cell);
         let best = windows.max_by(|a, b| a.mb_s.total_cmp(&b.mb_s)).context("no window was measured")?;
+        let fifo_mb_s = rate("fifo").context("arrival order was not measured")?;
         Ok(Row {
             pattern: pattern.name(),
             io_nodes,
-            fifo_mb_s: rate("fifo").context("arrival order was not measured")?,
+            fifo_mb_s,
             hbrr_mb_s: rate("hbrr").context("HBRR was not measured")?,
             best_window: best.arm.clone(),
             best_window_mb_s: best.mb_s,
-            council_mb_s: None,
+            council_mb_s: rate(&Arm::Council.name()),
+            council_overhead: rate(&Arm::Announced.name()).map(|announced| 1.0 - announced / fifo_mb_s),
             cells: cells.iter().map(|(_, cell)| cell.clone()).collect(),
         })
     }
@@ -259,7 +307,10 @@ fn measure(args: &Args, runner: &Runner, io_nodes: u32) -> anyhow::Result<Vec<Ro
     let room = tempfile::Builder::new().prefix("sluice-forwarding-").tempdir_in(&args.dir);
     let room = room.with_context(|| args.dir.display().to_string())?;
     let cluster = Cluster { args, runner, sluice: bed::program(args.sluice.as_deref())?, room, io_nodes };
-    let arms = Arm::all(args);
+    let mut arms = Arm::all(args);
+    if cluster.has_coordinator()? {
+        arms.extend(Arm::coordinated());
+    }
     let mut rates = vec![vec![Vec::new(); arms.len()]; Pattern::MEASURED.len()];
     let mut random = SplitMix64(u64::from(io_nodes));
     let bar = output::bar(u64::from(args.rounds()) * arms.len() as u64, "{bar:40} {pos}/{len} {msg}");
@@ -274,6 +325,10 @@ fn measure(args: &Args, runner: &Runner, io_nodes: u32) -> anyhow::Result<Vec<Ro
             // No two runs write the same.
             let run = round * arms.len() as u64 + at as u64;
             for (pattern, rates) in Pattern::MEASURED.into_iter().zip(&mut rates) {
+                let began = Instant::now();
+                while *arm == Arm::Council && began.elapsed() < args.learning() {
+                    cluster.load(pattern, run, false).context("while the council learns")?;
+                }
                 rates[at].push(cluster.load(pattern, run, false).with_context(|| arm.name())?);
                 if pattern != Pattern::StridedRead {
                     cluster.load(pattern, run, true).with_context(|| format!("{}, read again", arm.name()))?;
@@ -302,19 +357,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rows.extend(measure(args, &runner, *io_nodes)?);
     }
     rows.sort_by(|a, b| a.gain().total_cmp(&b.gain()));
+    let mut overheads: Vec<f64> = rows.iter().filter_map(|row| row.council_overhead).collect();
+    let overhead = (!overheads.is_empty()).then(|| median(&mut overheads).0);
     let device = if args.emulate == "none" { "directories".to_owned() } else { format!("emulated {}", args.emulate) };
     if args.json {
         output::pretty_json(&serde_json::json!({
-            "rows": rows, "council_overhead": null, "devices": device, "servers": SERVERS, "processes": args.processes,
+            "rows": rows, "council_overhead": overhead, "devices": device, "servers": SERVERS, "processes": args.processes,
             "request": REQUEST, "requests": args.requests(), "rounds": args.rounds(), "verified": true,
         }))?;
     } else {
-        print(&rows, args, &device);
+        print(&rows, args, &device, overhead);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(rows: &[Row], args: &Args, device: &str) {
+fn print(rows: &[Row], args: &Args, device: &str, overhead: Option<f64>) {
     output::line(format_args!(
         "{SERVERS} data servers on {device}, {} client processes, {} requests of {} KiB each; MB/s, median and range of {};\n\
          every byte was compared; where windows bring least comes first\n",
@@ -326,11 +383,17 @@ fn print(rows: &[Row], args: &Args, device: &str) {
     for row in rows {
         let gain = (row.gain() - 1.0) * 100.0;
         output::line(format_args!(
-            "{}, {} I/O nodes: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr; council: not measured",
+            "{}, {} I/O nodes: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr",
             row.pattern, row.io_nodes, row.best_window
         ));
         for Cell { arm, mb_s, range: [least, most] } in &row.cells {
-            output::line(format_args!("    {arm:<8} {mb_s:>8.1}  {least:.1}..{most:.1}"));
+            output::line(format_args!("    {arm:<16} {mb_s:>8.1}  {least:.1}..{most:.1}"));
         }
     }
+    output::line(match overhead {
+        Some(share) => {
+            format!("announcing to the council costs {:.1} % of arrival order's throughput (median)", share * 100.0)
+        }
+        None => "council: not measured; the sluice command knows of no coordinator".to_owned(),
+    });
 }
