@@ -91,6 +91,9 @@
 // Which counters: of the last window (1 s, or `window_ns`) that has ended.
 #define SLUICE_LAST_WINDOW 1
 
+// In `struct sluice_slice`: all applications that no other slice names.
+#define SLUICE_OTHERS UINT32_MAX
+
 // A scheduler. Opaque; created by sluice_create().
 typedef struct sluice sluice;
 
@@ -209,6 +212,16 @@ typedef struct sluice_completion {
   // 0, or the errno.
   int32_t error;
 } sluice_completion;
+
+// Whose turn it is in each window, and for how long. This struct never changes its size.
+typedef struct sluice_slice {
+  // How long, in nanoseconds; at least 1.
+  uint64_t len_ns;
+  // The application, or SLUICE_OTHERS.
+  uint32_t app;
+  // 0.
+  uint32_t reserved;
+} sluice_slice;
 
 // Counters over some stretch of time, all shards together. Indices: SLUICE_READ, SLUICE_WRITE. Times in nanoseconds.
 typedef struct sluice_counters {
@@ -356,6 +369,19 @@ int sluice_set_policy(struct sluice *s,
 // SLUICE_ERR_INVALID also if a selector chooses. Not inside callbacks.
 int sluice_set_limits(struct sluice *s,
                       const struct sluice_options *options);
+
+// Serves one application after the other from now on, each in its slice of a window that repeats, in this order; requests of the
+// others wait meanwhile. 2 to 16 slices, one of them for SLUICE_OTHERS. Windows begin at `epoch_ns` (since 1970, whatever clock
+// the scheduler has), and each time that all slices have passed, so that schedulers that were told the same serve the same. It
+// ends after `lasts_ns` unless it is set again, or with a `count` of 0. A slice whose application has had nothing outstanding for
+// `idle_ns` is cut short; 0: never. A request that has waited for `max_wait_ns` and a window goes nevertheless. See
+// docs/orchestration.md. On an error nothing changes. Not inside callbacks.
+int sluice_set_gate(struct sluice *s,
+                    const struct sluice_slice *slices,
+                    size_t count,
+                    uint64_t epoch_ns,
+                    uint64_t lasts_ns,
+                    uint64_t idle_ns);
 
 // Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
 // SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.

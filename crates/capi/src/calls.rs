@@ -13,7 +13,7 @@ use crate::options::{self, path};
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
 use crate::types::{
     SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, read_list, sluice_app, sluice_completion, sluice_counters, sluice_options,
-    sluice_request, write,
+    sluice_request, sluice_slice, write,
 };
 
 /// The version of the library: major * 1,000,000 + minor * 1,000 + patch.
@@ -275,6 +275,36 @@ pub unsafe extern "C" fn sluice_set_limits(s: *mut sluice, options: *const sluic
         // SAFETY: by the contract.
         let (call, options) = unsafe { (sluice::enter(s)?, read(options)?) };
         call.instance().set_limits(&options)
+    })
+}
+
+/// Serves one application after the other from now on, each in its slice of a window that repeats, in this order; requests of the
+/// others wait meanwhile. 2 to 16 slices, one of them for SLUICE_OTHERS. Windows begin at `epoch_ns` (since 1970, whatever clock
+/// the scheduler has), and each time that all slices have passed, so that schedulers that were told the same serve the same. It
+/// ends after `lasts_ns` unless it is set again, or with a `count` of 0. A slice whose application has had nothing outstanding for
+/// `idle_ns` is cut short; 0: never. A request that has waited for `max_wait_ns` and a window goes nevertheless. See
+/// docs/orchestration.md. On an error nothing changes. Not inside callbacks.
+///
+/// # Safety
+/// `s` came from `sluice_create`, `slices` points to `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_set_gate(
+    s: *mut sluice,
+    slices: *const sluice_slice,
+    count: usize,
+    epoch_ns: u64,
+    lasts_ns: u64,
+    idle_ns: u64,
+) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        if count > sluice_core::OBJECTS_MAX || (count > 0 && slices.is_null()) {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"a gate needs 2 to 16 slices, or none to be taken away"));
+        }
+        // SAFETY: by the contract.
+        let slices = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(slices, count) } };
+        call.instance().set_gate(slices, epoch_ns, lasts_ns, idle_ns)
     })
 }
 

@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use sluice_core::{Batch, CancelError, Outcome, PolicyConfig, Request};
+use sluice_core::{AppId, Batch, CancelError, GateError, GatePlan, GateSlice, Outcome, PolicyConfig, Request, Time};
 use sluice_predict::{Options, Predictions, Source};
 use sluice_runtime::{
     AttachError, Client, Executor, Scheduler, SchedulerConfig, Shutdown, ShutdownReport, Snapshot, StartError, Started,
@@ -25,7 +25,8 @@ use crate::status::{
     SLUICE_ERR_SYSTEM, SLUICE_ERR_TIMEOUT, STALE,
 };
 use crate::types::{
-    sluice_cancelled_fn, sluice_completion, sluice_options, sluice_part, sluice_start_batch_fn, sluice_start_fn,
+    SLUICE_OTHERS, sluice_cancelled_fn, sluice_completion, sluice_options, sluice_part, sluice_slice,
+    sluice_start_batch_fn, sluice_start_fn,
 };
 
 /// What a scheduler's handle and those of its clients share.
@@ -295,6 +296,41 @@ impl Instance {
             None => scheduler.set_policy(policy),
         }
         Ok(())
+    }
+
+    /// Serves applications in turns.
+    pub(crate) fn set_gate(
+        &self,
+        slices: &[sluice_slice],
+        epoch_ns: u64,
+        lasts_ns: u64,
+        idle_ns: u64,
+    ) -> Result<(), Failure> {
+        not_in_callback()?;
+        let scheduler = &self.shared.scheduler;
+        if slices.iter().any(|slice| slice.reserved != 0) {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"`reserved` of a slice must be 0"));
+        }
+        let slice = |slice: &sluice_slice| GateSlice {
+            apps: if slice.app == SLUICE_OTHERS { Vec::new() } else { vec![AppId(slice.app)] },
+            len_ns: slice.len_ns,
+        };
+        let now = scheduler.clock().now();
+        let since_1970 =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+        let slices: Vec<GateSlice> = slices.iter().map(slice).collect();
+        let idle_ns = (idle_ns > 0).then_some(idle_ns);
+        let mut plan = GatePlan { epoch: Time::ZERO, from: now, expires: now.after(lasts_ns), slices, idle_ns };
+        let invalid = |error: GateError| Failure::made(SLUICE_ERR_INVALID, error.to_string());
+        if plan.slices.is_empty() {
+            return scheduler.set_gate(None).map_err(invalid);
+        }
+        plan.check().map_err(invalid)?;
+        // Where the window is now, by the clock that all machines share.
+        let window_ns = i128::from(plan.window_ns());
+        let phase = (i128::from(since_1970) - i128::from(epoch_ns)).rem_euclid(window_ns) as u64;
+        plan.epoch = now.after(plan.window_ns() - phase);
+        scheduler.set_gate(Some(&plan)).map_err(invalid)
     }
 
     /// Whoever chooses. Its thread may be the one that a callback runs on: what asks it would wait for itself there.

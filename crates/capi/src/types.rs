@@ -32,6 +32,21 @@ pub const SLUICE_TOTAL: c_int = 0;
 /// Which counters: of the last window (1 s, or `window_ns`) that has ended.
 pub const SLUICE_LAST_WINDOW: c_int = 1;
 
+/// In `struct sluice_slice`: all applications that no other slice names.
+pub const SLUICE_OTHERS: u32 = u32::MAX;
+
+/// Whose turn it is in each window, and for how long. This struct never changes its size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_slice {
+    /// How long, in nanoseconds; at least 1.
+    pub len_ns: u64,
+    /// The application, or SLUICE_OTHERS.
+    pub app: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
 /// A request, as submitted.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -221,6 +221,16 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
             writeln!(text, "           streams are waited for: moving costs the device {moving}, slices of {slice}")?;
         }
     }
+    if let Some(gate) = &status.gate {
+        let [window, left] = [gate.window_ms, gate.left_ms].map(|ms| show_time(ms * 1e6));
+        writeln!(
+            text,
+            "           one program at a time: {} in windows of {window}, number {} for another {left}, {} held back",
+            counted(gate.objects as u64, "object"),
+            gate.open,
+            counted(gate.held.into(), "request")
+        )?;
+    }
     writeln!(text, "now        {} queued, {} in flight", status.queued, status.in_flight)
 }
 

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use sluice_core::{
-    CancelError, ConfigError, Engine, EngineConfig, Outcome, Predictor, PreparedPolicy, Request, RequestId, Time,
+    CancelError, ConfigError, Engine, EngineConfig, GateError, GatePlan, Outcome, Predictor, PreparedPolicy, Request,
+    RequestId, Time,
 };
 
 use crate::client::{Completer, Port, SubmitError};
@@ -50,6 +51,7 @@ struct Versions {
     policy: u64,
     limits: u64,
     predictor: u64,
+    gate: u64,
 }
 
 /// Whether a change comes after the one that is in force, and so is from now on.
@@ -153,6 +155,18 @@ impl Core {
         self.engine.set_limits(limits)?;
         self.versions.limits = version;
         Ok(())
+    }
+
+    /// Sets a gate or takes it away, unless a later change was faster.
+    ///
+    /// # Errors
+    /// As of [`Engine::set_gate`], also where it came too late.
+    pub(crate) fn set_gate(&mut self, version: u64, plan: Option<GatePlan>) -> Result<(), GateError> {
+        plan.as_ref().map_or(Ok(()), GatePlan::check)?;
+        match is_newer(version, &mut self.versions.gate) {
+            true => self.engine.set_gate(self.now, plan),
+            false => Ok(()),
+        }
     }
 
     /// As [`Core::set_policy`], for the predictor.
@@ -365,7 +379,7 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use sluice_core::PolicyConfig;
+    use sluice_core::{AppId, GateSlice, PolicyConfig};
 
     use super::*;
 
@@ -411,6 +425,15 @@ mod tests {
         core.set_limits(3, &limits(6)).unwrap();
         assert_eq!(core.engine.config().in_flight_max, 6, "what was refused does not count");
         let policy = |name: &str| PreparedPolicy::new(&PolicyConfig::parse(name).unwrap(), &config);
+        let plan = |len_ns| {
+            let slice = |apps| GateSlice { apps, len_ns };
+            let (slices, expires) = (vec![slice(vec![AppId(1)]), slice(Vec::new())], Time(u64::MAX));
+            GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires, slices, idle_ns: None }
+        };
+        core.set_gate(2, Some(plan(7))).unwrap();
+        core.set_gate(1, None).unwrap();
+        assert!(core.set_gate(1, Some(plan(0))).is_err() && core.set_gate(9, Some(plan(0))).is_err());
+        assert_eq!(core.engine.gate().and_then(|gate| gate.plan), Some(plan(7)));
         core.set_policy(2, policy("sjf"));
         core.set_policy(1, policy("noop"));
         assert_eq!(core.engine.policy().name(), "sjf");

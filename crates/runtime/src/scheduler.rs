@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_core::{
-    CancelError, ConfigError, Engine, EngineConfig, Event, PolicyConfig, Predictor, PreparedPolicy, Request, RequestId,
+    AppLocality, CancelError, ConfigError, DeviceLocality, Engine, EngineConfig, Event, GateError, GatePlan,
+    GateStatus, LOCALITY_APPS, LocalityConfig, PolicyConfig, Predictor, PreparedPolicy, Request, RequestId,
     ServedBatch, Stats, Time, WindowFeatures,
 };
 use sluice_trace::Meta;
@@ -131,6 +132,8 @@ pub struct ShardSnapshot {
     pub in_flight: u32,
     /// What the engine saw.
     pub stats: Stats,
+    /// The gate, if there is one.
+    pub gate: Option<GateStatus>,
 }
 
 /// A scheduler at one moment (each engine at its own; taking it stops nobody for longer than copying takes).
@@ -175,6 +178,7 @@ struct Current {
     policies: u64,
     limits: u64,
     predictors: u64,
+    gates: u64,
 }
 
 /// Counts a change, and returns its number.
@@ -249,7 +253,7 @@ impl Scheduler {
             servers,
             engine: config.engine,
             clock,
-            current: Mutex::new(Current { policy: config.policy, policies: 0, limits: 0, predictors: 0 }),
+            current: Mutex::new(Current { policy: config.policy, policies: 0, limits: 0, predictors: 0, gates: 0 }),
             clients: Mutex::default(),
             tap: Arc::new(Tap::new()),
             watch: Arc::new(Tap::new()),
@@ -419,6 +423,37 @@ impl Scheduler {
         self.each(set).into_iter().collect()
     }
 
+    /// Sets a gate on all engines, or takes it away ([`Engine::set_gate`]); times are those of the scheduler's
+    /// [clock](Scheduler::clock). Of two calls at a time the later one counts, on every engine.
+    ///
+    /// # Errors
+    /// If no engine can follow such a plan; nothing changes then.
+    pub fn set_gate(&self, plan: Option<&GatePlan>) -> Result<(), GateError> {
+        plan.map_or(Ok(()), GatePlan::check)?;
+        let version = count(&mut self.0.current.lock().gates);
+        let set = |shard: &Arc<Shard>| {
+            let plan = plan.cloned();
+            shard.ask(&shard.nobody(), move |core| core.set_gate(version, plan))
+        };
+        self.each(set).into_iter().collect()
+    }
+
+    /// Measures locality on all engines from now on ([`Engine::watch_locality`]), or no more. `far_bytes`: the distance of two
+    /// files, whose places nobody knows here.
+    pub fn watch_locality(&self, far_bytes: Option<u64>) {
+        self.each(|shard| {
+            let config = far_bytes.map(|far_bytes| LocalityConfig { placement: None, far_bytes });
+            shard.ask(&shard.nobody(), move |core| core.engine.watch_locality(config));
+        });
+    }
+
+    /// What an engine has measured since the last call ([`Engine::locality`]); `None` if it measures nothing.
+    #[must_use]
+    pub fn locality(&self, shard: usize) -> Option<(DeviceLocality, Vec<AppLocality>)> {
+        let (shard, mut apps) = (&self.0.shards[shard], Vec::with_capacity(LOCALITY_APPS));
+        shard.ask(&shard.nobody(), move |core| core.engine.locality(&mut apps).map(|device| (device, apps)))
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn limits(&self) -> EngineConfig {
@@ -439,8 +474,8 @@ impl Scheduler {
         let shards = self.each(|shard| {
             let (copy, stale_here) = shard.ask(&shard.nobody(), |core| {
                 let engine = &core.engine;
-                let stats = engine.stats().clone();
-                (ShardSnapshot { queued: engine.queued(), in_flight: engine.in_flight(), stats }, core.stale)
+                let (stats, gate) = (engine.stats().clone(), engine.gate());
+                (ShardSnapshot { queued: engine.queued(), in_flight: engine.in_flight(), stats, gate }, core.stale)
             });
             stale += stale_here;
             copy

@@ -14,7 +14,8 @@ use std::time::Duration;
 use common::Random;
 use parking_lot::Mutex;
 use sluice_core::{
-    Anticipation, AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId,
+    Anticipation, AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request,
+    RequestId, TargetId, Time,
 };
 use sluice_runtime::{
     AttachError, Client, Completer, Driving, Executor, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,
@@ -220,6 +221,18 @@ fn policy(random: &mut Random) -> PolicyConfig {
     PolicyConfig::parse(table[random.below(table.len() as u64) as usize].name).unwrap()
 }
 
+/// Turns of some microseconds for two applications and the rest, for a while, or none.
+fn gate(random: &mut Random, now: Time) -> Option<GatePlan> {
+    let mut slice = |apps: &[u32]| GateSlice {
+        apps: apps.iter().copied().map(AppId).collect(),
+        len_ns: 1_000 + random.below(200_000),
+    };
+    let slices = vec![slice(&[1]), slice(&[]), slice(&[2])];
+    let (from, expires) = (now.after(random.below(50_000)), now.after(100_000 + random.below(3_000_000)));
+    let idle_ns = (random.below(2) == 0).then(|| random.below(10_000));
+    (random.below(4) > 0).then_some(GatePlan { epoch: now, from, expires, slices, idle_ns })
+}
+
 fn engine(random: &mut Random, capacity: u32) -> EngineConfig {
     EngineConfig {
         capacity,
@@ -265,7 +278,8 @@ fn come_and_go(scheduler: &Scheduler, later: &Arc<Later>, seed: u64, capacity: u
         };
         let _ = host.client.set(Arc::downgrade(&client));
         for _ in 0..random.below(60) {
-            match random.below(14) {
+            match random.below(15) {
+                14 => scheduler.set_gate(gate(&mut random, scheduler.clock().now()).as_ref()).unwrap(),
                 0 => scheduler.set_policy(&policy(&mut random)),
                 1 => scheduler.set_limits(&engine(&mut random, capacity)).unwrap(),
                 2 => _ = scheduler.snapshot(),

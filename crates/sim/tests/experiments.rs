@@ -153,6 +153,55 @@ fn twins_opens_one_window_at_a_time() {
     assert_ne!(skewed.digest, windows.digest);
 }
 
+/// Two programs that read by turns from six servers, far from each other.
+fn orchestrated(settings: &[(&str, &str)]) -> Outcome {
+    let text = "[clients]\nnodes = 6\n[servers]\ncount = 6\nfile_distance = '10G'\nallocation = 'present'\nrequest_cost = '1ms'\n\
+                kernel = 'cfq'\nthreads = 16\nparameters = { read_ahead_segments = 1, read_ahead_kib = 64 }\n[[application]]\n\
+                copies = 2\nprocesses = 5\n[[application.phase]]\npattern = 'strided'\nrequest = '64K'\ndata = '48M'\n\
+                barrier = 'request'";
+    outcome(text, settings)
+}
+
+/// What the dissertation on IOrchestrator is about, and that ours keeps to plans that bring something.
+#[test]
+fn programs_served_one_at_a_time_are_faster() {
+    let none = orchestrated(&[]);
+    let paper = orchestrated(&[("servers.orchestrator", "paper")]);
+    assert!(paper.makespan_ns * 3 < none.makespan_ns * 2, "{} against {}", paper.makespan_ns, none.makespan_ns);
+    let what = paper.orchestration.unwrap();
+    assert!(what.plans > 4 && what.programs_max == 2 && what.slices > 20 && what.cuts == 0, "{what:?}");
+    let ours = orchestrated(&[("servers.orchestrator", "on")]);
+    assert!(ours.makespan_ns < none.makespan_ns && ours.orchestration.unwrap().gain > Some(0.05));
+}
+
+/// Killed in the middle: servers are back to normal scheduling after one window.
+#[test]
+fn an_orchestrator_that_is_gone_holds_nobody_back() {
+    let window_ns = 500_000_000;
+    let killed = orchestrated(&[("servers.orchestrator", "paper"), ("servers.orchestrator_ends", "3s")]);
+    let held_until = killed.orchestration.unwrap().last_held_ns;
+    assert!((2_000_000_000..=3_000_000_000 + 2 * window_ns).contains(&held_until), "{held_until}");
+    let whole = orchestrated(&[("servers.orchestrator", "paper")]);
+    assert!(whole.orchestration.unwrap().last_held_ns > 3_000_000_000 + 2 * window_ns);
+}
+
+/// Whatever is lost, doubled, late, or crashes: every request is served once, in an order that is right.
+#[test]
+fn orchestration_lives_with_faults() {
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        let text = "[clients]\nnodes = 4\n[servers]\ncount = 3\norchestrator = 'even'\norchestrator_window = '20ms'\n[[application]]\n\
+                    copies = 3\nprocesses = 3\n[[application.phase]]\npattern = 'random'\nrequest = '16K'\ndata = '512K'\n\
+                    op = 'mixed'\nfile = '/shared'\n[faults]\ntimeout = '50ms'\nloss = 0.1\nduplicate = 0.1\ndelay = '30ms'\n\
+                    [[faults.event]]\nnode = 'server 1'\nat = '60ms'\nlasts = '40ms'\n[[faults.event]]\nkind = 'skew'\n\
+                    node = 'server 2'\nby = '7ms'\nat = '30ms'";
+        let plan = plan(text, &[("seed", seed)]);
+        let options = Options { check: true, ..Options::default() };
+        let outcome =
+            simulate(&plan.runs[0].scenario, options, &RUN).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(outcome.orchestration.unwrap().slices > 0);
+    }
+}
+
 /// Everything in `scenarios/` can be read, and simulated: here one run of each, with little data.
 #[test]
 fn the_catalogue_works() {

@@ -281,6 +281,15 @@ static void live_settings(void) {
     limits.in_flight_max = 3;
     EXPECT(sluice_set_limits(s, &limits), SLUICE_OK, NULL);
     EXPECT(sluice_set_limits(s, NULL), SLUICE_ERR_INVALID, NULL);
+    struct sluice_slice slices[2] = {{1000000, 1, 0}, {1000000, SLUICE_OTHERS, 0}};
+    EXPECT(sluice_set_gate(s, slices, 2, 5, 3600000000000, 0), SLUICE_OK, NULL);
+    EXPECT(sluice_set_gate(s, slices, 1, 5, 3600000000000, 0), SLUICE_ERR_INVALID, "2 to 16");
+    EXPECT(sluice_set_gate(s, NULL, 2, 5, 3600000000000, 0), SLUICE_ERR_INVALID, "2 to 16");
+    slices[1].app = 1;
+    EXPECT(sluice_set_gate(s, slices, 2, 5, 3600000000000, 0), SLUICE_ERR_INVALID, "all others");
+    slices[1].reserved = 1;
+    EXPECT(sluice_set_gate(s, slices, 2, 5, 3600000000000, 0), SLUICE_ERR_INVALID, "reserved");
+    EXPECT(sluice_set_gate(s, NULL, 0, 0, 0, 0), SLUICE_OK, NULL);
     limits.capacity = 9;
     EXPECT(sluice_set_limits(s, &limits), SLUICE_ERR_INVALID, "can be changed");
     if (h.started != 3) failures++, fprintf(stderr, "%u of 3 started with in_flight_max = 3\n", h.started);

@@ -152,6 +152,49 @@ impl From<sluice_core::Anticipation> for Anticipating {
     }
 }
 
+/// Programs that are served one at a time.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Gate {
+    /// Objects that have a slice, all others among them.
+    pub(crate) objects: usize,
+    /// The one that is served, from 0.
+    pub(crate) open: usize,
+    /// For how long it will still be.
+    pub(crate) left_ms: f64,
+    /// Length of a window.
+    pub(crate) window_ms: f64,
+    /// Requests held back now.
+    pub(crate) held: u32,
+    /// Slices that have begun, in all engines together.
+    pub(crate) slices: u64,
+    /// Of them, those cut short.
+    pub(crate) cuts: u64,
+    /// Held requests that went because they had waited too long.
+    pub(crate) overdue: u64,
+    /// Held requests that went because others waited for them.
+    pub(crate) called: u64,
+}
+
+impl Gate {
+    /// Of all engines, which follow the same plan.
+    pub(super) fn of(at: sluice_core::Time, shards: &[sluice_runtime::ShardSnapshot]) -> Option<Gate> {
+        let all = || shards.iter().filter_map(|shard| shard.gate.as_ref());
+        let first = all().find(|gate| gate.plan.is_some())?;
+        let plan = first.plan.as_ref()?;
+        Some(Gate {
+            objects: plan.slices.len(),
+            open: first.open,
+            left_ms: first.until.since(at) as f64 / 1e6,
+            window_ms: plan.window_ns() as f64 / 1e6,
+            held: all().map(|gate| gate.held).sum(),
+            slices: all().map(|gate| gate.changes).sum(),
+            cuts: all().map(|gate| gate.cuts).sum(),
+            overdue: all().map(|gate| gate.overdue).sum(),
+            called: all().map(|gate| gate.called).sum(),
+        })
+    }
+}
+
 /// A mount at one moment: what `sluice status --json` prints.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
@@ -172,6 +215,9 @@ pub(crate) struct Status {
     /// How devices are kept idle for streams, unless they are not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) anticipation: Option<Anticipating>,
+    /// Whether programs are served one at a time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) gate: Option<Gate>,
     pub(crate) workers: String,
     pub(crate) queued: u32,
     pub(crate) in_flight: u32,
@@ -369,6 +415,7 @@ mod tests {
         let traces = vec![predict::TraceUse::default()];
         let status = Status {
             anticipation: Some(Anticipating::default()),
+            gate: Some(Gate::default()),
             apps: vec![App::default()],
             windows: vec![Window::default()],
             recording: Some(Recorded { path: String::new(), entries: 0, dropped: 0, failed: Some(String::new()) }),

@@ -24,7 +24,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use sluice_core::{AppId, ConfigError, EngineConfig, FileId, Op, PolicyConfig, Predictor, Request, TargetId, Time};
+use sluice_core::{
+    AppId, ConfigError, EngineConfig, FileId, GateError, GatePlan, Op, PolicyConfig, Predictor, Request, TargetId, Time,
+};
 use sluice_storage::{FileRef, Layout, Segment, Storage};
 use sluice_trace::Meta;
 
@@ -262,6 +264,14 @@ impl<H: Host> Volume<H> {
     /// Changes the algorithm, with requests queued and in flight.
     pub fn set_policy(&self, policy: &PolicyConfig) {
         self.scheduler.set_policy(policy);
+    }
+
+    /// Sets a gate, or takes it away ([`Scheduler::set_gate`]).
+    ///
+    /// # Errors
+    /// If no engine can follow such a plan; nothing changes then.
+    pub fn set_gate(&self, plan: Option<&GatePlan>) -> Result<(), GateError> {
+        self.scheduler.set_gate(plan)
     }
 
     /// Takes over the *live* settings of `limits`: `max_wait_ns`, the bounds of a batch, and `in_flight_max` (0: as many
