@@ -27,7 +27,7 @@ pub const TRUST: u64 = 200_000;
 const SLOW_LOOK: u64 = 2_000;
 /// Chunks that the requests of one process and cycle may touch: 16 MB.
 const MAX_CHUNKS: usize = 256;
-/// Time of a ghost: at first, and bounds, ns.
+/// Time of a ghost: at first (where the mode has to prove itself), and bounds, ns.
 const GHOST_TIME: (u64, u64, u64) = (10_000_000, 5_000_000, 200_000_000);
 /// Longest time that a process waits for others, ns: at first, and bounds.
 const PATIENCE: (u64, u64, u64) = (50_000_000, 500_000, 100_000_000);
@@ -209,7 +209,7 @@ impl Process {
             began: 0,
             news: true,
             look_time: 0,
-            ghost_time: GHOST_TIME.0,
+            ghost_time: if setup.settings.forced { GHOST_TIME.2 } else { GHOST_TIME.0 },
             patience: [PATIENCE.0; 2],
             ahead: Ahead::default(),
             log: crate::collect::Log::default(),
