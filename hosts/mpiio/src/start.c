@@ -98,6 +98,21 @@ SHOWN int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
     return result;
 }
 
+/* Not if there are processes that were started by others of these: no communicator of ours has both. All of them see that. */
+static bool is_in_world(MPI_Group group)
+{
+    MPI_Group all, both;
+    int same = MPI_UNEQUAL;
+    if (PMPI_Comm_group(world, &all) != MPI_SUCCESS)
+        return false;
+    if (PMPI_Group_intersection(group, all, &both) == MPI_SUCCESS) {
+        PMPI_Group_compare(group, both, &same);
+        PMPI_Group_free(&both);
+    }
+    PMPI_Group_free(&all);
+    return same == MPI_IDENT;
+}
+
 MPI_Comm own_comm(MPI_Comm comm, bool *owns)
 {
     MPI_Comm made = MPI_COMM_NULL;
@@ -122,6 +137,10 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
             PMPI_Group_free(&group);
             return own->comm;
         }
+    }
+    if (!is_in_world(group)) {
+        PMPI_Group_free(&group);
+        return made;
     }
     struct own *own = malloc(sizeof *own);
     if (PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)
