@@ -57,6 +57,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 struct own {
     MPI_Group group;
     MPI_Comm comm;
+    struct sluice_decisions *decisions;
     struct own *below;
 };
 /* Used by one thread at a time. */
@@ -150,7 +151,15 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
         PMPI_Group_free(&group);
         return made;
     }
-    *own = (struct own){group, made, owns_list};
+    *own = (struct own){group, made, NULL, owns_list};
     owns_list = own;
     return made;
+}
+
+struct sluice_decisions **kept_decisions(MPI_Comm comm)
+{
+    for (struct own *own = owns_list; own; own = own->below)
+        if (own->comm == comm)
+            return &own->decisions;
+    return NULL;
 }
