@@ -214,7 +214,7 @@ fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
     };
     let mut process = Process::new(setup);
     let index = process.open(file.as_fd(), true, true, true).unwrap();
-    let mut write = |process: &mut Process, at: u64, bytes: &mut [u8]| {
+    let write = |process: &mut Process, at: u64, bytes: &mut [u8]| {
         let memory = [Range::new(bytes.as_mut_ptr() as u64, bytes.len() as u64)];
         // SAFETY: the memory of `bytes`, for this call.
         process.write(index, &[Range::new(at, bytes.len() as u64)], unsafe { Memory::new(&memory) })
