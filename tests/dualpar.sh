@@ -88,6 +88,11 @@ for mpi in mpich openmpi; do
         plain $kind 400
         driven $kind 400 collected_writes=400
     done
+    echo "== $mpi: a process is killed"
+    TMPDIR=$work timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar always --memcached auto \
+        "mpiexec.$mpi" -n "$processes" "$work/program-$mpi" killed "$work/driven" "$work/out" 5000 > "$work/err" 2>&1 &&
+        fail "$mpi: nobody notices" || [ $? != 124 ] || fail "$mpi: others wait for it"
+    compgen -G "$work/sluice-*" > "$work/out" && fail "left behind: $(cat "$work/out")"
     echo "== $mpi: ghosts that run wild"
     # Ghosts know nothing of MPI libraries, but for what these share with each other.
     wild=(ghost-loop ghost-write ghost-send)

@@ -15,6 +15,7 @@ mod fidelity;
 mod forwarding;
 mod fuse;
 mod orchestration;
+mod mpi;
 mod patterns;
 mod predict;
 mod prediction;
@@ -44,6 +45,7 @@ enum Command {
     Engine(engine::Args),
     Runtime(runtime::Args),
     Fuse(fuse::Args),
+    Mpi(mpi::Args),
     Rivals(rivals::Args),
     Emulation(emulation::Args),
     Device(device::Args),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Engine(args) => engine::run(args),
         Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),
+        Command::Mpi(args) => mpi::run(&args),
         Command::Rivals(args) => rivals::run(args),
         Command::Emulation(args) => emulation::run(args),
         Command::Device(args) => device::run(args),

@@ -146,7 +146,7 @@ impl Cage {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = harmless.collect();
         rules.insert(libc::SYS_openat, vec![read_only(2)?]);
         // Whether it is a terminal; the first output to a stream asks.
-        rules.insert(libc::SYS_ioctl, vec![rule(1, SeccompCmpOp::Eq, libc::TCGETS as u64)?]);
+        rules.insert(libc::SYS_ioctl, vec![rule(1, SeccompCmpOp::Eq, libc::TCGETS)?]);
         #[cfg(target_arch = "x86_64")]
         rules.insert(libc::SYS_open, vec![read_only(1)?]);
         let arch = std::env::consts::ARCH.try_into().map_err(|error| format!("{error}"))?;

@@ -59,6 +59,8 @@ const SLOT: u64 = 50_000_000;
 const SLOT_REQUESTS: usize = 8;
 /// Requests up to this mean size are tiny.
 const TINY: u64 = CHUNK / 4;
+/// What a first cycle may cost, ns: time of a ghost, and of waiting for neighbours.
+const FIRST_TRIAL: f64 = 15_000_000.0;
 /// Slots or cycles in a row that must agree.
 const AGREE: u32 = 2;
 
@@ -177,7 +179,7 @@ impl ModeControl {
             failures: 0,
             not_before: 0,
             lost: 0.0,
-            trial: 2_000_000.0,
+            trial: FIRST_TRIAL,
             quota: settings.first_quota.min(settings.quota),
             rate: None,
         }

@@ -27,10 +27,12 @@ pub const TRUST: u64 = 200_000;
 const SLOW_LOOK: u64 = 2_000;
 /// Chunks that the requests of one process and cycle may touch: 16 MB.
 const MAX_CHUNKS: usize = 256;
-/// Time of a ghost: at first, and bounds, ns.
-const GHOST_TIME: (u64, u64, u64) = (10_000_000, 5_000_000, 200_000_000);
-/// Longest time that a process waits for others, ns: at first, and bounds.
-const PATIENCE: (u64, u64, u64) = (50_000_000, 500_000, 100_000_000);
+/// Time of a ghost, ns: bounds, and at first where the mode has to prove itself.
+const GHOST_TIME: (u64, u64) = (5_000_000, 200_000_000);
+const FIRST_GHOST_TIME: u64 = 10_000_000;
+/// Longest time that a process waits for others, ns: bounds; at first, and at first where the mode has to prove itself.
+const PATIENCE: (u64, u64) = (500_000, 100_000_000);
+const FIRST_PATIENCE: (u64, u64) = (50_000_000, 5_000_000);
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,8 +211,8 @@ impl Process {
             began: 0,
             news: true,
             look_time: 0,
-            ghost_time: GHOST_TIME.0,
-            patience: [PATIENCE.0; 2],
+            ghost_time: if setup.settings.forced { GHOST_TIME.1 } else { FIRST_GHOST_TIME },
+            patience: [if setup.settings.forced { FIRST_PATIENCE.0 } else { FIRST_PATIENCE.1 }; 2],
             ahead: Ahead::default(),
             log: crate::collect::Log::default(),
             expected: None,
@@ -490,7 +492,7 @@ impl Process {
         }
         // As much time as filling the quota took, with some room; more if the time was too short to.
         let wanted = if end == End::Late { self.ghost_time * 2 } else { took * 4 };
-        self.ghost_time = wanted.clamp(GHOST_TIME.1, GHOST_TIME.2);
+        self.ghost_time = wanted.clamp(GHOST_TIME.0, GHOST_TIME.1);
         let spans = if self.group.set_requests(&requests) { self.batch(index, &requests) } else { None };
         let ended = self.now();
         let file = file_of(&mut self.files, index)?;
@@ -526,7 +528,7 @@ impl Process {
         } else if time >= *patience {
             *patience /= 2;
         }
-        *patience = (*patience).clamp(PATIENCE.1, PATIENCE.2);
+        *patience = (*patience).clamp(PATIENCE.0, PATIENCE.1);
     }
 }
 

@@ -1,9 +1,14 @@
 //! What ghosts do, and what of that anybody else can see: nothing.
 
-use sluice_dualpar::ghost::{Cage, End, Recorder, Side, end, fork};
+use sluice_dualpar::ghost::{Cage, End, Recorder, Side, end, fork, is_ghost};
+use sluice_dualpar::group::Group;
+use sluice_dualpar::memory::Memory;
+use sluice_dualpar::mode::Settings;
 use sluice_dualpar::plan::Range;
+use sluice_dualpar::process::{Answer, Counters, Process, QUIET, Setup};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -137,4 +142,118 @@ fn is_invisible_to_its_process() {
     assert_eq!(found, -1);
     assert_eq!(ghost.wait(Duration::from_secs(5)), End::Paused);
     assert_eq!(SIGNALS.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+/// A program that reads a file in pieces of 100 bytes from its end on, by data-driven execution; `between` runs before each read,
+/// not in ghosts. What it reads must be what the file has at that time.
+fn read_backwards(mut between: impl FnMut(u64, &std::fs::File)) -> Counters {
+    const PIECES: u64 = 200;
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&(0..PIECES * 100).map(|at| (at % 250) as u8).collect::<Vec<_>>(), 0).unwrap();
+    let written = Instant::now();
+    let setup = Setup {
+        group: Group::alone().unwrap(),
+        servers: Vec::new(),
+        run: 1,
+        settings: Settings { forced: true, ..Settings::default() },
+        no_ghosts: None,
+    };
+    let mut process = Process::new(setup);
+    let index = process.open(file.as_fd(), true, true, false).unwrap();
+    while written.elapsed() < QUIET * 2 {}
+    for piece in (0..PIECES).rev() {
+        if !is_ghost() {
+            between(piece, &file);
+            process.message();
+        }
+        let mut room = [0; 100];
+        let memory = [Range::new(room.as_mut_ptr() as u64, 100)];
+        // SAFETY: the memory of `room`, for this call.
+        let answer = process.read(index, &[Range::new(piece * 100, 100)], unsafe { Memory::new(&memory) });
+        let mut real = [0; 100];
+        file.read_exact_at(&mut real, piece * 100).unwrap_or_default();
+        assert!(answer != Answer::Served || room == real, "piece {piece}");
+        if answer == Answer::Pass {
+            process.passed(index, &[Range::new(piece * 100, 100)], false);
+        }
+    }
+    if is_ghost() {
+        end();
+    }
+    process.close(index).1
+}
+
+#[test]
+fn what_a_process_reads_is_read_for_it_at_once() {
+    let _alone = alone();
+    let did = read_backwards(|_, _| ());
+    assert_eq!((did.cycles, did.prefetched, did.used, did.requests), (1, 20_000, 20_000, 1), "{did}");
+}
+
+#[test]
+fn what_has_changed_is_not_used() {
+    let _alone = alone();
+    let did = read_backwards(|piece, file| {
+        if piece == 150 {
+            file.write_all_at(b"something else", 14_990).unwrap();
+        }
+    });
+    assert_eq!((did.cycles, did.stale), (1, 1), "{did}");
+}
+
+#[test]
+fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
+    let _alone = alone();
+    let file = tempfile::tempfile().unwrap();
+    let setup = Setup {
+        group: Group::alone().unwrap(),
+        servers: Vec::new(),
+        run: 1,
+        settings: Settings { forced: true, ..Settings::default() },
+        no_ghosts: Some("none are wanted".to_owned()),
+    };
+    let mut process = Process::new(setup);
+    let index = process.open(file.as_fd(), true, true, true).unwrap();
+    let write = |process: &mut Process, at: u64, bytes: &mut [u8]| {
+        let memory = [Range::new(bytes.as_mut_ptr() as u64, bytes.len() as u64)];
+        // SAFETY: the memory of `bytes`, for this call.
+        process.write(index, &[Range::new(at, bytes.len() as u64)], unsafe { Memory::new(&memory) })
+    };
+    let len = || file.metadata().unwrap().len();
+    assert_eq!(write(&mut process, 4, &mut b"efgh".to_vec()), Answer::Served);
+    assert_eq!(write(&mut process, 0, &mut b"abcdEF".to_vec()), Answer::Served);
+    assert_eq!(len(), 0);
+    process.message();
+    let mut whole = [0; 8];
+    file.read_exact_at(&mut whole, 0).unwrap();
+    assert_eq!(&whole, b"abcdEFgh");
+    assert_eq!(write(&mut process, 8, &mut b"ij".to_vec()), Answer::Served);
+    let mut room = [0; 2];
+    let memory = [Range::new(room.as_mut_ptr() as u64, 2)];
+    // SAFETY: the memory of `room`, for this call.
+    assert_eq!(process.read(index, &[Range::new(8, 2)], unsafe { Memory::new(&memory) }), Answer::Pass);
+    assert_eq!(len(), 10);
+    assert_eq!(write(&mut process, 20, &mut [0; 1 << 19]), Answer::Pass);
+    assert_eq!(write(&mut process, 10, &mut b"k".to_vec()), Answer::Served);
+    let (result, did) = process.close(index);
+    assert_eq!((result, len(), did.collected, did.written), (Ok(()), 11, 4, 3));
+}
+
+#[test]
+fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, b"x").unwrap();
+    // Not open to be written, whatever is said: the write fails when it is carried out.
+    let file = std::fs::File::open(&path).unwrap();
+    let settings = Settings { forced: true, ..Settings::default() };
+    let group = Group::alone().unwrap();
+    let mut process = Process::new(Setup { group, servers: Vec::new(), run: 1, settings, no_ghosts: None });
+    let index = process.open(file.as_fd(), true, true, false).unwrap();
+    let mut bytes = *b"y";
+    let memory = [Range::new(bytes.as_mut_ptr() as u64, 1)];
+    // SAFETY: the memory of `bytes`, for this call.
+    assert_eq!(process.write(index, &[Range::new(0, 1)], unsafe { Memory::new(&memory) }), Answer::Served);
+    assert_eq!(process.close(index).0, Err(libc::EBADF));
 }

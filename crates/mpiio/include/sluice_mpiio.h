@@ -79,6 +79,8 @@ enum sluice_strategy { SLUICE_LIBRARY, SLUICE_AGENTS, SLUICE_EARLY, SLUICE_TIMED
 int32_t sluice_layout_of(enum sluice_source source, const uint8_t *value, size_t len, int64_t *numbers);
 struct sluice_decisions *sluice_decisions_new(const int64_t *numbers, int32_t me, double message, double byte,
                                               const uint8_t *forced, size_t forced_len);
+struct sluice_decisions *sluice_decisions_next(struct sluice_decisions *decisions, const int64_t *numbers,
+                                               const uint8_t *forced, size_t forced_len);
 void sluice_decisions_free(struct sluice_decisions *decisions);
 int32_t sluice_report(const char *path, const char *name, int32_t ranks, const struct sluice_decisions *decisions,
                       const struct sluice_sort *sorts, const char *data_driven);

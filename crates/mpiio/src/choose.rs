@@ -2,8 +2,10 @@
 //!
 //! The model is of the time that the slowest server needs (positioning and transfer, from a profile of its device) and that the
 //! exchange takes (latency and bandwidth, measured when the first file was opened). It only ranks: before a strategy is used,
-//! the library's own collective call is timed for calls of that kind. A strategy that is slower than that twice in a row is never
-//! used for the file again, nor asked for: then calls cost nothing more than without.
+//! the library's own collective call is timed for calls of that kind, and only what is expected to be faster than that is tried.
+//! How wrong the model was of what was tried corrects what it says next. A strategy that is slower than the library twice in a row
+//! is never used for the file again, nor asked for: then calls cost nothing more than without. What was measured is kept for the
+//! next file of the same processes ([`Chooser::next_file`]), so that programs of many files do not try anew in each.
 
 use std::collections::HashMap;
 
@@ -11,8 +13,12 @@ use crate::plan::{Call, Strategy};
 
 /// Calls in a row that nothing is expected of, after which a file is left alone.
 const DULL: u32 = 8;
-/// What a strategy must be expected to gain to be tried.
+/// What a strategy may be expected to take of the library's time to be tried.
 const WORTHWHILE: f64 = 0.85;
+/// Calls of a kind by the library after which what was slower once, perhaps for other reasons, is tried again.
+const SECOND_CHANCE: u64 = 16;
+/// Calls of a kind that the library carries out before anything else does: the first one has costs of its own.
+const BASELINE: u64 = 2;
 
 /// Times that predictions are made of, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +95,7 @@ pub struct Kind {
     pub range: u32,
 }
 
-/// What came of calls of a kind with a strategy.
+/// What came of a file's calls of a kind with a strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// How many there were.
@@ -100,18 +106,35 @@ pub struct Outcome {
     pub seconds: f64,
     /// What was predicted of them.
     pub predicted: f64,
+}
+
+/// What is known of calls of a kind with a strategy, of whichever file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    calls: u64,
     /// Seconds of a byte, lately.
-    recent: f64,
+    rate: f64,
+}
+
+/// A call whose end has not been told.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    kind: Kind,
+    strategy: Strategy,
+    bytes: i64,
+    predicted: f64,
 }
 
 /// Decides for a file; the same on every process, as all see the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Chooser {
     costs: Costs,
     forced: Option<Strategy>,
     outcomes: HashMap<(Kind, Strategy), Outcome>,
-    /// What goes on, or has ended without having been told: kind, strategy, bytes, prediction.
-    last: Option<(Kind, Strategy, i64, f64)>,
+    known: HashMap<(Kind, Strategy), Known>,
+    /// How many times longer than predicted what was tried has taken, lately.
+    correction: f64,
+    running: Option<Running>,
     wrong: u32,
     dull: u32,
     is_settled: bool,
@@ -121,7 +144,23 @@ impl Chooser {
     /// With these costs; always with `forced`, where it can be done, if given.
     #[must_use]
     pub fn new(costs: Costs, forced: Option<Strategy>) -> Chooser {
-        Chooser { costs, forced, is_settled: forced == Some(Strategy::Library), ..Chooser::default() }
+        Chooser {
+            costs,
+            forced,
+            outcomes: HashMap::new(),
+            known: HashMap::new(),
+            correction: 1.0,
+            running: None,
+            wrong: 0,
+            dull: 0,
+            is_settled: forced == Some(Strategy::Library),
+        }
+    }
+
+    /// For another file of the same processes on servers of the same layout: with what is known.
+    #[must_use]
+    pub fn next_file(self, forced: Option<Strategy>) -> Chooser {
+        Chooser { known: self.known, correction: self.correction, ..Chooser::new(self.costs, forced) }
     }
 
     /// Whether calls go to the library from now on, without a word between processes.
@@ -166,52 +205,67 @@ impl Chooser {
         } else if self.forced.is_some() {
             best
         } else {
-            self.judge(kind, best, expected <= library * WORTHWHILE)
+            self.judge(kind, best, (expected, library), call.bytes() as f64)
         };
         let told = if strategy == Strategy::Library { library } else { expected };
-        self.last = Some((kind, strategy, call.bytes(), told));
+        self.running = Some(Running { kind, strategy, bytes: call.bytes(), predicted: told });
         strategy
     }
 
-    fn judge(&mut self, kind: Kind, best: Strategy, is_promising: bool) -> Strategy {
-        let known = |strategy| self.outcomes.get(&(kind, strategy)).copied().unwrap_or_default();
+    fn judge(&mut self, kind: Kind, best: Strategy, (expected, of_library): (f64, f64), bytes: f64) -> Strategy {
+        let known = |strategy| self.known.get(&(kind, strategy)).copied().unwrap_or_default();
         let (library, tried) = (known(Strategy::Library), known(best));
-        if tried.calls == 0 && !is_promising {
+        let is_dull = if library.calls < BASELINE {
+            expected > of_library * WORTHWHILE
+        } else {
+            tried.calls == 0 && expected * self.correction > library.rate * bytes * WORTHWHILE
+        };
+        if is_dull {
             self.dull += 1;
             self.is_settled = self.dull >= DULL;
             return Strategy::Library;
         }
         self.dull = 0;
-        // The first call has costs of its own, so the second one is the measure.
-        if library.calls < 2 {
-            return Strategy::Library;
-        }
-        if tried.calls < 2 || tried.recent <= library.recent { best } else { Strategy::Library }
+        let was_slower = tried.calls > 0 && tried.rate > library.rate;
+        let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
+        if library.calls < BASELINE || was_slower && !is_due { Strategy::Library } else { best }
     }
 
     /// A call that the library carries out without ranges having been looked at.
     pub fn left(&mut self, kind: Kind, bytes: i64) {
-        self.last = Some((kind, Strategy::Library, bytes, 0.0));
+        self.running = Some(Running { kind, strategy: Strategy::Library, bytes, predicted: 0.0 });
     }
 
     /// What the last call took, in seconds of the slowest process. O(1).
     pub fn ended(&mut self, seconds: f64) {
-        let Some((kind, strategy, bytes, predicted)) = self.last.take() else { return };
-        if bytes == 0 || seconds <= 0.0 {
-            return;
+        if let Some(running) = self.ended_alone(seconds) {
+            self.learn(running, seconds);
         }
-        let rate = seconds / bytes as f64;
+    }
+
+    /// As [`Chooser::ended`] where the others are not told the same: it counts, and nothing is learned. Gives what has ended.
+    pub fn ended_alone(&mut self, seconds: f64) -> Option<Running> {
+        let running @ Running { kind, strategy, bytes, predicted } =
+            self.running.take().filter(|running| running.bytes > 0 && seconds > 0.0)?;
         let outcome = self.outcomes.entry((kind, strategy)).or_default();
-        let is_first = outcome.calls < 2;
-        outcome.recent = if is_first { rate } else { 0.7 * outcome.recent + 0.3 * rate };
         outcome.calls += 1;
         outcome.bytes += bytes;
         outcome.seconds += seconds;
         outcome.predicted += predicted;
+        Some(running)
+    }
+
+    fn learn(&mut self, Running { kind, strategy, bytes, predicted }: Running, seconds: f64) {
+        let rate = seconds / bytes as f64;
+        let library = self.known.get(&(kind, Strategy::Library)).map_or(f64::INFINITY, |known| known.rate);
+        let known = self.known.entry((kind, strategy)).or_default();
+        // A first call has costs of its own.
+        known.rate = if known.calls < 2 { rate } else { 0.7 * known.rate + 0.3 * rate };
+        known.calls += 1;
         if self.forced.is_some() || strategy == Strategy::Library {
             return;
         }
-        let library = self.outcomes.get(&(kind, Strategy::Library)).map_or(f64::INFINITY, |outcome| outcome.recent);
+        self.correction = (seconds / predicted).max(1.0);
         self.wrong = if rate > library { self.wrong + 1 } else { 0 };
         self.is_settled |= self.wrong >= 2;
     }

@@ -94,6 +94,7 @@ ALL(_c, MPI_Count)
 SHOWN int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info hints, MPI_File *file)
 {
     dualpar_end_ghost();
+    dualpar_message();
     int result = NEXT(MPI_File_open)(comm, name, amode, hints, file);
     file_opened(comm, name, amode, hints, result, result == MPI_SUCCESS ? *file : MPI_FILE_NULL);
     return result;

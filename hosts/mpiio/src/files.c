@@ -55,7 +55,7 @@ void file_count(struct file *file, bool is_write, int sort, int64_t bytes, int64
     counted->nanoseconds += nanoseconds;
 }
 
-static void file_free(struct file *file)
+static void report(struct file *file)
 {
     const char *path = getenv("SLUICE_MPI_REPORT");
     if (path && *path && file->rank == 0) {
@@ -64,6 +64,10 @@ static void file_free(struct file *file)
         if (sluice_report(path, file->name, file->ranks, file->decisions, file->sorts, file->data_driven) != 0)
             fprintf(stderr, "sluice: %s: the report cannot be written there\n", path);
     }
+}
+
+static void file_free(struct file *file)
+{
     if (file->descriptor >= 0)
         close(file->descriptor);
     if (file->hints != MPI_INFO_NULL)
@@ -79,6 +83,13 @@ void file_closed(struct file *file)
 {
     if (!file)
         return;
+    report(file);
+    struct sluice_decisions **kept = file->owns_comm || !file->decisions ? NULL : kept_decisions(file->comm);
+    if (kept) {
+        sluice_decisions_free(*kept);
+        *kept = file->decisions;
+        file->decisions = NULL;
+    }
     if (file->owns_comm)
         PMPI_Comm_free(&file->comm);
     file_free(file);
@@ -208,16 +219,14 @@ void file_note(MPI_File handle, bool is_write, bool is_collective)
         atomic_store(&file->is_busy, true);
 }
 
-static void file_end(struct file *file)
-{
-    dualpar_close(file);
-    file_free(file);
-}
-
 void files_end(void)
 {
     for (int i = 0; i < BUCKETS; i++) {
-        while (table[i])
-            file_end(file_closing(table[i]->handle));
+        while (table[i]) {
+            struct file *file = file_closing(table[i]->handle);
+            dualpar_close(file);
+            report(file);
+            file_free(file);
+        }
     }
 }

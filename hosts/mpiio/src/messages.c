@@ -125,6 +125,43 @@ MESSAGE(Alltoallv, 0,
         (const void *data, const int *counts, const int *places, MPI_Datatype type, void *room, const int *room_counts,
          const int *room_places, MPI_Datatype place, MPI_Comm comm),
         (data, counts, places, type, room, room_counts, room_places, place, comm))
+MESSAGE(Alltoallw, 0,
+        (const void *data, const int *counts, const int *places, const MPI_Datatype *types, void *room, const int *room_counts,
+         const int *room_places, const MPI_Datatype *room_types, MPI_Comm comm),
+        (data, counts, places, types, room, room_counts, room_places, room_types, comm))
+MESSAGE(Reduce_scatter, 0,
+        (const void *data, void *room, const int *counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+        (data, room, counts, type, op, comm))
+MESSAGE(Reduce_scatter_block, 0,
+        (const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+        (data, room, count, type, op, comm))
+MESSAGE(Sendrecv_replace, 0,
+        (void *data, int count, MPI_Datatype type, int to, int tag, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
+        (data, count, type, to, tag, from, from_tag, comm, status))
+MESSAGE(Mprobe, 0, (int from, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status),
+        (from, tag, comm, message, status))
+MESSAGE(Improbe, 0, (int from, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status),
+        (from, tag, comm, flag, message, status))
+MESSAGE(Mrecv, 0, (void *data, int count, MPI_Datatype type, MPI_Message *message, MPI_Status *status),
+        (data, count, type, message, status))
+MESSAGE(Start, 0, (MPI_Request * request), (request))
+MESSAGE(Startall, 0, (int count, MPI_Request *requests), (count, requests))
+
+/* Collective, and completed by one of the calls below. */
+#define ICOLLECTIVE(name)                                                                                                          MESSAGE(name, 0,                                                                                                                       (const void *data, int count, MPI_Datatype type, void *room, int places, MPI_Datatype place, MPI_Comm comm,                     MPI_Request *request),                                                                                                        (data, count, type, room, places, place, comm, request))
+#define IROOTED(name)                                                                                                              MESSAGE(name, 0,                                                                                                                       (const void *data, int count, MPI_Datatype type, void *room, int places, MPI_Datatype place, int root,                          MPI_Comm comm, MPI_Request *request),                                                                                         (data, count, type, room, places, place, root, comm, request))
+ICOLLECTIVE(Iallgather)
+ICOLLECTIVE(Ialltoall)
+IROOTED(Igather)
+IROOTED(Iscatter)
+MESSAGE(Ibcast, 0, (void *data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
+        (data, count, type, root, comm, request))
+MESSAGE(Ireduce, 0,
+        (const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm, MPI_Request *request),
+        (data, room, count, type, op, root, comm, request))
+MESSAGE(Iallreduce, 0,
+        (const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request *request),
+        (data, room, count, type, op, comm, request))
 MESSAGE(Ibarrier, 0, (MPI_Comm comm, MPI_Request *request), (comm, request))
 MESSAGE(Probe, 0, (int from, int tag, MPI_Comm comm, MPI_Status *status), (from, tag, comm, status))
 MESSAGE(Iprobe, 0, (int from, int tag, MPI_Comm comm, int *flag, MPI_Status *status), (from, tag, comm, flag, status))
@@ -153,6 +190,19 @@ DONE(Testsome, count, requests, (int count, MPI_Request *requests, int *done, in
      (count, requests, done, indices, statuses))
 
 /* One-sided: what others see of a window they see by these at the latest. */
+MESSAGE(Put, 0,
+        (const void *data, int count, MPI_Datatype type, int rank, MPI_Aint at, int places, MPI_Datatype place, MPI_Win window),
+        (data, count, type, rank, at, places, place, window))
+MESSAGE(Get, 0,
+        (void *data, int count, MPI_Datatype type, int rank, MPI_Aint at, int places, MPI_Datatype place, MPI_Win window),
+        (data, count, type, rank, at, places, place, window))
+MESSAGE(Accumulate, 0,
+        (const void *data, int count, MPI_Datatype type, int rank, MPI_Aint at, int places, MPI_Datatype place, MPI_Op op,
+         MPI_Win window),
+        (data, count, type, rank, at, places, place, op, window))
+MESSAGE(Fetch_and_op, 0,
+        (const void *data, void *room, MPI_Datatype type, int rank, MPI_Aint at, MPI_Op op, MPI_Win window),
+        (data, room, type, rank, at, op, window))
 MESSAGE(Win_fence, 0, (int assertion, MPI_Win window), (assertion, window))
 MESSAGE(Win_lock, 0, (int kind, int rank, int assertion, MPI_Win window), (kind, rank, assertion, window))
 MESSAGE(Win_unlock, 0, (int rank, MPI_Win window), (rank, window))

@@ -80,12 +80,19 @@ void resonant_begin(struct file *file)
         find_layout(file, numbers);
     if (PMPI_Bcast(numbers, sizeof numbers, MPI_BYTE, 0, file->comm) != MPI_SUCCESS || numbers[0] <= 0 || numbers[2] <= 0)
         return;
-    if (!measure(file, costs))
-        return;
     const char *forced = getenv("SLUICE_MPI");
     forced = forced ? forced : "";
-    file->decisions =
-        sluice_decisions_new(numbers, file->rank, costs[0], costs[1], (const uint8_t *)forced, strlen(forced));
+    struct sluice_decisions **kept = file->owns_comm ? NULL : kept_decisions(file->comm);
+    if (kept && *kept) {
+        file->decisions = sluice_decisions_next(*kept, numbers, (const uint8_t *)forced, strlen(forced));
+        *kept = NULL;
+    }
+    if (!file->decisions) {
+        if (!measure(file, costs))
+            return;
+        file->decisions =
+            sluice_decisions_new(numbers, file->rank, costs[0], costs[1], (const uint8_t *)forced, strlen(forced));
+    }
     /* Also of what the environment says, which may differ. */
     int64_t word = 0;
     memcpy(&word, forced, strnlen(forced, sizeof word));

@@ -121,5 +121,7 @@ void step_aside(const char *why);
 /* A communicator of our own of the processes of `comm`; shared by those who ask for the same processes, unless `owns` says
  * otherwise. MPI_COMM_NULL if there is none. Collective. */
 MPI_Comm own_comm(MPI_Comm comm, bool *owns);
+/* Where decisions for the last file of a shared communicator are kept for the next one; NULL if it is not shared. */
+struct sluice_decisions **kept_decisions(MPI_Comm own);
 
 #endif

@@ -58,6 +58,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 struct own {
     MPI_Group group;
     MPI_Comm comm;
+    struct sluice_decisions *decisions;
     struct own *below;
 };
 /* Used by one thread at a time. */
@@ -101,6 +102,21 @@ SHOWN int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
     return result;
 }
 
+/* Not if there are processes that were started by others of these: no communicator of ours has both. All of them see that. */
+static bool is_in_world(MPI_Group group)
+{
+    MPI_Group all, both;
+    int same = MPI_UNEQUAL;
+    if (PMPI_Comm_group(world, &all) != MPI_SUCCESS)
+        return false;
+    if (PMPI_Group_intersection(group, all, &both) == MPI_SUCCESS) {
+        PMPI_Group_compare(group, both, &same);
+        PMPI_Group_free(&both);
+    }
+    PMPI_Group_free(&all);
+    return same == MPI_IDENT;
+}
+
 MPI_Comm own_comm(MPI_Comm comm, bool *owns)
 {
     MPI_Comm made = MPI_COMM_NULL;
@@ -126,6 +142,10 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
             return own->comm;
         }
     }
+    if (!is_in_world(group)) {
+        PMPI_Group_free(&group);
+        return made;
+    }
     struct own *own = malloc(sizeof *own);
     if (PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)
         made = MPI_COMM_NULL;
@@ -134,7 +154,15 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
         PMPI_Group_free(&group);
         return made;
     }
-    *own = (struct own){group, made, owns_list};
+    *own = (struct own){group, made, NULL, owns_list};
     owns_list = own;
     return made;
+}
+
+struct sluice_decisions **kept_decisions(MPI_Comm comm)
+{
+    for (struct own *own = owns_list; own; own = own->below)
+        if (own->comm == comm)
+            return &own->decisions;
+    return NULL;
 }

@@ -138,6 +138,35 @@ pub unsafe extern "C" fn sluice_decisions_new(
     })
 }
 
+/// The same for another file of the same processes, with what `decisions` have learned; takes them. Null: the file is on other
+/// servers, or otherwise.
+///
+/// # Safety
+/// Null or from these functions; three numbers, and `forced_len` bytes at `forced`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_decisions_next(
+    decisions: *mut sluice_decisions,
+    numbers: *const i64,
+    forced: *const u8,
+    forced_len: usize,
+) -> *mut sluice_decisions {
+    if decisions.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: as the caller promises.
+    let (before, numbers, forced) =
+        unsafe { (*Box::from_raw(decisions), slice(numbers, 3), slice(forced, forced_len)) };
+    boxed(|| {
+        let layout = Layout::round_robin(numbers[0], numbers[1], numbers[2])?;
+        let is_alike = (layout.unit(), layout.servers()) == (before.layout.unit(), before.layout.servers());
+        if !is_alike {
+            return None;
+        }
+        let chooser = before.chooser.next_file(strategy_named(forced));
+        Some(sluice_decisions { layout, chooser, me: before.me, kind: None })
+    })
+}
+
 /// # Safety
 /// Null or from these functions, and used no more.
 #[unsafe(no_mangle)]
@@ -176,14 +205,14 @@ pub unsafe extern "C" fn sluice_report(
     guarded(add).map_or(-1, |()| 0)
 }
 
-/// What the last call took: tells [`sluice_report`] what no later call has told.
+/// What the last call took on this process, which no later call has told all of them: for [`sluice_report`] alone.
 ///
 /// # Safety
 /// From these functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_last(decisions: *mut sluice_decisions, nanoseconds: i64) {
     // SAFETY: as the caller promises.
-    unsafe { &mut *decisions }.chooser.ended(nanoseconds as f64 * 1e-9);
+    unsafe { &mut *decisions }.chooser.ended_alone(nanoseconds as f64 * 1e-9);
 }
 
 /// Whether all calls are the library's from now on, without processes asking each other.
