@@ -40,6 +40,8 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+	$(CARGO) build --locked --profile test -p sluice-nbdkit
+	tests/tier.sh $(TARGET)/debug $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \

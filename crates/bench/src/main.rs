@@ -23,6 +23,7 @@ mod runtime;
 mod selection;
 mod sim;
 mod statistics;
+mod tier;
 mod trace;
 
 use std::process::ExitCode;
@@ -60,6 +61,9 @@ enum Command {
     AgainstFio(profiler::fio::Args),
     Adaptivity(adaptivity::Args),
     Council(council::Args),
+    Tier(tier::Args),
+    #[command(hide = true)]
+    TierWriter(tier::WriterArgs),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
         Command::FidelityServer(args) => fidelity::serve(&args),
         Command::Prediction(args) => prediction::run(&args),
         Command::Council(args) => council::run(&args),
+        Command::Tier(args) => tier::run(&args),
+        Command::TierWriter(args) => tier::write(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Selection(args) => selection::run(&args),

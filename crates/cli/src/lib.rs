@@ -24,6 +24,7 @@ mod report;
 mod simulate;
 mod status;
 mod suggest;
+mod tier;
 mod trace;
 mod unmount;
 mod version;
@@ -64,6 +65,8 @@ enum Command {
     Disk(disk::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
+    #[command(subcommand)]
+    Tier(tier::Command),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Calibrate(calibrate::Args),
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Disk(command) => disk::run(command),
         Command::Cluster(command) => cluster::run(&command),
+        Command::Tier(command) => tier::run(&command),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -6,10 +6,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
-use sluice_device::Op;
-use sluice_storage::{Data, FileRef};
+use sluice_storage::emulated::Emulated;
+use sluice_storage::posix::{PosixOptions, PosixStorage};
+use sluice_storage::{Data, FileRef, Storage};
 
 /// A device of a fixed size, or a file that stands for one. Calls come from many threads at once and may block.
 pub trait Device: Send + Sync {
@@ -192,9 +193,31 @@ pub struct DataDevice {
     data: Arc<dyn Data>,
     file: FileRef,
     size: u64,
+    /// Of a file that only this process may use.
+    _lock: Option<FileDevice>,
 }
 
 impl DataDevice {
+    /// A file with the times of a device model (a shipped one's name, or a path), locked as a [`FileDevice`].
+    ///
+    /// # Errors
+    /// Those of opening it; `InvalidInput` if there is no such model, or it is no file in a directory.
+    pub fn emulated(path: &Path, model: &str, seed: u64) -> io::Result<DataDevice> {
+        let lock = FileDevice::open(path, true)?;
+        let path = path.canonicalize()?;
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: not a file", path.display())));
+        };
+        let storage = Storage::from(PosixStorage::open(dir, PosixOptions::default())?);
+        let storage = storage
+            .wrapped(|data| Emulated::new(data, model, seed))
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        let node = storage.namespace.lookup(&storage.namespace.root(), name)?;
+        let file = storage.namespace.open(&node, OFlags::RDWR.bits() as i32)?;
+        let device = DataDevice::new(storage.data, file, lock.size())?;
+        Ok(DataDevice { _lock: Some(lock), ..device })
+    }
+
     /// The first `size` bytes of a file that lies on one target.
     ///
     /// # Errors
@@ -203,7 +226,7 @@ impl DataDevice {
         if data.layout().targets() != 1 {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "a tier needs a storage of one target"));
         }
-        Ok(DataDevice { data, file, size })
+        Ok(DataDevice { data, file, size, _lock: None })
     }
 }
 
@@ -242,11 +265,4 @@ impl Device for DataDevice {
     fn describe(&self) -> String {
         self.data.describe()
     }
-}
-
-/// What the tier tells of a device's profile; see [`crate::Rule::Cost`].
-#[must_use]
-pub fn random_and_sequential_ns(profile: &sluice_device::profile::Profile, bytes: u64) -> (u64, u64) {
-    let random = profile.random_ns(Op::Write, bytes);
-    (random, (random as f64 / profile.ratio(Op::Write, bytes).max(1e-9)) as u64)
 }

@@ -1,12 +1,13 @@
 //! What is done in the background: writing back, giving segments up, prefetching; and ending the use of an SSD that fails.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::append::NotAppended;
-use crate::format::{Kind, Use};
-use crate::map::{Extent, State as Newest};
+use crate::format::{Kind, SECTOR, SUPERBLOCKS, Use};
+use crate::map::{Extent, Map, State as Newest};
 use crate::slots::BLOCK;
 use crate::stats::{Counters, Health};
 use crate::tier::{Tier, write_to};
@@ -31,6 +32,8 @@ pub(crate) struct Maintenance {
     written_bytes: u64,
     /// [`Tier::flush_failures`] when the first of these was written.
     failures: u64,
+    /// The oldest segment of which what is lost was tried once more: its first record.
+    tried_again: u64,
     /// Write-back goes on although the disk is not idle.
     pressed: bool,
 }
@@ -40,8 +43,10 @@ pub(crate) struct Maintenance {
 pub(crate) enum Work {
     /// Something was done; there may be more.
     Done,
-    /// There is nothing to do.
+    /// There is nothing to do now,
     Nothing,
+    /// and nothing will be before something is written or read.
+    Idle,
 }
 
 impl Tier {
@@ -57,9 +62,9 @@ impl Tier {
             let unused = state.disk_users == 0 && self.since(state.disk_used) >= self.config.idle;
             let quiet =
                 state.map.dirty_bytes() >= self.config.idle_bytes || self.since(state.appended) >= self.config.quiet;
-            let lost = state.map.dirty_bytes() == 0;
-            let near = (state.disk_users == 0).then_some((state.disk_head, u64::from(self.layout.slot_bytes)));
-            (state.health, f64::from(state.segments_used()), !lost, (unused, idle || unused && quiet), near)
+            let dirty = state.map.dirty_bytes() > 0;
+            let near = (state.disk_head, u64::from(self.layout.slot_bytes));
+            (state.health, f64::from(state.segments_used()), dirty, (unused, idle || unused && quiet), near)
         };
         if health == Health::Failing {
             return self.give_up_with(&mut maintenance).map(|()| Work::Done);
@@ -81,15 +86,12 @@ impl Tier {
             }
         }
         if health == Health::Well && self.config.prefetch {
-            let near = near.filter(|_| !idle.0);
-            let state = self.state.lock();
-            let slot = if idle.0 || near.is_some() { state.slots.candidate(near) } else { None };
-            drop(state);
+            let slot = self.state.lock().slots.candidate((!idle.0).then_some(near));
             if let Some(slot) = slot {
                 return self.prefetch(slot);
             }
         }
-        Ok(Work::Nothing)
+        Ok(if dirty { Work::Nothing } else { Work::Idle })
     }
 
     /// Writes everything back and gives all segments up.
@@ -134,6 +136,29 @@ impl Tier {
             if self.state.lock().map.is_empty() {
                 self.write_superblock(|superblock| superblock.usage = Use::Detached)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes everything back and takes the tier off the SSD, which then is empty.
+    ///
+    /// # Errors
+    /// As of [`Tier::write_all_back`]; if anything was lost, so that reads of it go on failing instead of finding what is old.
+    pub fn detach(&self) -> io::Result<()> {
+        self.write_all_back()?;
+        let lost = self.state.lock().map.lost_bytes();
+        if lost > 0 {
+            return Err(io::Error::other(format!(
+                "{lost} bytes cannot be read from the SSD, and were not written back; write them anew, or the disk's old data is \
+                 all there is"
+            )));
+        }
+        // After a failure nothing can be asked of it.
+        if self.state.lock().health == Health::Well {
+            for at in SUPERBLOCKS {
+                self.write_ssd(&[0; SECTOR], at)?;
+            }
+            self.ssd.flush()?;
         }
         Ok(())
     }
@@ -379,34 +404,37 @@ impl Tier {
         Ok(Work::Done)
     }
 
-    /// If the oldest segment is kept only by what is lost, that is said anew at the log's end.
-    fn move_lost(&self, maintenance: &Maintenance) -> io::Result<Work> {
-        let lost: Vec<(u64, u64)> = {
-            let state = self.state.lock();
+    /// If the oldest segment is kept only by what is lost, that is tried once more, then said anew at the log's end.
+    fn move_lost(&self, maintenance: &mut Maintenance) -> io::Result<Work> {
+        let lost: Vec<(u64, Extent)> = {
+            let mut state = self.state.lock();
             let Some(oldest) = state.used.front().filter(|used| !used.open && maintenance.pressed) else {
                 return Ok(Work::Nothing);
             };
-            let mut lost = Vec::new();
+            let (segment, first_seq) = (oldest.segment, oldest.first_seq);
+            let mut kept = BTreeMap::new();
             for entry in &oldest.entries {
-                for (offset, extent) in state.map.overlapping(entry.offset..entry.offset + entry.len) {
-                    match extent.state {
-                        _ if extent.segment != oldest.segment => {}
-                        Newest::Lost => lost.push((offset, extent.len)),
-                        Newest::Dirty => return Ok(Work::Nothing),
-                        Newest::Clean => {}
-                    }
-                }
+                let extents = state.map.overlapping(entry.offset..entry.offset + entry.len);
+                kept.extend(extents.into_iter().filter(|(_, extent)| extent.segment == segment));
             }
-            lost.dedup();
-            lost
+            kept.retain(|_, extent| extent.state != Newest::Clean);
+            if kept.is_empty() || kept.values().any(|extent| extent.state == Newest::Dirty) {
+                return Ok(Work::Nothing);
+            }
+            if maintenance.tried_again < first_seq {
+                maintenance.tried_again = first_seq;
+                find_again(&mut state.map, &kept);
+                return Ok(Work::Done);
+            }
+            kept.into_iter().collect()
         };
-        for (offset, len) in &lost {
-            match self.append(*offset, *len, Kind::Lost, None) {
+        for (offset, extent) in &lost {
+            match self.append(*offset, extent.len, Kind::Lost, None) {
                 Ok(()) => {}
                 Err(NotAppended::Full | NotAppended::Failed) => return Ok(Work::Nothing),
             }
         }
-        Ok(if lost.is_empty() { Work::Nothing } else { Work::Done })
+        Ok(Work::Done)
     }
 
     /// Copies a slot to the prefetch area.
@@ -446,6 +474,12 @@ impl Tier {
         self.abandon_segment();
         maintenance.forget();
         maintenance.pressed = false;
+        {
+            // The last chance.
+            let mut state = self.state.lock();
+            let all = state.map.overlapping(0..self.size());
+            find_again(&mut state.map, &all.into_iter().collect());
+        }
         loop {
             let failures = self.flush_failures.load(SeqCst);
             if maintenance.written.is_empty() {
@@ -466,13 +500,17 @@ impl Tier {
                 }
             }
         }
-        // What it holds must not come back over what is on the disk from now on.
+        // What it holds must not come back over what is on the disk from now on; what was lost must not be forgotten.
         let end = self.written_seq.load(SeqCst);
-        let emptied = self.write_superblock(|superblock| {
-            (superblock.tail_seq, superblock.durable_seq) = (end, end);
-            superblock.tail_segment = self.state.lock().next_segment;
-            superblock.usage = Use::Detached;
-        });
+        let lost = self.state.lock().map.lost_bytes();
+        let emptied = match lost {
+            0 => self.write_superblock(|superblock| {
+                (superblock.tail_seq, superblock.durable_seq) = (end, end);
+                superblock.tail_segment = self.state.lock().next_segment;
+                superblock.usage = Use::Detached;
+            }),
+            lost => Err(io::Error::other(format!("{lost} bytes there cannot be read"))),
+        };
         let marked = match (&emptied, &self.config.failure_mark) {
             (Err(_), Some(path)) => self.mark(path),
             _ => Ok(()),
@@ -501,6 +539,15 @@ impl Tier {
         writeln!(file, "{:016x} {}", self.layout.log_id, self.ssd.describe())?;
         file.sync_all()?;
         Ok(())
+    }
+}
+
+/// What is lost, but was written, is tried again.
+fn find_again(map: &mut Map, extents: &BTreeMap<u64, Extent>) {
+    for (offset, extent) in extents {
+        if extent.state == Newest::Lost && extent.entry.kind != Kind::Lost {
+            map.find_again(*offset, extent.len, extent.version);
+        }
     }
 }
 

@@ -215,6 +215,11 @@ impl Map {
         self.change(offset, len, version, State::Lost);
     }
 
+    /// What was mapped there with this version, and lost, may be read again after all.
+    pub fn find_again(&mut self, offset: u64, len: u64, version: u64) {
+        self.change(offset, len, version, State::Dirty);
+    }
+
     fn change(&mut self, offset: u64, len: u64, version: u64, state: State) {
         for (at, extent) in self.overlapping(offset..offset + len) {
             if extent.version == version && extent.state != state {

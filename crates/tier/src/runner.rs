@@ -10,6 +10,8 @@ use crate::tier::Tier;
 
 /// How often it looks whether the disk is idle.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same with nothing to write back and no slot to load.
+const LOOK_IDLE: Duration = Duration::from_millis(100);
 /// How long it waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,7 @@ fn run(tier: &Tier, stopped: &Receiver<()>) {
         let wait = match tier.work(false) {
             Ok(Work::Done) => Duration::ZERO,
             Ok(Work::Nothing) => LOOK,
+            Ok(Work::Idle) => LOOK_IDLE,
             // It was told.
             Err(_) => AFTER_ERROR,
         };

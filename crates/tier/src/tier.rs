@@ -245,6 +245,12 @@ impl Tier {
         self.layout.disk_bytes
     }
 
+    /// Trimming does something; see [`Device::trims`].
+    #[must_use]
+    pub fn trims(&self) -> bool {
+        self.disk.trims()
+    }
+
     /// Reads: the newest data, wherever it is.
     ///
     /// # Errors

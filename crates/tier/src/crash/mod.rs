@@ -7,6 +7,7 @@
 //! `sluice-bench tier`.
 
 mod history;
+pub mod kill;
 mod model;
 mod random;
 mod recorder;

@@ -77,6 +77,11 @@ impl Model {
         })
     }
 
+    /// A value that the cell at this byte may have.
+    pub(super) fn any(&self, offset: u64) -> u8 {
+        self.0[offset as usize / CELL].durable
+    }
+
     fn compare(&self, bytes: &[u8], right: impl Fn(&Cell, u8) -> bool) -> Result<(), String> {
         for (at, (found, cell)) in bytes.chunks(CELL).zip(&self.0).enumerate() {
             let value = found[0];
