@@ -110,7 +110,7 @@ mkdir "$work/tree"
 head -c 3M /dev/urandom > "$work/tree/large"
 seq 20000 > "$work/tree/numbers"
 for file in large numbers; do
-    debugfs -w -R "write $work/tree/$file $file" "$work/fs" 2> /dev/null
+    debugfs -w -R "write $work/tree/$file $file" "$work/fs" > /dev/null 2>&1
 done
 nbdcopy --request-size=4096 --flush "$work/fs" "$uri"
 stop KILL
@@ -126,7 +126,7 @@ cmp "$work/large" "$work/tree/large" || fail "a file is not what was written"
 grep -q "no tier on it" "$work/refused" || fail "$(cat "$work/refused")"
 
 echo "== an emulated disk, and settings that are wrong"
-create 16M --queue 4M --area 0
+create 16M --queue 4M --area 0 --segment 512K
 serve emulate=hdd-7200 rule=always
 load emulated --rw=randwrite --bs=4k --size=2M --iodepth=4
 grep -q '"disk": "emulated hdd-7200' "$work/status" || fail "not called emulated: $(cat "$work/status")"

@@ -38,3 +38,6 @@ pub use runner::Runner;
 pub use settings::{SETTINGS, Setting};
 pub use stats::{Health, Status};
 pub use tier::Tier;
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ impl Tier {
             let unused = state.disk_users == 0 && self.since(state.disk_used) >= self.config.idle;
             let quiet =
                 state.map.dirty_bytes() >= self.config.idle_bytes || self.since(state.appended) >= self.config.quiet;
-            let dirty = state.map.dirty_bytes() > 0;
+            let dirty = state.map.dirty_bytes() > state.map.lost_bytes();
             let near = (state.disk_head, u64::from(self.layout.slot_bytes));
             (state.health, f64::from(state.segments_used()), dirty, (unused, idle || unused && quiet), near)
         };

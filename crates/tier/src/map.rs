@@ -64,6 +64,7 @@ pub struct Map {
     /// Bytes of each segment that the disk does not have.
     needed: Vec<u64>,
     dirty_bytes: u64,
+    lost_bytes: u64,
     versions: u64,
 }
 
@@ -71,7 +72,7 @@ impl Map {
     /// An empty table for a log of so many segments.
     #[must_use]
     pub fn new(segments: u32) -> Map {
-        Map { extents: BTreeMap::new(), needed: vec![0; segments as usize], dirty_bytes: 0, versions: 0 }
+        Map { extents: BTreeMap::new(), needed: vec![0; segments as usize], dirty_bytes: 0, lost_bytes: 0, versions: 0 }
     }
 
     /// Takes an entry of the log in: it is the newest data of its bytes.
@@ -113,6 +114,9 @@ impl Map {
             self.needed[extent.segment as usize] += extent.len;
             self.dirty_bytes += extent.len;
         }
+        if extent.state == State::Lost {
+            self.lost_bytes += extent.len;
+        }
         self.extents.insert(offset, extent);
     }
 
@@ -121,6 +125,9 @@ impl Map {
         if extent.needs_segment() {
             self.needed[extent.segment as usize] -= extent.len;
             self.dirty_bytes -= extent.len;
+        }
+        if extent.state == State::Lost {
+            self.lost_bytes -= extent.len;
         }
         extent
     }
@@ -256,7 +263,7 @@ impl Map {
     /// Bytes that are lost.
     #[must_use]
     pub fn lost_bytes(&self) -> u64 {
-        self.extents.values().filter(|extent| extent.state == State::Lost).map(|extent| extent.len).sum()
+        self.lost_bytes
     }
 }
 

@@ -82,16 +82,18 @@ impl Plugin {
 /// Writes the status every second, by renaming, so that whoever reads it never sees a part.
 fn write_status(tier: &Tier, path: &Path, stop: &Receiver<()>) {
     let new = path.with_extension("new");
+    let mut stopped = false;
     loop {
         if let Ok(text) = serde_json::to_string_pretty(&tier.status())
             && let Err(error) = std::fs::write(&new, text + "\n").and_then(|()| std::fs::rename(&new, path))
         {
             eprintln!("sluice: status={}: {error}", path.display());
         }
-        match stop.recv_timeout(Duration::from_secs(1)) {
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            _ => return,
+        if stopped {
+            return;
         }
+        // Once more at the end.
+        stopped = stop.recv_timeout(Duration::from_secs(1)) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
     }
 }
 
