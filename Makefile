@@ -43,6 +43,8 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	$(CARGO) build --locked --profile test -p sluice-mpiio
 	tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice
 	tests/dualpar.sh $(TARGET)/debug $(TARGET)/debug/sluice
+	$(CARGO) build --locked --profile test -p sluice-nbdkit
+	tests/tier.sh $(TARGET)/debug $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \

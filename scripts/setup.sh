@@ -73,6 +73,9 @@ if [ "${1:-}" = tests ]; then
     need strip binutils
     need valgrind valgrind
     need node nodejs
+    need nbdkit nbdkit
+    need nbdcopy libnbd-bin
+    need qemu-io qemu-utils
 fi
 if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; then
     need glusterfsd glusterfs-server

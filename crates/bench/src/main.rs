@@ -26,6 +26,7 @@ mod runtime;
 mod selection;
 mod sim;
 mod statistics;
+mod tier;
 mod trace;
 
 use std::process::ExitCode;
@@ -68,6 +69,8 @@ enum Command {
     Forwarding(forwarding::Args),
     #[command(hide = true)]
     ForwardingLoad(forwarding::LoadArgs),
+    Tier(tier::Args),
+    TierWriter(tier::WriterArgs),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +93,8 @@ fn main() -> ExitCode {
         Command::Orchestration(args) => orchestration::run(&args),
         Command::Forwarding(args) => forwarding::run(&args),
         Command::ForwardingLoad(args) => forwarding::load(&args),
+        Command::Tier(args) => tier::run(&args),
+        Command::TierWriter(args) => tier::write(&args),
         Command::Features(args) => features::run(&args),
         Command::Detector(args) => detector::run(&args),
         Command::Selection(args) => selection::run(&args),

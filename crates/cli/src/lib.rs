@@ -26,6 +26,7 @@ mod report;
 mod simulate;
 mod status;
 mod suggest;
+mod tier;
 mod trace;
 mod unmount;
 mod version;
@@ -68,6 +69,8 @@ enum Command {
     Cluster(cluster::Command),
     Coordinate(coordinate::Args),
     Mpirun(mpirun::Args),
+    #[command(subcommand)]
+    Tier(tier::Command),
     Demo(demo::Args),
     Profile(Box<profile::Args>),
     Calibrate(calibrate::Args),
@@ -116,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Cluster(command) => cluster::run(&command),
         Command::Coordinate(args) => coordinate::run(args),
         Command::Mpirun(args) => mpirun::run(&args),
+        Command::Tier(command) => tier::run(&command),
         Command::Demo(args) => demo::run(args),
         Command::Profile(args) => profile::run(*args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -286,6 +286,70 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "tier",
+        examples: &[
+            ("sluice tier create /ssd/sdb.tier --disk /dev/sdb", "8G for writes, 8G for what is read, 4M slots"),
+            (
+                "sluice tier check /ssd/sdb.tier",
+                "what is in it; then nbdkit libsluice_nbdkit.so disk=/dev/sdb ssd=/ssd/sdb.tier serves both as one",
+            ),
+            ("sluice tier detach /ssd/sdb.tier", "all of it goes to the disk"),
+        ],
+        variables: &[],
+        success: "done",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
+        command: "tier create",
+        examples: &[
+            ("sluice tier create /ssd/sdb.tier --disk /dev/sdb", "a file, made with all its space"),
+            ("sluice tier create /dev/nvme0n1p4 --disk /dev/sdb --queue 64G --area 32G", "a partition"),
+        ],
+        variables: &[],
+        success: "the tier is there, and empty",
+        failure: "it could not be made, or there is something that may be needed",
+        interruptible: false,
+    },
+    Page {
+        command: "tier check",
+        examples: &[
+            ("sluice tier check /ssd/sdb.tier", "all data is read and compared with its checksum"),
+            ("sluice tier check --json /ssd/sdb.tier", "for programs; docs/tier.md explains the fields"),
+        ],
+        variables: &[],
+        success: "all that was durable is there",
+        failure: "there is no tier, it is in use, or something in it is damaged",
+        interruptible: false,
+    },
+    Page {
+        command: "tier flush",
+        examples: &[
+            ("sluice tier flush /ssd/sdb.tier", "to the disk that it was made for"),
+            ("sluice tier flush /ssd/sdb.tier --salvage", "what is left of a damaged one"),
+        ],
+        variables: &[],
+        success: "the disk has everything; the SSD is ready for use",
+        failure: "something could not be written back, and is still on the SSD",
+        interruptible: false,
+    },
+    Page {
+        command: "tier detach",
+        examples: &[("sluice tier detach /ssd/sdb.tier", "the disk has everything, the SSD may go")],
+        variables: &[],
+        success: "the disk has everything; there is no tier on the SSD any more",
+        failure: "something could not be written back; the tier is as it was",
+        interruptible: false,
+    },
+    Page {
+        command: "tier settings",
+        examples: &[("sluice tier settings", "KEY=VALUE of nbdkit's plugin, with defaults")],
+        variables: &[],
+        success: "they were printed",
+        failure: FAILED,
+        interruptible: false,
+    },
+    Page {
         command: "cluster",
         examples: &[
             ("sluice cluster check cluster.toml", "whether it could be started here"),

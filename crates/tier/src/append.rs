@@ -1,0 +1,226 @@
+//! Writing records. Writers that come together share one: the first writes for all that have come meanwhile.
+
+use std::io;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
+
+use crate::format::{ENTRIES_MAX, Entry, HEADER_MAX, Header, Kind, SECTOR, Summary, header_bytes, summary_bytes};
+use crate::recover::Used;
+use crate::stats::Counters;
+use crate::tier::Tier;
+
+/// Most bytes of data in a record.
+const DATA_MAX: usize = 1 << 20;
+
+/// Why something is not in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAppended {
+    /// There is no room.
+    Full,
+    /// The SSD has failed.
+    Failed,
+}
+
+/// Who writes records, and where.
+pub(crate) struct Appender {
+    /// Number of the next record.
+    next_seq: u64,
+    open: Option<Open>,
+}
+
+/// The segment that records are added to.
+struct Open {
+    segment: u32,
+    first_seq: u64,
+    fill: usize,
+    entries: Vec<Entry>,
+}
+
+/// What a segment holds beside the data, with so many entries in one record.
+fn around(entries: usize) -> usize {
+    header_bytes(entries) + summary_bytes(entries)
+}
+
+impl Appender {
+    pub(crate) fn new(next_seq: u64) -> Appender {
+        Appender { next_seq, open: None }
+    }
+}
+
+/// What the next record will hold.
+pub(crate) struct Batch {
+    /// Room for the largest header, then the data.
+    bytes: Vec<u8>,
+    /// `at` counts from the start of the data.
+    entries: Vec<Entry>,
+    outcome: Arc<OnceLock<Result<(), NotAppended>>>,
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch { bytes: vec![0; HEADER_MAX], entries: Vec::new(), outcome: Arc::default() }
+    }
+}
+
+impl Batch {
+    /// False if it has no room for that.
+    fn add(&mut self, mut entry: Entry, data: Option<&[u8]>, segment_bytes: usize) -> bool {
+        let (room, entries) = (self.bytes.len() - HEADER_MAX + entry.room(), self.entries.len() + 1);
+        // An empty segment has to hold it.
+        let fits = room + around(entries) <= segment_bytes && room <= DATA_MAX && entries <= ENTRIES_MAX;
+        if fits {
+            if let Some(data) = data {
+                entry.at = (self.bytes.len() - HEADER_MAX) as u32;
+                self.bytes.extend_from_slice(data);
+                self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
+            }
+            self.entries.push(entry);
+        }
+        fits
+    }
+}
+
+impl Tier {
+    /// Most bytes of data in one entry.
+    pub(crate) fn data_max(&self) -> u64 {
+        let most = (self.layout.segment_bytes as usize - around(1)).min(DATA_MAX);
+        (most / SECTOR * SECTOR) as u64
+    }
+
+    /// Puts an entry into the log: when this returns it was written, and is what reads see.
+    pub(crate) fn append(&self, offset: u64, len: u64, kind: Kind, data: Option<&[u8]>) -> Result<(), NotAppended> {
+        let entry = Entry { offset, len, at: 0, crc: data.map_or(0, crc32fast::hash), kind };
+        let outcome = loop {
+            let mut batch = self.incoming.lock();
+            if batch.add(entry, data, self.layout.segment_bytes as usize) {
+                break batch.outcome.clone();
+            }
+            drop(batch);
+            // Full: it goes first.
+            let appender = &mut self.appender.lock();
+            self.write_batch(appender);
+        };
+        if outcome.get().is_none() {
+            let appender = &mut self.appender.lock();
+            if outcome.get().is_none() {
+                self.write_batch(appender);
+            }
+        }
+        *outcome.get().expect("the batch that had it was written")
+    }
+
+    /// Writes what has come.
+    fn write_batch(&self, appender: &mut Appender) {
+        let batch = std::mem::take(&mut *self.incoming.lock());
+        if batch.entries.is_empty() {
+            return;
+        }
+        let outcome = self.write_record(appender, batch.bytes, batch.entries);
+        batch.outcome.set(outcome).expect("one writer for each batch");
+    }
+
+    fn write_record(
+        &self,
+        appender: &mut Appender,
+        mut bytes: Vec<u8>,
+        mut entries: Vec<Entry>,
+    ) -> Result<(), NotAppended> {
+        let header_len = header_bytes(entries.len());
+        let len = header_len + bytes.len() - HEADER_MAX;
+        self.make_open(appender, len, entries.len())?;
+        let seq = appender.next_seq;
+        let open = appender.open.as_mut().expect("made open");
+        for entry in entries.iter_mut().filter(|entry| entry.kind == Kind::Data) {
+            entry.at += (open.fill + header_len) as u32;
+        }
+        let header = Header {
+            log_id: self.layout.log_id,
+            epoch: self.layout.epoch,
+            seq,
+            durable_seq: self.durable_seq.load(SeqCst),
+            bytes: len as u32,
+            entries,
+        };
+        let start = HEADER_MAX - header_len;
+        bytes[start..HEADER_MAX].copy_from_slice(&header.encode());
+        let at = self.layout.segment_start(open.segment) + open.fill as u64;
+        if let Err(error) = self.write_ssd(&bytes[start..], at) {
+            self.ssd_failed("write", &error);
+            return Err(NotAppended::Failed);
+        }
+        open.fill += len;
+        open.entries.extend(&header.entries);
+        appender.next_seq += 1;
+        self.written_seq.store(appender.next_seq, SeqCst);
+        let now = self.now();
+        let mut state = self.state.lock();
+        state.appended = now;
+        for &entry in &header.entries {
+            state.map.insert(open.segment, entry);
+        }
+        drop(state);
+        Counters::add(&self.counters.records, 1);
+        let data = header.entries.iter().filter(|entry| entry.kind == Kind::Data);
+        Counters::add(&self.counters.logged_bytes, data.map(|entry| entry.len).sum());
+        Ok(())
+    }
+
+    /// A segment with room for a record of `len` bytes and so many entries.
+    fn make_open(&self, appender: &mut Appender, len: usize, entries: usize) -> Result<(), NotAppended> {
+        if self.state.lock().health != crate::Health::Well {
+            return Err(NotAppended::Failed);
+        }
+        if let Some(open) = &appender.open {
+            let summary = summary_bytes(open.entries.len() + entries);
+            if open.fill + len + summary <= self.layout.segment_bytes as usize {
+                return Ok(());
+            }
+            self.close(appender).map_err(|_| NotAppended::Failed)?;
+        }
+        let mut state = self.state.lock();
+        if state.segments_used() == self.layout.segments || state.map.len() >= self.config.extents_max {
+            return Err(NotAppended::Full);
+        }
+        let segment = state.next_segment;
+        // Nothing is mapped to it, so no reader comes any more.
+        while state.pins[segment as usize] > 0 {
+            self.unpinned.wait(&mut state);
+        }
+        state.next_segment = (segment + 1) % self.layout.segments;
+        let first_seq = appender.next_seq;
+        state.used.push_back(Used { segment, first_seq, end_seq: first_seq, entries: Vec::new(), open: true });
+        appender.open = Some(Open { segment, first_seq, fill: 0, entries: Vec::new() });
+        Ok(())
+    }
+
+    /// Closes the segment that records are added to, if there is one: what is in it can then be given up.
+    pub(crate) fn close_segment(&self) -> io::Result<()> {
+        self.close(&mut self.appender.lock())
+    }
+
+    /// Nothing is added any more.
+    pub(crate) fn abandon_segment(&self) {
+        self.appender.lock().open = None;
+    }
+
+    fn close(&self, appender: &mut Appender) -> io::Result<()> {
+        let Some(open) = appender.open.take() else { return Ok(()) };
+        let end_seq = appender.next_seq;
+        let result = self.flush_ssd(end_seq).and_then(|()| {
+            let summary = Summary {
+                log_id: self.layout.log_id,
+                epoch: self.layout.epoch,
+                first_seq: open.first_seq,
+                end_seq,
+                entries: open.entries.clone(),
+            };
+            let bytes = summary.encode();
+            let end = self.layout.segment_start(open.segment) + u64::from(self.layout.segment_bytes);
+            self.write_ssd(&bytes, end - bytes.len() as u64).inspect_err(|error| self.ssd_failed("write", error))
+        });
+        let mut state = self.state.lock();
+        let used = state.used.back_mut().expect("the open one");
+        (used.end_seq, used.entries, used.open) = (end_seq, open.entries, false);
+        result
+    }
+}
