@@ -40,10 +40,9 @@ test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
-	$(CARGO) build --locked --profile test -p sluice-mpiio
+	$(CARGO) build --locked --profile test -p sluice-mpiio -p sluice-nbdkit
 	tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice
 	tests/dualpar.sh $(TARGET)/debug $(TARGET)/debug/sluice
-	$(CARGO) build --locked --profile test -p sluice-nbdkit
 	tests/tier.sh $(TARGET)/debug $(TARGET)/debug/sluice
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
