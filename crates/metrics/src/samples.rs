@@ -45,7 +45,7 @@ impl Samples {
             (bound_s, up_to - std::mem::replace(&mut below, up_to))
         };
         let mut classes: Vec<(f64, u64)> = BOUNDS_S.iter().map(|bound| class(*bound)).collect();
-        classes.push((f64::MAX, histogram.count() - below));
+        classes.push((f64::INFINITY, histogram.count() - below));
         let (sum_s, count) = (histogram.sum_ns() as f64 / 1e9, histogram.count());
         self.add(metric, &[], Value::Durations { sum_s, count, classes });
     }
