@@ -13,7 +13,8 @@ fi
 work=$(mktemp -d)
 config=$work/cluster.toml
 end() {
-    "$SLUICE" -q cluster down "$config" 2> /dev/null || true
+    touch "$work/stop"
+    "$SLUICE" -q cluster down --force "$config" 2> /dev/null || true
     rm -rf "$work"
 }
 trap end EXIT
@@ -163,7 +164,8 @@ done
 [ -z "$(pgrep -f "volfile=$work" || true)" ] || fail "processes are left"
 
 echo "== a coordinator, killed under load"
-COORDINATOR='[coordinator]'
+COORDINATOR="metrics = $((port + 5))
+[coordinator]"
 cluster hbrr twins window=1ms shard
 "$SLUICE" -q cluster up "$config" || fail "it does not start"
 address=127.0.0.1:$((port + 4))
@@ -171,16 +173,21 @@ coordinator() { # EXPRESSION over its status s, and i: an incarnation
     "$SLUICE" coordinate status --json "$address" |
         python3 -c 'import json, sys; s = json.load(sys.stdin); i = int(sys.argv[2]); sys.exit(not eval(sys.argv[1]))' "$1" "${2:-0}"
 }
-# All nodes are there, know by how much their clocks differ, do as they are told, and that is something new.
-EVERYBODY='len(s["nodes"]) == 4 and all(n["is_current"] and n["offset_error_us"] > 0 for n in s["nodes"])'
-DECIDED='s["roles"]["council"]["voters"] > 0 and s["decisions"] > 0'
-fio --name=load --directory="$work/run/client-0" --filename_format='load.$jobnum' --rw=randrw --bs=64k --size=4M --numjobs=2 \
-    --thread --direct=1 --ioengine=psync --time_based --runtime=14 --verify=crc32c --verify_backlog=64 --verify_fatal=1 \
-    --output="$work/fio" > /dev/null &
-load=$!
-fio --name=load --directory="$work/run/client-1" --filename_format='other.$jobnum' --rw=randread --bs=64k --size=4M --numjobs=2 \
-    --thread --direct=1 --ioengine=psync --time_based --runtime=14 --output="$work/fio2" > /dev/null &
-other=$!
+# All nodes are there and know by how much their clocks differ; I/O nodes do what they were told, which was something new.
+EVERYBODY='len(s["nodes"]) == 4 and all(n["offset_error_us"] > 0 for n in s["nodes"])'
+DECIDED='s["decisions"] > 2 and all(n["window_us"] != 1000 for n in s["nodes"] if n["kind"] == "forwarder")'
+head -c 4M /dev/urandom > "$work/block"
+churn() { # FILE: written and compared until the end
+    while [ ! -e "$work/stop" ]; do
+        dd if="$work/block" of="$1" bs=64k oflag=direct conv=notrunc status=none || return 1
+        dd if="$1" bs=64k iflag=direct status=none | cmp -s - "$work/block" || return 1
+    done
+}
+loads=()
+for file in client-0/a client-0/b client-1/c client-1/d; do
+    churn "$work/run/$file" &
+    loads+=($!)
+done
 eventually coordinator "$EVERYBODY and $DECIDED" || fail "nothing is decided: $("$SLUICE" coordinate status "$address")"
 before=$("$SLUICE" coordinate status --json "$address" | python3 -c 'import json, sys; print(json.load(sys.stdin)["incarnation"])')
 kill -9 "$(cat "$work/run/coordinator.pid")"
@@ -190,8 +197,14 @@ eventually is_served || fail "I/O waits for the coordinator"
 "$SLUICE" -q cluster up "$config" || fail "it does not start again after the coordinator was killed"
 eventually coordinator "$EVERYBODY and $DECIDED and s[\"incarnation\"] > i" "$before" ||
     fail "nobody listens to the coordinator that came back: $("$SLUICE" coordinate status "$address")"
-wait "$load" || fail "fio --verify while the coordinator was killed: $(tail -n 5 "$work/fio")"
-wait "$other" || fail "fio while the coordinator was killed: $(tail -n 5 "$work/fio2")"
+told() { # PORT TEXT
+    python3 -c 'import sys, urllib.request as u
+sys.exit(sys.argv[2] not in u.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=10).read().decode())' "$1" "$2"
+}
+told $((port + 9)) "sluice_coordinator_nodes 4.0" || fail "the coordinator tells no metrics"
+told $((port + 7)) "sluice_node_connected{coordinator=\"$address\"} 1.0" || fail "an I/O node tells no metrics"
+touch "$work/stop"
+for load in "${loads[@]}"; do wait "$load" || fail "a file is damaged, or could not be used, while the coordinator was killed"; done
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
 if coordinator True 2> /dev/null; then fail "the coordinator does not end"; fi
 COORDINATOR=

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use sluice_core::Histogram;
@@ -45,7 +45,7 @@ impl Samples {
             (bound_s, up_to - std::mem::replace(&mut below, up_to))
         };
         let mut classes: Vec<(f64, u64)> = BOUNDS_S.iter().map(|bound| class(*bound)).collect();
-        classes.push((f64::MAX, histogram.count() - below));
+        classes.push((f64::INFINITY, histogram.count() - below));
         let (sum_s, count) = (histogram.sum_ns() as f64 / 1e9, histogram.count());
         self.add(metric, &[], Value::Durations { sum_s, count, classes });
     }
@@ -74,19 +74,24 @@ impl Collector for Samples {
             };
             let mut encoder = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
             for (labels, value) in samples {
-                let mut encoder = encoder.encode_family(labels)?;
-                match (value, metric.kind) {
-                    (Value::Number(number), Kind::Counter) => {
-                        encoder.encode_counter::<NoLabelSet, _, u64>(number, None)?
-                    }
-                    (Value::Number(number), _) => encoder.encode_gauge(number)?,
-                    (Value::Durations { sum_s, count, classes }, _) => {
-                        encoder.encode_histogram::<NoLabelSet>(*sum_s, *count, classes, None)?;
-                    }
+                // Else there would be empty braces.
+                match labels.as_slice() {
+                    [] => write(&mut encoder, metric.kind, value)?,
+                    _ => write(&mut encoder.encode_family(labels)?, metric.kind, value)?,
                 }
             }
         }
         Ok(())
+    }
+}
+
+fn write(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {
+    match (value, kind) {
+        (Value::Number(number), Kind::Counter) => encoder.encode_counter::<NoLabelSet, _, u64>(number, None),
+        (Value::Number(number), _) => encoder.encode_gauge(number),
+        (Value::Durations { sum_s, count, classes }, _) => {
+            encoder.encode_histogram::<NoLabelSet>(*sum_s, *count, classes, None)
+        }
     }
 }
 
