@@ -115,7 +115,7 @@ pub(crate) fn experiment(set: Set, seed: u64) -> anyhow::Result<(Known, Scenario
     let choices = set.choices();
     let mut dice = SplitMix64(seed.wrapping_mul(0x1_0001) ^ choices.salt << 32);
     let pattern = PATTERNS[(seed % 3) as usize];
-    let op = if seed / 3 % 2 == 0 { Op::Read } else { Op::Write };
+    let op = if (seed / 3).is_multiple_of(2) { Op::Read } else { Op::Write };
     let known = Known {
         seed,
         pattern,

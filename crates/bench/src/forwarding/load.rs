@@ -13,7 +13,7 @@ use sluice_cli::output;
 
 use crate::random::SplitMix64;
 
-/// What processes write at a time beyond which nothing is compared, and what direct I/O asks of memory.
+/// Bytes that say where they belong; also what direct I/O asks of memory and offsets.
 const BLOCK: usize = 4_096;
 
 /// What all processes do.
