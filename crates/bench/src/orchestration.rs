@@ -85,8 +85,10 @@ struct Row {
     services: BTreeMap<String, Gain>,
     /// Throughput of no orchestration, MB/s.
     none_mb_s: f64,
-    /// Share of the time in which a plan was in force.
+    /// Share of the time in which a plan was in force: of ours, and by the paper's conditions alone.
     planned_share: f64,
+    /// See `planned_share`.
+    conditions_share: f64,
     /// Of programs, against running alone; absent where that was not simulated.
     slow_downs: Option<BTreeMap<String, f64>>,
     /// Jain's index of these.
@@ -185,6 +187,7 @@ fn row(experiment: String, services: &Services) -> anyhow::Result<Row> {
         real: None,
         none_mb_s: mean(none.iter().map(throughput)) / 1e6,
         planned_share: mean(ours.iter().map(share)),
+        conditions_share: mean(of("paper")?.iter().map(share)),
         slow_downs,
         jain: alone.then(|| services.iter().map(|(name, of)| (name.clone(), fairness(of))).collect()),
         services: services_gain,
@@ -207,8 +210,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for (situation, services) in simulate(PAIRS, &quick, seeds, args.jobs, false)? {
         rows.push(row(situation, &services)?);
     }
-    // Slices are mostly in force where they bring something: those are the situations where the conditions hold.
-    let held: Vec<f64> = rows.iter().filter(|row| row.planned_share >= 0.5).map(|row| row.simulated).collect();
+    // Where the conditions hold most of the time, whether ours then keeps the plan or not.
+    let held: Vec<f64> = rows.iter().filter(|row| row.conditions_share >= 0.5).map(|row| row.simulated).collect();
     let weak = rows.iter().filter(|row| row.experiment.starts_with("ior")).map(|row| row.simulated).fold(0.0, f64::min);
     let worst = rows.iter().map(|row| row.simulated).fold(0.0, f64::min);
     let three = simulate(THREE, &[], seeds, args.jobs, true)?;
@@ -230,7 +233,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let held_mean = mean(held.iter().copied());
     let mut bars = vec![
         bar(
-            format!("mean gain where conditions hold ({} situations) >= {BAR_MEAN} %", held.len()),
+            format!("mean gain where the paper's conditions hold ({} situations) >= {BAR_MEAN} %", held.len()),
             held_mean,
             held_mean >= BAR_MEAN,
         ),
