@@ -68,6 +68,31 @@ for mpi in mpich openmpi; do
         rm -rf "$work/edges"
     done
 
+    echo "== $mpi: another tool on the profiling interface, loaded beside"
+    cat > "$work/tool.c" << 'END'
+#include <mpi.h>
+#include <stdio.h>
+static int calls;
+int MPI_File_write_at_all(MPI_File f, MPI_Offset o, const void *b, int n, MPI_Datatype t, MPI_Status *s)
+{
+    calls++;
+    return PMPI_File_write_at_all(f, o, b, n, t, s);
+}
+int MPI_Finalize(void)
+{
+    fprintf(stderr, "tool: %d calls\n", calls);
+    return PMPI_Finalize();
+}
+END
+    "mpicc.$mpi" -shared -fPIC -o "$work/tool-$mpi.so" "$work/tool.c"
+    for mode in library agents; do
+        mkdir "$work/edges"
+        LD_PRELOAD=$work/tool-$mpi.so SLUICE_MPI=$mode run "$mpi" 2 "$work/edges-$mpi" "$work/edges" > "$work/out" 2> "$work/err" ||
+            fail "$mode: $(cat "$work/err")"
+        grep -q "results are the same" "$work/out" && grep -q "tool: [1-9]" "$work/err" || fail "$mode: $(cat "$work/out" "$work/err")"
+        rm -rf "$work/edges" "$work/report.json"
+    done
+
     echo "== $mpi: a program of another MPI library runs without"
     other=$([ "$mpi" = mpich ] && echo openmpi || echo mpich)
     if [ -e "$work/generate-$other" ]; then
