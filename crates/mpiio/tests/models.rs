@@ -308,6 +308,20 @@ fn the_next_file_begins_with_what_is_known() {
 }
 
 #[test]
+fn files_whose_calls_cannot_be_served_are_left_alone() {
+    let mut chooser = Chooser::new(Costs::default(), None);
+    (0..7).for_each(|_| chooser.cannot());
+    assert!(!chooser.is_settled());
+    chooser.cannot();
+    assert!(chooser.is_settled());
+    // Nor are ranges made that are too many.
+    let told = Told { size: 1, lower: 0, extent: 2, true_lower: 0, true_extent: 1 };
+    let sparse = Flat::compose(Combiner::Resized, &[], &[&Flat::basic(1).unwrap()], told).unwrap();
+    assert!(sparse.ranges_of(0, 0, 1 << 30).is_none());
+    assert_eq!(sparse.ranges_of(0, 0, 1 << 10).unwrap().len(), 1 << 10);
+}
+
+#[test]
 fn what_several_write_is_left_to_the_library() {
     let both = [Range { offset: 0, len: 1 << 20 }];
     let call = Call::new(&Layout::round_robin(65536, 0, 4).unwrap(), &[&both, &both], 1000).unwrap();
