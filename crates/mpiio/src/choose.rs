@@ -221,14 +221,19 @@ impl Chooser {
             tried.calls == 0 && expected * self.correction > library.rate * bytes * WORTHWHILE
         };
         if is_dull {
-            self.dull += 1;
-            self.is_settled = self.dull >= DULL;
+            self.cannot();
             return Strategy::Library;
         }
         self.dull = 0;
         let was_slower = tried.calls > 0 && tried.rate > library.rate;
         let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
         if library.calls < BASELINE || was_slower && !is_due { Strategy::Library } else { best }
+    }
+
+    /// A call that nothing is expected of, or that cannot be served.
+    pub fn cannot(&mut self) {
+        self.dull += 1;
+        self.is_settled |= self.forced.is_none() && self.dull >= DULL;
     }
 
     /// A call that the library carries out without ranges having been looked at.

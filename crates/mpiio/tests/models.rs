@@ -76,9 +76,9 @@ fn types() -> impl Strategy<Value = (Flat, Naive)> {
                         (combiner, with(&[count, a]), blocks(unit, Some(a)), vec![&flat])
                     }
                     7 => {
-                        let of = |index: usize| if index % 2 == 0 { &naive } else { &other_naive };
+                        let of = |index: usize| [&naive, &other_naive][index & 1];
                         let parts = list.iter().enumerate().flat_map(|(index, &(len, at))| of(index).times(at, len));
-                        let kids = (0..lens.len()).map(|index| if index % 2 == 0 { &flat } else { &other }).collect();
+                        let kids = (0..lens.len()).map(|index| [&flat, &other][index & 1]).collect();
                         (Combiner::Struct, [&[count], &lens[..], &places].concat(), Naive::of(parts), kids)
                     }
                     8 => {
@@ -305,6 +305,20 @@ fn the_next_file_begins_with_what_is_known() {
     assert_eq!(next.choose(&call, KIND), How::Agents);
     next.ended(0.5);
     assert_eq!(next.outcomes().len(), 1, "of this file alone");
+}
+
+#[test]
+fn files_whose_calls_cannot_be_served_are_left_alone() {
+    let mut chooser = Chooser::new(Costs::default(), None);
+    (0..7).for_each(|_| chooser.cannot());
+    assert!(!chooser.is_settled());
+    chooser.cannot();
+    assert!(chooser.is_settled());
+    // Nor are ranges made that are too many.
+    let told = Told { size: 1, lower: 0, extent: 2, true_lower: 0, true_extent: 1 };
+    let sparse = Flat::compose(Combiner::Resized, &[], &[&Flat::basic(1).unwrap()], told).unwrap();
+    assert!(sparse.ranges_of(0, 0, 1 << 30).is_none());
+    assert_eq!(sparse.ranges_of(0, 0, 1 << 10).unwrap().len(), 1 << 10);
 }
 
 #[test]
