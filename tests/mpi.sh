@@ -56,6 +56,7 @@ for mpi in mpich openmpi; do
     # More processes are seldom in order.
     served $((share / 25)) agents early $([ "$processes" -gt 2 ] || echo timed)
 
+    # With several threads communicators are made in another way.
     echo "== $mpi: errors, threads, communicators, files left open"
     "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread tests/mpi/edges.c -o "$work/edges-$mpi"
     for how in single threads; do
@@ -68,6 +69,28 @@ for mpi in mpich openmpi; do
         rm -rf "$work/edges"
     done
 
+    echo "== $mpi: another tool on the profiling interface, loaded beside"
+    cat > "$work/tool.c" << 'END'
+#include <mpi.h>
+#include <stdio.h>
+static int calls;
+int MPI_File_write_at_all(MPI_File f, MPI_Offset o, const void *b, int n, MPI_Datatype t, MPI_Status *s)
+{
+    calls++;
+    return PMPI_File_write_at_all(f, o, b, n, t, s);
+}
+int MPI_Finalize(void)
+{
+    fprintf(stderr, "tool: %d calls\n", calls);
+    return PMPI_Finalize();
+}
+END
+    "mpicc.$mpi" -shared -fPIC -o "$work/tool-$mpi.so" "$work/tool.c"
+    mkdir "$work/edges"
+    LD_PRELOAD=$work/tool-$mpi.so run "$mpi" 2 "$work/edges-$mpi" "$work/edges" > "$work/out" 2> "$work/err" || fail "$(cat "$work/err")"
+    grep -q "results are the same" "$work/out" && grep -q "tool: [1-9]" "$work/err" || fail "$(cat "$work/out" "$work/err")"
+    rm -rf "$work/edges" "$work/report.json"
+
     echo "== $mpi: a program of another MPI library runs without"
     other=$([ "$mpi" = mpich ] && echo openmpi || echo mpich)
     if [ -e "$work/generate-$other" ]; then
@@ -79,6 +102,15 @@ for mpi in mpich openmpi; do
     fi
 done
 [ -n "$found" ] || exit 0
+if [ -w /dev/fuse ] && [ -e "$work/generate-mpich" ]; then
+    echo "== on a striped volume, whose layout the file system tells"
+    mkdir "$work"/{a,b,volume}
+    "$SLUICE" -q mount --daemon --target "$work/a" --target "$work/b" --stripe 64K "$work/volume"
+    trap '"$SLUICE" -q unmount "$work/volume" || "$SLUICE" -q unmount --lazy "$work/volume"; rm -rf "$work"' EXIT
+    run mpich 2 "$work/generate-mpich" "$work/volume" "$seed" 20 || fail "on a mount, seeds from $seed on"
+    grep -q '"layout": "65536 bytes round robin over 2 from 1"' "$work/report.json" || fail "its layout was not found"
+    served 5 agents
+fi
 echo "== what sluice mpirun would do"
 "$SLUICE" mpirun --dry-run --mpi mpich --library "$work/libsluice-mpich.so" --mode agents srun -n 4 ./program > "$work/out"
 grep -q "^environment: LD_PRELOAD=$work/libsluice-mpich.so" "$work/out" && grep -q "^environment: SLUICE_MPI=agents" "$work/out" &&

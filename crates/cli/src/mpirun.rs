@@ -145,24 +145,28 @@ fn quoted(word: &str) -> String {
 /// The command line with what its launcher must be told so that processes on other nodes get the variables, and those that it
 /// gets itself: where it has an option for it, it does without, and so does not load what is meant for the program.
 fn launch<'a>(command: &[OsString], variables: &'a [(&'a str, OsString)]) -> (Vec<OsString>, Vec<(&'a str, OsString)>) {
-    let mut words = vec![command[0].clone()];
-    let mut environment = Vec::new();
-    match launcher(&command[0]) {
+    let pairs = variables.iter();
+    let (options, each): (Vec<OsString>, bool) = match launcher(&command[0]) {
         Some(Mpi::Openmpi) => {
-            for (name, value) in variables {
-                words.push("-x".into());
-                words.push(OsString::from_vec([name.as_bytes(), b"=", value.as_bytes()].concat()));
-            }
+            let assigned = |(name, value): &(&str, OsString)| {
+                let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
+                ["-x".into(), OsString::from_vec(text)]
+            };
+            (pairs.flat_map(assigned).collect(), true)
         }
-        Some(_) => {
-            for (name, value) in variables {
-                words.extend(["-genv".into(), (*name).into(), value.clone()]);
-            }
+        Some(_) => (pairs.flat_map(|(name, value)| ["-genv".into(), (*name).into(), value.clone()]).collect(), false),
+        None => return (command.to_vec(), variables.to_vec()),
+    };
+    let mut words = vec![command[0].clone()];
+    words.extend_from_slice(&options);
+    for word in &command[1..] {
+        words.push(word.clone());
+        // Each of several programs has options of its own.
+        if each && word == ":" {
+            words.extend_from_slice(&options);
         }
-        None => environment = variables.to_vec(),
     }
-    words.extend_from_slice(&command[1..]);
-    (words, environment)
+    (words, Vec::new())
 }
 
 fn in_path(program: &OsStr) -> Option<PathBuf> {
@@ -218,4 +222,56 @@ fn installed(mpi: Mpi) -> anyhow::Result<PathBuf> {
     places.iter().find_map(|place| place.canonicalize().ok()).with_context(|| {
         format!("{name} is not installed (`make install-mpi` does that); or say where it is with --library")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn launchers_that_are_not_known_have_it_in_their_environment() {
+        let variables = [("LD_PRELOAD", "/lib/a.so".into())];
+        let (command, environment) = launch(&words(&["no-such-launcher", "-n", "4", "./a.out"]), &variables);
+        assert_eq!(command, words(&["no-such-launcher", "-n", "4", "./a.out"]));
+        assert_eq!(environment, variables);
+    }
+
+    #[test]
+    fn launchers_are_known_by_what_their_names_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let (orterun, hydra) = (program("orterun"), program("mpiexec.hydra"));
+        for (name, target, option) in [("a", &orterun, "-x"), ("b", &hydra, "-genv")] {
+            let link = dir.path().join(name);
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let variables = [("LD_PRELOAD", "/lib/a.so".into())];
+            let line = words(&[link.to_str().unwrap(), "-n", "1", "./a", ":", "-n", "1", "./b"]);
+            let (command, environment) = launch(&line, &variables);
+            assert!(environment.is_empty());
+            assert_eq!(command[1], option);
+            let times = command.iter().filter(|word| *word == option).count();
+            assert_eq!(times, if option == "-x" { 2 } else { 1 }, "{command:?}");
+        }
+    }
+
+    #[test]
+    fn programs_tell_their_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        for (needed, mpi) in NEEDED {
+            std::fs::write(&path, [b"\x7fELF...\0", needed.as_bytes(), b"\0..."].concat()).unwrap();
+            assert_eq!(linked_with(&path), Some((mpi, needed)));
+        }
+        std::fs::write(&path, b"#!/bin/sh\nlibmpi.so.40").unwrap();
+        assert_eq!(linked_with(&path), None);
+    }
 }

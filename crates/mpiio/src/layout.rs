@@ -29,7 +29,7 @@ impl Layout {
     #[must_use]
     pub fn round_robin(unit: i64, first: i64, servers: i64) -> Option<Layout> {
         let is_sane = unit > 0 && (1..=MAX_SERVERS).contains(&servers) && (0..servers).contains(&first);
-        is_sane.then(|| Layout { unit, servers: servers as u32, rule: Rule::From(first as u32) })
+        is_sane.then_some(Layout { unit, servers: servers as u32, rule: Rule::From(first as u32) })
     }
 
     /// Chunks of `unit` bytes, the server of each in order; of shards that are placed by a hash.

@@ -205,9 +205,9 @@ impl Call {
         }
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut before = vec![None; self.ranks];
-        for rank in 0..self.ranks {
+        for (rank, before) in before.iter_mut().enumerate() {
             let set = members.entry(root(&set, rank)).or_default();
-            before[rank] = set.len().checked_sub(self.servers).map(|place| set[place]);
+            *before = set.len().checked_sub(self.servers).map(|place| set[place]);
             set.push(rank);
         }
         before
@@ -234,16 +234,16 @@ impl Call {
             .map(|shares| if shares.iter().any(|&n| n > 0) { vec![(i64::MAX, choose(shares))] } else { Vec::new() })
             .collect();
         let each = self.ranks / used;
-        for server in 0..self.servers {
+        for (server, parts) in parts.iter_mut().enumerate() {
             let bytes = self.bytes_of_server(server);
             let count = (each as i64).min(bytes / PART_BYTES);
             if count < 2 {
                 continue;
             }
-            let first = parts[server][0].1;
+            let first = parts[0].1;
             let mut ends = self.cuts(bytes / count + 1, |piece| piece.server as usize == server);
             ends.push(i64::MAX);
-            parts[server] = ends
+            *parts = ends
                 .iter()
                 .enumerate()
                 .map(|(part, &end)| (end, if part == 0 { first } else { choose(&self.shares[server]) }))

@@ -76,9 +76,9 @@ fn types() -> impl Strategy<Value = (Flat, Naive)> {
                         (combiner, with(&[count, a]), blocks(unit, Some(a)), vec![&flat])
                     }
                     7 => {
-                        let of = |index: usize| if index % 2 == 0 { &naive } else { &other_naive };
+                        let of = |index: usize| [&naive, &other_naive][index & 1];
                         let parts = list.iter().enumerate().flat_map(|(index, &(len, at))| of(index).times(at, len));
-                        let kids = (0..lens.len()).map(|index| if index % 2 == 0 { &flat } else { &other }).collect();
+                        let kids = (0..lens.len()).map(|index| [&flat, &other][index & 1]).collect();
                         (Combiner::Struct, [&[count], &lens[..], &places].concat(), Naive::of(parts), kids)
                     }
                     8 => {

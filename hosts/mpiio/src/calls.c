@@ -42,17 +42,18 @@
         return NEXT(MPI_File_##name)(file, buffer, count, type, request);                                                      \
     }
 
+/* Until they are ended there are no other collective calls on the file. */
 #define BEGIN_AT(name, counts, data, write)                                                                                    \
     SHOWN int MPI_File_##name(MPI_File file, MPI_Offset offset, data buffer, counts count, MPI_Datatype type)                  \
     {                                                                                                                          \
-        file_note(file, write, true);                                                                                          \
+        file_note(file, write, false);                                                                                         \
         return NEXT(MPI_File_##name)(file, offset, buffer, count, type);                                                       \
     }
 
 #define BEGIN(name, counts, data, write)                                                                                       \
     SHOWN int MPI_File_##name(MPI_File file, data buffer, counts count, MPI_Datatype type)                                     \
     {                                                                                                                          \
-        file_note(file, write, true);                                                                                          \
+        file_note(file, write, false);                                                                                         \
         return NEXT(MPI_File_##name)(file, buffer, count, type);                                                               \
     }
 
