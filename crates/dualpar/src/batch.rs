@@ -6,10 +6,13 @@ use crate::plan::{CHUNK, Range, chunks, lists, merge};
 use crate::process::{File, Process, file_of};
 use crate::spans::Spans;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of one request to storage.
-const LONGEST: u64 = 1 << 20;
+/// Bytes of one request to storage, and how many are waited for at a time: servers are busy only with several.
+const LONGEST: u64 = 256 << 10;
+const IN_FLIGHT: usize = 8;
 /// Chunks of a batch that go through the cache: 256 MB. What is beyond that, each process reads for itself.
 const MAX_CHUNKS: usize = 4096;
 const CHUNK_BYTES: usize = CHUNK as usize;
@@ -156,47 +159,83 @@ fn read_own(file: &mut File, requests: &[Range], spans: &mut Spans) -> bool {
     }
 }
 
-/// Reads `runs` in ascending order, list by list, and hands the bytes to `take`. The system is told of a whole list before its
-/// first byte is waited for. How many requests it took; `errno` if one failed or the file is shorter.
-fn read_runs(file: &OwnedFd, runs: &[Range], mut take: impl FnMut(u64, &[u8])) -> Result<u64, i32> {
-    let descriptor = file.as_raw_fd();
-    let mut buffer = Vec::new();
+/// Reads `runs` in ascending order, list by list, several requests of a list at a time, and hands the bytes to `take`. The system is
+/// told of a whole list before its first byte is waited for. How many requests it took; `errno` if one failed or the file is shorter.
+fn read_runs(file: &OwnedFd, runs: &[Range], take: impl FnMut(u64, &[u8]) + Send) -> Result<u64, i32> {
     let mut requests = 0;
+    let take = Mutex::new(take);
     for list in lists(runs, LONGEST) {
         for segment in &list {
+            let (from, len) = (segment.offset as i64, segment.len as i64);
             // SAFETY: takes no pointers. Advice: whether it was taken does not matter.
-            unsafe {
-                libc::posix_fadvise(descriptor, segment.offset as i64, segment.len as i64, libc::POSIX_FADV_WILLNEED)
-            };
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), from, len, libc::POSIX_FADV_WILLNEED) };
         }
-        for segment in &list {
-            buffer.resize(segment.len as usize, 0);
-            let mut got = 0;
-            while got < buffer.len() {
-                let room = &mut buffer[got..];
-                // SAFETY: the pointer and the length are those of `room`.
-                let done = unsafe {
-                    libc::pread(
-                        descriptor,
-                        room.as_mut_ptr().cast(),
-                        room.len(),
-                        (segment.offset as usize + got) as i64,
-                    )
-                };
-                match usize::try_from(done) {
-                    Ok(0) => return Err(libc::EIO),
-                    Ok(done) => got += done,
-                    Err(_) => {
-                        let error = std::io::Error::last_os_error();
-                        if error.kind() != std::io::ErrorKind::Interrupted {
-                            return Err(error.raw_os_error().unwrap_or(libc::EIO));
-                        }
-                    }
-                }
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<(), i32> {
+            let mut buffer = Vec::new();
+            while let Some(segment) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+                buffer.resize(segment.len as usize, 0);
+                // What fails in one thread ends the others with their next request.
+                read_at(file, segment.offset, &mut buffer)
+                    .inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
+                (take.lock().unwrap_or_else(PoisonError::into_inner))(segment.offset, &buffer);
             }
-            requests += 1;
-            take(segment.offset, &buffer);
-        }
+            Ok(())
+        };
+        let helpers = list.len().min(IN_FLIGHT) - 1;
+        let _masked = (helpers > 0).then(Masked::new);
+        std::thread::scope(|scope| {
+            let spawn = || std::thread::Builder::new().spawn_scoped(scope, work);
+            // With fewer threads than wanted it only takes longer.
+            let threads: Vec<_> = (0..helpers).map_while(|_| spawn().ok()).collect();
+            let mine = work();
+            threads.into_iter().fold(mine, |all, thread| thread.join().unwrap_or(Err(libc::EIO)).and(all))
+        })?;
+        requests += list.len() as u64;
     }
     Ok(requests)
+}
+
+fn read_at(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+    let mut got = 0;
+    while got < buffer.len() {
+        let room = &mut buffer[got..];
+        // SAFETY: the pointer and the length are those of `room`.
+        let done = unsafe {
+            libc::pread(file.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), (offset as usize + got) as i64)
+        };
+        match usize::try_from(done) {
+            Ok(0) => return Err(libc::EIO),
+            Ok(done) => got += done,
+            Err(_) => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error.raw_os_error().unwrap_or(libc::EIO));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// While this exists, threads that begin get none of the program's signals, whose handlers expect its own threads.
+struct Masked(libc::sigset_t);
+
+impl Masked {
+    fn new() -> Masked {
+        // SAFETY: both sets are ours.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Masked(before)
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was there before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
 }

@@ -4,7 +4,7 @@
 //! start threads (connection pools) or need a runtime, and neither may live in an MPI process that forks ghosts; nor do they
 //! bound all their waiting.
 //!
-//! A server that does not answer in time, or answers nonsense, is not asked again for [`PAUSE`]: what it had is missing, which
+//! A server that does not answer in time, or answers nonsense, is not asked again for five seconds: what it had is missing, which
 //! is never an error.
 
 use crate::ring::Ring;

@@ -27,6 +27,8 @@ pub const TRUST: u64 = 200_000;
 const SLOW_LOOK: u64 = 2_000;
 /// Chunks that the requests of one process and cycle may touch: 16 MB.
 const MAX_CHUNKS: usize = 256;
+/// Threads that are there for this long, ns, are the program's.
+const CROWDED: u64 = 100_000_000;
 /// Time of a ghost, ns: bounds, and at first where the mode has to prove itself.
 const GHOST_TIME: (u64, u64) = (5_000_000, 200_000_000);
 const FIRST_GHOST_TIME: u64 = 10_000_000;
@@ -163,6 +165,8 @@ pub struct Process {
     complaint: Option<String>,
     /// Those that the MPI library has started.
     threads: usize,
+    /// Since when there have been more, ns.
+    crowded_since: Option<u64>,
     pub(crate) files: Vec<Option<File>>,
     clock: Instant,
     began: u64,
@@ -206,6 +210,7 @@ impl Process {
             cage,
             complaint,
             threads: ghost::threads(),
+            crowded_since: None,
             files: Vec::new(),
             clock: Instant::now(),
             began: 0,
@@ -460,7 +465,13 @@ impl Process {
         if let Some(device) = device {
             (self.complaint, self.cage) = (Some(format!("{device} is in use")), None);
         } else if ghost::threads() > self.threads {
+            // Threads that served a batch may still be ending.
+            if now - *self.crowded_since.get_or_insert(now) < CROWDED {
+                return None;
+            }
             (self.complaint, self.cage) = (Some("the program has several threads".to_owned()), None);
+        } else {
+            self.crowded_since = None;
         }
         let (Some(recorder), Some(cage)) = (&mut self.recorder, &self.cage) else { return None };
         recorder.clear();
