@@ -239,6 +239,10 @@ impl Scan<'_> {
                     return;
                 }
             }
+            if used.entries.is_empty() {
+                // Not what was expected, if something before it is missing.
+                used.first_seq = header.seq;
+            }
             for &entry in &header.entries {
                 let whole = self.is_right(&entry);
                 self.add(used, entry, whole);
