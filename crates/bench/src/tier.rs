@@ -277,8 +277,8 @@ impl Workload {
                         let mut buf = vec![thread as u8; 1 << 20];
                         let (mut before, mut bytes) = (0, 0);
                         while began.elapsed() < time {
-                            let size = (self.size)(random.next());
-                            let place = (self.place)(thread, before, random.next() / 4096 * 4096);
+                            let size = (self.size)(random.number());
+                            let place = (self.place)(thread, before, random.number() / 4096 * 4096);
                             io(place % (self.within - size), &mut buf[..size as usize])?;
                             (before, bytes) = (before + 1, bytes + size);
                         }

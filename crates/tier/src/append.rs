@@ -178,7 +178,7 @@ impl Tier {
             self.close(appender).map_err(|_| NotAppended::Failed)?;
         }
         let mut state = self.state.lock();
-        if state.segments_used() == self.layout.segments || state.map.len() >= self.config.extents_max {
+        if !state.has_room(&self.config) {
             return Err(NotAppended::Full);
         }
         let segment = state.next_segment;

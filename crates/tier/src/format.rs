@@ -130,7 +130,11 @@ impl Superblock {
         let usage = if fields.u32() == 1 { Use::Detached } else { Use::Attached };
         let len = (fields.u32() as usize).min(NAME_MAX);
         let disk_name = String::from_utf8_lossy(&fields.0[..len]).into_owned();
-        let fits = segments > 0 && tail_segment < segments && segment_bytes as usize % SECTOR == 0;
+        let fits = tail_segment < segments
+            && (4096..=1 << 30).contains(&segment_bytes)
+            && (segment_bytes as usize).is_multiple_of(SECTOR)
+            && slot_bytes > 0
+            && slot_bytes.is_multiple_of(4096);
         fits.then_some(Ok(Superblock {
             log_id,
             generation,

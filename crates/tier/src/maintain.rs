@@ -172,8 +172,7 @@ impl Tier {
         loop {
             {
                 let state = self.state.lock();
-                let room = state.segments_used() < self.layout.segments && state.map.len() < self.config.extents_max;
-                if room || state.health != Health::Well {
+                if state.has_room(&self.config) || state.health != Health::Well {
                     return Ok(());
                 }
             }
@@ -443,13 +442,13 @@ impl Tier {
         let bytes = u64::from(self.layout.slot_bytes);
         let mut data = vec![0; bytes as usize];
         let len = (self.size() - slot * bytes).min(bytes) as usize;
-        let loaded = self.disk.read(&mut data[..len], slot * bytes).map_err(|error| {
-            self.disk_failed("prefetching", &error);
-            error
+        let loaded = self.disk.read(&mut data[..len], slot * bytes).inspect_err(|error| {
+            self.disk_failed("prefetching", error);
         });
         let loaded = loaded.and_then(|()| {
             self.area.lock()[place as usize] = data.chunks(BLOCK as usize).map(crc32fast::hash).collect();
-            self.write_ssd(&data, self.layout.slot_start(place))
+            let written = self.write_ssd(&data, self.layout.slot_start(place));
+            written.inspect_err(|error| self.ssd_failed("write", error))
         });
         self.state.lock().slots.loaded(slot, place, loaded.is_ok());
         loaded?;

@@ -108,10 +108,13 @@ pub(crate) fn recover(ssd: &dyn Device, superblock: &Superblock, verify: bool, s
         // Made once: most segments need only their end.
         bytes: Vec::new(),
     };
+    let mut ended = false;
     for ahead in 0..superblock.segments {
         let segment = (superblock.tail_segment + ahead) % superblock.segments;
-        if !scan.segment(segment)? && !salvage {
-            break;
+        if ended {
+            scan.witness(segment);
+        } else {
+            ended = !scan.segment(segment)? && !salvage;
         }
     }
     let mut found = scan.found;
@@ -239,6 +242,10 @@ impl Scan<'_> {
                     return;
                 }
             }
+            if used.entries.is_empty() {
+                // Not what was expected, if something before it is missing.
+                used.first_seq = header.seq;
+            }
             for &entry in &header.entries {
                 let whole = self.is_right(&entry);
                 self.add(used, entry, whole);
@@ -272,6 +279,22 @@ impl Scan<'_> {
             .filter(|&at| Header::may_begin(&self.bytes[at..]))
             .filter_map(|at| Some((at, self.any_header(at)?)))
             .find(|(_, header)| header.durable_seq > self.found.next_seq && header.epoch >= self.epoch)
+    }
+
+    /// What a segment behind the end knows to have been durable: if that is more than was found, a whole segment is missing.
+    fn witness(&mut self, segment: u32) {
+        let start = self.superblock.segment_start(segment);
+        let mut bytes = vec![0; HEADER_MAX.min(self.superblock.segment_bytes as usize)];
+        let header = self.ssd.read(&mut bytes, start).ok().and_then(|()| Header::decode(&bytes));
+        if let Some(header) = header.filter(|header| header.log_id == self.superblock.log_id) {
+            self.durable_seq = self.durable_seq.max(header.durable_seq);
+        }
+        let mut last = [0; SECTOR];
+        let end = start + u64::from(self.superblock.segment_bytes) - SECTOR as u64;
+        let summary = self.ssd.read(&mut last, end).ok().and_then(|()| Summary::decode_end(&last));
+        if let Some((summary, ..)) = summary.filter(|(summary, ..)| summary.log_id == self.superblock.log_id) {
+            self.durable_seq = self.durable_seq.max(summary.end_seq);
+        }
     }
 
     /// The record expected is the first one of a later life, in the next segment: what has its number here was never found by

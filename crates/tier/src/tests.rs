@@ -173,6 +173,33 @@ fn a_damaged_record_that_was_durable_stops_the_start() {
 }
 
 #[test]
+fn salvage_goes_on_behind_a_whole_segment_and_writes_over_nothing() {
+    let pair = Pair::new();
+    let tier = pair.open();
+    // Three in each segment.
+    for at in 0..9 {
+        tier.write(&[at as u8 + 1; 4096], at * 4096, true).unwrap();
+    }
+    drop(tier);
+    pair.ssd.write(&[0; SEGMENT as usize], LOG_START + u64::from(SEGMENT)).unwrap();
+    assert!(matches!(pair.try_open(&always()), Err(OpenError::Damaged { first: 4, .. })));
+    let tier = pair.try_open(&Config { salvage: true, ..always() }).unwrap();
+    let is_left = |tier: &Tier| {
+        for at in (0..3).chain(6..9) {
+            assert_eq!(read(tier, at * 4096, 4096).unwrap(), [at as u8 + 1; 4096]);
+        }
+    };
+    is_left(&tier);
+    for at in 0..100 {
+        tier.write(&[99; 4096], (16 + at % 8) * 4096, false).unwrap();
+        is_left(&tier);
+    }
+    tier.write_all_back().unwrap();
+    drop(tier);
+    is_left(&pair.open());
+}
+
+#[test]
 fn one_of_two_superblocks_is_enough() {
     for at in crate::format::SUPERBLOCKS {
         let pair = Pair::new();

@@ -95,6 +95,12 @@ impl State {
     pub(crate) fn segments_used(&self) -> u32 {
         self.used.len() as u32
     }
+
+    /// A segment can be opened. (Behind damaged ones there may be others in use, so that counting them is not enough.)
+    pub(crate) fn has_room(&self, config: &Config) -> bool {
+        let taken = self.used.front().is_some_and(|oldest| oldest.segment == self.next_segment);
+        !taken && self.map.len() < config.extents_max
+    }
 }
 
 /// Where a write goes.
@@ -111,10 +117,10 @@ impl Tier {
     pub fn create(disk: &dyn Device, disk_name: &str, ssd: &dyn Device, geometry: Geometry) -> Result<(), OpenError> {
         let Geometry { queue_bytes, segment_bytes, area_bytes, slot_bytes } = geometry;
         let wrong = |what: String| Err(OpenError::Geometry(what));
-        if segment_bytes < 4096 || segment_bytes as usize % SECTOR != 0 || segment_bytes > 1 << 30 {
+        if !(4096..=1 << 30).contains(&segment_bytes) || !(segment_bytes as usize).is_multiple_of(SECTOR) {
             return wrong(format!("segments of {segment_bytes} bytes: expected a multiple of 512 from 4K to 1G"));
         }
-        if slot_bytes == 0 || u64::from(slot_bytes) % BLOCK != 0 || slot_bytes > 1 << 30 {
+        if slot_bytes == 0 || !u64::from(slot_bytes).is_multiple_of(BLOCK) || slot_bytes > 1 << 30 {
             return wrong(format!("slots of {slot_bytes} bytes: expected a multiple of 4K up to 1G"));
         }
         let segments = queue_bytes / u64::from(segment_bytes);
@@ -400,7 +406,7 @@ impl Tier {
     pub fn zero(&self, offset: u64, len: u64, trim: bool, fua: bool) -> io::Result<()> {
         let range = self.range(offset, len)?;
         // Where trimming is no more than a hint, it is not taken.
-        if len > 0 && !(trim && !self.disk.trims()) {
+        if len > 0 && (!trim || self.disk.trims()) {
             self.arrive(Op::Write, &range);
             self.change(&range, Kind::Zero { trim }, None)?;
         }

@@ -32,7 +32,13 @@ struct Plugin {
 struct Serving {
     tier: Arc<Tier>,
     /// Ended before the tier.
-    threads: Option<(Runner, Option<(Sender<()>, JoinHandle<()>)>)>,
+    threads: Option<Threads>,
+}
+
+struct Threads {
+    runner: Runner,
+    /// Writes the status until its sender is dropped.
+    status: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 static PLUGIN: Mutex<Option<Plugin>> = Mutex::new(None);
@@ -154,13 +160,13 @@ impl Server for Connection {
                 let tier = serving.tier.clone();
                 (stop, std::thread::spawn(move || write_status(&tier, &path, &stopped)))
             });
-            serving.threads = Some((runner, status));
+            serving.threads = Some(Threads { runner, status });
         }
         Ok(())
     }
     fn unload() {
         let Some(Serving { tier, threads }) = plugin().take().and_then(|plugin| plugin.serving) else { return };
-        if let Some((runner, status)) = threads {
+        if let Some(Threads { runner, status }) = threads {
             drop(runner);
             if let Err(error) = tier.end() {
                 eprintln!("sluice: ending: {error}; what was not written back is in the log");
