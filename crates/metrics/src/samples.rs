@@ -22,7 +22,10 @@ enum Value {
 
 /// What there is to tell at a moment.
 #[derive(Debug, Default)]
-pub struct Samples(BTreeMap<&'static str, Vec<(Vec<(&'static str, String)>, Value)>>);
+pub struct Samples(BTreeMap<&'static str, Vec<(Labels, Value)>>);
+
+/// Names and values.
+type Labels = Vec<(&'static str, String)>;
 
 impl Samples {
     fn add(&mut self, metric: &str, labels: &[&str], value: Value) {
