@@ -44,7 +44,7 @@ struct Faults {
 }
 
 enum Event {
-    ToCoordinator(u64, FromNode),
+    ToCoordinator(u64, Box<FromNode>),
     ToNode(u64, ToNode),
     /// A node has something to do.
     Wake(usize),
@@ -204,7 +204,7 @@ impl World {
                     let machine = &mut self.machines[at];
                     let message = machine.node.announcement(local, &seen);
                     let session = machine.session.expect("announces over a connection");
-                    self.send(|| Event::ToCoordinator(session, message.clone()));
+                    self.send(|| Event::ToCoordinator(session, Box::new(message.clone())));
                 }
             }
         }
@@ -239,7 +239,7 @@ impl World {
         self.after(next.since(Time(self.now)).max(MS), Event::Tick);
     }
 
-    fn to_node(&mut self, session: u64, message: &ToNode) {
+    fn arrives(&mut self, session: u64, message: &ToNode) {
         // Also out of a connection that was closed since, as far as that can be: nodes must know it.
         let Some(at) = self.owners.get(&session).copied() else { return };
         self.deliver(at, message);
@@ -292,7 +292,7 @@ impl World {
                         self.coordinate();
                     }
                 }
-                Event::ToNode(session, message) => self.to_node(session, &message),
+                Event::ToNode(session, message) => self.arrives(session, &message),
                 Event::Tick => {
                     if self.coordinator.as_ref().is_some_and(|coordinator| coordinator.next() <= Time(self.now)) {
                         self.coordinate();

@@ -1,6 +1,6 @@
 //! Messages, as `proto/sluice/control/v1/control.proto` explains them.
 
-#![allow(missing_docs, clippy::pedantic, clippy::large_enum_variant)]
+#![allow(missing_docs, clippy::all, clippy::pedantic)]
 
 // Made by `make proto`.
 include!("generated.rs");
