@@ -221,14 +221,21 @@ impl Chooser {
             tried.calls == 0 && expected * self.correction > library.rate * bytes * WORTHWHILE
         };
         if is_dull {
-            self.dull += 1;
-            self.is_settled = self.dull >= DULL;
+            self.cannot();
             return Strategy::Library;
         }
         self.dull = 0;
         let was_slower = tried.calls > 0 && tried.rate > library.rate;
         let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
-        if library.calls < BASELINE || was_slower && !is_due { Strategy::Library } else { best }
+        // Also later the library is timed, ever more seldom: what its first calls took may have had other reasons.
+        let is_probe = tried.calls.is_power_of_two() && library.calls <= BASELINE + u64::from(tried.calls.ilog2());
+        if library.calls < BASELINE || is_probe || was_slower && !is_due { Strategy::Library } else { best }
+    }
+
+    /// A call that nothing is expected of, or that cannot be served.
+    pub fn cannot(&mut self) {
+        self.dull += 1;
+        self.is_settled |= self.forced.is_none() && self.dull >= DULL;
     }
 
     /// A call that the library carries out without ranges having been looked at.
@@ -260,13 +267,14 @@ impl Chooser {
         let library = self.known.get(&(kind, Strategy::Library)).map_or(f64::INFINITY, |known| known.rate);
         let known = self.known.entry((kind, strategy)).or_default();
         // A first call has costs of its own.
-        known.rate = if known.calls < 2 { rate } else { 0.7 * known.rate + 0.3 * rate };
+        known.rate = if known.calls < 2 { rate } else { 0.6 * known.rate + 0.4 * rate };
         known.calls += 1;
+        let is_slower = rate > library && known.rate > library;
         if self.forced.is_some() || strategy == Strategy::Library {
             return;
         }
         self.correction = (seconds / predicted).max(1.0);
-        self.wrong = if rate > library { self.wrong + 1 } else { 0 };
+        self.wrong = if is_slower { self.wrong + 1 } else { 0 };
         self.is_settled |= self.wrong >= 2;
     }
 

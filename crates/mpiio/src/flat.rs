@@ -8,6 +8,9 @@ use std::sync::Arc;
 /// Ranges that a flattened type may have; above, flattening costs more than knowing the ranges brings.
 pub const MAX_RANGES: usize = 1 << 20;
 
+/// Ranges of one access.
+const MAX_ACCESS_RANGES: i64 = 1 << 17;
+
 /// Bytes from `offset` on; in a type relative to where the type is placed, in a file absolute.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -273,6 +276,10 @@ impl Flat {
             let offset = base.checked_add(only.offset)?.checked_add(from)?;
             found.push(Range { offset, len })?;
             return Some(found.ranges);
+        }
+        // Before they are made: a call that is left to the library for their number is to cost nothing else.
+        if (len / self.size + 1).saturating_mul(self.ranges.len() as i64) > MAX_ACCESS_RANGES {
+            return None;
         }
         let mut base = base.checked_add((from / self.size).checked_mul(self.extent)?)?;
         let mut skip = from % self.size;

@@ -122,7 +122,7 @@ unsafe fn transfer_one(fd: RawFd, write: bool, segment: &Segment) -> io::Result<
 /// put in order.
 ///
 /// # Safety
-/// As [`transfer_one`], for all of them.
+/// The memory of all segments is the caller's, to read for a write and to write for a read.
 pub unsafe fn transfer(fd: RawFd, write: bool, list: &[Segment]) -> io::Result<()> {
     let next = AtomicUsize::new(0);
     let work = || {

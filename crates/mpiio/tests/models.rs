@@ -287,7 +287,9 @@ fn used(seconds: f64, calls: usize) -> Vec<How> {
 fn what_is_faster_is_used_and_what_is_wrong_twice_never_again() {
     let fast = used(0.5, 20);
     assert_eq!(&fast[..2], [How::Library; 2], "the library is timed first");
-    assert!(fast[2..].iter().all(|&strategy| strategy == How::Agents), "{fast:?}");
+    let timed: Vec<usize> = (2..20).filter(|&call| fast[call] == How::Library).collect();
+    assert_eq!(timed, [3, 5, 8, 13], "and again after 1, 2, 4, 8 calls by agents: {fast:?}");
+    assert!(fast.iter().all(|&strategy| strategy == How::Library || strategy == How::Agents));
     let slow = used(1.1, 60);
     let tried: Vec<usize> = (0..60).filter(|&call| slow[call] != How::Library).collect();
     assert_eq!(tried, [2, 17], "once, and once more when it may have been for other reasons");
@@ -297,7 +299,7 @@ fn what_is_faster_is_used_and_what_is_wrong_twice_never_again() {
 fn the_next_file_begins_with_what_is_known() {
     let call = two_interleaved(65536, 32);
     let mut chooser = Chooser::new(Costs::default(), None);
-    for seconds in [1.0, 1.0, 0.5, 0.5] {
+    for seconds in [1.0, 1.0, 0.5, 1.0] {
         chooser.choose(&call, KIND);
         chooser.ended(seconds);
     }
@@ -305,6 +307,20 @@ fn the_next_file_begins_with_what_is_known() {
     assert_eq!(next.choose(&call, KIND), How::Agents);
     next.ended(0.5);
     assert_eq!(next.outcomes().len(), 1, "of this file alone");
+}
+
+#[test]
+fn files_whose_calls_cannot_be_served_are_left_alone() {
+    let mut chooser = Chooser::new(Costs::default(), None);
+    (0..7).for_each(|_| chooser.cannot());
+    assert!(!chooser.is_settled());
+    chooser.cannot();
+    assert!(chooser.is_settled());
+    // Nor are ranges made that are too many.
+    let told = Told { size: 1, lower: 0, extent: 2, true_lower: 0, true_extent: 1 };
+    let sparse = Flat::compose(Combiner::Resized, &[], &[&Flat::basic(1).unwrap()], told).unwrap();
+    assert!(sparse.ranges_of(0, 0, 1 << 30).is_none());
+    assert_eq!(sparse.ranges_of(0, 0, 1 << 10).unwrap().len(), 1 << 10);
 }
 
 #[test]

@@ -250,6 +250,7 @@ pub unsafe extern "C" fn sluice_call(
         let is_there = write != 0 || all.iter().all(|summary| summary.bytes == 0 || summary.end <= size);
         let least = if decisions.chooser.is_forced() { 1 } else { MIN_CALL_BYTES };
         if !can || !is_there || bytes < least || ranges > MAX_CALL_RANGES || ranges == 0 {
+            decisions.chooser.cannot();
             return None;
         }
         let kind = Kind { write: write != 0, bytes: bytes.ilog2(), range: (bytes / ranges).max(1).ilog2() };
@@ -290,6 +291,7 @@ pub unsafe extern "C" fn sluice_plan_new(
         let Some(call) = Call::new(&decisions.layout, &of_rank, 4 * MAX_CALL_RANGES as usize) else {
             let bytes = of_rank.iter().flat_map(|ranges| ranges.iter()).map(|range| range.len).sum();
             decisions.chooser.left(kind, bytes);
+            decisions.chooser.cannot();
             return None;
         };
         let strategy = decisions.chooser.choose(&call, kind);
