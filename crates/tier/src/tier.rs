@@ -23,8 +23,8 @@ use crate::stats::{Counters, Health, Status};
 
 /// A disk with an SSD before it; see the [crate's documentation](crate). All calls may come from many threads at once.
 ///
-/// Writes that overlap and are under way at the same time take effect in any order. Nothing runs by itself: [`Runner`]
-/// (crate::Runner) is the thread that writes back; without one, writers that find the log full do it.
+/// Writes that overlap and are under way at the same time take effect in any order. Nothing runs by itself: [`Runner`](crate::Runner)
+/// is the thread that writes back; without one, writers that find the log full do it.
 pub struct Tier {
     pub(crate) disk: Arc<dyn Device>,
     pub(crate) ssd: Arc<dyn Device>,
