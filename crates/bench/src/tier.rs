@@ -369,7 +369,7 @@ fn print(args: &Args, results: &Results) -> anyhow::Result<()> {
         results.violations.len()
     ));
     output::line(format_args!("{} writers killed: {} violations", results.kills, results.kill_violations.len()));
-    results.violations.iter().chain(&results.kill_violations).for_each(|what| output::line(what));
+    results.violations.iter().chain(&results.kill_violations).for_each(output::line);
     if let Some(Recovery { log_bytes, entries, seconds, seconds_for_8g }) = results.recovery {
         output::line(format_args!(
             "start with {} MiB of log, {entries} entries: {seconds:.2} s; 8 GiB by proportion: {seconds_for_8g:.1} s",
