@@ -148,6 +148,7 @@ impl Tier {
             usage: Use::Detached,
             tail_seq: 1,
             durable_seq: 1,
+            epoch_seq: 1,
             disk_name: disk_name.to_owned(),
         };
         if superblock.total_bytes() > ssd.size() {
@@ -193,6 +194,7 @@ impl Tier {
         }
         // A superblock may be the older one of two.
         superblock.epoch = superblock.epoch.max(found.epoch) + 1;
+        superblock.epoch_seq = found.next_seq;
         superblock.generation += 1;
         superblock.usage = Use::Attached;
         ssd.write(&superblock.encode(), SUPERBLOCKS[superblock.generation as usize % 2])?;
