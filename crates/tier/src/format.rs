@@ -74,6 +74,9 @@ pub struct Superblock {
     pub tail_seq: u64,
     /// All records before this one were durable when this was written.
     pub durable_seq: u64,
+    /// Number of the first record of this epoch: what has that number or a later one and an older epoch was not found when
+    /// the epoch began, and counts no more, whatever was written over parts of it.
+    pub epoch_seq: u64,
     /// The disk, as its user calls it: a path. At most [`NAME_MAX`] bytes.
     pub disk_name: String,
 }
@@ -105,7 +108,9 @@ impl Superblock {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.tail_segment.to_le_bytes());
-        for number in [self.log_id, self.generation, self.epoch, self.disk_bytes, self.tail_seq, self.durable_seq] {
+        for number in
+            [self.log_id, self.generation, self.epoch, self.disk_bytes, self.tail_seq, self.durable_seq, self.epoch_seq]
+        {
             out.extend(number.to_le_bytes());
         }
         out.extend(u32::from(self.usage == Use::Detached).to_le_bytes());
@@ -126,7 +131,8 @@ impl Superblock {
             return Some(Err(version));
         }
         let [segment_bytes, segments, slot_bytes, slots, tail_segment] = std::array::from_fn(|_| fields.u32());
-        let [log_id, generation, epoch, disk_bytes, tail_seq, durable_seq] = std::array::from_fn(|_| fields.u64());
+        let [log_id, generation, epoch, disk_bytes, tail_seq, durable_seq, epoch_seq] =
+            std::array::from_fn(|_| fields.u64());
         let usage = if fields.u32() == 1 { Use::Detached } else { Use::Attached };
         let len = (fields.u32() as usize).min(NAME_MAX);
         let disk_name = String::from_utf8_lossy(&fields.0[..len]).into_owned();
@@ -148,6 +154,7 @@ impl Superblock {
             usage,
             tail_seq,
             durable_seq,
+            epoch_seq,
             disk_name,
         }))
     }
@@ -396,6 +403,7 @@ mod tests {
             usage: Use::Detached,
             tail_seq: 5,
             durable_seq: 6,
+            epoch_seq: 7,
             disk_name: "/dev/sda".to_owned(),
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`format`] | what lies on the SSD |
+//! | [`mod@format`] | what lies on the SSD |
 //! | [`map`] | which bytes are in the log: the mapping table |
 //! | [`locality`], [`slots`] | decisions: what goes to the SSD, what is prefetched. State machines without I/O |
 //! | [`device`] | disk and SSD: files, block devices, files of any [`sluice_storage::Data`] |

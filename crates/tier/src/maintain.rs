@@ -188,11 +188,10 @@ impl Tier {
     /// One write of the pass that is under way, or of a new one.
     fn write_back(&self, maintenance: &mut Maintenance) -> io::Result<Work> {
         let failures = self.flush_failures.load(SeqCst);
-        if maintenance.written.is_empty() {
-            maintenance.failures = failures;
-        } else if maintenance.failures != failures {
+        if maintenance.failures != failures {
             // Somebody was told that what was written may be lost: once more from the start.
             maintenance.forget();
+            maintenance.failures = failures;
         }
         let arrivals = {
             let state = self.state.lock();
@@ -480,9 +479,8 @@ impl Tier {
             find_again(&mut state.map, &all.into_iter().collect());
         }
         loop {
-            let failures = self.flush_failures.load(SeqCst);
             if maintenance.written.is_empty() {
-                maintenance.failures = failures;
+                maintenance.failures = self.flush_failures.load(SeqCst);
             }
             maintenance.cursor.get_or_insert(0);
             maintenance.end_seq = u64::MAX;

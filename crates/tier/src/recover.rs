@@ -201,7 +201,7 @@ impl Scan<'_> {
         let list = (count * ENTRY).next_multiple_of(SECTOR);
         let continues = summary.log_id == self.superblock.log_id
             && summary.first_seq == self.found.next_seq
-            && summary.epoch >= self.epoch;
+            && self.is_of_its_time(summary.end_seq, summary.epoch);
         if !continues || list + SECTOR > self.superblock.segment_bytes as usize {
             return Ok(None);
         }
@@ -261,7 +261,12 @@ impl Scan<'_> {
     /// The record that continues the log, if it is there.
     fn header(&self, at: usize) -> Option<Header> {
         let header = self.any_header(at)?;
-        (header.seq == self.found.next_seq && header.epoch >= self.epoch).then_some(header)
+        (header.seq == self.found.next_seq && self.is_of_its_time(header.seq + 1, header.epoch)).then_some(header)
+    }
+
+    /// Records before this number may be of this epoch.
+    fn is_of_its_time(&self, end_seq: u64, epoch: u64) -> bool {
+        epoch >= self.epoch && (end_seq <= self.superblock.epoch_seq || epoch >= self.superblock.epoch)
     }
 
     fn any_header(&self, at: usize) -> Option<Header> {

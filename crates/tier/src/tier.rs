@@ -23,8 +23,8 @@ use crate::stats::{Counters, Health, Status};
 
 /// A disk with an SSD before it; see the [crate's documentation](crate). All calls may come from many threads at once.
 ///
-/// Writes that overlap and are under way at the same time take effect in any order. Nothing runs by itself: [`Runner`]
-/// (crate::Runner) is the thread that writes back; without one, writers that find the log full do it.
+/// Writes that overlap and are under way at the same time take effect in any order. Nothing runs by itself: [`Runner`](crate::Runner)
+/// is the thread that writes back; without one, writers that find the log full do it.
 pub struct Tier {
     pub(crate) disk: Arc<dyn Device>,
     pub(crate) ssd: Arc<dyn Device>,
@@ -148,6 +148,7 @@ impl Tier {
             usage: Use::Detached,
             tail_seq: 1,
             durable_seq: 1,
+            epoch_seq: 1,
             disk_name: disk_name.to_owned(),
         };
         if superblock.total_bytes() > ssd.size() {
@@ -193,6 +194,7 @@ impl Tier {
         }
         // A superblock may be the older one of two.
         superblock.epoch = superblock.epoch.max(found.epoch) + 1;
+        superblock.epoch_seq = found.next_seq;
         superblock.generation += 1;
         superblock.usage = Use::Attached;
         ssd.write(&superblock.encode(), SUPERBLOCKS[superblock.generation as usize % 2])?;
