@@ -446,7 +446,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 27, "tables that are found");
+        assert_eq!(objects, 28, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.
