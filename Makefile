@@ -88,7 +88,7 @@ doc: ## Build the documentation; warnings are errors
 
 check: lint doc test ## Everything that CI runs
 
-bench: setup ## Print the figures of docs/benchmarks.md (takes some minutes; the machine should be quiet)
+bench: setup ## Print the figures of docs/benchmarks.md (takes an hour; the machine should be quiet)
 	$(CARGO) build --release --locked -p sluice-bench -p sluice-cli
 	$(TARGET)/release/sluice-bench engine
 	$(TARGET)/release/sluice-bench runtime

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing: a C compiler, fuse3 and Rust, with `tests` as argument also the programs that the tests run on a
-# mount, with `mpi` the MPI libraries, with `packages` those that build Debian packages and look at them. Without root, or on a system without apt, it says what to install instead.
+# mount, with `mpi` the MPI libraries and Memcached, with `gluster` GlusterFS and its headers, with `packages` what builds Debian
+# packages and looks at them. Without root, or on a system without apt, it says what to install instead.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 

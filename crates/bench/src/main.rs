@@ -70,6 +70,7 @@ enum Command {
     #[command(hide = true)]
     ForwardingLoad(forwarding::LoadArgs),
     Tier(tier::Args),
+    #[command(hide = true)]
     TierWriter(tier::WriterArgs),
 }
 

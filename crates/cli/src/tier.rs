@@ -13,7 +13,7 @@ use crate::output;
 
 /// Prepares an SSD that takes a disk's random writes, looks at it, empties it
 ///
-/// The disk with the SSD before it is a block device that nbdkit serves: nbdkit libsluice_nbdkit.so disk=DISK ssd=SSD. These
+/// The disk with the SSD before it is a block device that nbdkit serves: nbdkit ./libsluice_nbdkit.so disk=DISK ssd=SSD. These
 /// commands are for when it does not.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {

@@ -18,9 +18,20 @@ use tokio::sync::oneshot;
 const TOKEN: &str = "0123456789abcdef0123";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Wants the same of everybody, as soon as there is anybody.
+/// Wants the same of everybody, as soon as there is anybody, and says so once.
 #[derive(Debug)]
-struct Wants(&'static str, u64, Option<Time>);
+struct Wants {
+    policy: &'static str,
+    window_ns: u64,
+    due: Option<Time>,
+    has_said: bool,
+}
+
+impl Wants {
+    fn new(policy: &'static str, window_ns: u64) -> Wants {
+        Wants { policy, window_ns, due: None, has_said: false }
+    }
+}
 
 impl Role for Wants {
     fn kind(&self) -> wire::Role {
@@ -28,24 +39,25 @@ impl Role for Wants {
     }
     fn announced(&mut self, now: Time, _: NodeId, seen: &Seen) {
         assert_eq!((seen.kind, seen.servers), (Kind::Forwarder, 4));
-        self.2 = Some(now);
+        self.due = (!self.has_said).then_some(now);
     }
     fn left(&mut self, _: Time, _: NodeId) {}
     fn due(&self) -> Option<Time> {
-        self.2
+        self.due
     }
     fn decide(&mut self, _: Time) -> Vec<Directive> {
-        let action = Action::Policy { name: self.0.to_owned(), window_ns: self.1 };
-        self.2.take().map(|_| Directive { to: To::Every(Kind::Forwarder), action }).into_iter().collect()
+        let action = Action::Policy { name: self.policy.to_owned(), window_ns: self.window_ns };
+        self.has_said |= self.due.is_some();
+        self.due.take().map(|_| Directive { to: To::Every(Kind::Forwarder), action }).into_iter().collect()
     }
     fn save(&self) -> serde_json::Value {
-        self.1.into()
+        self.window_ns.into()
     }
     fn load(&mut self, saved: serde_json::Value) -> Result<(), String> {
         saved.as_u64().map(drop).ok_or_else(|| "no number".to_owned())
     }
     fn status(&self) -> serde_json::Value {
-        self.0.into()
+        self.policy.into()
     }
 }
 
@@ -100,7 +112,7 @@ fn scheduler(policy: &str) -> Arc<Scheduler> {
 #[test]
 fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Coordinator::start(anywhere(), dir.path(), Wants("twins", 2_000_000, None));
+    let first = Coordinator::start(anywhere(), dir.path(), Wants::new("twins", 2_000_000));
     let address = Address::new(&first.address.to_string(), Some(TOKEN)).unwrap();
     let scheduler = scheduler("twins");
     let options = Options { address: address.clone(), name: "node-3".to_owned() };
@@ -125,7 +137,7 @@ fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
     assert_eq!(policy().value("window"), Some(2_000_000), "what is in force stays");
     // Whatever is in its place, it starts.
     std::fs::write(dir.path().join("coordinator.state"), "nonsense").unwrap();
-    let second = Coordinator::start(listen, dir.path(), Wants("hbrr", 0, None));
+    let second = Coordinator::start(listen, dir.path(), Wants::new("hbrr", 0));
     eventually("the node has found the next one", || policy().name() == "hbrr");
     assert!(status()["incarnation"].as_u64() > incarnation);
     agent.end();
@@ -138,7 +150,7 @@ fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
 #[test]
 fn who_floods_or_talks_nonsense_is_not_listened_to() {
     let dir = tempfile::tempdir().unwrap();
-    let coordinator = Coordinator::start(anywhere(), dir.path(), Wants("hbrr", 0, None));
+    let coordinator = Coordinator::start(anywhere(), dir.path(), Wants::new("hbrr", 0));
     let announcement = wire::Announcement {
         kind: wire::Kind::Forwarder.into(),
         servers: 4,

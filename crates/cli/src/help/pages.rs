@@ -291,7 +291,7 @@ pub(super) static PAGES: &[Page] = &[
             ("sluice tier create /ssd/sdb.tier --disk /dev/sdb", "8G for writes, 8G for what is read, 4M slots"),
             (
                 "sluice tier check /ssd/sdb.tier",
-                "what is in it; then nbdkit libsluice_nbdkit.so disk=/dev/sdb ssd=/ssd/sdb.tier serves both as one",
+                "what is in it; then nbdkit ./libsluice_nbdkit.so disk=/dev/sdb ssd=/ssd/sdb.tier serves both as one",
             ),
             ("sluice tier detach /ssd/sdb.tier", "all of it goes to the disk"),
         ],
@@ -438,7 +438,7 @@ pub(super) static PAGES: &[Page] = &[
     Page {
         command: "demo",
         examples: &[
-            ("sluice demo", "all algorithms, 80 seconds"),
+            ("sluice demo", "all algorithms, 140 seconds"),
             ("sluice demo --quick --policy aioli,hbrr --plot demo.svg", "two of them, and a picture"),
         ],
         variables: &[("TMPDIR", "where the volume of emulated disks is made [default: /tmp]")],
