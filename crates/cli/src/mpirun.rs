@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Whether independent reads and writes are data-driven (DualPar): where that seems to pay, always, or never
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "off")]
     dualpar: DualPar,
     /// What processes read for each other goes there: addresses of Memcached servers (HOST:PORT, or the path of a socket;
     /// several with commas), or auto: one that is started on this machine, and ended [default: SLUICE_MEMCACHED, else none]
@@ -107,8 +107,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let report = std::path::absolute(&report).with_context(|| format!("cannot write {}", report.display()))?;
         variables.push(("SLUICE_MPI_REPORT", report.into_os_string()));
     }
-    if args.dualpar != DualPar::Auto {
-        variables.push(("SLUICE_DUALPAR", if args.dualpar == DualPar::Off { "off" } else { "always" }.into()));
+    if args.dualpar != DualPar::Off {
+        variables.push(("SLUICE_DUALPAR", if args.dualpar == DualPar::Auto { "auto" } else { "always" }.into()));
     }
     let servers = args.memcached.clone().map(OsString::from).or_else(|| std::env::var_os("SLUICE_MEMCACHED"));
     let wants_cache = servers.as_deref() == Some(OsStr::new("auto"));

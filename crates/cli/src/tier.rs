@@ -70,6 +70,9 @@ pub(crate) struct Pair {
     /// The disk [default: the one that the tier was made for]
     #[arg(long)]
     disk: Option<PathBuf>,
+    /// Where the failure of the SSD was noted [default: for a disk that is a file DISK.tier-failed]
+    #[arg(long, value_name = "FILE")]
+    failure_mark: Option<PathBuf>,
     /// Use what is left where records that were durable are missing: what they held is what was there before
     #[arg(long)]
     salvage: bool,
@@ -175,8 +178,14 @@ fn open(pair: &Pair) -> anyhow::Result<Tier> {
     let ssd = FileDevice::open(&pair.ssd, true)?;
     let made_for = sluice_tier::check(&ssd)?.disk;
     // Who names another one knows that it has another name now.
-    let disk = FileDevice::open(pair.disk.as_deref().unwrap_or(Path::new(&made_for)), true)?;
-    let config = Config { salvage: pair.salvage, prefetch: false, ..Config::default() };
+    let path = pair.disk.as_deref().unwrap_or(Path::new(&made_for));
+    let disk = FileDevice::open(path, true)?;
+    // What an SSD that failed still holds is older than what the disk has.
+    let failure_mark = match &pair.failure_mark {
+        Some(mark) => Some(mark.clone()),
+        None => sluice_tier::failure_mark_of(path)?,
+    };
+    let config = Config { salvage: pair.salvage, prefetch: false, failure_mark, ..Config::default() };
     Ok(Tier::open(Arc::new(disk), Arc::new(ssd), config)?)
 }
 

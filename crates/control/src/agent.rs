@@ -90,7 +90,11 @@ impl Agent {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")?;
         let thread = std::thread::Builder::new()
             .name("sluice-control".into())
-            .spawn(move || runtime.block_on(worker.run(&weak, rings, stopped)))
+            .spawn(move || {
+                runtime.block_on(worker.run(&weak, rings, stopped));
+                // A name that is being looked up is not waited for.
+                runtime.shutdown_background();
+            })
             .context("no thread for the coordinator's decisions")?;
         Ok(Agent { status, stop: Mutex::new(Some(stop)), thread: Mutex::new(Some(thread)) })
     }

@@ -37,6 +37,8 @@ pub const ARMS: [(&str, u64); 9] = [
 /// With fewer requests, or a shorter look, nothing is said.
 const REQUESTS_MIN: u64 = 16;
 const PERIOD_MIN_NS: u64 = 100_000_000;
+/// A vote counts until its node speaks again, but no longer than this.
+const VOTE_NS: u64 = 2_500_000_000;
 /// After the first announcement of a round the others are waited for so long.
 const GATHER_NS: u64 = 100_000_000;
 
@@ -69,6 +71,8 @@ struct Member {
     /// What it has announced in this round.
     seen: Option<Seen>,
     vote: Option<usize>,
+    /// When it spoke last.
+    heard: Time,
 }
 
 /// See the module.
@@ -201,8 +205,8 @@ impl Role for Council {
         if seen.kind != Kind::Forwarder || seen.servers < 2 {
             return self.left(now, node);
         }
-        let member = self.members.entry(node).or_insert(Member { seen: None, vote: None });
-        member.seen = Some(seen.clone());
+        let member = self.members.entry(node).or_insert(Member { seen: None, vote: None, heard: now });
+        (member.seen, member.heard) = (Some(seen.clone()), now);
         self.silent.remove(&node);
         let at = self.decides_at.get_or_insert(now.after(GATHER_NS));
         if self.silent.is_empty() {
@@ -228,9 +232,9 @@ impl Role for Council {
         self.rounds += 1;
         let situations = self.situations();
         self.learn(&situations);
-        for member in self.members.values_mut() {
-            member.vote = None;
-        }
+        // Who is late, or quicker than the others, does not decide alone: their votes count still.
+        let is_over = |member: &Member| member.seen.is_some() || now.since(member.heard) > VOTE_NS;
+        self.members.values_mut().filter(|member| is_over(member)).for_each(|member| member.vote = None);
         for (id, situation) in situations {
             let choice = self.knowledge.of(situation).choose();
             if let Some(member) = self.members.get_mut(&id) {
@@ -337,7 +341,9 @@ mod tests {
         }
         assert_eq!(arm, 8);
         let idle = seen(8, 3, 1000);
-        assert_eq!(round(&mut council, &mut now, &[idle.clone(), idle]), None);
+        assert_eq!(round(&mut council, &mut now, &[idle.clone(), idle.clone()]), None);
+        assert_eq!(council.status()["voters"], 2, "votes of those who are late count still");
+        assert_eq!(round(&mut council, &mut now, &vec![idle; 4]), None);
         assert_eq!(council.status()["voters"], 0);
     }
 

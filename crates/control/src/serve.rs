@@ -350,6 +350,8 @@ pub fn status(address: &Address, patience: Duration) -> anyhow::Result<Value> {
         client.status(address.request(StatusRequest {})).await
     };
     let answer = runtime.block_on(async { tokio::time::timeout(patience, ask).await });
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
     let answer = answer.map_err(|_| anyhow::anyhow!("it does not answer")).and_then(|answer| {
         let reply = answer.map_err(|why| anyhow::anyhow!(reason(&why)))?;
         serde_json::from_str(&reply.into_inner().json).context("it answers something else")

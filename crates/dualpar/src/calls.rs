@@ -7,6 +7,7 @@ use crate::memory::Memory;
 use crate::mode::Settings;
 use crate::plan::Range;
 use crate::process::{Answer, Counters, Process, Setup};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,21 @@ use std::sync::{Mutex, PoisonError};
 
 static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
 
+thread_local! {
+    /// This thread is in [`with`]: it comes again only from a handler of a signal.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
 fn with<T>(otherwise: T, work: impl FnOnce(&mut Process) -> T) -> T {
+    if INSIDE.replace(true) {
+        return otherwise;
+    }
+    let result = with_process(otherwise, work);
+    INSIDE.set(false);
+    result
+}
+
+fn with_process<T>(otherwise: T, work: impl FnOnce(&mut Process) -> T) -> T {
     let mut process = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(process) = process.as_mut() else { return otherwise };
     catch_unwind(AssertUnwindSafe(|| work(process))).unwrap_or(otherwise)

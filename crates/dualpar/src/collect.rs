@@ -53,6 +53,8 @@ impl Process {
             return Answer::Ghost(bytes);
         }
         let now = self.now();
+        // Other handles of the file may have read ahead what this changes.
+        self.news = true;
         let Some(file) = file_of(&mut self.files, index) else { return Answer::Pass };
         let key = file.key;
         let may = file.writable && file.error.is_none() && bytes <= LARGE && file.write_mode.may_start(now);
@@ -100,7 +102,11 @@ impl Process {
         if ghost::is_ghost() {
             return Ok(());
         }
-        let comes = self.files.get(index).and_then(Option::as_ref).is_some_and(|file| self.expected == Some(file.key));
+        let comes = self
+            .files
+            .get(index)
+            .and_then(Option::as_ref)
+            .is_some_and(|file| file.writable && self.expected == Some(file.key));
         if self.log.file.is_some_and(|(mine, _)| mine == index) || (self.log.file.is_none() && comes) {
             self.flush(index, true);
         }
@@ -115,6 +121,8 @@ impl Process {
         if ghost::is_ghost() {
             return;
         }
+        // What it does to the file this process may have read ahead, through this handle or another one.
+        self.news = true;
         let Some(Some(file)) = self.files.get(index) else { return };
         let key = file.key;
         self.settle(key);

@@ -296,17 +296,24 @@ pub fn fork(recorder: &Recorder, cage: &Cage) -> Result<Side> {
     // SAFETY: like fork(); the handlers of pthread_atfork() do not run, so that the program does not notice. A lock that another
     // thread holds stays locked in the ghost, which then ends when its time is over.
     let pid = unsafe {
-        libc::syscall(libc::SYS_clone, libc::CLONE_PIDFD as libc::c_ulong, 0, &raw mut pidfd, 0, 0) as libc::pid_t
-    };
-    match pid {
-        0 => {
+        // No handler of the program runs in a ghost that is not confined yet.
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let pid =
+            libc::syscall(libc::SYS_clone, libc::CLONE_PIDFD as libc::c_ulong, 0, &raw mut pidfd, 0, 0) as libc::pid_t;
+        if pid == 0 {
             IN_GHOST.store(true, Ordering::Relaxed);
-            // SAFETY: this is the new process, with nothing but this thread.
-            if !unsafe { confine(recorder, cage, limit, parent) } {
+            if !confine(recorder, cage, limit, parent, &before) {
                 end();
             }
-            Ok(Side::Ghost)
+        } else {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
         }
+        pid
+    };
+    match pid {
+        0 => Ok(Side::Ghost),
         pid if pid > 0 => {
             // SAFETY: the kernel has just made the descriptor, for us.
             let descriptor = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
@@ -369,7 +376,7 @@ extern "C" fn stopped(_: libc::c_int) {
 ///
 /// # Safety
 /// Only in a ghost.
-unsafe fn confine(recorder: &Recorder, cage: &Cage, limit: Option<u64>, parent: u32) -> bool {
+unsafe fn confine(recorder: &Recorder, cage: &Cage, limit: Option<u64>, parent: u32, mask: &libc::sigset_t) -> bool {
     // SAFETY: descriptors, pointers to locals, and numbers.
     unsafe {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 || libc::getppid() as u32 != parent {
@@ -386,7 +393,10 @@ unsafe fn confine(recorder: &Recorder, cage: &Cage, limit: Option<u64>, parent: 
         if worst >= 0 {
             libc::write(worst, b"1000".as_ptr().cast(), 4);
         }
-        unshare_memory(recorder.place()) && close_descriptors() && seccompiler::apply_filter(&cage.filter).is_ok()
+        unshare_memory(recorder.place())
+            && close_descriptors()
+            && libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::from_ref(mask), std::ptr::null_mut()) == 0
+            && seccompiler::apply_filter(&cage.filter).is_ok()
     }
 }
 
@@ -481,7 +491,9 @@ fn mapping_to_take(line: &[u8]) -> Option<(u64, u64)> {
     let path = words.nth(3).unwrap_or_default();
     let is_device = path.starts_with(b"/dev/") && path != b"/dev/zero" && !path.starts_with(b"/dev/shm/");
     let is_shared = access.get(3) == Some(&b's');
-    if !(is_shared && (access.get(1) == Some(&b'w') || is_device)) {
+    // What cannot be written may become writable. What nobody could write to anyway stays: libraries' tables.
+    let is_table = access.get(1) != Some(&b'w') && path.starts_with(b"/usr/") && !is_device;
+    if !is_shared || is_table {
         return None;
     }
     let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| u64::from_str_radix(text, 16).ok());

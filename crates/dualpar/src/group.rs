@@ -12,6 +12,7 @@ use crate::plan::Range;
 use std::cell::UnsafeCell;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -125,7 +126,7 @@ impl Group {
     /// # Errors
     /// The file exists, or cannot be made.
     pub fn create(path: &Path, places: usize) -> Result<Group> {
-        let file = std::fs::File::options().read(true).write(true).create_new(true).open(path)?;
+        let file = std::fs::File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(Group::bytes(places) as u64)?;
         let group = Group::map(Some(file), places, 0)?;
         group.header().places.store(places as u32, Ordering::Release);

@@ -171,7 +171,7 @@ pub struct Process {
     clock: Instant,
     began: u64,
     /// A message may have told of a change.
-    news: bool,
+    pub(crate) news: bool,
     look_time: u64,
     ghost_time: u64,
     patience: [u64; 2],

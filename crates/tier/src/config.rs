@@ -64,6 +64,16 @@ fn offset_order() -> PolicyConfig {
     aioli.expect("an algorithm and a parameter that the engine has")
 }
 
+/// Where the failure of an SSD before this disk is noted unless somebody says otherwise: beside the disk, by the name under which the
+/// tier was made; nowhere for block devices.
+///
+/// # Errors
+/// If the disk is not there.
+pub fn failure_mark_of(disk: &std::path::Path) -> std::io::Result<Option<PathBuf>> {
+    let disk = disk.canonicalize()?;
+    Ok(disk.is_file().then(|| PathBuf::from(format!("{}.tier-failed", disk.display()))))
+}
+
 impl Default for Config {
     /// The paper's rule (4, 2) and prefetching (2; 40 %, 60 %); everything else as the fields say.
     fn default() -> Config {

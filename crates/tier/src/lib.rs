@@ -30,7 +30,7 @@ pub mod slots;
 mod stats;
 mod tier;
 
-pub use config::{Config, Geometry, OpenError};
+pub use config::{Config, Geometry, OpenError, failure_mark_of};
 pub use device::{DataDevice, Device, FileDevice};
 pub use locality::{Decision, Rule};
 pub use recover::{Check, Report, check};

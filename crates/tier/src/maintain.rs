@@ -427,7 +427,24 @@ impl Tier {
             kept.into_iter().collect()
         };
         for (offset, extent) in &lost {
-            match self.append(*offset, extent.len, Kind::Lost, None) {
+            let range = *offset..offset + extent.len;
+            {
+                // Who writes it anew comes first, and is not waited for: that one may wait for this thread.
+                let mut state = self.state.lock();
+                let is_same = |(_, now): &(u64, Extent)| now.version == extent.version && now.state == Newest::Lost;
+                let is_busy = state.writing.iter().any(|other| other.start < range.end && range.start < other.end);
+                if is_busy || !state.map.overlapping(range.clone()).iter().all(is_same) {
+                    return Ok(Work::Nothing);
+                }
+                state.writing.push(range.clone());
+            }
+            let appended = self.append(*offset, extent.len, Kind::Lost, None);
+            let mut state = self.state.lock();
+            let own = state.writing.iter().position(|other| *other == range).expect("pushed above");
+            state.writing.swap_remove(own);
+            drop(state);
+            self.written.notify_all();
+            match appended {
                 Ok(()) => {}
                 Err(NotAppended::Full | NotAppended::Failed) => return Ok(Work::Nothing),
             }

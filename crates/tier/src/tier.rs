@@ -41,7 +41,7 @@ pub struct Tier {
     /// With the state: readers have left a segment,
     pub(crate) unpinned: Condvar,
     /// a write has ended.
-    written: Condvar,
+    pub(crate) written: Condvar,
     pub(crate) counters: Counters,
     /// One flush at a time, so that an error is known before another one begins.
     ssd_flush: Mutex<()>,
@@ -88,7 +88,7 @@ pub(crate) struct State {
     pub(crate) arrivals: u64,
     /// What users are writing. Writes that overlap wait for each other: with one in the log and one on its way to the disk,
     /// the newer one would depend on when it is written back.
-    writing: Vec<Range<u64>>,
+    pub(crate) writing: Vec<Range<u64>>,
 }
 
 impl State {
@@ -234,7 +234,8 @@ impl Tier {
             area: Mutex::new(vec![Vec::new(); slots as usize]),
             durable_seq: AtomicU64::new(found.next_seq),
             written_seq: AtomicU64::new(found.next_seq),
-            disk_written: AtomicU64::new(0),
+            // What went to the disk before a kill, and was not flushed, is flushed with the first of these.
+            disk_written: AtomicU64::new(1),
             disk_flushed: AtomicU64::new(0),
             flush_failures: AtomicU64::new(0),
             flush_failures_told: AtomicU64::new(0),
@@ -427,7 +428,7 @@ impl Tier {
     fn flush_quietly(&self) -> io::Result<()> {
         let seq = self.written_seq.load(SeqCst);
         // Nobody knows after an error what of it is there. What can still be read goes to the disk.
-        if self.flush_ssd(seq).is_err() {
+        if self.flush_ssd(seq).is_err() || self.state.lock().health == Health::Failing {
             self.give_up()?;
         }
         let written = self.disk_written.load(SeqCst);
@@ -737,7 +738,10 @@ fn lost(offset: u64, len: u64) -> io::Error {
     io::Error::other(format!("{len} bytes at {offset} cannot be read from the SSD, which alone has them"))
 }
 
-/// The file says that this log failed.
+/// The file says that this log failed. One that cannot be read may say so.
 fn marks(path: &std::path::Path, log_id: u64) -> bool {
-    std::fs::read_to_string(path).is_ok_and(|text| text.split_whitespace().any(|word| word == format!("{log_id:016x}")))
+    match std::fs::read_to_string(path) {
+        Ok(text) => text.split_whitespace().any(|word| word == format!("{log_id:016x}")),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }

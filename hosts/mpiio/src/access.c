@@ -60,9 +60,12 @@ struct sluice_ranges *access_ranges(const struct file *file, const struct access
     struct sluice_ranges *ranges = sluice_ranges_of(file->type, file->displacement, from, bytes);
     size_t count = 0;
     const struct sluice_range *list = ranges ? sluice_ranges_list(ranges, &count) : NULL;
-    MPI_Offset told;
+    MPI_Offset told = 0, told_last = 0;
+    /* A view that was set unseen (Fortran's calls need not come by here) is another one. */
     if (count > 0 && (PMPI_File_get_byte_offset(access->file, from / file->etype_size, &told) != MPI_SUCCESS ||
-                      told != list[0].offset)) {
+                      PMPI_File_get_byte_offset(access->file, (from + bytes) / file->etype_size - 1, &told_last) != MPI_SUCCESS ||
+                      told != list[0].offset ||
+                      told_last != list[count - 1].offset + list[count - 1].len - file->etype_size)) {
         sluice_ranges_free(ranges);
         return NULL;
     }

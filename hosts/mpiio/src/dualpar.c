@@ -55,7 +55,8 @@ void dualpar_begin(MPI_Comm world)
 {
     /* The processes may have different environments; what is collective they do all the same. */
     const char *mode = getenv("SLUICE_DUALPAR");
-    bool is_off = mode && strcmp(mode, "off") == 0, is_forced = mode && strcmp(mode, "always") == 0;
+    /* Only for those who ask for it: what is collected is seen by others later than they are used to. */
+    bool is_off = !mode || strcmp(mode, "off") == 0, is_forced = mode && strcmp(mode, "always") == 0;
     uint64_t run = 0;
     MPI_Comm node;
     if (getrandom(&run, sizeof run, GRND_NONBLOCK) != sizeof run)
@@ -160,8 +161,11 @@ static bool may_serve(const struct file *file, const struct access *access)
 
 int dualpar_call(struct file *file, const struct access *access)
 {
-    if (file->dualpar < 0 || !is_running())
+    if (file->dualpar < 0 || !is_running()) {
+        /* What was collected through another handle of the same file is older than this. */
+        dualpar_other(file);
         return access->pass(access);
+    }
     int64_t bytes = access_bytes(access), from = access_from(file, access);
     struct sluice_ranges *ranges = may_serve(file, access) ? access_ranges(file, access, from, bytes) : NULL;
     struct sluice_ranges *memory = ranges ? access_memory(access, bytes) : NULL;

@@ -65,11 +65,15 @@ struct own {
 static struct own *owns_list;
 /* Errors of calls on it are returned, whatever the program wants of those on its own ones. */
 static MPI_Comm world = MPI_COMM_NULL;
+/* Some process may call MPI from several threads. */
+static bool has_threads;
 
 static void initialised(void)
 {
-    int all = 0, mine = is_wanted;
+    int all = 0, mine = is_wanted, level = MPI_THREAD_SINGLE, several;
     MPI_Group group;
+    if (!is_wanted)
+        return;
     /* Attributes of the program are not to be copied: that would call it. */
     if (PMPI_Comm_group(MPI_COMM_WORLD, &group) != MPI_SUCCESS)
         return;
@@ -82,6 +86,11 @@ static void initialised(void)
     }
     PMPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
     atomic_store(&is_agreed, PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, world) == MPI_SUCCESS && all);
+    /* Processes may have different levels; what is collective they do all the same. */
+    several = PMPI_Query_thread(&level) == MPI_SUCCESS && level == MPI_THREAD_MULTIPLE;
+    if (PMPI_Allreduce(MPI_IN_PLACE, &several, 1, MPI_INT, MPI_LOR, world) != MPI_SUCCESS)
+        atomic_store(&is_agreed, false);
+    has_threads = several;
     if (is_on())
         dualpar_begin(world);
 }
@@ -120,11 +129,16 @@ static bool is_in_world(MPI_Group group)
 MPI_Comm own_comm(MPI_Comm comm, bool *owns)
 {
     MPI_Comm made = MPI_COMM_NULL;
-    int level = MPI_THREAD_SINGLE;
+    MPI_Group group;
     *owns = false;
-    if (world == MPI_COMM_NULL || PMPI_Query_thread(&level) != MPI_SUCCESS)
+    if (world == MPI_COMM_NULL || PMPI_Comm_group(comm, &group) != MPI_SUCCESS)
         return made;
-    if (level == MPI_THREAD_MULTIPLE) {
+    if (!is_in_world(group)) {
+        PMPI_Group_free(&group);
+        return made;
+    }
+    if (has_threads) {
+        PMPI_Group_free(&group);
         /* Several threads may open files at the same time, and talk of them at the same time. */
         if (PMPI_Comm_split(comm, 0, 0, &made) != MPI_SUCCESS)
             return MPI_COMM_NULL;
@@ -132,19 +146,12 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
         PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         return made;
     }
-    MPI_Group group;
-    if (PMPI_Comm_group(comm, &group) != MPI_SUCCESS)
-        return made;
     for (struct own *own = owns_list; own; own = own->below) {
         int same = MPI_UNEQUAL;
         if (PMPI_Group_compare(group, own->group, &same) == MPI_SUCCESS && same == MPI_IDENT) {
             PMPI_Group_free(&group);
             return own->comm;
         }
-    }
-    if (!is_in_world(group)) {
-        PMPI_Group_free(&group);
-        return made;
     }
     struct own *own = malloc(sizeof *own);
     if (PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)

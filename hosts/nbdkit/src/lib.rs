@@ -66,9 +66,10 @@ impl Plugin {
         let mut config = self.config.clone();
         // As `sluice tier create` names it.
         config.disk_name.get_or_insert(path.canonicalize()?.to_string_lossy().into_owned());
-        if path.is_file() {
-            config.failure_mark.get_or_insert(PathBuf::from(format!("{}.tier-failed", path.display())));
-        }
+        config.failure_mark = match config.failure_mark.take() {
+            Some(mark) => Some(mark),
+            None => sluice_tier::failure_mark_of(path)?,
+        };
         let tier = Tier::open(disk, ssd, config).map_err(wrong)?;
         let found = tier.status().recovery;
         if found.dirty_bytes > 0 || found.torn || found.lost_bytes > 0 {

@@ -94,8 +94,10 @@ impl Engine {
         if let Some(gate) = self.gate.as_ref().filter(|gate| gate.held > 0) {
             let overdue = if at_limit { None } else { Some(gate.overdue_from) };
             let next = gate.next.as_ref().map(|plan| plan.from);
-            let ends = gate.plan.as_ref().map(|plan| plan.expires.min(gate.until));
-            let wakes = [self.wake, overdue, next, ends, gate.cut_at()];
+            let expires = gate.plan.as_ref().map(|plan| plan.expires);
+            // Also behind its end, where a plan stays in force until the one that follows.
+            let until = gate.plan.is_some().then_some(gate.until);
+            let wakes = [self.wake, overdue, next, expires, until, gate.cut_at()];
             self.wake = wakes.into_iter().flatten().filter(|&at| at > now && at.0 != u64::MAX).min();
         }
         false

@@ -1,7 +1,7 @@
 //! The open files of the processes that strace watched, and where in them they are.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use sluice_core::Op;
@@ -35,6 +35,9 @@ pub(super) struct Files {
     sizes: HashMap<Vec<u8>, u64>,
     /// Processes that are making another one, and whether it shares their descriptors; the last one last.
     cloning: Vec<(u32, bool)>,
+    /// Children of which the log has not told the number yet; and those of them that have ended.
+    unannounced: HashSet<u32>,
+    gone: HashSet<u32>,
     /// Files elsewhere do not count.
     below: Option<Vec<u8>>,
 }
@@ -50,6 +53,9 @@ impl Files {
             return;
         }
         let parent = self.cloning.pop();
+        if parent.is_some() {
+            self.unannounced.insert(pid);
+        }
         let table = parent.map_or_else(Table::default, |(parent, shares)| self.inherited(parent, shares));
         self.tables.insert(pid, table);
     }
@@ -70,7 +76,9 @@ impl Files {
     /// It has made it.
     pub(super) fn cloned(&mut self, pid: u32, child: u32, shares: bool) {
         self.cloning.retain(|(parent, _)| *parent != pid);
-        if !self.tables.contains_key(&child) {
+        self.unannounced.remove(&child);
+        // A thread may have ended before its parent's call has returned.
+        if !self.gone.remove(&child) && !self.tables.contains_key(&child) {
             let table = self.inherited(pid, shares);
             self.tables.insert(child, table);
         }
@@ -85,6 +93,9 @@ impl Files {
     pub(super) fn ended(&mut self, pid: u32) {
         self.cloning.retain(|(parent, _)| *parent != pid);
         self.tables.remove(&pid);
+        if self.unannounced.remove(&pid) {
+            self.gone.insert(pid);
+        }
     }
 
     /// Processes that have not ended.

@@ -147,6 +147,20 @@ const FAMILY: &str = r#"10 1700000000.000000 openat(AT_FDCWD</d>, "f", O_RDONLY)
 10 1700000000.000160 +++ exited with 0 +++
 "#;
 
+#[test]
+fn a_thread_may_end_before_the_call_that_made_it_has_returned() {
+    let log = "10 1700000000.000030 clone3({flags=CLONE_VM|CLONE_FILES|CLONE_THREAD, exit_signal=0} <unfinished ...>
+12 1700000000.000040 exit(0) = ?
+12 1700000000.000041 +++ exited with 0 +++
+10 1700000000.000050 <... clone3 resumed> => {parent_tid=[12]}, 88) = 12 <0.000020>
+10 1700000000.000160 +++ exited with 0 +++
+";
+    assert_eq!(import(log.as_bytes()).unwrap().0.incomplete, "");
+    // Its number may be another one's later.
+    let again = log.lines().take(4).chain(log.lines()).collect::<Vec<_>>().join("\n") + "\n";
+    assert_eq!(import(again.as_bytes()).unwrap().0.incomplete, "");
+}
+
 fn of_family() -> Vec<Request> {
     let f = |name: &str| format!("/d/{name}");
     vec![
