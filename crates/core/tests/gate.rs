@@ -315,3 +315,22 @@ fn locality_knows_whose_slice_it_is() {
     assert_eq!((app.reuse.last, app.reuse.count, app.requests), (second, 2, 4));
     assert_eq!((device.others.count, device.requests, device.distance.count), (0, 5, 4));
 }
+
+/// A plan that has ended stays in force until the one that follows it: its slices are still woken for.
+#[test]
+fn slices_go_on_behind_the_end_of_a_plan_that_another_one_follows() {
+    let config = EngineConfig { max_wait_ns: 0, ..EngineConfig::default() };
+    let mut engine = Engine::new(config, &PolicyConfig::parse("noop").unwrap(), Time(0)).unwrap();
+    let slice = |apps| GateSlice { apps, len_ns: 10 * MS };
+    let plan = |from, expires| {
+        let slices = vec![slice(vec![AppId(1)]), slice(Vec::new())];
+        GatePlan { epoch: Time(0), from: Time(from), expires: Time(expires), slices, idle_ns: None }
+    };
+    engine.set_gate(Time(0), Some(plan(0, 25 * MS))).unwrap();
+    engine.set_gate(Time(0), Some(plan(10_000 * MS, 20_000 * MS))).unwrap();
+    let (file, target) = (FileId(0), TargetId(0));
+    let request = Request { cookie: 1, file, app: AppId(2), target, op: Op::Read, offset: 0, len: 4096 };
+    engine.submit(Time(41 * MS), request).unwrap();
+    assert!(!engine.poll_dispatch(Time(41 * MS), &mut Batch::new()));
+    assert_eq!(engine.poll_timeout(), Some(Time(50 * MS)));
+}

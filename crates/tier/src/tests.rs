@@ -1,6 +1,7 @@
 //! What histories do not try: damage, wrong devices, what is served from where, and many threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::crash::{Fault, Random, Recorder, Tape};
 use crate::format::{LOG_START, SECTOR};
@@ -327,4 +328,60 @@ fn many_threads_read_what_they_have_written() {
     let whole = read(&tier, 0, DISK).unwrap();
     tier.end().unwrap();
     assert_eq!(pair.disk.bytes(), whole);
+}
+
+/// A disk whose flushes are counted.
+struct Counted(Arc<Recorder>, AtomicU64);
+
+impl Device for Counted {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read(buf, offset)
+    }
+    fn write(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.write(buf, offset)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.flush()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+/// What went to the disk itself before the server was killed may be in a cache.
+#[test]
+fn the_first_flush_after_a_kill_flushes_the_disk() {
+    let pair = Pair::new();
+    let disk = Arc::new(Counted(pair.disk.clone(), AtomicU64::new(0)));
+    let config = Config { rule: Rule::Never, ..always() };
+    let tier = Tier::open(disk.clone(), pair.ssd.clone(), config.clone()).unwrap();
+    tier.write(&[1; 4096], 0, false).unwrap();
+    drop(tier);
+    let tier = Tier::open(disk.clone(), pair.ssd.clone(), config).unwrap();
+    tier.flush().unwrap();
+    assert!(disk.1.load(Ordering::SeqCst) > 0);
+}
+
+/// A mark that cannot be read may say that the SSD has failed: what that holds must not go over newer data.
+#[test]
+fn a_failure_mark_is_honoured_and_one_that_cannot_be_read_is_taken_for_one() {
+    let pair = Pair::new();
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { failure_mark: Some(dir.path().join("failed")), ..always() };
+    let tier = pair.try_open(&config).unwrap();
+    tier.write(&[1; 4096], 0, true).unwrap();
+    pair.ssd.fail(Fault { writes: 1, ..Fault::default() });
+    tier.write(&[2; 4096], 0, true).unwrap();
+    tier.flush().unwrap();
+    drop(tier);
+    pair.ssd.fail(Fault::default());
+    assert_eq!(pair.disk.bytes()[0], 2);
+    assert!(matches!(pair.try_open(&config), Err(OpenError::Failed(_))));
+    // A directory.
+    let unreadable = Config { failure_mark: Some(dir.path().to_owned()), ..config };
+    assert!(matches!(pair.try_open(&unreadable), Err(OpenError::Failed(_))));
 }
