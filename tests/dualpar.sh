@@ -64,6 +64,13 @@ for mpi in mpich openmpi; do
     processes=2
     [ "$mpi" = mpich ] || processes=4
     "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror tests/mpi/dualpar.c -o "$work/program-$mpi"
+
+    echo "== $mpi: what programs may do"
+    "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror tests/mpi/strange.c -o "$work/strange-$mpi"
+    for how in always off; do
+        timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar "$how" \
+            "mpiexec.$mpi" -n 2 "$work/strange-$mpi" "$work/strange" > "$work/out" 2>&1 || fail "$mpi, $how: $(cat "$work/out")"
+    done
     echo "== $mpi: programs whose requests are foreseen"
     for kind in tiny segments column; do
         calls=$([ "$kind" = segments ] && echo 60 || echo 400)

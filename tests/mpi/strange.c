@@ -1,0 +1,117 @@
+/* What programs may do and tools seldom think of: each went wrong once under data-driven execution or at opening.
+ *   strange FILE        on two processes; the first one wants several threads */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE = 1024, PIECES = 2000 };
+
+static int wrong;
+
+static void expect(int holds, const char *what)
+{
+    if (!holds && wrong++ < 10)
+        fprintf(stderr, "WRONG: %s\n", what);
+}
+
+static long size_of(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    fclose(file);
+    return size;
+}
+
+/* What a process has written by another kind of call it reads, also where it has read ahead. */
+static void own_writes_are_read(const char *path)
+{
+    static char all[PIECE * PIECES];
+    char read[PIECE], written[PIECE];
+    MPI_File file;
+    memset(all, 'a', sizeof all);
+    memset(written, 'b', sizeof written);
+    FILE *plain = fopen(path, "wb");
+    fwrite(all, 1, sizeof all, plain);
+    fclose(plain);
+    /* Files that have just changed are left alone. */
+    usleep(200000);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    for (int at = 0; at + 1 < PIECES; at++) {
+        MPI_File_read_at(file, (MPI_Offset)at * PIECE, read, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+        if (at % 100 != (at / 100 * 7) % 90)
+            continue;
+        MPI_Offset next = (MPI_Offset)(at + 1) * PIECE;
+        MPI_File_read_at(file, next, read, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+        MPI_File_write_at_all(file, next, written, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+        MPI_File_read_at(file, next, read, PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
+        expect(memcmp(read, written, PIECE) == 0, "a process does not read what it has just written");
+    }
+    MPI_File_close(&file);
+}
+
+/* A tool, or Fortran, sets a view that was not seen being set. */
+static void an_unseen_view_counts(const char *path)
+{
+    int numbers[64];
+    MPI_File file;
+    MPI_Datatype every_other;
+    memset(numbers, 1, sizeof numbers);
+    unlink(path);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    MPI_Type_vector(64, 1, 2, MPI_INT, &every_other);
+    MPI_Type_commit(&every_other);
+    PMPI_File_set_view(file, 0, MPI_INT, every_other, "native", MPI_INFO_NULL);
+    MPI_File_write_at(file, 0, numbers, 64, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_close(&file);
+    MPI_Type_free(&every_other);
+    expect(size_of(path) == 127 * (long)sizeof(int), "a view that was set unseen is ignored");
+}
+
+/* The later one of two writes stays, though the second handle has a name that only the MPI library understands. */
+static void writes_keep_their_order(const char *path)
+{
+    char name[4096], read[5] = "";
+    MPI_File one, two;
+    unlink(path);
+    snprintf(name, sizeof name, "nfs:%s", path);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &one);
+    if (MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_RDWR, MPI_INFO_NULL, &two) == MPI_SUCCESS) {
+        for (int times = 0; times < 2; times++)
+            MPI_File_write_at(one, 0, "old.", 4, MPI_BYTE, MPI_STATUS_IGNORE);
+        int result = MPI_File_write(two, "new.", 4, MPI_BYTE, MPI_STATUS_IGNORE);
+        MPI_File_close(&two);
+        MPI_File_close(&one);
+        FILE *plain = fopen(path, "rb");
+        expect(fread(read, 1, 4, plain) == 4 && (result != MPI_SUCCESS || strcmp(read, "new.") == 0),
+               "a write that was collected overwrites a later one");
+        fclose(plain);
+    } else {
+        MPI_File_close(&one);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *place = getenv("PMI_RANK") ? getenv("PMI_RANK") : getenv("OMPI_COMM_WORLD_RANK");
+    int rank, level;
+    MPI_File file;
+    if (place && atoi(place) == 0)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    else
+        MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    /* Opened by processes that may and may not use threads: all of them go on. */
+    MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    MPI_File_close(&file);
+    if (rank == 0) {
+        own_writes_are_read(argv[1]);
+        an_unseen_view_counts(argv[1]);
+        writes_keep_their_order(argv[1]);
+    }
+    MPI_Finalize();
+    return wrong > 0;
+}
