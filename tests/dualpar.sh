@@ -112,6 +112,6 @@ done
 [ -n "$found" ] || exit 0
 
 echo "== a server that sluice mpirun has started ends with the program"
-"$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --memcached auto \
+"$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar auto --memcached auto \
     sh -c 'echo "$SLUICE_MEMCACHED"; test -S "$SLUICE_MEMCACHED"; exit 7' > "$work/out" && fail "the status is lost" || [ $? = 7 ]
 [ -s "$work/out" ] && [ ! -e "$(cat "$work/out")" ] || fail "$(cat "$work/out")"

@@ -28,8 +28,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Whether independent reads and writes are data-driven (DualPar): where that seems to pay, always, or never
-    #[arg(long, value_enum, default_value = "off")]
-    dualpar: DualPar,
+    /// [default: SLUICE_DUALPAR, else off]
+    #[arg(long, value_enum)]
+    dualpar: Option<DualPar>,
     /// What processes read for each other goes there: addresses of Memcached servers (HOST:PORT, or the path of a socket;
     /// several with commas), or auto: one that is started on this machine, and ended [default: SLUICE_MEMCACHED, else none]
     #[arg(long, value_name = "ADDRESSES")]
@@ -71,6 +72,17 @@ enum Mode {
     Library,
 }
 
+impl DualPar {
+    /// As the environment has it.
+    fn name(self) -> &'static str {
+        match self {
+            DualPar::Auto => "auto",
+            DualPar::Always => "always",
+            DualPar::Off => "off",
+        }
+    }
+}
+
 impl Mpi {
     /// The end of its shared object's name.
     fn name(self) -> &'static str {
@@ -107,9 +119,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let report = std::path::absolute(&report).with_context(|| format!("cannot write {}", report.display()))?;
         variables.push(("SLUICE_MPI_REPORT", report.into_os_string()));
     }
-    if args.dualpar != DualPar::Off {
-        variables.push(("SLUICE_DUALPAR", if args.dualpar == DualPar::Auto { "auto" } else { "always" }.into()));
+    let dualpar = args.dualpar.map(|dualpar| OsString::from(dualpar.name()));
+    let dualpar = dualpar.or_else(|| std::env::var_os("SLUICE_DUALPAR"));
+    if args.memcached.is_some() && dualpar.as_deref().is_none_or(|dualpar| dualpar == DualPar::Off.name()) {
+        bail!("--memcached is for data-driven execution, which nobody asked for: say --dualpar auto, too");
     }
+    variables.extend(dualpar.map(|dualpar| ("SLUICE_DUALPAR", dualpar)));
     let servers = args.memcached.clone().map(OsString::from).or_else(|| std::env::var_os("SLUICE_MEMCACHED"));
     let wants_cache = servers.as_deref() == Some(OsStr::new("auto"));
     let cache = if wants_cache && !args.dry_run { Some(cache::Cache::start()?) } else { None };

@@ -176,10 +176,7 @@ pub unsafe extern "C" fn sluice_dualpar_read(
     bytes: *mut u64,
 ) -> i32 {
     // SAFETY: as the caller promises.
-    let (ranges, memory) = unsafe { (slice(ranges, range_count), Memory::new(slice(memory, memory_count))) };
-    // SAFETY: as the caller promises.
-    let bytes = unsafe { &mut *bytes };
-    answer(with(Answer::Pass, |process| process.read(index(file), ranges, memory)), bytes)
+    unsafe { serve(file, (ranges, range_count), (memory, memory_count), bytes, Process::read) }
 }
 
 /// A blocking write, like [`sluice_dualpar_read`].
@@ -196,18 +193,28 @@ pub unsafe extern "C" fn sluice_dualpar_write(
     bytes: *mut u64,
 ) -> i32 {
     // SAFETY: as the caller promises.
-    let (ranges, memory) = unsafe { (slice(ranges, range_count), Memory::new(slice(memory, memory_count))) };
-    // SAFETY: as the caller promises.
-    let bytes = unsafe { &mut *bytes };
-    answer(with(Answer::Pass, |process| process.write(index(file), ranges, memory)), bytes)
+    unsafe { serve(file, (ranges, range_count), (memory, memory_count), bytes, Process::write) }
 }
 
-fn answer(answer: Answer, bytes: &mut u64) -> i32 {
-    match answer {
+type List = (*const Range, usize);
+
+/// # Safety
+/// See [`sluice_dualpar_read`].
+unsafe fn serve(
+    file: i32,
+    ranges: List,
+    memory: List,
+    bytes: *mut u64,
+    call: impl FnOnce(&mut Process, usize, &[Range], Memory<'_>) -> Answer,
+) -> i32 {
+    // SAFETY: as the caller promises.
+    let (ranges, memory) = unsafe { (slice(ranges.0, ranges.1), Memory::new(slice(memory.0, memory.1))) };
+    match with(Answer::Pass, |process| call(process, index(file), ranges, memory)) {
         Answer::Pass => 0,
         Answer::Served => 1,
         Answer::Ghost(moved) => {
-            *bytes = moved;
+            // SAFETY: as the caller promises.
+            unsafe { bytes.write(moved) };
             2
         }
     }

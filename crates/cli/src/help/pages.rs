@@ -568,7 +568,7 @@ pub(super) static PAGES: &[Page] = &[
                 "with what was decided for each file, and what it brought",
             ),
             (
-                "sluice mpirun --memcached auto mpirun -n 64 ./simulation",
+                "sluice mpirun --dualpar auto --memcached auto mpirun -n 64 ./simulation",
                 "what processes of a node will read is read once, and shared by a cache",
             ),
             ("sluice mpirun --dry-run mpiexec -n 2 ./simulation", "what would be run"),
