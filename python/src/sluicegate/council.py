@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from sluicegate.program import Program
 
 FORMAT = "sluice-net 1"
 CLASSES = ["own-contiguous", "shared-contiguous", "shared-strided"]
@@ -217,37 +218,24 @@ def dumps(network: Network, trained: dict[str, Any]) -> str:
     return f'{head}"crc32": "{zlib.crc32((head + tail).encode()):08x}",\n{tail}'
 
 
-@dataclass
-class Bench:
-    """The command that simulates experiments, and evaluates networks as production does."""
+class Bench(Program):
+    """Simulates experiments, and evaluates networks as production does."""
 
-    command: str
-
-    def _run(self, arguments: Sequence[str]) -> str:
-        done = subprocess.run([self.command, "council", *arguments], stdout=subprocess.PIPE, text=True)
-        # 1: a bar is missed.
-        if done.returncode not in (0, 1) or not done.stdout:
-            raise OSError(
-                f"{self.command} council {' '.join(arguments)} failed with status {done.returncode}"
-            )
-        return done.stdout
+    benchmark = "council"
 
     def export(self, experiments: int, out: Path) -> None:
         """Simulate the experiments for training."""
         seeds = ["--first", str(FIRST), "--experiments", str(experiments)]
-        done = subprocess.run([self.command, "council", "--set", "train", *seeds, "--export", str(out)])
-        if done.returncode != 0:
-            raise OSError(f"{self.command} council --export failed with status {done.returncode}")
+        self.run("--set", "train", *seeds, "--export", str(out))
 
     def shares(self, data: Path, models: Sequence[Path]) -> np.ndarray:
         """Return what both networks say of a data set's rows, computed in Rust: ours, then the paper's."""
-        text = self._run([*_models(models), "--classify", str(data)])
-        return np.array([[float(v) for v in line.split(",")] for line in text.splitlines()])
+        return self.rows(*_models(models), "--classify", str(data))
 
     def judge(self, models: Sequence[Path], experiments: int) -> dict[str, Any]:
         """Judge both networks by experiments that they were not trained with."""
         seeds = ["--first", str(FIRST_UNSEEN), "--experiments", str(experiments)]
-        text = self._run([*_models(models), "--only", "network", "--json", *seeds])
+        text = self.run(*_models(models), "--only", "network", "--json", *seeds, may_miss=True)
         found: dict[str, Any] = json.loads(text)["network"]
         return found
 
