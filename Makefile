@@ -133,7 +133,7 @@ STRIP := strip --strip-debug --remove-section=.llvmbc --remove-section=.llvmcmd
 IS_LIVE := $(if $(DESTDIR),,$(filter /lib% /usr/lib% /usr/local/lib%,$(LIBDIR)))
 LDCONFIG = $(if $(IS_LIVE),if [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi)
 
-.PHONY: setup-gluster gluster install-gluster install-gluster-only uninstall-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel mpi mpi-libraries install-mpi
+.PHONY: setup-packages nbdkit install-nbdkit install-nbdkit-only uninstall-nbdkit install-mpi-only uninstall-mpi build-packages setup-gluster gluster install-gluster install-gluster-only uninstall-gluster bench-capi install-only install-libraries install-manual uninstall deb deb-test wheel mpi mpi-libraries install-mpi
 install: build install-only ## Install the command, the libraries, the headers and the manual below PREFIX (/usr/local)
 
 install-only: install-libraries install-manual
@@ -220,9 +220,25 @@ mpi: ## Build what MPI programs load, target/release/libsluice-{mpich,openmpi}.s
 
 mpi-libraries: $(MPIS:%=$(BUILT)/libsluice-%.so)
 
-install-mpi: mpi ## Install them where sluice mpirun finds them
+install-mpi: mpi install-mpi-only ## Install them where sluice mpirun finds them
+install-mpi-only: mpi-libraries
 	install -d $(DESTDIR)$(LIBDIR)/sluice
 	install -m 644 $(MPIS:%=$(BUILT)/libsluice-%.so) $(DESTDIR)$(LIBDIR)/sluice
+
+uninstall-mpi: ## Remove them
+	rm -f $(DESTDIR)$(LIBDIR)/sluice/libsluice-*.so
+
+nbdkit: setup ## Build the plugin for nbdkit, target/release/libsluice_nbdkit.so: a disk with an SSD before it
+	$(CARGO) build --release --locked -p sluice-cli -p sluice-nbdkit
+
+NBDKIT ?= $(shell nbdkit --dump-config 2> /dev/null | sed -n 's/^plugindir=//p')
+install-nbdkit: nbdkit install-nbdkit-only ## Install it where nbdkit finds it: nbdkit sluice disk=...
+install-nbdkit-only:
+	@[ -n "$(NBDKIT)" ] || { echo "nbdkit is missing, so where it has its plugins is not known: install it, or say NBDKIT=DIRECTORY" >&2; exit 1; }
+	install -D -m 644 $(BUILT)/libsluice_nbdkit.so $(DESTDIR)$(NBDKIT)/nbdkit-sluice-plugin.so
+
+uninstall-nbdkit: ## Remove it
+	rm -f $(DESTDIR)$(NBDKIT)/nbdkit-sluice-plugin.so
 
 XLATORS ?= $(shell ls -d /usr/lib/*/glusterfs/*/xlator 2> /dev/null | head -n 1)
 install-gluster: gluster install-gluster-only ## Install it where GlusterFS finds it
@@ -232,10 +248,13 @@ install-gluster-only: $(BUILT)/sluice.so
 uninstall-gluster: ## Remove it
 	rm -f $(DESTDIR)$(XLATORS)/user/sluice.so
 
-deb: setup-packages build ## Build the Debian packages, into target/deb
+build-packages: build
+	$(CARGO) build --release --locked -p sluice-mpiio -p sluice-nbdkit
+
+deb: setup-packages build-packages ## Build the Debian packages, into target/deb
 	BUILT=$(abspath $(BUILT)) COMMAND=$(abspath $(COMMAND)) packaging/deb.sh $(TARGET)/deb
 
-deb-test: setup-packages build ## Build them, check them with lintian, install them in a copy of this system, use and remove them
+deb-test: setup-packages build-packages ## Build them, check them with lintian, install them in a copy of this system, use and remove them
 	tests/deb.sh $(BUILT) $(COMMAND)
 
 wheel: ## Build the Python package, target/wheel/sluicegate-VERSION-py3-none-any.whl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Debian packages sluicegate, sluicegate-gluster, libsluice0 and libsluice-dev from what `make build` has made.
+# Builds the Debian packages from what `make build-packages` has made.
 #   packaging/deb.sh [DIRECTORY]
 # BUILT and COMMAND say where the libraries and the command are.
 set -euo pipefail

@@ -85,7 +85,7 @@ if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; th
         [ -e "/usr/include/${header%:*}" ] || missing+=("${header#*:}")
     done
 fi
-if [ "${1:-}" = mpi ] || [ "${1:-}" = tests ]; then
+if [ "${1:-}" = mpi ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; then
     need mpicc.mpich libmpich-dev
     need mpiexec.mpich mpich
     need mpicc.openmpi libopenmpi-dev
@@ -93,6 +93,7 @@ if [ "${1:-}" = mpi ] || [ "${1:-}" = tests ]; then
     need memcached memcached
 fi
 if [ "${1:-}" = packages ]; then
+    need nbdkit nbdkit
     need dh debhelper
     need lintian lintian
     need logrotate logrotate

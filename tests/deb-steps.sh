@@ -5,6 +5,10 @@ cd /tmp
 dpkg --install deb/*.deb
 sluice --version
 ls /usr/lib/*/glusterfs/*/xlator/user/sluice.so
+nbdkit sluice --dump-plugin | grep '^name=sluice'
+for mpi in mpich openmpi; do
+    sluice mpirun --dry-run mpiexec.$mpi -n 2 true | grep "/usr/lib/.*/sluice/libsluice-$mpi.so"
+done
 
 # What mounts log, and this test's own place.
 mkdir source mnt

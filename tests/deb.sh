@@ -18,6 +18,10 @@ for package in sluicegate libsluice0; do
     dpkg-deb --field $package\_*.deb Depends | tee "$work/depends"
     grep -q 'libc6 (>= [0-9]' "$work/depends" || { echo "$package does not say which libc6 it needs" >&2; exit 1; }
 done
+for package in ./*.deb; do
+    [[ "$package" = *libsluice-dev* ]] || dpkg-deb --contents "$package" | grep third-party-licences > /dev/null ||
+        { echo "$package has no licences of what is linked in" >&2; exit 1; }
+done
 ! dpkg-deb --contents sluicegate_*.deb | grep sluice-bench || { echo "what only measures Sluicegate is in the package" >&2; exit 1; }
 case $BUILT in */release)
     # Kibibytes, once installed. What they were when this was written is in docs/operation.md.
