@@ -55,6 +55,7 @@ mod striped;
 mod sync;
 mod token;
 mod volume;
+mod windows;
 
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
 pub use client::{Completer, Executor, Started, SubmitError};

@@ -438,6 +438,42 @@ fn a_panic_of_who_is_told_of_windows_stops_nothing() {
     });
 }
 
+/// Asks the scheduler when it is dropped.
+struct Asks(Weak<Scheduler>, Sender<()>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let scheduler = self.0.upgrade();
+        scheduler.iter().for_each(|scheduler| _ = scheduler.snapshot());
+        // Another thread drops what it has, too.
+        std::mem::forget(scheduler);
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn what_belongs_to_who_is_told_of_windows_may_call_the_scheduler_when_it_goes() {
+    in_time("who was told of windows goes while he is told", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.window_ns = 1_000_000;
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let ((tell, told), (replace, replaced), (dropped, drops)) = (channel(), channel::<()>(), channel());
+        let (asks, replaced) = (Asks(Arc::downgrade(&scheduler), dropped), Mutex::new(replaced));
+        let call = move || {
+            let _ = (&asks, tell.send(()));
+            let _ = replaced.lock().recv();
+        };
+        scheduler.on_window(Some(Box::new(call)));
+        let client = Arc::new(scheduler.attach(Arc::new(AtOnce)).unwrap());
+        client.submit(0, request(0)).unwrap();
+        told.recv().unwrap();
+        scheduler.on_window(None);
+        drop(replace);
+        drops.recv().unwrap();
+        scheduler.wait_empty();
+    });
+}
+
 struct AtOnce;
 
 impl Executor for AtOnce {
