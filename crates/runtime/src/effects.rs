@@ -17,8 +17,29 @@ const DEPTH_MAX: u32 = 4;
 /// Empty batches kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// Completions that were reported inside the calls of one turn's effects: they go to the engine together.
-pub(crate) type Reports = RefCell<Vec<(RequestId, Outcome)>>;
+/// What the calls of one turn's effects leave for others.
+#[derive(Default)]
+pub(crate) struct Reports {
+    /// Completions that were reported inside them: they go to the engine together.
+    ended: RefCell<Vec<(RequestId, Outcome)>>,
+    /// Effects behind the call that is under way, each for the recipient with a number.
+    behind: RefCell<VecDeque<(u16, Effect)>>,
+}
+
+impl Reports {
+    pub(crate) fn add(&self, id: RequestId, outcome: Outcome) {
+        self.ended.borrow_mut().push((id, outcome));
+    }
+
+    pub(crate) fn take(&self) -> Vec<(RequestId, Outcome)> {
+        self.ended.take()
+    }
+
+    /// Takes an empty list back.
+    pub(crate) fn reuse(&self, list: Vec<(RequestId, Outcome)>) {
+        self.ended.replace(list);
+    }
+}
 
 crate::sync::thread_cell! {
     /// Those of the calls of hosts that this thread is inside of, each with the address of the engine that they are for.
@@ -48,6 +69,15 @@ pub(crate) fn take_reported(engine: usize) -> Vec<(RequestId, Outcome)> {
         open.iter().filter(|(of, _)| *of == engine).flat_map(|(_, reports)| reports.take()).collect()
     };
     OPEN.with(take)
+}
+
+/// The next effect of an engine that this thread is to carry out after a call that is not over: for a host that waits in
+/// it, perhaps for this very effect.
+pub(crate) fn take_behind(engine: usize) -> Option<(u16, Effect)> {
+    OPEN.with(|open| {
+        let open = open.borrow();
+        open.iter().filter(|(of, _)| *of == engine).find_map(|(_, reports)| reports.behind.borrow_mut().pop_front())
+    })
 }
 
 /// Who hears of effects: a client's executor.
@@ -222,7 +252,7 @@ impl<R> Effects<R> {
 
     /// Hosts have reported completions inside their calls.
     pub(crate) fn has_reports(&self) -> bool {
-        !self.reports.borrow().is_empty()
+        !self.reports.ended.borrow().is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -278,7 +308,15 @@ impl<R: Recipient> Effects<R> {
                     carry_out_deferred();
                     break;
                 }
+                // Within reach of a host that waits in there.
+                let exposed = !self.list.is_empty() && self.recipient(number, own).is_host();
+                if exposed {
+                    std::mem::swap(&mut self.list, &mut self.reports.behind.borrow_mut());
+                }
                 tell(self.recipient(number, own), &effect, Some(&self.reports));
+                if exposed {
+                    std::mem::swap(&mut self.list, &mut self.reports.behind.borrow_mut());
+                }
                 if let Effect::Start(batch) = effect {
                     self.reuse(batch);
                 }

@@ -17,7 +17,9 @@ use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time};
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Deferred, Effect, Effects, Recipient, Reporting, Reports, in_callback, take_reported};
+use crate::effects::{
+    Deferred, Effect, Effects, Recipient, Reporting, Reports, carry_out, in_callback, take_behind, take_reported,
+};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
@@ -667,6 +669,8 @@ impl Shard {
             if drives && self.token.has_work() {
                 self.drive(own);
             }
+            let behind = std::iter::from_fn(|| take_behind(self.address()));
+            carry_out(behind.filter_map(|(client, effect)| self.deferred(own, client, effect)).collect());
             before_waiting();
             if self.bell.is_here() {
                 self.bell.carry_out_deferred();
@@ -680,6 +684,14 @@ impl Shard {
         });
         self.ending.fetch_sub(waiting, Ordering::SeqCst);
         is_done
+    }
+
+    /// An effect for a client, to be carried out apart from those of its turn.
+    fn deferred(&self, own: &Completer, client: u16, effect: Effect) -> Option<Deferred> {
+        let port = self.ask(own, move |core| core.clients[client as usize].as_ref().map(|route| route.port.clone()));
+        debug_assert!(port.is_some(), "a client leaves when nothing of it is left");
+        let to = Completer { shard: own.shard.clone(), port: port? };
+        Some(Deferred::Effect(to.boxed(), effect))
     }
 
     fn address(&self) -> usize {

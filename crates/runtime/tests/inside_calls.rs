@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use common::{Faulty, Results, create, in_time, storage};
 use parking_lot::Mutex;
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
+use sluice_core::{
+    AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+};
 use sluice_runtime::{
     Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,
     Volume, VolumeConfig,
@@ -416,6 +418,49 @@ fn a_host_may_wait_for_what_it_has_just_reported() {
             }
         }
     }
+}
+
+#[test]
+fn a_host_may_wait_for_what_its_own_thread_is_to_start_next() {
+    let waits: [fn(&Scheduler, &Client); 2] = [
+        |scheduler, _| scheduler.wait_empty(),
+        |_, client| _ = client.detach(Shutdown::Drain { timeout: Duration::from_secs(3600) }),
+    ];
+    for wait in waits {
+        let started = in_time("batches that one turn has dispatched", move || {
+            let scheduler =
+                Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+            let (to_scheduler, to_client, started) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
+            let host = Arc::new(Waiting { scheduler: to_scheduler, client: to_client, wait, started });
+            let client = Arc::new(scheduler.attach_targets(host.clone(), 0..1).unwrap());
+            host.scheduler.set(Arc::downgrade(&scheduler)).ok().unwrap();
+            host.client.set(Arc::downgrade(&client)).ok().unwrap();
+            let other = Arc::new(Waiting {
+                scheduler: OnceLock::new(),
+                client: OnceLock::new(),
+                wait,
+                started: AtomicU32::new(0),
+            });
+            let of_another = scheduler.attach_targets(other.clone(), 1..2).unwrap();
+            // All are dispatched by the thread that takes the gate away, in one turn.
+            scheduler.set_gate(Some(&closed())).unwrap();
+            client.submit(0, request(0)).unwrap();
+            of_another.submit(0, Request { target: TargetId(1), ..request(7) }).unwrap();
+            (1..4).for_each(|cookie| client.submit(0, request(cookie)).unwrap());
+            scheduler.set_gate(None).unwrap();
+            scheduler.wait_empty();
+            assert_eq!(other.started.load(Ordering::SeqCst), 1);
+            host.started.load(Ordering::SeqCst)
+        });
+        assert_eq!(started, 4);
+    }
+}
+
+/// Nothing of application 0 is served for an hour.
+fn closed() -> GatePlan {
+    let slice = |apps, len_ns| GateSlice { apps, len_ns };
+    let slices = vec![slice(vec![AppId(1)], 3_600_000_000_000), slice(Vec::new(), 1_000_000)];
+    GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None }
 }
 
 #[test]
