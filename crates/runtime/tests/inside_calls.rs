@@ -260,6 +260,36 @@ fn a_host_told_inside_a_submitting_call_may_wait_for_the_memory_of_what_that_sub
     }
 }
 
+/// As above, told inside a call that waits for its own request, and waits for whatever there is.
+#[test]
+fn a_host_told_inside_a_waiting_call_may_wait_for_the_file() {
+    in_time("all requests for the file", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let faulty = Arc::new(Faulty::new(plain.data.clone()));
+        let mut config = VolumeConfig::new(PolicyConfig::parse("to").unwrap());
+        config.engine.in_flight_max = 1;
+        let ((tell, told), again) = (channel(), file.clone());
+        let inside = Box::new(move |volume: &Volume<Acts>, _| volume.wait_idle(&again));
+        let (first, told_to) = (AtomicBool::new(true), Mutex::new(tell));
+        let host = Arc::new(Acts { volume: OnceLock::new(), only: 2, first, inside, told: told_to });
+        let storage = Storage { data: Arc::new(Plain(faulty.clone())), ..plain.clone() };
+        let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+        let _ = host.volume.set(Arc::downgrade(&volume));
+        faulty.set_open(false);
+        let (reader, of) = (volume.clone(), file.clone());
+        let call = std::thread::spawn(move || reader.read_at(&of, AppId(0), 0, &mut [0; 2048]).unwrap());
+        while faulty.calls() == 0 {
+            std::thread::yield_now();
+        }
+        volume.write(&file, AppId(0), 1 << 20, &[1; 2048], 2);
+        faulty.set_open(true);
+        assert_eq!((call.join().unwrap(), told.recv().unwrap()), (0, (2, 0)));
+        volume.shutdown(Shutdown::Fail(libc::ENODEV));
+    });
+}
+
 /// Submits the next request, and writes two pieces to a volume, each time it is to start one.
 struct Writes {
     client: OnceLock<Client>,

@@ -490,14 +490,7 @@ impl<H: Host> Volume<H> {
         }
         let first = self.layout_of(access).locate(access.offset).0;
         let bypass = self.client.bypasses_queue(service.completer(first).shard());
-        if waits {
-            service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
-            if service.drop_pending(slot).is_some() {
-                service.finish(slot);
-            }
-        } else {
-            service.settle_call(slot, bypass, &mut effects);
-        }
+        service.settle_call(Caller::Submitter { slot, waits, bypass }, slot, &mut effects);
         reuse_effects(effects);
         waits.then(|| self.wait_for(slot))
     }
@@ -716,7 +709,7 @@ impl<H: Host> Volume<H> {
                 }
             })
         });
-        ops.close(slot);
+        ops.free(slot);
         result.map_err(io::Error::from_raw_os_error)
     }
 }

@@ -251,10 +251,10 @@ impl<H: Host> Service<H> {
     }
 
     /// Settles the effects of submitting the operation in `slot`, and ends the call. Before a
-    /// host is told of anything in there: it may wait for the memory that this very operation has.
-    pub(super) fn settle_call(&self, slot: u32, bypass: bool, effects: &mut Effects<Completer>) {
+    /// host is told of anything in there: it may wait for this very operation, or the memory that it has.
+    pub(super) fn settle_call(&self, caller: Caller, slot: u32, effects: &mut Effects<Completer>) {
         let outer = CALL.with(|call| call.replace(Some((self.address(), slot))));
-        self.settle(effects, Caller::Submitter { slot, waits: false, bypass });
+        self.settle(effects, caller);
         let ended = self.end_call();
         CALL.with(|call| call.set(outer));
         if let Some(slot) = ended {
