@@ -128,10 +128,16 @@ pub(crate) enum Deferred {
 struct Carrying {
     depth: Cell<u32>,
     deferred: RefCell<VecDeque<Deferred>>,
+    /// Something was left for later by [`telling_later`].
+    is_late: Cell<bool>,
 }
 
 crate::sync::thread_cell! {
-    static CARRYING: Carrying = Carrying { depth: Cell::new(0), deferred: RefCell::new(VecDeque::new()) };
+    static CARRYING: Carrying = Carrying {
+        depth: Cell::new(0),
+        deferred: RefCell::new(VecDeque::new()),
+        is_late: Cell::new(false),
+    };
 }
 
 /// A call of a host is under way on this thread while this lives.
@@ -171,6 +177,23 @@ pub(crate) fn in_callback() -> bool {
 pub(crate) fn tell_later(tell: impl FnOnce() + Send + 'static) {
     debug_assert!(InCallback::is_deep(), "somebody carries it out");
     CARRYING.with(|carrying| carrying.deferred.borrow_mut().push_back(Deferred::Tell(Box::new(tell))));
+}
+
+/// Does something in which no host is called: what there is to tell is left for [`tell_late`], which must follow.
+pub(crate) fn telling_later(work: impl FnOnce()) {
+    CARRYING.with(|carrying| {
+        carrying.is_late.set(true);
+        let depth = carrying.depth.replace(carrying.depth.get().max(DEPTH_MAX));
+        work();
+        carrying.depth.set(depth);
+    });
+}
+
+/// Tells hosts what [`telling_later`] has left; deep inside calls of hosts the innermost loop does.
+pub(crate) fn tell_late() {
+    if CARRYING.with(|carrying| carrying.is_late.take()) && !InCallback::is_deep() {
+        carry_out_deferred();
+    }
 }
 
 /// Carries out what was left to this thread. To be called before it waits for anything.

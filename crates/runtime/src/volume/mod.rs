@@ -53,7 +53,7 @@ use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
 use crate::client::{Completer, SubmitError};
 use crate::clock::nanos;
-use crate::effects::{Effects, InCallback};
+use crate::effects::{Effects, InCallback, tell_late};
 use crate::names::FileNames;
 use crate::parked::{before_locking, before_waiting};
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
@@ -492,6 +492,7 @@ impl<H: Host> Volume<H> {
         let bypass = self.client.bypasses_queue(service.completer(first).shard());
         service.settle_call(Caller::Submitter { slot, waits, bypass }, slot, &mut effects);
         reuse_effects(effects);
+        tell_late();
         waits.then(|| self.wait_for(slot))
     }
 
@@ -740,3 +741,6 @@ impl<H: Host> Drop for Volume<H> {
         self.shutdown(Shutdown::Fail(libc::ECANCELED));
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;
