@@ -130,6 +130,8 @@ struct Carrying {
     deferred: RefCell<VecDeque<Deferred>>,
     /// Something was left for later by [`telling_later`].
     is_late: Cell<bool>,
+    /// [`calling_nobody`] is under way.
+    calls_nobody: Cell<bool>,
 }
 
 crate::sync::thread_cell! {
@@ -137,6 +139,7 @@ crate::sync::thread_cell! {
         depth: Cell::new(0),
         deferred: RefCell::new(VecDeque::new()),
         is_late: Cell::new(false),
+        calls_nobody: Cell::new(false),
     };
 }
 
@@ -177,6 +180,23 @@ pub(crate) fn in_callback() -> bool {
 pub(crate) fn tell_later(tell: impl FnOnce() + Send + 'static) {
     debug_assert!(InCallback::is_deep(), "somebody carries it out");
     CARRYING.with(|carrying| carrying.deferred.borrow_mut().push_back(Deferred::Tell(Box::new(tell))));
+}
+
+/// Does something during which this thread calls no executor, whatever it changes on schedulers: their serving threads do. For
+/// who holds a lock that a call might want.
+pub fn calling_nobody<R>(work: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CARRYING.with(|carrying| carrying.calls_nobody.set(self.0));
+        }
+    }
+    let _restore = Restore(CARRYING.with(|carrying| carrying.calls_nobody.replace(true)));
+    work()
+}
+
+pub(crate) fn calls_nobody() -> bool {
+    CARRYING.with(|carrying| carrying.calls_nobody.get())
 }
 
 /// Does something in which no host is called: what there is to tell is left for [`tell_late`], which must follow.

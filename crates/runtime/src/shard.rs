@@ -18,7 +18,7 @@ use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{
-    Deferred, Effect, Effects, Recipient, Reporting, Reports, carry_out, in_callback, take_behind, take_reported,
+    Deferred, Effect, Effects, Recipient, Reporting, Reports, calls_nobody, carry_out, in_callback, take_behind, take_reported,
 };
 use crate::gate::Gate;
 use crate::holder::Core;
@@ -574,14 +574,13 @@ impl Shard {
 
     /// Tells hosts; false if that was left to others, who answer for it then.
     fn deliver(&self, own: &Completer, effects: &mut Effects<Completer>) -> bool {
-        match self.driving {
-            Driving::Thread if !self.bell.is_here() || in_callback() => {
-                self.bell.defer(|to| effects.defer(own, to));
-                self.quieter();
-                false
-            }
-            _ => effects.carry_out(own),
+        let elsewhere = self.driving == Driving::Thread && (!self.bell.is_here() || in_callback());
+        if !elsewhere && !calls_nobody() {
+            return effects.carry_out(own);
         }
+        self.bell.defer(|to| effects.defer(own, to));
+        self.quieter();
+        false
     }
 
     /// Has the serving thread tell a host.
