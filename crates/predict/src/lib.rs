@@ -302,7 +302,9 @@ impl Predictions {
             let _ = volume.end_observation();
         }
         let (mut predictors, new) = new.map_or((Vec::new(), None), |(predictors, new)| (predictors, Some(new)));
-        volume.set_predictors(&mut |_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>));
+        let mut next = |_| predictors.pop().map(|predictor| Box::new(predictor) as Box<dyn Predictor>);
+        // With locks held that executors, which may be called then, might want.
+        sluice_runtime::calling_nobody(|| volume.set_predictors(&mut next));
         *active = new;
         Ok(())
     }

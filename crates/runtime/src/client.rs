@@ -220,7 +220,7 @@ impl Started<'_> {
     /// As [`Completer::complete`], at less cost; what becomes eligible by it is dispatched after the call.
     pub fn complete(&self, id: RequestId, outcome: Outcome) {
         match self.reports {
-            Some(reports) => reports.borrow_mut().push((id, outcome)),
+            Some(reports) => reports.add(id, outcome),
             None => self.completer.complete(id, outcome),
         }
     }

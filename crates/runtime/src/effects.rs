@@ -17,8 +17,29 @@ const DEPTH_MAX: u32 = 4;
 /// Empty batches kept for reuse.
 const SPARE_MAX: usize = 64;
 
-/// Completions that were reported inside the calls of one turn's effects: they go to the engine together.
-pub(crate) type Reports = RefCell<Vec<(RequestId, Outcome)>>;
+/// What the calls of one turn's effects leave for others.
+#[derive(Default)]
+pub(crate) struct Reports {
+    /// Completions that were reported inside them: they go to the engine together.
+    ended: RefCell<Vec<(RequestId, Outcome)>>,
+    /// Effects behind the call that is under way, each for the recipient with a number.
+    behind: RefCell<VecDeque<(u16, Effect)>>,
+}
+
+impl Reports {
+    pub(crate) fn add(&self, id: RequestId, outcome: Outcome) {
+        self.ended.borrow_mut().push((id, outcome));
+    }
+
+    pub(crate) fn take(&self) -> Vec<(RequestId, Outcome)> {
+        self.ended.take()
+    }
+
+    /// Takes an empty list back.
+    pub(crate) fn reuse(&self, list: Vec<(RequestId, Outcome)>) {
+        self.ended.replace(list);
+    }
+}
 
 crate::sync::thread_cell! {
     /// Those of the calls of hosts that this thread is inside of, each with the address of the engine that they are for.
@@ -48,6 +69,15 @@ pub(crate) fn take_reported(engine: usize) -> Vec<(RequestId, Outcome)> {
         open.iter().filter(|(of, _)| *of == engine).flat_map(|(_, reports)| reports.take()).collect()
     };
     OPEN.with(take)
+}
+
+/// The next effect of an engine that this thread is to carry out after a call that is not over: for a host that waits in
+/// it, perhaps for this very effect.
+pub(crate) fn take_behind(engine: usize) -> Option<(u16, Effect)> {
+    OPEN.with(|open| {
+        let open = open.borrow();
+        open.iter().filter(|(of, _)| *of == engine).find_map(|(_, reports)| reports.behind.borrow_mut().pop_front())
+    })
 }
 
 /// Who hears of effects: a client's executor.
@@ -98,10 +128,19 @@ pub(crate) enum Deferred {
 struct Carrying {
     depth: Cell<u32>,
     deferred: RefCell<VecDeque<Deferred>>,
+    /// Something was left for later by [`telling_later`].
+    is_late: Cell<bool>,
+    /// [`calling_nobody`] is under way.
+    calls_nobody: Cell<bool>,
 }
 
 crate::sync::thread_cell! {
-    static CARRYING: Carrying = Carrying { depth: Cell::new(0), deferred: RefCell::new(VecDeque::new()) };
+    static CARRYING: Carrying = Carrying {
+        depth: Cell::new(0),
+        deferred: RefCell::new(VecDeque::new()),
+        is_late: Cell::new(false),
+        calls_nobody: Cell::new(false),
+    };
 }
 
 /// A call of a host is under way on this thread while this lives.
@@ -141,6 +180,40 @@ pub(crate) fn in_callback() -> bool {
 pub(crate) fn tell_later(tell: impl FnOnce() + Send + 'static) {
     debug_assert!(InCallback::is_deep(), "somebody carries it out");
     CARRYING.with(|carrying| carrying.deferred.borrow_mut().push_back(Deferred::Tell(Box::new(tell))));
+}
+
+/// Does something during which this thread calls no executor, whatever it changes on schedulers: their serving threads do. For
+/// who holds a lock that a call might want.
+pub fn calling_nobody<R>(work: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CARRYING.with(|carrying| carrying.calls_nobody.set(self.0));
+        }
+    }
+    let _restore = Restore(CARRYING.with(|carrying| carrying.calls_nobody.replace(true)));
+    work()
+}
+
+pub(crate) fn calls_nobody() -> bool {
+    CARRYING.with(|carrying| carrying.calls_nobody.get())
+}
+
+/// Does something in which no host is called: what there is to tell is left for [`tell_late`], which must follow.
+pub(crate) fn telling_later(work: impl FnOnce()) {
+    CARRYING.with(|carrying| {
+        carrying.is_late.set(true);
+        let depth = carrying.depth.replace(carrying.depth.get().max(DEPTH_MAX));
+        work();
+        carrying.depth.set(depth);
+    });
+}
+
+/// Tells hosts what [`telling_later`] has left; deep inside calls of hosts the innermost loop does.
+pub(crate) fn tell_late() {
+    if CARRYING.with(|carrying| carrying.is_late.take()) && !InCallback::is_deep() {
+        carry_out_deferred();
+    }
 }
 
 /// Carries out what was left to this thread. To be called before it waits for anything.
@@ -222,7 +295,7 @@ impl<R> Effects<R> {
 
     /// Hosts have reported completions inside their calls.
     pub(crate) fn has_reports(&self) -> bool {
-        !self.reports.borrow().is_empty()
+        !self.reports.ended.borrow().is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -278,7 +351,15 @@ impl<R: Recipient> Effects<R> {
                     carry_out_deferred();
                     break;
                 }
+                // Within reach of a host that waits in there.
+                let exposed = !self.list.is_empty() && self.recipient(number, own).is_host();
+                if exposed {
+                    std::mem::swap(&mut self.list, &mut self.reports.behind.borrow_mut());
+                }
                 tell(self.recipient(number, own), &effect, Some(&self.reports));
+                if exposed {
+                    std::mem::swap(&mut self.list, &mut self.reports.behind.borrow_mut());
+                }
                 if let Effect::Start(batch) = effect {
                     self.reuse(batch);
                 }

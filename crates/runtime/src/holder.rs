@@ -238,7 +238,7 @@ impl Core {
     pub(crate) fn complete_reported(&mut self, effects: &mut Effects<Completer>) {
         let mut reports = effects.reports.take();
         reports.drain(..).for_each(|(id, outcome)| self.complete(id, outcome, effects));
-        effects.reports.replace(reports);
+        effects.reports.reuse(reports);
     }
 
     pub(crate) fn complete(&mut self, id: RequestId, outcome: Outcome, effects: &mut Effects<Completer>) {

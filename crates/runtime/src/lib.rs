@@ -55,10 +55,12 @@ mod striped;
 mod sync;
 mod token;
 mod volume;
+mod windows;
 
 pub use callback::{Callbacks, Cancelled, StartBatch, StartOne};
 pub use client::{Completer, Executor, Started, SubmitError};
 pub use clock::{Clock, ClockKind};
+pub use effects::calling_nobody;
 pub use monitor::Monitor;
 pub use names::FileNames;
 pub use record::{Observer, RecordError, RecordOptions, Recording};

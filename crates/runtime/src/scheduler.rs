@@ -18,8 +18,9 @@ use crate::clock::{Clock, ClockKind};
 use crate::monitor::Monitor;
 use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
-use crate::shard::{Driving, OnWindow, Shard};
+use crate::shard::{Driving, Shard};
 use crate::sync::Mutex;
+use crate::windows::OnWindow;
 
 /// How to start a [`Scheduler`].
 #[derive(Clone, Debug)]
@@ -490,7 +491,7 @@ impl Scheduler {
     /// closes (which an idle engine's last one does, too); reading it waits for nobody and drives nothing.
     #[must_use]
     pub fn window(&self, shard: usize) -> Option<Arc<WindowFeatures>> {
-        self.0.shards[shard].window()
+        self.0.shards[shard].windows.last()
     }
 
     /// Calls this whenever a window of any engine was published ([`Scheduler::window`]), instead of what was to be called before;
@@ -498,7 +499,7 @@ impl Scheduler {
     /// not use this scheduler.
     pub fn on_window(&self, call: Option<Box<dyn Fn() + Send + Sync>>) {
         let call = call.map(|call| Arc::new(OnWindow(call)));
-        self.0.shards.iter().for_each(|shard| shard.on_window(call.clone()));
+        self.0.shards.iter().for_each(|shard| shard.windows.on_window(call.clone()));
     }
 
     /// Watches the devices below from now on ([`Scheduler::served`]), and calls this whenever a window was published in which they
@@ -507,7 +508,7 @@ impl Scheduler {
         let call = call.map(|call| Arc::new(OnWindow(call)));
         for shard in &self.0.shards {
             let watch = call.is_some();
-            shard.on_served(call.clone());
+            shard.windows.on_served(call.clone());
             shard.ask(&shard.nobody(), move |core| core.engine.watch_device(watch));
         }
     }

@@ -11,14 +11,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
-use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time, WindowFeatures};
+use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time};
 
 use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
-use crate::effects::{Deferred, Effect, Effects, Recipient, Reporting, Reports, in_callback, take_reported};
+use crate::effects::{
+    Deferred, Effect, Effects, Recipient, Reporting, Reports, calls_nobody, carry_out, in_callback, take_behind, take_reported,
+};
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
@@ -26,6 +27,7 @@ use crate::parked::before_waiting;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Held, back_off, sabotaged};
 use crate::token::Token;
+use crate::windows::{News, Windows};
 
 /// Commands and batches that one call may handle for everybody before it leaves the rest to the serving thread, so that no
 /// submitter is held hostage.
@@ -67,15 +69,8 @@ pub(crate) struct Shard {
     bell: Arc<Bell>,
     /// For all that wait: for room, for an answer, for the end.
     gate: Gate,
-    window: ArcSwapOption<WindowFeatures>,
-    /// To be called when a window was published.
-    on_window: ArcSwapOption<OnWindow>,
-    /// The same where the device is watched, if it has served anything.
-    on_served: ArcSwapOption<OnWindow>,
+    pub(crate) windows: Windows,
 }
-
-/// What to do when a window has closed.
-pub(crate) struct OnWindow(pub(crate) Box<dyn Fn() + Send + Sync>);
 
 crate::sync::thread_cell! {
     /// Lists reused from turn to turn; several where hosts' calls are inside each other.
@@ -123,9 +118,7 @@ impl Shard {
             in_flight: AtomicU32::new(0),
             bell,
             gate: Gate::default(),
-            window: ArcSwapOption::empty(),
-            on_window: ArcSwapOption::empty(),
-            on_served: ArcSwapOption::empty(),
+            windows: Windows::default(),
         })
     }
 
@@ -139,19 +132,6 @@ impl Shard {
 
     pub(crate) fn allows_bypass(&self) -> bool {
         self.allows_bypass.load(Ordering::Relaxed)
-    }
-
-    /// What the last window that has closed contained.
-    pub(crate) fn window(&self) -> Option<Arc<WindowFeatures>> {
-        self.window.load_full()
-    }
-
-    pub(crate) fn on_window(&self, call: Option<Arc<OnWindow>>) {
-        self.on_window.store(call);
-    }
-
-    pub(crate) fn on_served(&self, call: Option<Arc<OnWindow>>) {
-        self.on_served.store(call);
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
@@ -493,7 +473,7 @@ impl Shard {
     ) -> Turn {
         let before = effects.len();
         let most = before + EFFECTS_MAX;
-        let mut ring = None;
+        let (mut ring, mut news) = (None, News::default());
         let turn = loop {
             let now = at.take().unwrap_or_else(|| self.clock.now());
             effects.time = now;
@@ -503,13 +483,13 @@ impl Shard {
                     core.complete_reported(effects);
                 }
                 let more = self.work(core, effects, brought, budget, most);
-                (more, self.note_state(core))
+                (more, self.note_state(core, &mut news))
             };
             // SAFETY: this thread holds the token, and does not give it back in there.
             #[allow(unsafe_code)]
             let (more, changed) = unsafe { self.core.with(look) };
             ring = changed.or(ring);
-            let carrying = effects.len() > before;
+            let carrying = effects.len() > before || news.is_any();
             if more {
                 self.token.interrupt(carrying, effects.freed);
                 break Turn::Interrupted;
@@ -531,6 +511,12 @@ impl Shard {
                 None | Some(NEVER) => {}
                 Some(deadline) => self.bell.ring_at(deadline),
             },
+        }
+        if news.is_any() {
+            self.windows.tell(news);
+            if effects.len() == before {
+                self.carried();
+            }
         }
         turn
     }
@@ -573,24 +559,11 @@ impl Shard {
     }
 
     /// What others may know without holding. Gives when to look again, if that is another time than before.
-    fn note_state(&self, core: &mut Core) -> Option<u64> {
+    fn note_state(&self, core: &mut Core, news: &mut News) -> Option<u64> {
         self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
         self.allows_bypass.store(core.engine.allows_bypass(), Ordering::Relaxed);
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
-        while let Some(window) = core.engine.closed_window() {
-            self.window.store(Some(Arc::new(window)));
-            if let Some(OnWindow(call)) = self.on_window.load().as_deref()
-                && catch_unwind(AssertUnwindSafe(call)).is_err()
-            {
-                tracing::error!("who was told of a closed window panicked");
-            }
-            if core.engine.has_served()
-                && let Some(OnWindow(call)) = self.on_served.load().as_deref()
-                && catch_unwind(AssertUnwindSafe(call)).is_err()
-            {
-                tracing::error!("who was told of what devices have served panicked");
-            }
-        }
+        self.windows.publish(&mut core.engine, news);
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
         let deadline = timeout.map_or(NEVER, |at| at.0.max(core.now.after(MIN_WAIT_NS).0));
         // Who set it before has rung for it.
@@ -601,14 +574,13 @@ impl Shard {
 
     /// Tells hosts; false if that was left to others, who answer for it then.
     fn deliver(&self, own: &Completer, effects: &mut Effects<Completer>) -> bool {
-        match self.driving {
-            Driving::Thread if !self.bell.is_here() || in_callback() => {
-                self.bell.defer(|to| effects.defer(own, to));
-                self.quieter();
-                false
-            }
-            _ => effects.carry_out(own),
+        let elsewhere = self.driving == Driving::Thread && (!self.bell.is_here() || in_callback());
+        if !elsewhere && !calls_nobody() {
+            return effects.carry_out(own);
         }
+        self.bell.defer(|to| effects.defer(own, to));
+        self.quieter();
+        false
     }
 
     /// Has the serving thread tell a host.
@@ -696,6 +668,8 @@ impl Shard {
             if drives && self.token.has_work() {
                 self.drive(own);
             }
+            let behind = std::iter::from_fn(|| take_behind(self.address()));
+            carry_out(behind.filter_map(|(client, effect)| self.deferred(own, client, effect)).collect());
             before_waiting();
             if self.bell.is_here() {
                 self.bell.carry_out_deferred();
@@ -709,6 +683,14 @@ impl Shard {
         });
         self.ending.fetch_sub(waiting, Ordering::SeqCst);
         is_done
+    }
+
+    /// An effect for a client, to be carried out apart from those of its turn.
+    fn deferred(&self, own: &Completer, client: u16, effect: Effect) -> Option<Deferred> {
+        let port = self.ask(own, move |core| core.clients[client as usize].as_ref().map(|route| route.port.clone()));
+        debug_assert!(port.is_some(), "a client leaves when nothing of it is left");
+        let to = Completer { shard: own.shard.clone(), port: port? };
+        Some(Deferred::Effect(to.boxed(), effect))
     }
 
     fn address(&self) -> usize {

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use common::{Faulty, Results, create, in_time, storage};
 use parking_lot::Mutex;
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, RequestId, TargetId};
+use sluice_core::{
+    AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+};
 use sluice_runtime::{
     Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,
     Volume, VolumeConfig,
@@ -258,6 +260,36 @@ fn a_host_told_inside_a_submitting_call_may_wait_for_the_memory_of_what_that_sub
     }
 }
 
+/// As above, told inside a call that waits for its own request, and waits for whatever there is.
+#[test]
+fn a_host_told_inside_a_waiting_call_may_wait_for_the_file() {
+    in_time("all requests for the file", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), 1);
+        let file = create(&plain, "f");
+        let faulty = Arc::new(Faulty::new(plain.data.clone()));
+        let mut config = VolumeConfig::new(PolicyConfig::parse("to").unwrap());
+        config.engine.in_flight_max = 1;
+        let ((tell, told), again) = (channel(), file.clone());
+        let inside = Box::new(move |volume: &Volume<Acts>, _| volume.wait_idle(&again));
+        let (first, told_to) = (AtomicBool::new(true), Mutex::new(tell));
+        let host = Arc::new(Acts { volume: OnceLock::new(), only: 2, first, inside, told: told_to });
+        let storage = Storage { data: Arc::new(Plain(faulty.clone())), ..plain.clone() };
+        let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+        let _ = host.volume.set(Arc::downgrade(&volume));
+        faulty.set_open(false);
+        let (reader, of) = (volume.clone(), file.clone());
+        let call = std::thread::spawn(move || reader.read_at(&of, AppId(0), 0, &mut [0; 2048]).unwrap());
+        while faulty.calls() == 0 {
+            std::thread::yield_now();
+        }
+        volume.write(&file, AppId(0), 1 << 20, &[1; 2048], 2);
+        faulty.set_open(true);
+        assert_eq!((call.join().unwrap(), told.recv().unwrap()), (0, (2, 0)));
+        volume.shutdown(Shutdown::Fail(libc::ENODEV));
+    });
+}
+
 /// Submits the next request, and writes two pieces to a volume, each time it is to start one.
 struct Writes {
     client: OnceLock<Client>,
@@ -419,6 +451,49 @@ fn a_host_may_wait_for_what_it_has_just_reported() {
 }
 
 #[test]
+fn a_host_may_wait_for_what_its_own_thread_is_to_start_next() {
+    let waits: [fn(&Scheduler, &Client); 2] = [
+        |scheduler, _| scheduler.wait_empty(),
+        |_, client| _ = client.detach(Shutdown::Drain { timeout: Duration::from_secs(3600) }),
+    ];
+    for wait in waits {
+        let started = in_time("batches that one turn has dispatched", move || {
+            let scheduler =
+                Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+            let (to_scheduler, to_client, started) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
+            let host = Arc::new(Waiting { scheduler: to_scheduler, client: to_client, wait, started });
+            let client = Arc::new(scheduler.attach_targets(host.clone(), 0..1).unwrap());
+            host.scheduler.set(Arc::downgrade(&scheduler)).ok().unwrap();
+            host.client.set(Arc::downgrade(&client)).ok().unwrap();
+            let other = Arc::new(Waiting {
+                scheduler: OnceLock::new(),
+                client: OnceLock::new(),
+                wait,
+                started: AtomicU32::new(0),
+            });
+            let of_another = scheduler.attach_targets(other.clone(), 1..2).unwrap();
+            // All are dispatched by the thread that takes the gate away, in one turn.
+            scheduler.set_gate(Some(&closed())).unwrap();
+            client.submit(0, request(0)).unwrap();
+            of_another.submit(0, Request { target: TargetId(1), ..request(7) }).unwrap();
+            (1..4).for_each(|cookie| client.submit(0, request(cookie)).unwrap());
+            scheduler.set_gate(None).unwrap();
+            scheduler.wait_empty();
+            assert_eq!(other.started.load(Ordering::SeqCst), 1);
+            host.started.load(Ordering::SeqCst)
+        });
+        assert_eq!(started, 4);
+    }
+}
+
+/// Nothing of application 0 is served for an hour.
+fn closed() -> GatePlan {
+    let slice = |apps, len_ns| GateSlice { apps, len_ns };
+    let slices = vec![slice(vec![AppId(1)], 3_600_000_000_000), slice(Vec::new(), 1_000_000)];
+    GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None }
+}
+
+#[test]
 fn a_panic_of_who_is_told_of_windows_stops_nothing() {
     in_time("the engine goes on", || {
         let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
@@ -434,6 +509,42 @@ fn a_panic_of_who_is_told_of_windows_stops_nothing() {
             }
         }
         client.submit(0, request(0)).unwrap();
+        scheduler.wait_empty();
+    });
+}
+
+/// Asks the scheduler when it is dropped.
+struct Asks(Weak<Scheduler>, Sender<()>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let scheduler = self.0.upgrade();
+        scheduler.iter().for_each(|scheduler| _ = scheduler.snapshot());
+        // Another thread drops what it has, too.
+        std::mem::forget(scheduler);
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn what_belongs_to_who_is_told_of_windows_may_call_the_scheduler_when_it_goes() {
+    in_time("who was told of windows goes while he is told", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.window_ns = 1_000_000;
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let ((tell, told), (replace, replaced), (dropped, drops)) = (channel(), channel::<()>(), channel());
+        let (asks, replaced) = (Asks(Arc::downgrade(&scheduler), dropped), Mutex::new(replaced));
+        let call = move || {
+            let _ = (&asks, tell.send(()));
+            let _ = replaced.lock().recv();
+        };
+        scheduler.on_window(Some(Box::new(call)));
+        let client = Arc::new(scheduler.attach(Arc::new(AtOnce)).unwrap());
+        client.submit(0, request(0)).unwrap();
+        told.recv().unwrap();
+        scheduler.on_window(None);
+        drop(replace);
+        drops.recv().unwrap();
         scheduler.wait_empty();
     });
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sluice_adapt::device::{BYTES_MAX, Estimate, Learner};
 use sluice_adapt::selector::Device;
 use sluice_core::{EngineConfig, ServedBatch};
+use sluice_runtime::calling_nobody;
 
 use crate::files::set_aside;
 use crate::{Ground, Selection};
@@ -250,7 +251,7 @@ impl Drop for Learning {
 fn run<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
         let Some(ground) = ground.upgrade() else { return };
-        shared.work.lock().learn(&*ground);
+        calling_nobody(|| shared.work.lock().learn(&*ground));
     }
 }
 

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record, Selector, Settings, arms};
 use sluice_core::{EngineConfig, Time};
+use sluice_runtime::calling_nobody;
 
 pub use device::{DeviceStatus, Learn, Learning, Limits, SizeStatus, remembered_device, save as save_device};
 pub use files::{load, read, replace, save, set_aside};
@@ -88,6 +89,7 @@ pub struct Selection {
 
 struct Shared {
     ends: AtomicBool,
+    /// Held while engines are changed: executors that ask are called by other threads meanwhile.
     chooser: Mutex<Chooser>,
 }
 
@@ -188,7 +190,7 @@ impl Selection {
     pub fn pause(&self, change: impl FnOnce()) {
         let mut chooser = self.shared.chooser.lock();
         chooser.paused = true;
-        change();
+        calling_nobody(change);
     }
 
     /// Goes on with the configuration that was in force before.
@@ -262,7 +264,7 @@ impl Drop for Selection {
 fn work<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     decide(shared, ground, rings);
     if let Some(ground) = ground.upgrade() {
-        shared.chooser.lock().look_away(&*ground);
+        calling_nobody(|| shared.chooser.lock().look_away(&*ground));
     }
 }
 
@@ -276,7 +278,7 @@ fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
                 return;
             }
         }
-        shared.chooser.lock().windows(&*ground);
+        calling_nobody(|| shared.chooser.lock().windows(&*ground));
     }
 }
 
@@ -328,11 +330,13 @@ impl Chooser {
     }
 
     fn apply(&self, ground: &impl Ground, arm: &Arm) {
-        if let Err(error) = ground.set_limits(&arm.limits(&self.host)) {
-            // The host's own settings with some changes: they were accepted before.
-            tracing::warn!("{arm} cannot be used as it is: {error}");
-        }
-        ground.set_policy(&arm.policy);
+        calling_nobody(|| {
+            if let Err(error) = ground.set_limits(&arm.limits(&self.host)) {
+                // The host's own settings with some changes: they were accepted before.
+                tracing::warn!("{arm} cannot be used as it is: {error}");
+            }
+            ground.set_policy(&arm.policy);
+        });
         tracing::debug!("{arm} was chosen");
     }
 
@@ -349,5 +353,58 @@ impl Chooser {
         {
             tracing::warn!("what was learned cannot be kept: {error:#}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::mpsc::{Sender, channel};
+
+    use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
+    use sluice_runtime::{Executor, Scheduler, SchedulerConfig, Started};
+
+    use super::*;
+
+    /// Asks how it is with the selector whenever it is called.
+    struct Asks(Arc<OnceLock<Selection>>, Mutex<Sender<bool>>);
+
+    impl Executor for Asks {
+        fn start(&self, batch: &Batch, started: &Started<'_>) {
+            let _ = self.1.lock().send(self.0.get().is_some_and(|selection| selection.status().paused));
+            batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+        }
+
+        fn cancelled(&self, _: &Request, _: i32) {}
+    }
+
+    #[test]
+    fn an_executor_may_ask_while_the_engines_are_changed() {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.in_flight_max = 1;
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let selection = Arc::new(OnceLock::new());
+        let (tell, told) = channel();
+        let client = scheduler.attach(Arc::new(Asks(selection.clone(), Mutex::new(tell)))).unwrap();
+        let options = Options { kind: Kind::Bandit, ..Options::default() };
+        let started = Selection::start(&scheduler, options).unwrap().unwrap();
+        let started = selection.get_or_init(|| started);
+        let request = |cookie| {
+            let (file, app, target) = (FileId(cookie), AppId(0), TargetId(0));
+            Request { cookie, file, app, target, op: Op::Read, offset: 0, len: 4096 }
+        };
+        // As if the change had let them go.
+        std::thread::scope(|scope| {
+            scope.spawn(|| started.pause(|| (0..3).for_each(|cookie| client.submit(0, request(cookie)).unwrap())));
+            for _ in 0..3 {
+                let paused = told.recv_timeout(Duration::from_secs(20));
+                if paused.is_err() {
+                    eprintln!("HANG: an executor waits for a lock that its thread holds");
+                    std::process::exit(77);
+                }
+                assert_eq!(paused, Ok(true));
+            }
+        });
+        scheduler.wait_empty();
     }
 }

@@ -76,8 +76,7 @@ pub trait Data: Send + Sync {
     ///
     /// The write of `range` (logical offsets) moved only its first `written` bytes, but some of its later parts may have
     /// been written and made the file longer. `before` is what [`Data::size_at_least`] said for `range.end` before the
-    /// parts were submitted. All parts have ended; no other write to the file that overlaps the range or lies beyond it
-    /// is under way. Then the size is at most the end of what was written, or what it was. Does nothing where a file
+    /// parts were submitted. All parts have ended, and no other write to the file was under way since. Then the size is at most the end of what was written, or what it was. Does nothing where a file
     /// lies on one target.
     fn trim(&self, file: &FileRef, before: u64, range: Range<u64>, written: u64) -> io::Result<()> {
         let _ = (file, before, range, written);

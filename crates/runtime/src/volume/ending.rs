@@ -116,6 +116,8 @@ impl<H: Host> Service<H> {
             self.ops.write_ends(slot, file.id(), self.targets > 1);
         }
         if let Waiter::Thread(thread) = waiter {
+            // Here, and not when the thread has it: it may be telling a host of something else, who waits for the file.
+            self.ops.end(slot);
             state.result = Some(result);
             drop(state);
             drop(file);
@@ -125,7 +127,8 @@ impl<H: Host> Service<H> {
         drop(state);
         drop(file);
         self.will_tell();
-        self.ops.close(slot);
+        self.ops.end(slot);
+        self.ops.free(slot);
         self.ops.give_back(bytes);
         match waiter {
             Waiter::Ticket(ticket) => Some(Ending { ticket, result, op, memory }),

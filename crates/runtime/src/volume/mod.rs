@@ -53,7 +53,7 @@ use self::service::{Caller, Dispatched, Parts, Service};
 use self::transfer::Ended;
 use crate::client::{Completer, SubmitError};
 use crate::clock::nanos;
-use crate::effects::{Effects, InCallback};
+use crate::effects::{Effects, InCallback, tell_late};
 use crate::names::FileNames;
 use crate::parked::{before_locking, before_waiting};
 use crate::record::{Observer, RecordError, RecordOptions, Recording};
@@ -490,15 +490,9 @@ impl<H: Host> Volume<H> {
         }
         let first = self.layout_of(access).locate(access.offset).0;
         let bypass = self.client.bypasses_queue(service.completer(first).shard());
-        if waits {
-            service.settle(&mut effects, Caller::Submitter { slot, waits, bypass });
-            if service.drop_pending(slot).is_some() {
-                service.finish(slot);
-            }
-        } else {
-            service.settle_call(slot, bypass, &mut effects);
-        }
+        service.settle_call(Caller::Submitter { slot, waits, bypass }, slot, &mut effects);
         reuse_effects(effects);
+        tell_late();
         waits.then(|| self.wait_for(slot))
     }
 
@@ -716,7 +710,7 @@ impl<H: Host> Volume<H> {
                 }
             })
         });
-        ops.close(slot);
+        ops.free(slot);
         result.map_err(io::Error::from_raw_os_error)
     }
 }
@@ -747,3 +741,6 @@ impl<H: Host> Drop for Volume<H> {
         self.shutdown(Shutdown::Fail(libc::ECANCELED));
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

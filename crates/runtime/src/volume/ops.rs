@@ -93,7 +93,7 @@ const ENDED: u64 = 1 << 32;
 
 pub(super) struct Ops<T> {
     slots: Box<[CachePadded<OpSlot<T>>]>,
-    free: ArrayQueue<u32>,
+    unused: ArrayQueue<u32>,
     /// Bytes of memory that admitted operations may use.
     bytes: CachePadded<AtomicU64>,
     bytes_max: u64,
@@ -145,8 +145,8 @@ pub(super) fn of_cookie(cookie: u64) -> (u32, usize) {
 
 impl<T> Ops<T> {
     pub(super) fn new(count: u32, bytes_max: u64) -> Ops<T> {
-        let free = ArrayQueue::new(count as usize);
-        (0..count).for_each(|slot| _ = free.push(slot));
+        let unused = ArrayQueue::new(count as usize);
+        (0..count).for_each(|slot| _ = unused.push(slot));
         let slot = |_| {
             let state = Mutex::new(Operation {
                 file: None,
@@ -169,7 +169,7 @@ impl<T> Ops<T> {
         let (room, idle) = (Gate::default(), Gate::default());
         let writes = std::array::from_fn(|_| CachePadded::default());
         let bytes = CachePadded::new(AtomicU64::new(0));
-        Ops { slots, free, bytes, bytes_max, writes, line: CachePadded::default(), room, idle }
+        Ops { slots, unused, bytes, bytes_max, writes, line: CachePadded::default(), room, idle }
     }
 
     pub(super) fn slot(&self, slot: u32) -> &OpSlot<T> {
@@ -197,7 +197,7 @@ impl<T> Ops<T> {
     fn take_room(&self, bytes: u64) -> Option<u32> {
         let fits = |used: u64| (used == 0 || used.saturating_add(bytes) <= self.bytes_max).then(|| used + bytes);
         self.bytes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fits).ok()?;
-        let slot = self.free.pop();
+        let slot = self.unused.pop();
         if slot.is_none() {
             // Nobody is told: where no slot is free an operation is open, and tells when it ends.
             self.bytes.fetch_sub(bytes, Ordering::SeqCst);
@@ -213,11 +213,15 @@ impl<T> Ops<T> {
         slot.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The operation in the slot has ended.
-    pub(super) fn close(&self, slot: u32) {
+    /// The operation in the slot has ended: nobody [waits](Ops::wait_idle) for it any more.
+    pub(super) fn end(&self, slot: u32) {
         self.slot(slot).generation.fetch_add(1, Ordering::SeqCst);
         self.idle.changed();
-        let pushed = self.free.push(slot);
+    }
+
+    /// The slot of an operation that has ended is free.
+    pub(super) fn free(&self, slot: u32) {
+        let pushed = self.unused.push(slot);
         debug_assert!(pushed.is_ok());
         self.room.changed();
     }
@@ -270,7 +274,7 @@ impl<T> Ops<T> {
         _ = end.compare_exchange(0, range.end, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// The write in this slot has ended, and is about to be closed. `counted`: its begin was told.
+    /// The write in this slot has ended, and is about to be free. `counted`: its begin was told.
     pub(super) fn write_ends(&self, slot: u32, file: u64, counted: bool) {
         self.slot(slot).written[1].store(0, Ordering::SeqCst);
         if counted {
@@ -326,7 +330,7 @@ impl<T> Ops<T> {
 
     /// Slots in use.
     pub(super) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.unused.len()
     }
 }
 
@@ -349,7 +353,8 @@ mod tests {
             assert_eq!(over(20..u64::MAX), 0);
             ops.write_ends(slot, 7, false);
             assert_eq!(over(0..100), 0);
-            ops.close(slot);
+            ops.end(slot);
+            ops.free(slot);
             ops.give_back(10);
         }
     }
@@ -359,7 +364,8 @@ mod tests {
         let ops = &Ops::<()>::new(8, 100);
         let end = |slot, bytes| {
             ops.open(slot, 1, 1);
-            ops.close(slot);
+            ops.end(slot);
+            ops.free(slot);
             ops.give_back(bytes);
         };
         let first = ops.admit(60).unwrap();

@@ -52,8 +52,9 @@ thread_local! {
 }
 
 /// Runs `wait`, in which this thread waits for what others do, at most until the time that it is given. If it is one that takes
-/// completions, another one does that meanwhile; where there can be no other, this one from time to time.
-pub(super) fn blocking<R>(mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
+/// completions, another one does that meanwhile; where there can be no other, this one from time to time, `within` whatever
+/// is necessary for that.
+pub(super) fn blocking<R>(within: impl Fn(&dyn Fn()), mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
     let ring = REAPED.with(|ring| ring.borrow().clone());
     let helped = ring.as_ref().is_some_and(|ring| ring.clone().help());
     let result = loop {
@@ -62,7 +63,7 @@ pub(super) fn blocking<R>(mut wait: impl FnMut(Option<Instant>) -> Option<R>) ->
             break result;
         }
         if let Some(ring) = alone {
-            ring.take_completions();
+            within(&|| ring.take_completions());
         }
     };
     if let Some(ring) = ring.filter(|_| helped) {
@@ -438,7 +439,7 @@ mod tests {
                     }
                     Some(())
                 };
-                blocking(wait);
+                blocking(|work| work(), wait);
             }
             is_there.store(true, Ordering::SeqCst);
             tell.send(job).unwrap();

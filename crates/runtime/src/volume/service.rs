@@ -20,7 +20,7 @@ use super::ring::{self, Ring, RingRequest};
 use super::transfer::{Ended, transfer};
 use super::workers::{Spawned, Workers};
 use crate::client::{self, Completer, Executor};
-use crate::effects::{Effect, Effects, InCallback};
+use crate::effects::{Effect, Effects, InCallback, telling_later};
 use crate::gate::Gate;
 use crate::parked::{Owners, Parked, before_locking, before_waiting, owner};
 use crate::record::Tap;
@@ -77,6 +77,9 @@ pub(super) struct Service<H: Host> {
     /// One for each engine; set once, at the start.
     completers: OnceLock<Owners>,
     pub(super) me: Weak<Service<H>>,
+    /// The system refuses threads.
+    #[cfg(test)]
+    pub(super) refused: AtomicBool,
 }
 
 /// What a [`Service`] is made of.
@@ -217,6 +220,8 @@ impl<H: Host> Service<H> {
             me: me.clone(),
             storage: parts.storage,
             host: parts.host,
+            #[cfg(test)]
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -251,10 +256,10 @@ impl<H: Host> Service<H> {
     }
 
     /// Settles the effects of submitting the operation in `slot`, and ends the call. Before a
-    /// host is told of anything in there: it may wait for the memory that this very operation has.
-    pub(super) fn settle_call(&self, slot: u32, bypass: bool, effects: &mut Effects<Completer>) {
+    /// host is told of anything in there: it may wait for this very operation, or the memory that it has.
+    pub(super) fn settle_call(&self, caller: Caller, slot: u32, effects: &mut Effects<Completer>) {
         let outer = CALL.with(|call| call.replace(Some((self.address(), slot))));
-        self.settle(effects, Caller::Submitter { slot, waits: false, bypass });
+        self.settle(effects, caller);
         let ended = self.end_call();
         CALL.with(|call| call.set(outer));
         if let Some(slot) = ended {
@@ -404,6 +409,10 @@ impl<H: Host> Service<H> {
     }
 
     pub(super) fn spawn(&self) -> Spawned {
+        #[cfg(test)]
+        if self.refused.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let me = self.me.clone();
         spawn("sluice-io", move || {
             if let Some(service) = me.upgrade() {
@@ -466,19 +475,20 @@ impl<H: Host> Service<H> {
     pub(super) fn blocking<R>(&self, mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
         before_waiting();
         let help = |job| self.execute_job(job);
-        ring::blocking(|until| self.workers.blocking(|| self.spawn(), Some(help), until, &mut wait))
+        ring::blocking(|work| work(), |until| self.workers.blocking(|| self.spawn(), help, until, &mut wait))
     }
 
-    /// As [`Service::blocking`] for a thread that has an operation admitted and not submitted yet: a host that it would call,
-    /// or whose job it would execute, might wait for what that operation has.
+    /// As [`Service::blocking`] for a thread that has an operation admitted and not submitted yet: a host that it would call
+    /// might wait for what that operation has. [`tell_late`](crate::effects::tell_late) must follow.
     pub(super) fn blocking_inside<R>(&self, wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
         before_locking();
         self.blocking_with_lock(wait)
     }
 
-    /// As [`Service::blocking`] for a thread that holds a lock, and so calls no host.
+    /// As [`Service::blocking_inside`] for a thread that holds a lock.
     pub(super) fn blocking_with_lock<R>(&self, mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
-        ring::blocking(|until| self.workers.blocking(|| self.spawn(), None::<fn(Job)>, until, &mut wait))
+        let help = |job| telling_later(|| self.execute_job(job));
+        ring::blocking(|work| telling_later(work), |until| self.workers.blocking(|| self.spawn(), help, until, &mut wait))
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ impl<J> Workers<J> {
     pub(super) fn blocking<R>(
         &self,
         spawn: impl Fn() -> Spawned,
-        mut help: Option<impl FnMut(J)>,
+        mut help: impl FnMut(J),
         until: Option<Instant>,
         wait: &mut impl FnMut(Option<Instant>) -> Option<R>,
     ) -> Option<R> {
@@ -134,8 +134,7 @@ impl<J> Workers<J> {
             if !state.jobs.is_empty() && state.idle.is_empty() {
                 let before = state.threads;
                 self.grow(&mut state, &spawn);
-                while let Some(help) = &mut help
-                    && state.threads == before
+                while state.threads == before
                     && let Some(job) = state.jobs.pop_front()
                 {
                     drop(state);
@@ -208,7 +207,7 @@ mod tests {
                 }
                 Some(7)
             };
-            end.send(blocked.blocking(refused, Some(|job: Work| job()), None, &mut wait)).unwrap();
+            end.send(blocked.blocking(refused, |job: Work| job(), None, &mut wait)).unwrap();
         };
         workers.push(Box::new(first), refused);
         waiting.recv().unwrap();

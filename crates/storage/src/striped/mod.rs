@@ -657,21 +657,11 @@ impl Data for StripedStorage {
             return Ok(());
         }
         let moved = if written > 0 { range.start + written } else { 0 };
-        let mut size = before.max(moved);
+        let size = before.max(moved);
         let now = self.getattr_open(file)?.size;
         // Beyond the range somebody else has written since.
         if now <= size || now > range.end {
             return Ok(());
-        }
-        // So may they have between the old end and the range.
-        let mut at = size;
-        while at < range.start {
-            at = match self.seek_data(file, at, libc::SEEK_DATA) {
-                Ok(data) if data < range.start => self.seek_data(file, data, libc::SEEK_HOLE)?.min(range.start),
-                Err(error) if error.raw_os_error() != Some(libc::ENXIO) => return Err(error),
-                _ => break,
-            };
-            size = at;
         }
         let file = open(file)?;
         self.resize(own(&file.node)?, Some(file), size)

@@ -1,0 +1,69 @@
+use std::ffi::OsStr;
+use std::sync::{OnceLock, Weak};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use sluice_storage::Creator;
+use sluice_storage::striped::{StripedOptions, StripedStorage};
+
+use super::*;
+
+/// Told of request 0, waits for the test and writes over both targets then.
+struct Writes {
+    volume: OnceLock<Weak<Volume<Writes>>>,
+    file: FileRef,
+    go_on: Mutex<Receiver<()>>,
+    told: Mutex<Sender<u64>>,
+}
+
+impl Host for Writes {
+    type Ticket = u64;
+
+    fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
+        assert_eq!(result.unwrap(), Done::Written(if ticket == 2 { 8192 } else { 4096 }));
+        if ticket == 0 {
+            self.go_on.lock().recv().unwrap();
+            let volume = self.volume.get().and_then(Weak::upgrade).unwrap();
+            volume.write(&self.file, AppId(0), 0, &[3; 8192], 2);
+        }
+        self.told.lock().send(ticket).unwrap();
+    }
+}
+
+/// A place in an engine is what the only thread waits for, with the order of a file held, and who has it is in its queue.
+#[test]
+fn the_only_thread_makes_room_for_itself_where_there_can_be_no_other() {
+    for files in [["f", "f"], ["f", "g"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs: Vec<_> = (0..2).map(|target| dir.path().join(format!("t{target}"))).collect();
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        let options = StripedOptions {
+            stripe: Some(4096),
+            first: Some(sluice_storage::striped::FirstTarget::Zero),
+            ..StripedOptions::default()
+        };
+        let storage: Storage = StripedStorage::create_or_open(&dirs, options).unwrap().into();
+        let open = |name: &str| {
+            let (tree, name) = (&storage.namespace, OsStr::new(name));
+            tree.create(&tree.root(), name, 0o600, libc::O_RDWR, &Creator::process()).unwrap().1
+        };
+        let [one, other] = files.map(open);
+        let ((go, go_on), (tell, told)) = (channel(), channel());
+        let (go_on, tell) = (Mutex::new(go_on), Mutex::new(tell));
+        let host = Arc::new(Writes { volume: OnceLock::new(), file: one.clone(), go_on, told: tell });
+        let mut config = VolumeConfig { inline: false, ..VolumeConfig::new(PolicyConfig::parse("sjf").unwrap()) };
+        // One operation has all places of an engine.
+        (config.engine.capacity, config.request_bytes_max) = (2, 2048);
+        let volume = Arc::new(Volume::start(storage.clone(), host.clone(), config).unwrap());
+        host.volume.set(Arc::downgrade(&volume)).ok().unwrap();
+        volume.service.refused.store(true, Ordering::SeqCst);
+        volume.write(&one, AppId(0), 0, &[1; 4096], 0);
+        volume.write(&other, AppId(0), 4096, &[2; 4096], 1);
+        go.send(()).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(20)).expect("the thread waits for itself");
+        let mut tickets = [next(), next(), next()];
+        tickets.sort_unstable();
+        assert_eq!(tickets, [0, 1, 2]);
+        volume.wait_idle(&one);
+    }
+}
