@@ -14,9 +14,18 @@ done
 export PATH=$PATH:/sbin:/usr/sbin
 work=$(mktemp -d)
 server=
+loop=
 end() {
     [ -z "$server" ] || kill -9 "$server" 2> /dev/null || true
+    unplug
     rm -rf "$work"
+}
+# Takes what is plugged in away, whatever state it is in.
+unplug() {
+    ! mountpoint -q "$work/mnt" || timeout 20 umount "$work/mnt" 2> /dev/null || umount -l "$work/mnt" || true
+    [ -z "$loop" ] || losetup -d "$loop" || true
+    loop=
+    ! grep -q " $work/nbd " /proc/mounts || umount -l "$work/nbd" || true
 }
 trap end EXIT
 fail() {
@@ -124,6 +133,56 @@ debugfs -R "dump large $work/large" "$work/disk" 2> /dev/null
 cmp "$work/large" "$work/tree/large" || fail "a file is not what was written"
 "$SLUICE" tier check "$work/ssd" 2> "$work/refused" && fail "a tier that was detached is still there"
 grep -q "no tier on it" "$work/refused" || fail "$(cat "$work/refused")"
+
+if [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] && [ -e /dev/fuse ] && command -v nbdfuse > /dev/null; then
+    echo "== ext4, mounted by the kernel over a loop device, and a server that is killed below it"
+    # The block device as a file, and as a device of the kernel, as docs/tier.md says.
+    plug() {
+        : > "$work/nbd"
+        nbdfuse "$work/nbd" --unix "$work/socket" 2>> "$work/log" &
+        local tries
+        for ((tries = 0; tries < 200; tries++)); do
+            [ "$(stat -c %s "$work/nbd" 2> /dev/null || echo 0)" = 0 ] || break
+            read -r -t 0.05 <> <(:) || true
+        done
+        loop=$(losetup --find --show "$work/nbd") || fail "no loop device"
+    }
+    # fio on the files of the mount.
+    on_files() { # NAME OPTION...
+        fio --name="$1" --directory="$work/mnt" --ioengine=psync --output="$work/fio" --verify=crc32c --verify_fatal=1 "${@:2}" \
+            > /dev/null
+    }
+    create 96M --queue 8M --area 4M --slot 256K --segment 512K
+    mkdir -p "$work/mnt"
+    serve rule=always unload=off
+    plug
+    mkfs.ext4 -q -E lazy_itable_init=0 "$loop"
+    mount "$loop" "$work/mnt"
+    on_files files --rw=randwrite --bsrange=1k-16k --size=12M --fsync=64 || fail "fio on ext4: $(tail -n 5 "$work/fio")"
+    cp "$work/tree/large" "$work/mnt/large"
+    sync -f "$work/mnt/large"
+    (cd "$work/mnt" && sha256sum large files.0.0 > "$work/sums")
+    on_files killed --rw=randwrite --bs=4k --size=8M --fsync=8 --time_based --runtime=30 &
+    load=$!
+    for ((tries = 0; tries < 200; tries++)); do
+        [ ! -s "$work/mnt/killed.0.0" ] || break
+        read -r -t 0.05 <> <(:) || true
+    done
+    read -r -t 0.3 <> <(:) || true
+    stop KILL
+    wait "$load" && fail "fio did not notice that the disk is gone"
+    unplug
+    serve rule=always
+    plug
+    fsck.ext4 -p "$loop" > "$work/log2" 2>&1 || [ $? = 1 ] || fail "fsck after kill -9: $(cat "$work/log2")"
+    mount "$loop" "$work/mnt"
+    (cd "$work/mnt" && sha256sum -c --quiet "$work/sums") || fail "what was synced has changed after kill -9"
+    unplug
+    stop TERM
+    fsck.ext4 -f -n "$work/disk" > "$work/log2" 2>&1 || fail "fsck of the disk alone: $(cat "$work/log2")"
+else
+    echo "NOTE: ext4 over a loop device is not tested: it needs root, FUSE, loop devices and nbdfuse"
+fi
 
 echo "== an emulated disk, and settings that are wrong"
 create 16M --queue 4M --area 0 --segment 512K

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 
 use crate::format::{ENTRIES_MAX, Entry, HEADER_MAX, Header, Kind, SECTOR, Summary, header_bytes, summary_bytes};
+use crate::map::Extent;
 use crate::recover::Used;
 use crate::stats::Counters;
 use crate::tier::Tier;
@@ -127,7 +128,8 @@ impl Tier {
     ) -> Result<(), NotAppended> {
         let header_len = header_bytes(entries.len());
         let len = header_len + bytes.len() - HEADER_MAX;
-        self.make_open(appender, len, entries.len())?;
+        let lost = entries.iter().all(|entry| entry.kind == Kind::Lost);
+        self.make_open(appender, len, entries.len(), lost)?;
         let seq = appender.next_seq;
         let open = appender.open.as_mut().expect("made open");
         for entry in entries.iter_mut().filter(|entry| entry.kind == Kind::Data) {
@@ -145,6 +147,9 @@ impl Tier {
         bytes[start..HEADER_MAX].copy_from_slice(&header.encode());
         let at = self.layout.segment_start(open.segment) + open.fill as u64;
         if let Err(error) = self.write_ssd(&bytes[start..], at) {
+            // It may be there all the same.
+            let ranges = header.entries.iter().map(|entry| entry.offset..entry.offset + entry.len);
+            self.state.lock().doubtful.extend(ranges);
             self.ssd_failed("write", &error);
             return Err(NotAppended::Failed);
         }
@@ -165,20 +170,40 @@ impl Tier {
         Ok(())
     }
 
-    /// A segment with room for a record of `len` bytes and so many entries.
-    fn make_open(&self, appender: &mut Appender, len: usize, entries: usize) -> Result<(), NotAppended> {
-        if self.state.lock().health != crate::Health::Well {
+    /// Says in the log that these are lost. With the appender, nothing newer can come between looking and saying so.
+    pub(crate) fn append_lost(&self, appender: &mut Appender, extents: &[(u64, Extent)]) -> Result<(), NotAppended> {
+        for extents in extents.chunks(ENTRIES_MAX) {
+            let entry = |(offset, extent): &(u64, Extent)| Entry {
+                offset: *offset,
+                len: extent.len,
+                at: 0,
+                crc: 0,
+                kind: Kind::Lost,
+            };
+            self.write_record(appender, vec![0; HEADER_MAX], extents.iter().map(entry).collect())?;
+        }
+        Ok(())
+    }
+
+    /// A segment with room for a record of `len` bytes and so many entries. One segment is kept for what says that something
+    /// is `lost`: without it, the oldest segment could not be given up where that cannot be read.
+    fn make_open(&self, appender: &mut Appender, len: usize, entries: usize, lost: bool) -> Result<(), NotAppended> {
+        let (health, free) = {
+            let state = self.state.lock();
+            (state.health, state.segments_free())
+        };
+        if health != crate::Health::Well {
             return Err(NotAppended::Failed);
         }
         if let Some(open) = &appender.open {
             let summary = summary_bytes(open.entries.len() + entries);
             if open.fill + len + summary <= self.layout.segment_bytes as usize {
-                return Ok(());
+                return if lost || free > 0 { Ok(()) } else { Err(NotAppended::Full) };
             }
             self.close(appender).map_err(|_| NotAppended::Failed)?;
         }
         let mut state = self.state.lock();
-        if !state.has_room(&self.config) {
+        if if lost { state.segments_free() == 0 } else { !state.has_room(&self.config) } {
             return Err(NotAppended::Full);
         }
         let segment = state.next_segment;

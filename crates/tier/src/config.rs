@@ -27,6 +27,9 @@ pub struct Config {
     pub low: f64,
     /// Most bytes that one write to the disk puts together.
     pub writeback_bytes: usize,
+    /// What lies between two pieces that are written back is read and written with them if it has at most so many bytes; 0:
+    /// never. Ours: small pieces close together cost a disk nearly a revolution each, the bytes between them next to nothing.
+    pub fill_bytes: u64,
     /// The disk is idle when nobody has used it for this long.
     pub idle: Duration,
     /// Idle time is used for write-back only if there are so many bytes, or nothing has come for [`Config::quiet`]; the more
@@ -85,6 +88,7 @@ impl Default for Config {
             high: 0.75,
             low: 0.5,
             writeback_bytes: 1 << 20,
+            fill_bytes: 64 << 10,
             idle: Duration::from_millis(20),
             idle_bytes: 64 << 20,
             quiet: Duration::from_secs(1),

@@ -37,7 +37,7 @@ pub use recover::{Check, Report, check};
 pub use runner::Runner;
 pub use settings::{SETTINGS, Setting};
 pub use stats::{Health, Status};
-pub use tier::Tier;
+pub use tier::{Tier, User};
 
 #[cfg(test)]
 mod tests;

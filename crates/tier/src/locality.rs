@@ -2,8 +2,8 @@
 //! high-performance computing*, 2012, 6.2.2 and 6.2.3). A state machine: times are arguments.
 //!
 //! Deviations: the paper's ghost queue is as large as the SSD's in bytes; here it holds
-//! [`Config::ghost_requests`](crate::Config::ghost_requests) at most, so that there is an answer after that many. When it is
-//! full it is emptied, as write-back makes passes: an algorithm that takes the lowest offset first would otherwise keep the
+//! [`Config::ghost_requests`](crate::Config::ghost_requests) at most, and at first only 32, then twice as many each time, so that
+//! there is an answer soon: a disk takes seconds for a thousand random writes. When it is full it is emptied, as write-back makes passes: an algorithm that takes the lowest offset first would otherwise keep the
 //! high ones for ever and hand through what comes. Two streams without any distance
 //! between requests have the same locality, whatever their first one was.
 
@@ -13,6 +13,9 @@ use sluice_core::{
     AppId, Batch, ConfigError, Engine, EngineConfig, FileId, Op, Ordering, Outcome, PolicyConfig, Request, TargetId,
     Time,
 };
+
+/// Requests of the ghost queue's first pass.
+const FIRST_PASS: u32 = 32;
 
 /// When writes go to the SSD.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +126,9 @@ impl Locality {
 /// The same scheduler run over what would be in the SSD's queue; only metadata.
 struct Ghost {
     engine: Engine,
+    /// Most requests of this pass, and of any.
     requests: u32,
+    requests_max: u32,
     bytes_max: u64,
     bytes: u64,
     /// Of the engine: ahead of the world's when the policy wanted to wait.
@@ -218,7 +223,8 @@ impl Decider {
         let engine = Engine::new(config, policy, Time::ZERO)?;
         let ghost = Ghost {
             engine,
-            requests,
+            requests: requests.min(FIRST_PASS),
+            requests_max: requests,
             bytes_max: queue_bytes,
             bytes: 0,
             now: Time::ZERO,
@@ -251,6 +257,7 @@ impl Decider {
             while let Some((offset, len, free)) = self.ghost.release() {
                 self.ghosts.add_with(&self.rule, offset, len, free);
             }
+            self.ghost.requests = self.ghost.requests.saturating_mul(2).min(self.ghost.requests_max);
         }
         let ticket = self.ghost.submit(now, op, offset, len);
         self.decide();

@@ -168,17 +168,22 @@ impl Tier {
         Counters::add(&self.counters.waits, 1);
         let mut maintenance = self.maintenance.lock();
         maintenance.pressed = true;
-        let mut passes = 0;
+        let (mut passes, mut before) = (0, None);
         loop {
-            {
+            let oldest = {
                 let state = self.state.lock();
                 if state.has_room(&self.config) || state.health != Health::Well {
                     return Ok(());
                 }
+                state.used.front().map(|oldest| oldest.first_seq)
+            };
+            if before != Some(oldest) {
+                (passes, before) = (0, Some(oldest));
             }
-            // One pass may be under way with less than all of it, another one has to begin.
+            // One pass may be under way with less than all of it, another one has to begin; and what cannot be read is tried
+            // twice before its segment is given up.
             passes += u32::from(maintenance.cursor.is_none());
-            if passes > 3 {
+            if passes > 4 {
                 return Err(io::Error::other("the SSD's log is full, and nothing could be written back"));
             }
             self.write_back(&mut maintenance)?;
@@ -227,7 +232,7 @@ impl Tier {
         Ok(Work::Done)
     }
 
-    /// The next extents that lie side by side, pinned; and where the pass goes on.
+    /// The next extents that lie together, pinned; and where the pass goes on.
     fn dirty(&self, maintenance: &Maintenance) -> (Vec<(u64, Extent)>, Option<u64>) {
         let mut state = self.state.lock();
         let wanted: Vec<bool> = {
@@ -239,19 +244,16 @@ impl Tier {
         };
         let from = maintenance.cursor.unwrap_or(0);
         let (mut extents, mut next) = state.map.dirty_from(from, (LOOK, MERGE), |segment| wanted[segment as usize]);
-        let mut end = None;
-        let mut bytes = 0_u64;
-        let together = extents.iter().take_while(|(offset, extent)| {
-            let zero = extent.entry.kind != Kind::Data;
-            let joins = end.is_none_or(|end| end == *offset);
-            // Zeros go alone: they may be long, and are not data.
-            let fits = bytes == 0 || !zero && bytes.saturating_add(extent.len) <= self.config.writeback_bytes as u64;
-            let takes = joins && fits;
-            end = Some(offset + extent.len);
-            bytes = if zero { u64::MAX } else { bytes.saturating_add(extent.len) };
-            takes
-        });
-        let count = together.count();
+        let mut count = self.together(&extents, self.config.fill_bytes);
+        if let Some(whole) = gaps(&extents[..count]) {
+            // What lies between is written as it is on the disk, so nobody else may write it meanwhile. Nobody is waited for:
+            // that one may wait for this thread.
+            if state.writing.iter().any(|other| other.start < whole.end && whole.start < other.end) {
+                count = self.together(&extents, 0);
+            } else {
+                state.writing.push(whole);
+            }
+        }
         if count < extents.len() {
             next = Some(extents[count].0);
             extents.truncate(count);
@@ -262,8 +264,72 @@ impl Tier {
         (extents, next)
     }
 
-    /// Copies extents that lie side by side to the disk, and unpins them.
+    /// How many of the extents go to the disk in one write, with at most `fill` bytes between two.
+    fn together(&self, extents: &[(u64, Extent)], fill: u64) -> usize {
+        let Some((start, _)) = extents.first() else { return 0 };
+        let mut end = *start;
+        let mut zeros = false;
+        let together = extents.iter().take_while(|(offset, extent)| {
+            let zero = extent.entry.kind != Kind::Data;
+            let first = offset == start;
+            let joins = first || *offset == end || offset - end <= fill;
+            end = offset + extent.len;
+            // Zeros go alone: they may be long, and are not data.
+            let fits = first || !zero && !zeros && end - start <= self.config.writeback_bytes as u64;
+            zeros |= zero;
+            joins && fits
+        });
+        together.count()
+    }
+
+    /// Copies extents that lie together to the disk, and unpins them.
     fn copy_back(&self, maintenance: &mut Maintenance, extents: &[(u64, Extent)]) -> io::Result<()> {
+        let Some(whole) = gaps(extents) else { return self.copy_side_by_side(maintenance, extents) };
+        let result = match self.filled(&whole, extents) {
+            Ok(data) => {
+                let result = self.put_back(maintenance, &whole, Kind::Data, Some(&data), extents);
+                self.unpin_all(extents);
+                result
+            }
+            // Each for itself, then.
+            Err(_) => {
+                let mut rest = extents;
+                let mut result = Ok(());
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(self.together(rest, 0));
+                    match &result {
+                        Ok(()) => result = self.copy_side_by_side(maintenance, now),
+                        Err(_) => self.unpin_all(now),
+                    }
+                    rest = later;
+                }
+                result
+            }
+        };
+        let mut state = self.state.lock();
+        let own = state.writing.iter().position(|other| *other == whole).expect("pushed when they were taken");
+        state.writing.swap_remove(own);
+        drop(state);
+        self.written.notify_all();
+        result
+    }
+
+    /// What the disk has there, with the extents in it.
+    fn filled(&self, whole: &Range<u64>, extents: &[(u64, Extent)]) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; (whole.end - whole.start) as usize];
+        self.disk.read(&mut data, whole.start)?;
+        let mut part = Vec::new();
+        for (offset, extent) in extents {
+            part.clear();
+            self.read_for_disk(extent, &mut part)?;
+            data[(offset - whole.start) as usize..][..part.len()].copy_from_slice(&part);
+        }
+        let own: u64 = extents.iter().map(|(_, extent)| extent.len).sum();
+        Counters::add(&self.counters.filled_bytes, data.len() as u64 - own);
+        Ok(data)
+    }
+
+    fn copy_side_by_side(&self, maintenance: &mut Maintenance, extents: &[(u64, Extent)]) -> io::Result<()> {
         let mut result = Ok(());
         let mut data: Vec<u8> = Vec::new();
         let mut start = extents[0].0;
@@ -404,6 +470,8 @@ impl Tier {
 
     /// If the oldest segment is kept only by what is lost, that is tried once more, then said anew at the log's end.
     fn move_lost(&self, maintenance: &mut Maintenance) -> io::Result<Work> {
+        // Nothing newer of these bytes comes into the log meanwhile.
+        let appender = &mut self.appender.lock();
         let lost: Vec<(u64, Extent)> = {
             let mut state = self.state.lock();
             let Some(oldest) = state.used.front().filter(|used| !used.open && maintenance.pressed) else {
@@ -426,30 +494,10 @@ impl Tier {
             }
             kept.into_iter().collect()
         };
-        for (offset, extent) in &lost {
-            let range = *offset..offset + extent.len;
-            {
-                // Who writes it anew comes first, and is not waited for: that one may wait for this thread.
-                let mut state = self.state.lock();
-                let is_same = |(_, now): &(u64, Extent)| now.version == extent.version && now.state == Newest::Lost;
-                let is_busy = state.writing.iter().any(|other| other.start < range.end && range.start < other.end);
-                if is_busy || !state.map.overlapping(range.clone()).iter().all(is_same) {
-                    return Ok(Work::Nothing);
-                }
-                state.writing.push(range.clone());
-            }
-            let appended = self.append(*offset, extent.len, Kind::Lost, None);
-            let mut state = self.state.lock();
-            let own = state.writing.iter().position(|other| *other == range).expect("pushed above");
-            state.writing.swap_remove(own);
-            drop(state);
-            self.written.notify_all();
-            match appended {
-                Ok(()) => {}
-                Err(NotAppended::Full | NotAppended::Failed) => return Ok(Work::Nothing),
-            }
+        match self.append_lost(appender, &lost) {
+            Ok(()) => Ok(Work::Done),
+            Err(NotAppended::Full | NotAppended::Failed) => Ok(Work::Nothing),
         }
-        Ok(Work::Done)
     }
 
     /// Copies a slot to the prefetch area.
@@ -539,6 +587,7 @@ impl Tier {
             state.map.remove(offset..offset + extent.len);
         }
         state.used.clear();
+        state.doubtful.clear();
         state.stuck = false;
         state.health = Health::PassThrough;
         self.durable_seq.fetch_max(end, SeqCst);
@@ -554,6 +603,14 @@ impl Tier {
         file.sync_all()?;
         Ok(())
     }
+}
+
+/// All of the range that the extents are in, if there is something between them.
+fn gaps(extents: &[(u64, Extent)]) -> Option<Range<u64>> {
+    let (first, (last, extent)) = (extents.first()?, extents.last()?);
+    let whole = first.0..last + extent.len;
+    let own: u64 = extents.iter().map(|(_, extent)| extent.len).sum();
+    (whole.end - whole.start > own).then_some(whole)
 }
 
 /// What is lost, but was written, is tried again.

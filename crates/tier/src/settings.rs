@@ -80,6 +80,15 @@ pub const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        key: "fill",
+        default: "64K",
+        help: "pieces with at most so many bytes between them go to the disk in one write, with those; 0: never",
+        set: |config, text| {
+            config.fill_bytes = parse_bytes(text)?;
+            Some(())
+        },
+    },
+    Setting {
         key: "idle",
         default: "20ms",
         help: "the disk is idle when nobody has used it for so long",
@@ -154,7 +163,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "failure-mark",
         default: "none",
-        help: "file, not on the SSD, that tells of an SSD that failed",
+        help: "file, not on the SSD, that tells of an SSD that failed; none: nbdkit and `sluice tier` use DISK.tier-failed for a disk \
+               that is a file",
         set: |config, text| {
             config.failure_mark = (text != "none").then(|| PathBuf::from(text));
             Some(())

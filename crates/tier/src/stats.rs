@@ -52,6 +52,8 @@ counters! {
     written_back_bytes,
     /// Writes to the disk that this took.
     write_backs,
+    /// Bytes read from the disk and written there again, as they lay between others that were written back.
+    filled_bytes,
     /// Bytes loaded into the prefetch area.
     prefetched_bytes,
     /// Flushes by whoever uses the tier.

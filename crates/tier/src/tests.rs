@@ -385,3 +385,92 @@ fn a_failure_mark_is_honoured_and_one_that_cannot_be_read_is_taken_for_one() {
     let unreadable = Config { failure_mark: Some(dir.path().to_owned()), ..config };
     assert!(matches!(pair.try_open(&unreadable), Err(OpenError::Failed(_))));
 }
+
+/// Writers make room themselves; nothing else does.
+#[test]
+fn a_full_log_whose_oldest_data_cannot_be_read_goes_on() {
+    for damaged in [1, 3] {
+        let pair = Pair::new();
+        let tier = pair.open();
+        // Three in each segment.
+        (0..damaged).for_each(|at| tier.write(&[1; 4096], at * 4096, true).unwrap());
+        for at in 0..damaged {
+            pair.flip(DATA + at * (4096 + SECTOR as u64) + 5);
+        }
+        // The same bytes, so that they have to go into the log.
+        for at in 0..200 {
+            tier.write(&[at as u8; 4096], 65536 + at % 12 * 4096, false).unwrap();
+        }
+        assert_eq!(tier.status().lost_bytes, damaged * 4096);
+        assert!(tier.status().counts.waits > 0);
+        drop(tier);
+        let tier = pair.open();
+        assert!((0..damaged).all(|at| read(&tier, at * 4096, 1).is_err()), "also after a restart");
+        for at in 0..50 {
+            tier.write(&[9; 4096], 65536 + at % 12 * 4096, false).unwrap();
+        }
+        (0..damaged).for_each(|at| tier.write(&[7; 4096], at * 4096, false).unwrap());
+        assert_eq!((tier.status().lost_bytes, read(&tier, 0, 4096).unwrap()), (0, vec![7; 4096]));
+        tier.end().unwrap();
+        assert_eq!((pair.disk.bytes()[4095], pair.disk.bytes()[65536 + 4096]), (7, 9));
+    }
+}
+
+/// Every entry of the log is lost, and what is written is over that.
+#[test]
+fn a_log_of_which_nothing_can_be_read_takes_all_of_it_anew() {
+    let pair = Pair::new();
+    let tier = pair.open();
+    let mut count = 0;
+    while tier.status().segments_used < 7 {
+        tier.write(&[1; 4096], count * 4096, true).unwrap();
+        count += 1;
+    }
+    for segment in 0..7 {
+        for entry in 0..3 {
+            pair.flip(DATA + segment * u64::from(SEGMENT) + entry * (4096 + SECTOR as u64) + 5);
+        }
+    }
+    for at in 0..count {
+        tier.write(&[2; 4096], at * 4096, true).unwrap();
+    }
+    assert_eq!(tier.status().lost_bytes, 0);
+    drop(tier);
+    let tier = pair.open();
+    assert_eq!(read(&tier, 0, count as usize * 4096).unwrap(), vec![2; count as usize * 4096]);
+}
+
+#[test]
+fn a_record_that_is_there_although_its_writing_failed_does_not_come_back_over_newer_data() {
+    let pair = Pair::new();
+    let tier = pair.open();
+    tier.write(&[1; 512], 0, true).unwrap();
+    pair.ssd.fail(Fault { writes: 1, whole: true, ..Fault::default() });
+    let first = tier.write(&[2; 512], 8192, false);
+    let second = tier.write(&[3; 512], 8192, false);
+    let newest = if second.is_ok() { 3 } else { 2 };
+    assert!(tier.write(&[4; 512], 100_000, false).is_ok(), "of these bytes the log has nothing");
+    // Killed.
+    drop(tier);
+    pair.ssd.fail(Fault::default());
+    let tier = pair.open();
+    assert_eq!((read(&tier, 0, 1).unwrap()[0], read(&tier, 100_000, 1).unwrap()[0]), (1, 4));
+    let found = read(&tier, 8192, 1).unwrap()[0];
+    assert!(found == newest || first.is_err() && second.is_err(), "{found}, {first:?}, {second:?}");
+}
+
+#[test]
+fn a_flush_of_the_disk_that_failed_is_told_to_everybody_once() {
+    let pair = Pair::new();
+    let tier = pair.try_open(&Config { rule: Rule::Never, ..always() }).unwrap();
+    let users = [tier.user(), tier.user(), tier.user()];
+    tier.write(&[1; 512], 0, false).unwrap();
+    pair.disk.fail(Fault { flushes: 1, ..Fault::default() });
+    assert!(tier.flush_for(&users[0]).is_err());
+    pair.disk.fail(Fault::default());
+    assert!(tier.flush_for(&users[0]).is_ok(), "told");
+    assert!(tier.flush_for(&users[1]).is_err() && tier.flush().is_err(), "not told");
+    assert!(tier.flush_for(&users[1]).is_ok() && tier.flush().is_ok() && tier.flush_for(&tier.user()).is_ok());
+    tier.write(&[2; 512], 0, false).unwrap();
+    assert!(tier.flush_for(&users[2]).is_err() && tier.flush_for(&users[2]).is_ok());
+}

@@ -55,10 +55,12 @@ pub struct Tier {
     /// Writes to the disk by users that have ended, and how many of them a flush has made durable.
     disk_written: AtomicU64,
     disk_flushed: AtomicU64,
-    /// Flushes of the disk that failed, and how many of these a user was told of. Such an error comes once, to whoever
-    /// asks first, so everybody has to tell the others.
+    /// Flushes of the disk that failed. Such an error comes once, to whoever asks first, so everybody has to tell the others.
     pub(crate) flush_failures: AtomicU64,
-    flush_failures_told: AtomicU64,
+    /// Those that may have lost what users wrote.
+    flush_losses: AtomicU64,
+    /// How many of them the one was told of who uses the tier without a [`User`].
+    told: User,
     began: Instant,
     recovery: recover::Report,
 }
@@ -89,6 +91,9 @@ pub(crate) struct State {
     /// What users are writing. Writes that overlap wait for each other: with one in the log and one on its way to the disk,
     /// the newer one would depend on when it is written back.
     pub(crate) writing: Vec<Range<u64>>,
+    /// What records hold whose writing failed: they may be there all the same, and a start would find them. So until the log
+    /// has been made harmless, nothing newer of these bytes may be on the disk.
+    pub(crate) doubtful: Vec<Range<u64>>,
 }
 
 impl State {
@@ -96,12 +101,22 @@ impl State {
         self.used.len() as u32
     }
 
-    /// A segment can be opened. (Behind damaged ones there may be others in use, so that counting them is not enough.)
+    /// Segments from the next one to the oldest in use. (Behind damaged ones there may be others in use, so that counting them
+    /// is not enough.)
+    pub(crate) fn segments_free(&self) -> u32 {
+        let all = self.pins.len() as u32;
+        self.used.front().map_or(all, |oldest| (oldest.segment + all - self.next_segment) % all)
+    }
+
+    /// A segment can be opened for data, and another one is left to say what is lost.
     pub(crate) fn has_room(&self, config: &Config) -> bool {
-        let taken = self.used.front().is_some_and(|oldest| oldest.segment == self.next_segment);
-        !taken && self.map.len() < config.extents_max
+        self.segments_free() > 1 && self.map.len() < config.extents_max
     }
 }
+
+/// One of several who use a tier, as a connection is: how many failed flushes of the disk it was told of.
+#[derive(Default)]
+pub struct User(AtomicU64);
 
 /// Where a write goes.
 enum Route {
@@ -225,6 +240,7 @@ impl Tier {
                 appended: Time::ZERO,
                 arrivals: 0,
                 writing: Vec::new(),
+                doubtful: Vec::new(),
             }),
             unpinned: Condvar::new(),
             written: Condvar::new(),
@@ -238,7 +254,8 @@ impl Tier {
             disk_written: AtomicU64::new(1),
             disk_flushed: AtomicU64::new(0),
             flush_failures: AtomicU64::new(0),
-            flush_failures_told: AtomicU64::new(0),
+            flush_losses: AtomicU64::new(0),
+            told: User::default(),
             began: Instant::now(),
             recovery: found.report,
             layout: superblock,
@@ -399,7 +416,7 @@ impl Tier {
                 state.decider.undisturbed(ticket);
             }
         }
-        if fua || self.config.durable_writes { self.flush_quietly() } else { Ok(()) }
+        if fua || self.config.durable_writes { self.flush_quietly(&self.told) } else { Ok(()) }
     }
 
     /// The range reads as zeros from now on; with `trim` its space may be given back.
@@ -413,7 +430,7 @@ impl Tier {
             self.arrive(Op::Write, &range);
             self.change(&range, Kind::Zero { trim }, None)?;
         }
-        if fua || self.config.durable_writes { self.flush_quietly() } else { Ok(()) }
+        if fua || self.config.durable_writes { self.flush_quietly(&self.told) } else { Ok(()) }
     }
 
     /// Makes all writes durable that have been acknowledged.
@@ -421,27 +438,45 @@ impl Tier {
     /// # Errors
     /// The devices'. What was written since the last flush that succeeded may be lost then.
     pub fn flush(&self) -> io::Result<()> {
-        Counters::add(&self.counters.flushes, 1);
-        self.flush_quietly()
+        self.flush_for(&self.told)
     }
 
-    fn flush_quietly(&self) -> io::Result<()> {
+    /// One of several who use the tier: each is told of a flush of the disk that has failed from now on.
+    #[must_use]
+    pub fn user(&self) -> User {
+        User(AtomicU64::new(self.flush_losses.load(SeqCst)))
+    }
+
+    /// [`Tier::flush`] for one of several users.
+    ///
+    /// # Errors
+    /// As there; also once after a flush for another one, or of write-back, that failed and may have lost what was written.
+    pub fn flush_for(&self, user: &User) -> io::Result<()> {
+        Counters::add(&self.counters.flushes, 1);
+        self.flush_quietly(user)
+    }
+
+    fn flush_quietly(&self, user: &User) -> io::Result<()> {
         let seq = self.written_seq.load(SeqCst);
         // Nobody knows after an error what of it is there. What can still be read goes to the disk.
         if self.flush_ssd(seq).is_err() || self.state.lock().health == Health::Failing {
             self.give_up()?;
         }
         let written = self.disk_written.load(SeqCst);
-        let told = self.flush_failures_told.load(SeqCst);
+        let before = self.flush_failures.load(SeqCst);
         if self.disk_flushed.load(SeqCst) < written {
             let result = self.flush_disk();
-            let failures = self.flush_failures.load(SeqCst);
-            if failures > told {
-                self.flush_failures_told.store(failures, SeqCst);
-                result?;
-                return Err(io::Error::other("an earlier flush of the disk failed"));
+            if self.flush_failures.load(SeqCst) == before {
+                self.disk_flushed.fetch_max(written, SeqCst);
             }
-            self.disk_flushed.fetch_max(written, SeqCst);
+            if result.is_err() {
+                user.0.store(self.flush_losses.load(SeqCst), SeqCst);
+                return result;
+            }
+        }
+        let losses = self.flush_losses.load(SeqCst);
+        if user.0.swap(losses, SeqCst) < losses {
+            return Err(io::Error::other("an earlier flush of the disk failed"));
         }
         Ok(())
     }
@@ -470,6 +505,10 @@ impl Tier {
         let _one = self.disk_flush.lock();
         self.disk.flush().inspect_err(|error| {
             self.flush_failures.fetch_add(1, SeqCst);
+            let unflushed = self.disk_flushed.load(SeqCst) < self.disk_written.load(SeqCst);
+            if unflushed || self.state.lock().disk_users > 0 {
+                self.flush_losses.fetch_add(1, SeqCst);
+            }
             self.disk_failed("flush", error);
         })
     }
@@ -602,7 +641,9 @@ impl Tier {
 
     fn route(&self, state: &State, range: &Range<u64>, full: bool) -> Route {
         // What the log may bring back after a crash must not become older than what is on the disk.
-        if state.map.overlaps(range) {
+        let doubtful =
+            |range: &Range<u64>| state.doubtful.iter().any(|of| of.start < range.end && range.start < of.end);
+        if state.map.overlaps(range) || doubtful(range) {
             return Route::Log;
         }
         let large = range.end - range.start >= self.config.bypass_bytes;

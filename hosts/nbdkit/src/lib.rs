@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nbdkit::{Error, ExtentHandle, ExtentType, Flags, FuaFlags, Result, Server, ThreadModel, plugin};
-use sluice_tier::{Config, DataDevice, Device, FileDevice, Runner, Tier};
+use sluice_tier::{Config, DataDevice, Device, FileDevice, Runner, Tier, User};
 
 /// What the command line says, then what serves it.
 #[derive(Default)]
@@ -52,7 +52,17 @@ fn wrong(what: impl std::fmt::Display) -> Error {
 }
 
 /// A connection.
-struct Connection(Arc<Tier>);
+struct Connection {
+    tier: Arc<Tier>,
+    user: User,
+}
+
+impl Connection {
+    /// What was written is made durable if that was asked for.
+    fn durable(&self, flags: Flags) -> Result<()> {
+        if flags.contains(Flags::FUA) { self.flush() } else { Ok(()) }
+    }
+}
 
 impl Plugin {
     fn open(&mut self) -> Result<()> {
@@ -182,10 +192,11 @@ impl Server for Connection {
     fn open(_readonly: bool) -> Result<Box<dyn Server>> {
         let guard = plugin();
         let serving = guard.as_ref().and_then(|plugin| plugin.serving.as_ref());
-        Ok(Box::new(Connection(serving.ok_or_else(|| wrong("not ready"))?.tier.clone())))
+        let tier = serving.ok_or_else(|| wrong("not ready"))?.tier.clone();
+        Ok(Box::new(Connection { user: tier.user(), tier }))
     }
     fn get_size(&self) -> Result<i64> {
-        i64::try_from(self.0.size()).map_err(wrong)
+        i64::try_from(self.tier.size()).map_err(wrong)
     }
     fn is_rotational(&self) -> Result<bool> {
         Ok(false)
@@ -213,23 +224,26 @@ impl Server for Connection {
         Ok(true)
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        Ok(self.0.read(buf, offset)?)
+        Ok(self.tier.read(buf, offset)?)
     }
     fn write_at(&self, buf: &[u8], offset: u64, flags: Flags) -> Result<()> {
-        Ok(self.0.write(buf, offset, flags.contains(Flags::FUA))?)
+        self.tier.write(buf, offset, false)?;
+        self.durable(flags)
     }
     fn flush(&self) -> Result<()> {
-        Ok(self.0.flush()?)
+        Ok(self.tier.flush_for(&self.user)?)
     }
     fn trim(&self, count: u32, offset: u64, flags: Flags) -> Result<()> {
-        Ok(self.0.zero(offset, count.into(), true, flags.contains(Flags::FUA))?)
+        self.tier.zero(offset, count.into(), true, false)?;
+        self.durable(flags)
     }
     fn zero(&self, count: u32, offset: u64, flags: Flags) -> Result<()> {
-        let may_trim = flags.contains(Flags::MAY_TRIM) && self.0.trims();
-        Ok(self.0.zero(offset, count.into(), may_trim, flags.contains(Flags::FUA))?)
+        let may_trim = flags.contains(Flags::MAY_TRIM) && self.tier.trims();
+        self.tier.zero(offset, count.into(), may_trim, false)?;
+        self.durable(flags)
     }
     fn extents(&self, count: u32, offset: u64, _: Flags, handle: &mut ExtentHandle) -> Result<()> {
-        for (from, len, data) in self.0.extents(offset, count.into())? {
+        for (from, len, data) in self.tier.extents(offset, count.into())? {
             handle.add(from, len, if data { ExtentType::Allocated } else { ExtentType::HoleZero })?;
         }
         Ok(())

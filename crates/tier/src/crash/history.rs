@@ -79,6 +79,7 @@ fn config(random: &mut Random) -> Config {
         ghost_requests: 3,
         bypass_bytes: *pick(random, &[1024, 4096, u64::MAX]),
         writeback_bytes: *pick(random, &[512, 4096]),
+        fill_bytes: *pick(random, &[0, 1024, u64::MAX]),
         idle: std::time::Duration::ZERO,
         prefetch_count: 1,
         unload: random.one_in(2),
@@ -235,7 +236,8 @@ fn draw(random: &mut Random, value: u8, faults: bool) -> Operation {
         19 => Operation::Detach,
         _ => {
             let one = |random: &mut Random| if random.one_in(2) { 1 + random.below(6) } else { 0 };
-            let fault = Fault { after: random.below(4), reads: one(random), writes: one(random), flushes: one(random) };
+            let (after, whole) = (random.below(4), random.one_in(2));
+            let fault = Fault { after, reads: one(random), writes: one(random), whole, flushes: one(random) };
             let fault = if random.one_in(3) { Fault::default() } else { fault };
             Operation::Fail { device: random.below(2) as usize, fault }
         }

@@ -45,8 +45,10 @@ pub struct Fault {
     pub after: u64,
     /// Reads.
     pub reads: u64,
-    /// Writes; some of their sectors are written.
+    /// Writes; some of their sectors are written,
     pub writes: u64,
+    /// or all of them.
+    pub whole: bool,
     /// Flushes.
     pub flushes: u64,
 }
@@ -109,7 +111,8 @@ impl Device for Recorder {
     fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let fails = self.fails(|fault| fault.writes);
         // Of one that fails the first half, say.
-        let buf = if fails { &buf[..buf.len() / 2 / SECTOR * SECTOR] } else { buf };
+        let part = fails && !self.fault.lock().0.whole;
+        let buf = if part { &buf[..buf.len() / 2 / SECTOR * SECTOR] } else { buf };
         self.bytes.lock()[self.range(offset, buf.len())].copy_from_slice(buf);
         self.tape.push(Event::Write { device: self.device, offset: offset as usize, data: buf.to_vec() });
         if fails { Err(broken()) } else { Ok(()) }
