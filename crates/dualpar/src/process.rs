@@ -33,7 +33,7 @@ const CROWDED: u64 = 100_000_000;
 const GHOST_TIME: (u64, u64) = (5_000_000, 200_000_000);
 const FIRST_GHOST_TIME: u64 = 10_000_000;
 /// Of a copy of the process, for each byte of its memory, ns: its tables, and pages that are copied when they change.
-const COPY: f64 = 1e-4;
+const COPY: f64 = 0.05;
 /// Longest time that a process waits for others, ns: bounds; at first, and at first where the mode has to prove itself.
 const PATIENCE: (u64, u64) = (500_000, 100_000_000);
 const FIRST_PATIENCE: (u64, u64) = (50_000_000, 5_000_000);

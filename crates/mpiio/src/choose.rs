@@ -136,6 +136,19 @@ struct Known {
     rate: f64,
 }
 
+impl Known {
+    fn add(&mut self, rate: f64, is_library: bool) {
+        self.rate = match self.calls {
+            0 => rate,
+            // A first call has costs of its own, and nobody is to look good against them.
+            1 if is_library => rate.min(self.rate),
+            1 => rate,
+            _ => 0.6 * self.rate + 0.4 * rate,
+        };
+        self.calls += 1;
+    }
+}
+
 /// A call whose end has not been told.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
@@ -171,11 +184,13 @@ pub struct Chooser {
     /// Time of collective calls of these processes, and what of it the library alone would not have taken, in seconds.
     spent: f64,
     lost: f64,
-    /// Of the last look, and of the call that it was for, in seconds.
+    /// Of a look: the shorter and the last one of the last two; and of the call that it was for, in seconds.
     look: f64,
+    last_look: f64,
     call: f64,
-    /// Calls that go to the library without a look.
+    /// Calls that go to the library without a look, and those that have gone.
     skipping: u32,
+    skipped: u32,
     running: Option<Running>,
     wrong: u32,
     dull: u32,
@@ -197,8 +212,10 @@ impl Chooser {
             spent: 0.0,
             lost: 0.0,
             look: 0.0,
+            last_look: f64::INFINITY,
             call: 0.0,
             skipping: 0,
+            skipped: 0,
             running: None,
             wrong: 0,
             dull: 0,
@@ -237,6 +254,7 @@ impl Chooser {
     pub fn skips(&mut self) -> bool {
         let skips = self.is_settled || (self.skipping > 0 && self.forced.is_none());
         self.skipping = self.skipping.saturating_sub(1);
+        self.skipped += u32::from(skips);
         skips
     }
 
@@ -283,6 +301,13 @@ impl Chooser {
         strategy
     }
 
+    /// Whether the library carries out a call of this kind, whatever its ranges are, which then nobody has to tell.
+    #[must_use]
+    pub fn leaves(&self, kind: Kind, bytes: i64) -> bool {
+        let library = self.known(kind, Strategy::Library);
+        self.forced.is_none() && (library.calls < BASELINE || library.rate * (bytes as f64) < SHORT)
+    }
+
     fn known(&self, kind: Kind, strategy: Strategy) -> Known {
         self.known.get(&(kind, strategy)).copied().unwrap_or_default()
     }
@@ -315,13 +340,8 @@ impl Chooser {
         let (estimated, worst) = estimate(&best);
         let tried = self.known(kind, best.0);
         let was_slower = tried.calls > 0 && tried.rate > library.rate;
-        let is_dull = if library.calls < BASELINE {
-            best.1 > predicted * WORTHWHILE
-        } else {
-            let is_hopeless = tried.calls == 0 && estimated > of_library * WORTHWHILE;
-            is_hopeless || of_library < SHORT || was_slower && tried.calls > 1
-        };
-        if is_dull {
+        let is_hopeless = tried.calls == 0 && estimated > of_library * WORTHWHILE;
+        if is_hopeless || was_slower && tried.calls > 1 {
             self.cannot();
             return left;
         }
@@ -336,7 +356,7 @@ impl Chooser {
         let measuring = if self.is_measured { 0.0 } else { MEASURING * call.ranks as f64 * self.costs.message };
         let risk = self.look + measuring + (worst - of_library).max(0.0);
         let is_too_much = is_trial && self.lost + risk > LOSS * self.spent;
-        if library.calls < BASELINE || was_slower && !is_due || is_too_much {
+        if was_slower && !is_due || is_too_much {
             self.skip();
             return left;
         }
@@ -365,18 +385,28 @@ impl Chooser {
     /// A call that the library carries out without ranges having been looked at.
     pub fn left(&mut self, kind: Kind, bytes: i64) {
         self.running = Some(Running { kind, strategy: Strategy::Library, bytes, predicted: 0.0 });
-        self.skip();
+        let is_short = self.known(kind, Strategy::Library).calls >= BASELINE;
+        if is_short { self.cannot() } else { self.skip() }
     }
 
     /// What the last call took. O(1).
     pub fn ended(&mut self, ended: Ended) {
         self.spent += ended.call + ended.skipped;
         if ended.call > 0.0 {
-            (self.look, self.call) = (ended.look + GATHERS * self.costs.message, ended.call);
-            self.lost += self.look;
+            let look = ended.look + GATHERS * self.costs.message;
+            // One that took longer than the one before had other reasons.
+            (self.look, self.last_look, self.call) = (look.min(self.last_look), look, ended.call);
+            self.lost += look;
         }
+        let skipped = std::mem::take(&mut self.skipped);
         if let Some(running) = self.ended_alone(ended) {
             self.learn(running, ended.call);
+            // Calls that nobody looked at are like the one before them, if they took as long.
+            let rate = ended.skipped / f64::from(skipped) / running.bytes as f64;
+            let known = self.known.get_mut(&(running.kind, Strategy::Library)).filter(|known| {
+                running.strategy == Strategy::Library && (0.25 * known.rate..4.0 * known.rate).contains(&rate)
+            });
+            known.into_iter().for_each(|known| known.add(rate, true));
         }
     }
 
@@ -398,9 +428,7 @@ impl Chooser {
         // The library alone would not have looked.
         let rate = (seconds + if is_library { 0.0 } else { self.look }) / bytes as f64;
         let known = self.known.entry((kind, strategy)).or_default();
-        // A first call has costs of its own.
-        known.rate = if known.calls < 2 { rate } else { 0.6 * known.rate + 0.4 * rate };
-        known.calls += 1;
+        known.add(rate, is_library);
         let now = known.rate;
         let Some(library) = library.filter(|_| !is_library && self.forced.is_none()) else { return };
         self.lost = (self.lost + seconds - library * bytes as f64).max(0.0);

@@ -277,7 +277,12 @@ fn one(chooser: &mut Chooser, last: &mut Ended, call: &Call, kind: Kind, time: i
     if chooser.wants_costs() {
         chooser.measured(1e-5, 1e-9);
     }
-    let strategy = chooser.choose(call, kind);
+    let strategy = if chooser.leaves(kind, call.bytes()) {
+        chooser.left(kind, call.bytes());
+        How::Library
+    } else {
+        chooser.choose(call, kind)
+    };
     *last = Ended { call: time(strategy), look: LOOK, skipped: 0.0 };
     Some(strategy)
 }

@@ -283,6 +283,10 @@ pub unsafe extern "C" fn sluice_call(
             return None;
         }
         let kind = Kind { write: write != 0, bytes: bytes.ilog2(), range: (bytes / ranges).max(1).ilog2() };
+        if decisions.chooser.leaves(kind, bytes) {
+            decisions.chooser.left(kind, bytes);
+            return None;
+        }
         decisions.kind = Some(kind);
         Some(())
     };
