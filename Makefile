@@ -209,8 +209,12 @@ MPI_FLAGS := -std=gnu11 -O2 -g -fPIC -Wall -Wextra -Werror -fvisibility=hidden
 SOURCES_MPI := $(wildcard hosts/mpiio/src/*.c)
 MPI_LIBRARY ?= $(BUILT)/libsluice_mpiio.a
 MPIS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),$(mpi)))
-$(BUILT)/libsluice-%.so: $(SOURCES_MPI) $(wildcard hosts/mpiio/src/*.h) crates/mpiio/include/sluice_mpiio.h $(MPI_LIBRARY)
-	mpicc.$* $(MPI_FLAGS) -I crates/mpiio/include -shared $(SOURCES_MPI) $(MPI_LIBRARY) -o $@ \
+$(BUILT)/mpi-messages-%.c: hosts/mpiio/messages.awk
+	echo '#include <mpi.h>' | mpicc.$* -E -P -x c - | awk -f $< > $@
+	@grep -q 'MESSAGE(Send,' $@ || { rm $@; echo "no calls were found in mpi.h of mpicc.$*" >&2; exit 1; }
+.SECONDARY: $(MPIS:%=$(BUILT)/mpi-messages-%.c)
+$(BUILT)/libsluice-%.so: $(BUILT)/mpi-messages-%.c $(SOURCES_MPI) $(wildcard hosts/mpiio/src/*.h) crates/mpiio/include/sluice_mpiio.h $(MPI_LIBRARY)
+	mpicc.$* $(MPI_FLAGS) -I crates/mpiio/include -I hosts/mpiio/src -shared $< $(SOURCES_MPI) $(MPI_LIBRARY) -o $@ \
 	  -Wl,--version-script=hosts/mpiio/exports -lpthread -ldl -lm
 
 mpi: ## Build what MPI programs load, target/release/libsluice-{mpich,openmpi}.so, for the MPI libraries that are installed

@@ -66,10 +66,16 @@ for mpi in mpich openmpi; do
     "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror tests/mpi/dualpar.c -o "$work/program-$mpi"
 
     echo "== $mpi: what programs may do"
-    "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror tests/mpi/strange.c -o "$work/strange-$mpi"
-    for how in always off; do
-        timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar "$how" \
-            "mpiexec.$mpi" -n 2 "$work/strange-$mpi" "$work/strange" > "$work/out" 2>&1 || fail "$mpi, $how: $(cat "$work/out")"
+    for program in strange order; do
+        "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror "tests/mpi/$program.c" -o "$work/$program-$mpi"
+        for how in always off; do
+            timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar "$how" --report "$work/report.json" \
+                "mpiexec.$mpi" -n 2 "$work/$program-$mpi" "$work/$program" > "$work/out" 2>&1 ||
+                fail "$mpi, $program, $how: $(cat "$work/out")"
+            [ "$program-$how" != order-always ] || grep -q '"collected_writes": [1-9][0-9]' "$work/report.json" ||
+                fail "$mpi: nothing was collected"
+            rm -f "$work/report.json"
+        done
     done
     echo "== $mpi: programs whose requests are foreseen"
     for kind in tiny segments column; do

@@ -102,6 +102,34 @@ END
     fi
 done
 [ -n "$found" ] || exit 0
+if [ -e "$work/generate-openmpi" ]; then
+    echo "== openmpi: processes that begin by Fortran's calls, which go past what is loaded, beside one that begins by C's"
+    cat > "$work/both.c" << 'END'
+#include <mpi.h>
+void mpi_init_(MPI_Fint *error);
+int main(int argc, char **argv)
+{
+    MPI_Fint error = 0;
+    MPI_File file;
+    if (argc > 2)
+        mpi_init_(&error);
+    else
+        MPI_Init(&argc, &argv);
+    /* As Fortran's interface does. */
+    if (argc > 2)
+        PMPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    else
+        MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    PMPI_File_close(&file);
+    return error || MPI_Finalize();
+}
+END
+    mpicc.openmpi -Wall -Werror "$work/both.c" -o "$work/both" -lmpi_mpifh
+    for second in ": -n 1 $work/both $work/shared fortran" ""; do
+        timeout 60 "$SLUICE" mpirun --mpi openmpi --library "$work/libsluice-openmpi.so" mpiexec.openmpi \
+            -n 1 "$work/both" "$work/shared" $([ -n "$second" ] || echo fortran) $second > "$work/out" 2>&1 || fail "$(cat "$work/out")"
+    done
+fi
 if [ -w /dev/fuse ] && [ -e "$work/generate-mpich" ]; then
     echo "== on a striped volume, whose layout the file system tells"
     mkdir "$work"/{a,b,volume}

@@ -6,6 +6,10 @@
  *   demo          four segments of each process in a call, dealt in turn
  *
  *   programs PROGRAM read|write plain|collective SEGMENT-BYTES CALL-BYTES BYTES FILE
+ *   programs random SEED FIRST FILE
+ *
+ * The second one is a random program, and the same calls by PMPI_*, past whatever was loaded: FIRST is 0 if these come first, else 1.
+ * Prints what it is, and the seconds by MPI_* and by PMPI_*, from opening to closing, of the slowest process.
  *
  * CALL-BYTES: of all processes together. Prints MB/s of all processes and a hash of what was read (of writes of the file, by who
  * reads it). Hints: SLUICE_BENCH_HINTS="name=value ...".
@@ -54,12 +58,134 @@ static char byte_at(int64_t offset)
     return (char)(offset * 31 + (offset >> 12) * 17);
 }
 
+static int rank, ranks;
+static uint64_t state;
+
+static int64_t pick(int64_t n)
+{
+    state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+/* Of a random program: where its processes' data is. DEPENDENT: where the data says, which nobody can foresee. */
+enum pattern { IN_TURN, COLUMNS, SPARSE, DEPENDENT, PATTERNS };
+
+struct program {
+    enum pattern pattern;
+    bool is_read, is_collective;
+    int64_t segment, segments, calls, files;
+    uint64_t places; /* seed of those of SPARSE */
+};
+
+#define F(past, name, ...) ((past) ? PMPI_File_##name(__VA_ARGS__) : MPI_File_##name(__VA_ARGS__))
+
+/* Segments of all processes in turn, some left out: a type that repeats every call. */
+static MPI_Datatype view_of(const struct program *p, int64_t *period)
+{
+    MPI_Datatype blocks, type;
+    int *places = malloc((size_t)p->segments * sizeof *places);
+    uint64_t before = state;
+    int64_t slot = 0;
+    state = p->places;
+    for (int64_t i = 0; i < p->segments; i++) {
+        slot += p->pattern == SPARSE ? pick(3) : 0;
+        places[i] = (int)((slot++ * ranks + rank) * p->segment);
+    }
+    state = before;
+    *period = slot * ranks * p->segment;
+    MPI_Type_create_indexed_block((int)p->segments, (int)p->segment, places, MPI_BYTE, &blocks);
+    MPI_Type_create_resized(blocks, 0, *period, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&blocks);
+    free(places);
+    return type;
+}
+
+/* Seconds of the slowest process. */
+static double carry_out(const struct program *p, bool is_read, bool past, const char *name, char *buffer)
+{
+    int64_t part = p->segment * p->segments, period;
+    double seconds = 0, slowest;
+    MPI_Datatype type = view_of(p, &period);
+    for (int64_t round = 0; round < p->files; round++) {
+        MPI_File file;
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        check(F(past, open, MPI_COMM_WORLD, name, is_read ? MPI_MODE_RDONLY : MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file),
+              name);
+        if (p->pattern == COLUMNS || p->pattern == SPARSE)
+            check(F(past, set_view, file, 0, MPI_BYTE, type, "native", MPI_INFO_NULL), "the view");
+        for (int64_t call = 0; call < p->calls; call++) {
+            int64_t at = call * part;
+            if (p->pattern == IN_TURN)
+                at = (call * ranks + rank) * part;
+            else if (p->pattern == DEPENDENT && is_read)
+                at = (((unsigned char)buffer[0] * 131 + call * 7919 + rank) % (p->calls * ranks)) * part;
+            else if (p->pattern == DEPENDENT)
+                at = (call * ranks + rank) * part;
+            int result;
+            if (is_read)
+                result = p->is_collective ? F(past, read_at_all, file, at, buffer, (int)part, MPI_BYTE, MPI_STATUS_IGNORE)
+                                          : F(past, read_at, file, at, buffer, (int)part, MPI_BYTE, MPI_STATUS_IGNORE);
+            else
+                result = p->is_collective ? F(past, write_at_all, file, at, buffer, (int)part, MPI_BYTE, MPI_STATUS_IGNORE)
+                                          : F(past, write_at, file, at, buffer, (int)part, MPI_BYTE, MPI_STATUS_IGNORE);
+            check(result, name);
+        }
+        check(F(past, close, &file), name);
+        seconds += MPI_Wtime() - begin;
+    }
+    MPI_Type_free(&type);
+    MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+static int random_program(char **argv)
+{
+    static const char *const names[PATTERNS] = {"in turn", "columns", "sparse columns", "dependent"};
+    state = strtoull(argv[2], NULL, 10);
+    bool is_other_first = strcmp(argv[3], "0") != 0;
+    const char *name = argv[4];
+    struct program p = {.is_read = pick(2), .is_collective = pick(10) < 7, .segment = (int64_t)512 << pick(9)};
+    p.pattern = (enum pattern)pick(p.is_collective || !p.is_read ? DEPENDENT : PATTERNS);
+    int64_t call = (int64_t)16384 << pick(9), bytes = (int64_t)2 << 20 << pick(4);
+    p.segments = p.pattern == IN_TURN || p.pattern == DEPENDENT ? 1 : call / ranks / p.segment;
+    p.segments = p.segments < 1 ? 1 : p.segments;
+    p.calls = bytes / (p.segment * p.segments * ranks);
+    /* Little data takes long in tiny pieces. */
+    int64_t most = p.pattern == DEPENDENT ? 400 : 600 / p.segments + 20;
+    p.calls = p.calls < 1 ? 1 : p.calls > most ? most : p.calls;
+    p.files = 1 + pick(3) / 2;
+    p.places = (uint64_t)pick(INT64_MAX);
+    size_t part = (size_t)(p.segment * p.segments);
+    char *buffer = malloc(part);
+    for (size_t i = 0; i < part; i++)
+        buffer[i] = (char)pick(256);
+    carry_out(&p, false, true, name, buffer);
+    double seconds[2];
+    for (int turn = 0; turn < 2; turn++) {
+        bool past = (turn == 0) != is_other_first;
+        seconds[past] = carry_out(&p, p.is_read, past, name, buffer);
+    }
+    if (rank == 0)
+        printf("%s%s, %s, %lld x %lld x %lld B%s: %.6f s with %.6f s without\n", p.is_collective ? "collective " : "",
+               p.is_read ? "read" : "write", names[p.pattern], (long long)p.calls, (long long)p.segments, (long long)p.segment,
+               p.files > 1 ? ", two files" : "", seconds[0], seconds[1]);
+    free(buffer);
+    MPI_Finalize();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    int rank, ranks;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc == 5 && strcmp(argv[1], "random") == 0)
+        return random_program(argv);
     if (argc != 8) {
         fprintf(stderr, "usage: %s PROGRAM read|write plain|collective SEGMENT-BYTES CALL-BYTES BYTES FILE\n", argv[0]);
         MPI_Abort(MPI_COMM_WORLD, 2);

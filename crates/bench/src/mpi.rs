@@ -4,6 +4,8 @@
 //! Resonant I/O and DualPar were measured with, written anew (`bench/mpi/programs.c`), by themselves, with the library's collective
 //! calls, and under `sluice mpirun` both with collective calls (Resonant I/O) and by themselves (DualPar), in turns.
 
+mod random;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -35,6 +37,15 @@ pub(crate) struct Args {
     /// The first of them
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Random programs, with Sluicegate and past it [default: 100, with --quick 8]
+    #[arg(long, value_name = "N")]
+    random: Option<u32>,
+    /// What the second half of them is drawn from [default: the time]
+    #[arg(long, value_name = "N")]
+    random_seed: Option<u64>,
+    /// Only these, no cases and no rows
+    #[arg(long)]
+    random_only: bool,
     /// Rounds, in each of which every side has its turn [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
@@ -82,7 +93,8 @@ struct Report {
     cases: u32,
     mismatches: u32,
     rows: Vec<Row>,
-    /// The part of the library's collective throughput that is lost at worst; 0 if nothing is.
+    random: random::Programs,
+    /// The part of the library's collective throughput, or of the time of a random program, that is lost at worst; 0 if nothing is.
     worst_loss: f64,
 }
 
@@ -132,19 +144,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cases: 0,
         mismatches: 0,
         rows: Vec::new(),
+        random: random::Programs::default(),
         worst_loss: 0.0,
     };
     let cases = args.cases.unwrap_or(if args.quick { 100 } else { 1000 });
     for mpi in &mpis {
         bench.compile(mpi, "generate", GENERATE)?;
         bench.compile(mpi, "programs", PROGRAMS)?;
-        report.mismatches += bench.compare(mpi, args.seed, cases)?;
-        report.cases += cases;
+        if !args.random_only {
+            report.mismatches += bench.compare(mpi, args.seed, cases)?;
+            report.cases += cases;
+        }
     }
+    report.random = bench.random(args, &mpis, args.random.unwrap_or(if args.quick { 8 } else { 100 }))?;
     let segments: &[i64] = if args.quick { &[64 << 10] } else { &[16 << 10, 64 << 10, 256 << 10] };
     let bytes = if args.quick { 32 << 20 } else { 256 << 20 };
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
-    for mpi in mpis {
+    for mpi in mpis.into_iter().filter(|_| !args.random_only) {
         // BTIO's simple mode: pieces of 800 bytes, which take turns; little data, as they are slow.
         for direction in ["write", "read"] {
             let (name, little) = (format!("btio {direction} 800 B"), bytes / 64);
@@ -162,7 +178,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let losses = report.rows.iter().map(|row| 1.0 - row.resonant_mb_s / row.collective_mb_s);
-    report.worst_loss = losses.fold(0.0, f64::max);
+    report.worst_loss = losses.fold(report.random.worst(), f64::max);
     if args.json {
         output::pretty_json(&report)?;
     } else {
@@ -175,6 +191,7 @@ impl Report {
     fn print(&self) {
         output::line(format_args!("{}", self.setting));
         output::line(format_args!("{} random cases, {} mismatches", self.cases, self.mismatches));
+        self.random.print();
         output::line(format_args!(
             "{:<30}{:<9}{:>12}{:>12}{:>12}{:>12}",
             "MB/s", "", "plain", "collective", "resonant", "dualpar"
@@ -185,7 +202,7 @@ impl Report {
             output::line(format_args!("{:<30}{:<9}{}", row.program, row.mpi, rates.concat()));
         }
         output::line(format_args!(
-            "worst loss against the library's collective calls: {:.1} %",
+            "worst loss, of random programs or against the library's collective calls: {:.1} %",
             self.worst_loss * 100.0
         ));
     }

@@ -149,6 +149,12 @@ pub extern "C" fn sluice_dualpar_sync(file: i32) -> i32 {
     with(0, |process| process.sync(index(file)).err().unwrap_or(0))
 }
 
+/// Whether nothing is done for a file now, so that its calls may go past these functions but for [`sluice_dualpar_other`].
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_dualpar_is_idle(file: i32) -> i32 {
+    with(0, |process| i32::from(process.is_idle(index(file))))
+}
+
 /// Before anything else is done with a file than the calls of these functions.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_dualpar_other(file: i32) {

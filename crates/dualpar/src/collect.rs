@@ -57,7 +57,8 @@ impl Process {
         self.news = true;
         let Some(file) = file_of(&mut self.files, index) else { return Answer::Pass };
         let key = file.key;
-        let may = file.writable && file.error.is_none() && bytes <= LARGE && file.write_mode.may_start(now);
+        let may =
+            file.writable && file.error.is_none() && bytes <= LARGE && file.write_mode.may_start(now, &self.budget);
         // Also those of other handles; what is prefetched through them is looked at again when it is used.
         if ranges.iter().any(|range| file.spans.touches(range)) {
             self.finish_cycle(index);
@@ -186,7 +187,8 @@ impl Process {
             file.counters.collected += log.calls;
             file.counters.written += written;
             if bytes > 0 {
-                file.write_mode.cycle(&Cycle { prefetched: bytes, used: bytes, cost, computing }, now);
+                let cycle = Cycle { prefetched: bytes, used: bytes, cost, computing };
+                file.write_mode.cycle(&cycle, now, &mut self.budget);
             }
             if let Err(error) = result {
                 file.error = Some(error);

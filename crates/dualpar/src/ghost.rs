@@ -6,7 +6,7 @@
 //!   no file changed through a mapping, no network card told anything. Touching what was there ends the ghost.
 //! * **Descriptors** all become `/dev/null`: output goes nowhere, offsets shared with the process stay.
 //! * **System calls** that are not known to be harmless end it (seccomp): what changes files, sends signals, starts threads
-//!   or programs. Files can be opened to be read.
+//!   or programs. Regular files can be opened to be read; what opening or reading would change (pipes, devices) cannot.
 //! * **Time and memory** are limited: killed by its process when its time is over, and by the kernel when that one dies or when
 //!   it used the CPU for [`CPU_SECONDS`]; it may grow by [`GROWTH`] and is the first to go when memory runs out.
 //! * The program cannot notice it: its end raises no signal, and `wait()` does not see it.
@@ -144,11 +144,14 @@ impl Cage {
     pub fn new() -> std::result::Result<Cage, String> {
         let harmless = SYSCALLS.iter().map(|&call| (call, Vec::new()));
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> = harmless.collect();
-        rules.insert(libc::SYS_openat, vec![read_only(2)?]);
+        // Everything else is looked at first (`trapped`): paths cannot be judged by a filter.
+        let path = condition(2, SeccompCmpOp::MaskedEq(libc::O_PATH as u64), libc::O_PATH as u64)?;
+        let looked_at = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, password()?)
+            .map_err(|error| format!("{error}"))?;
+        let read_only = condition(2, SeccompCmpOp::MaskedEq(CHANGING as u64), libc::O_RDONLY as u64)?;
+        rules.insert(libc::SYS_openat, vec![rule(vec![path])?, rule(vec![looked_at, read_only])?]);
         // Whether it is a terminal; the first output to a stream asks.
-        rules.insert(libc::SYS_ioctl, vec![rule(1, SeccompCmpOp::Eq, libc::TCGETS)?]);
-        #[cfg(target_arch = "x86_64")]
-        rules.insert(libc::SYS_open, vec![read_only(1)?]);
+        rules.insert(libc::SYS_ioctl, vec![rule(vec![condition(1, SeccompCmpOp::Eq, libc::TCGETS)?])?]);
         let arch = std::env::consts::ARCH.try_into().map_err(|error| format!("{error}"))?;
         let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch)
             .and_then(BpfProgram::try_from)
@@ -163,15 +166,31 @@ impl Cage {
 }
 
 /// A call whose argument number `index` is as said.
-fn rule(index: u8, op: SeccompCmpOp, value: u64) -> std::result::Result<SeccompRule, String> {
-    SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value)
-        .and_then(|condition| SeccompRule::new(vec![condition]))
-        .map_err(|error| format!("{error}"))
+fn condition(index: u8, op: SeccompCmpOp, value: u64) -> std::result::Result<SeccompCondition, String> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, op, value).map_err(|error| format!("{error}"))
 }
 
-fn read_only(flags: u8) -> std::result::Result<SeccompRule, String> {
-    let changing = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
-    rule(flags, SeccompCmpOp::MaskedEq(changing), libc::O_RDONLY as u64)
+fn rule(conditions: Vec<SeccompCondition>) -> std::result::Result<SeccompRule, String> {
+    SeccompRule::new(conditions).map_err(|error| format!("{error}"))
+}
+
+/// Flags of open() of which there may be none.
+const CHANGING: libc::c_int = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+
+/// In the place of open()'s mode, which means nothing for files that exist: says that the file was looked at. A number that no
+/// program has by chance.
+static PASSWORD: AtomicU64 = AtomicU64::new(0);
+
+fn password() -> std::result::Result<u64, String> {
+    let mut made = 0_u64;
+    // SAFETY: writes to the number, no more than its size.
+    let got = unsafe { libc::getrandom((&raw mut made).cast(), size_of::<u64>(), libc::GRND_NONBLOCK) };
+    if got != size_of::<u64>() as isize {
+        return Err("no random numbers".to_owned());
+    }
+    // More than a mode can have, never 0.
+    let made = made | 1 << 63;
+    Ok(PASSWORD.compare_exchange(0, made, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(made))
 }
 
 /// Calls that change nothing but the ghost. Writing is among them: all descriptors are `/dev/null`, or opened to be read.
@@ -362,14 +381,102 @@ impl Ghost {
 
 /// Address space of this process, bytes.
 fn address_space() -> Option<u64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse::<u64>().ok()?;
+    memory().map(|[all, _]| all)
+}
+
+/// Memory that this process has, bytes; 0 if that cannot be found out.
+#[must_use]
+pub fn resident() -> u64 {
+    memory().map_or(0, |[_, resident]| resident)
+}
+
+fn memory() -> Option<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split(' ').map(|number| number.parse::<u64>().ok());
     // SAFETY: takes no pointers.
-    Some(pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    Some([pages.next()?? * page, pages.next()?? * page])
 }
 
 extern "C" fn stopped(_: libc::c_int) {
     // SAFETY: allowed in handlers of signals.
     unsafe { libc::_exit(1) }
+}
+
+/// A system call that the filter does not allow: opening a file is done here if it is harmless, everything else ends the ghost.
+extern "C" fn trapped(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives the registers as they were at the system call, and takes them back.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
+        #[cfg(target_arch = "x86_64")]
+        {
+            let of = |register: libc::c_int| registers.gregs[register as usize];
+            let (dir, path, flags) = match of(libc::REG_RAX) {
+                libc::SYS_openat => (of(libc::REG_RDI) as libc::c_int, of(libc::REG_RSI), of(libc::REG_RDX)),
+                libc::SYS_open => (libc::AT_FDCWD, of(libc::REG_RDI), of(libc::REG_RSI)),
+                _ => return stopped(signal),
+            };
+            registers.gregs[libc::REG_RAX as usize] = open_harmless(dir, path as *const _, flags as libc::c_int);
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            if registers.regs[8] as i64 != libc::SYS_openat {
+                return stopped(signal);
+            }
+            let [dir, path, flags] = [0, 1, 2].map(|register| registers.regs[register]);
+            registers.regs[0] = open_harmless(dir as libc::c_int, path as *const _, flags as libc::c_int) as u64;
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            let _ = (registers, open_harmless(-1, c"".as_ptr(), 0));
+            stopped(signal);
+        }
+    }
+}
+
+/// Opens what can be read without changing anything: a descriptor, or a negative error number. Waits for nobody.
+///
+/// # Safety
+/// Only in a ghost; a string at `path`.
+unsafe fn open_harmless(dir: libc::c_int, path: *const libc::c_char, flags: libc::c_int) -> i64 {
+    let failed = || -i64::from(Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
+    // SAFETY: a descriptor, the caller's path, and locals.
+    unsafe {
+        if flags & CHANGING != libc::O_RDONLY {
+            libc::_exit(1);
+        }
+        let how = libc::O_PATH | libc::O_CLOEXEC | flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY);
+        let found = libc::syscall(libc::SYS_openat, dir, path, how, 0);
+        if found < 0 {
+            return failed();
+        }
+        let mut status: libc::stat = std::mem::zeroed();
+        let is_known = libc::fstat(found as libc::c_int, &raw mut status) == 0;
+        let harmless = match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFDIR => true,
+            // null, zero, random, urandom
+            libc::S_IFCHR => libc::major(status.st_rdev) == 1 && [3, 5, 8, 9].contains(&libc::minor(status.st_rdev)),
+            _ => false,
+        };
+        if !is_known || !harmless {
+            libc::_exit(1);
+        }
+        let mut again = *b"/proc/self/fd/0000000000\0";
+        let mut rest = found;
+        for digit in again[14..24].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        // Names of descriptors have no zeroes before them.
+        let zeroes = again[14..23].iter().take_while(|&&digit| digit == b'0').count();
+        again.copy_within(14 + zeroes.., 14);
+        let password = PASSWORD.load(Ordering::Relaxed);
+        let opened =
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, again.as_ptr(), flags & !libc::O_NOFOLLOW, password);
+        let result = if opened < 0 { failed() } else { opened };
+        libc::close(found as libc::c_int);
+        result
+    }
 }
 
 /// Only system calls: another thread of the process may have held any lock, also that of malloc.
@@ -428,8 +535,10 @@ unsafe fn signals() {
                 continue;
             }
             if ending.contains(&signal) {
-                action.sa_sigaction = stopped as *const () as libc::sighandler_t;
-                action.sa_flags = libc::SA_ONSTACK;
+                let traps = signal == libc::SIGSYS;
+                let handler = if traps { trapped as *const () } else { stopped as *const () };
+                action.sa_sigaction = handler as libc::sighandler_t;
+                action.sa_flags = libc::SA_ONSTACK | if traps { libc::SA_SIGINFO } else { 0 };
                 libc::sigaction(signal, &raw const action, std::ptr::null_mut());
             } else if action.sa_sigaction != libc::SIG_IGN && action.sa_sigaction != libc::SIG_DFL {
                 action.sa_sigaction = libc::SIG_DFL;

@@ -7,8 +7,9 @@
 //! * Tiny requests count too: if a batch would have 3 times fewer. In lockstep, processes with interleaved requests are next to
 //!   each other all the time, and still slow, which the distances cannot say (on the servers, read-ahead and others say it).
 //! * The mode must prove itself: a first cycle is small, and cycles that take longer than plain calls would have end the mode.
-//!   What failed cycles cost stays below [`Settings::loss`] of the run time; the dissertation has -1.4 % to -7.2 %.
-//! * Hysteresis: two slots to enter, lower thresholds to leave, twice as long a pause after each failure.
+//!   What failed cycles of all files cost stays below [`Settings::loss`] of the run time; the dissertation has -1.4 % to -7.2 %.
+//! * Hysteresis: two slots to enter, lower thresholds to leave, twice as long a pause after each failure, and after several in
+//!   a row an end for the file.
 
 use crate::plan::{CHUNK, Range, merge};
 
@@ -63,6 +64,19 @@ const TINY: u64 = CHUNK / 4;
 const FIRST_TRIAL: f64 = 15_000_000.0;
 /// Slots or cycles in a row that must agree.
 const AGREE: u32 = 2;
+/// Failures in a row after which a file's mode is not entered again.
+const GIVE_UP: u32 = 4;
+
+/// What the failed cycles of a process may cost and have cost, of whichever file. Times are nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Budget {
+    /// When the process began, on the clock of the calls below.
+    pub started: u64,
+    /// What failed cycles have cost, less what others have gained since.
+    pub lost: f64,
+    /// What a copy of the process costs beside what is measured of a first cycle: memory that it has.
+    pub copy: f64,
+}
 
 /// What a slot of requests has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -150,14 +164,12 @@ pub struct Cycle {
 #[derive(Debug)]
 pub struct ModeControl {
     settings: Settings,
-    started: u64,
     on: bool,
     proven: bool,
     agreed: u32,
     losing: u32,
     failures: u32,
     not_before: u64,
-    lost: f64,
     /// Expected cost of a failed cycle, ns.
     trial: f64,
     quota: u64,
@@ -166,35 +178,34 @@ pub struct ModeControl {
 }
 
 impl ModeControl {
-    /// At `now` (ns of any clock that never goes back).
+    /// Of a file that was just opened.
     #[must_use]
-    pub fn new(settings: Settings, now: u64) -> ModeControl {
+    pub fn new(settings: Settings) -> ModeControl {
         ModeControl {
             settings,
-            started: now,
             on: settings.forced,
             proven: false,
             agreed: 0,
             losing: 0,
             failures: 0,
             not_before: 0,
-            lost: 0.0,
             trial: FIRST_TRIAL,
             quota: settings.first_quota.min(settings.quota),
             rate: None,
         }
     }
 
-    /// Whether a cycle may begin at `now`.
+    /// Whether a cycle may begin at `now` (ns of any clock that never goes back).
     #[must_use]
-    pub fn may_start(&self, now: u64) -> bool {
-        self.on && now >= self.not_before && (self.proven || self.affordable(now))
+    pub fn may_start(&self, now: u64, budget: &Budget) -> bool {
+        self.on && now >= self.not_before && (self.proven || self.affordable(now, budget))
     }
 
-    fn affordable(&self, now: u64) -> bool {
-        let elapsed = now.saturating_sub(self.started) as f64;
+    fn affordable(&self, now: u64, budget: &Budget) -> bool {
+        let elapsed = now.saturating_sub(budget.started) as f64;
+        let risk = budget.lost + self.trial + budget.copy;
         // The very first one of a mode that was asked for costs little and has to be somewhere.
-        (self.settings.forced && self.failures == 0) || self.lost + self.trial <= elapsed * self.settings.loss
+        (self.settings.forced && self.failures == 0) || risk <= elapsed * self.settings.loss
     }
 
     /// Bytes that the next cycle may prefetch.
@@ -209,23 +220,17 @@ impl ModeControl {
         self.on
     }
 
-    /// What failed cycles have cost, less what others have gained since, ns.
-    #[must_use]
-    pub fn lost(&self) -> f64 {
-        self.lost
-    }
-
     /// A slot of plain calls ended at `now`.
-    pub fn slot(&mut self, slot: &Slot, now: u64) {
+    pub fn slot(&mut self, slot: &Slot, now: u64, budget: &Budget) {
         if slot.io > 0 {
             let rate = slot.bytes as f64 / slot.io as f64;
             self.rate = Some(self.rate.map_or(rate, |old| 0.5 * (old + rate)));
         }
-        if self.on {
+        if self.on || self.failures >= GIVE_UP {
             return;
         }
         self.agreed = if self.wanted(slot) { self.agreed + 1 } else { 0 };
-        if self.agreed >= AGREE && now >= self.not_before && self.affordable(now) {
+        if self.agreed >= AGREE && now >= self.not_before && self.affordable(now, budget) {
             self.on = true;
             self.proven = false;
         }
@@ -239,14 +244,14 @@ impl ModeControl {
     }
 
     /// A cycle ended at `now`.
-    pub fn cycle(&mut self, cycle: &Cycle, now: u64) {
+    pub fn cycle(&mut self, cycle: &Cycle, now: u64, budget: &mut Budget) {
         let used = cycle.used.min(cycle.prefetched) as f64;
         // Nothing prefetched is nothing gained: as bad as nothing used.
         let mispredicted = used < (1.0 - self.settings.unused) * (cycle.prefetched as f64).max(1.0);
         let plain = self.rate.map(|rate| used / rate);
         let gain =
             plain.map_or(if mispredicted { -(cycle.cost as f64) } else { 0.0 }, |plain| plain - cycle.cost as f64);
-        self.lost = (self.lost - gain).max(0.0);
+        budget.lost = (budget.lost - gain).max(0.0);
         self.losing = if gain < 0.0 { self.losing + 1 } else { 0 };
         let ratio = plain.map(|plain| plain / (plain + cycle.computing as f64).max(1.0));
         if mispredicted {

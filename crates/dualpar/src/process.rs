@@ -12,11 +12,11 @@ use crate::ghost::{self, Cage, End, Recorder, Side};
 use crate::group::{FileKey, Group, Kind};
 use crate::memcached::Cache;
 use crate::memory::Memory;
-use crate::mode::{Cycle, ModeControl, Settings, SlotBuilder};
+use crate::mode::{Budget, Cycle, ModeControl, Settings, SlotBuilder};
 use crate::plan::{CHUNK, Range};
 use crate::spans::Spans;
 use std::collections::HashSet;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A file that changed less than this before is left alone.
@@ -32,6 +32,8 @@ const CROWDED: u64 = 100_000_000;
 /// Time of a ghost, ns: bounds, and at first where the mode has to prove itself.
 const GHOST_TIME: (u64, u64) = (5_000_000, 200_000_000);
 const FIRST_GHOST_TIME: u64 = 10_000_000;
+/// Of a copy of the process, for each byte of its memory, ns: its tables, and pages that are copied when they change.
+const COPY: f64 = 0.05;
 /// Longest time that a process waits for others, ns: bounds; at first, and at first where the mode has to prove itself.
 const PATIENCE: (u64, u64) = (500_000, 100_000_000);
 const FIRST_PATIENCE: (u64, u64) = (50_000_000, 5_000_000);
@@ -159,6 +161,7 @@ pub struct Process {
     pub(crate) cache: Option<Cache>,
     pub(crate) run: u64,
     settings: Settings,
+    pub(crate) budget: Budget,
     recorder: Option<Recorder>,
     cage: Option<Cage>,
     /// Why there are no ghosts, until that was said.
@@ -206,6 +209,7 @@ impl Process {
             cache: (!setup.servers.is_empty()).then(|| Cache::new(&setup.servers)),
             run: setup.run,
             settings: setup.settings,
+            budget: Budget::default(),
             recorder,
             cage,
             complaint,
@@ -272,8 +276,8 @@ impl Process {
             identity: identity(&status),
             spans: Spans::default(),
             looked: 0,
-            mode: ModeControl::new(self.settings, now),
-            write_mode: ModeControl::new(self.settings, now),
+            mode: ModeControl::new(self.settings),
+            write_mode: ModeControl::new(self.settings),
             slots: Default::default(),
             cost: 0,
             since: now,
@@ -302,6 +306,11 @@ impl Process {
         }
         self.finish_cycle(index);
         let Some(file) = self.files.get_mut(index).and_then(Option::take) else { return (result, Counters::default()) };
+        // What a file system tells whoever closes first would be missing elsewhere.
+        // SAFETY: the descriptor is given up here.
+        let closed = unsafe { libc::close(file.descriptor.into_raw_fd()) };
+        let error = std::io::Error::last_os_error().raw_os_error().filter(|&error| closed != 0 && error != libc::EINTR);
+        let result = result.and(error.map_or(Ok(()), Err));
         if !self.files.iter().flatten().any(|other| other.key == file.key) {
             self.group.expect(Kind::Read, None);
             if self.expected == Some(file.key) {
@@ -310,6 +319,13 @@ impl Process {
             }
         }
         (result, file.counters)
+    }
+
+    /// Whether nothing is collected or prefetched for a file, nor is to be yet: calls on it may go past this.
+    #[must_use]
+    pub fn is_idle(&self, index: usize) -> bool {
+        let of = |file: &File| !file.mode.is_on() && !file.write_mode.is_on() && file.spans.is_empty();
+        !ghost::is_ghost() && self.files.get(index).and_then(Option::as_ref).is_some_and(of)
     }
 
     /// A message was received, or sent: files may have changed, and others may look at what this process has written.
@@ -332,7 +348,8 @@ impl Process {
         let distance = self.group.distance(first.offset);
         let request = Range::new(first.offset, bytes);
         if let Some(slot) = file.slots[usize::from(is_write)].add(request, distance, began, now) {
-            if is_write { &mut file.write_mode } else { &mut file.mode }.slot(&slot, now);
+            self.budget.copy = ghost::resident() as f64 * COPY;
+            if is_write { &mut file.write_mode } else { &mut file.mode }.slot(&slot, now, &self.budget);
         }
     }
 
@@ -434,7 +451,7 @@ impl Process {
         let computing = now.saturating_sub(file.since);
         let cycle = Cycle { prefetched: spans.len(), used: spans.used(), cost: file.cost, computing };
         file.counters.used += spans.used();
-        file.mode.cycle(&cycle, now);
+        file.mode.cycle(&cycle, now, &mut self.budget);
         if !file.mode.is_on() {
             self.group.expect(Kind::Read, None);
         }
@@ -446,7 +463,7 @@ impl Process {
         let now = self.now();
         let Some(Some(file)) = self.files.get_mut(index) else { return None };
         let quota = file.mode.quota().max(bytes.saturating_mul(4)).min(self.settings.quota);
-        if !file.readable || !file.mode.may_start(now) || bytes > quota / 2 {
+        if !file.readable || !file.mode.may_start(now, &self.budget) || bytes > quota / 2 {
             return None;
         }
         if self.cage.is_none() || now < file.not_before {
@@ -497,7 +514,7 @@ impl Process {
         let told: u64 = requests.iter().map(|range| range.len).sum();
         if told <= bytes {
             // Nothing to serve together with the call.
-            file.mode.cycle(&Cycle { cost: took, ..Cycle::default() }, now + took);
+            file.mode.cycle(&Cycle { cost: took, ..Cycle::default() }, now + took, &mut self.budget);
             self.group.expect(Kind::Read, None);
             return None;
         }
@@ -519,7 +536,7 @@ impl Process {
             }
             _ => {
                 file.counters.stale += u64::from(!is_same);
-                file.mode.cycle(&Cycle { cost: ended - now, ..Cycle::default() }, ended);
+                file.mode.cycle(&Cycle { cost: ended - now, ..Cycle::default() }, ended, &mut self.budget);
             }
         }
         None

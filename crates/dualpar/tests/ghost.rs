@@ -48,6 +48,35 @@ fn tells_what_it_would_read() {
 }
 
 #[test]
+fn opens_what_reading_does_not_change() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "four").unwrap();
+    std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+    let (end, requests) = run(5000, |recorder| {
+        for name in ["file", "link"] {
+            let len = std::fs::read(dir.path().join(name)).map_or(0, |read| read.len());
+            recorder.add(Range::new(100 * len as u64, len as u64));
+        }
+        let missing = std::fs::File::open(dir.path().join("missing")).map_err(|error| error.kind());
+        assert!(missing.is_err_and(|kind| kind == std::io::ErrorKind::NotFound));
+        recorder.add(Range::new(1000, 1));
+    });
+    assert_eq!((end, requests), (End::Paused, vec![Range::new(400, 4), Range::new(400, 4), Range::new(1000, 1)]));
+    // A reader of a pipe would take what somebody writes, and wait until somebody does.
+    let pipe = dir.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: a name.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    for path in [pipe.as_path(), std::path::Path::new("/dev/tty"), std::path::Path::new("/dev/ptmx")] {
+        if path.exists() {
+            let (end, _) = run(5000, |_| drop(std::fs::File::open(path)));
+            assert_eq!(end, End::Stopped, "{}", path.display());
+        }
+    }
+}
+
+#[test]
 fn changes_no_file_and_no_offset() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sluice_dualpar::group::{FileKey, Group, Kind, Outcome};
 use sluice_dualpar::memcached::Cache;
-use sluice_dualpar::mode::{Cycle, ModeControl, Settings, SlotBuilder};
+use sluice_dualpar::mode::{Budget, Cycle, ModeControl, Settings, SlotBuilder};
 use sluice_dualpar::plan::{CHUNK, LIST_SEGMENTS, Range, chunks, lists, merge, overlay, stretches};
 use sluice_dualpar::ring::Ring;
 use sluice_dualpar::spans::Spans;
@@ -95,27 +95,31 @@ proptest! {
         prop_assert!(spans.used() >= used.len() as u64 && spans.used() <= spans.len());
     }
 
-    /// Whatever the program does, failed cycles cost no more than their share and the last one.
+    /// Whatever the program does with however many files, failed cycles cost no more than their share and the last one.
     #[test]
     fn losses_are_bounded(
-        seed in any::<u64>(), forced in any::<bool>(), used in 0_u64..=70, cost in 1_000_u64..20_000_000, gap in 1_u64..50_000_000
+        seed in any::<u64>(), forced in any::<bool>(), files in 1_usize..5, used in 0_u64..=70, cost in 1_000_u64..20_000_000, gap in 1_u64..50_000_000
     ) {
         let settings = Settings { forced, ..Settings::default() };
-        let mut mode = ModeControl::new(settings, 0);
+        let mut modes: Vec<ModeControl> = (0..files).map(|_| ModeControl::new(settings)).collect();
+        let mut budget = Budget::default();
         let (mut now, mut random, mut lost) = (0_u64, seed | 1, 0);
         while now < 60_000_000_000 {
             now += gap;
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            if mode.may_start(now) {
+            let mode = &mut modes[(random >> 33) as usize % files];
+            if mode.may_start(now, &budget) {
                 let cost = cost / 2 + random % cost;
                 now += cost;
                 lost += cost;
-                mode.cycle(&Cycle { prefetched: 100_000, used: used * 1000, cost, computing: 0 }, now);
+                mode.cycle(&Cycle { prefetched: 100_000, used: used * 1000, cost, computing: 0 }, now, &mut budget);
             } else {
-                mode.slot(&busy_slot(1_000_000), now);
+                mode.slot(&busy_slot(1_000_000), now, &budget);
             }
         }
-        prop_assert!(lost as f64 <= now as f64 * settings.loss + 3.0 * cost as f64, "lost {lost} of {now}");
+        // Where it is forced each file has a first cycle.
+        let first = 2.0 + if forced { files as f64 } else { 1.0 };
+        prop_assert!(lost as f64 <= now as f64 * settings.loss + first * cost as f64, "lost {lost} of {now}");
     }
 }
 
@@ -132,40 +136,56 @@ fn busy_slot(each: u64) -> sluice_dualpar::mode::Slot {
 
 #[test]
 fn enters_and_leaves_as_the_dissertation_says() {
-    let mut mode = ModeControl::new(Settings::default(), 0);
+    let mut mode = ModeControl::new(Settings::default());
     let second = 1_000_000_000;
+    let mut budget = Budget::default();
     let busy = busy_slot(0);
     assert!(busy.seek_distance > 3.0 * busy.request_distance);
     // Computing, or in order: never.
     for time in 1..10 {
-        mode.slot(&sluice_dualpar::mode::Slot { io: busy.elapsed * 7 / 10, ..busy }, time * second);
+        mode.slot(&sluice_dualpar::mode::Slot { io: busy.elapsed * 7 / 10, ..busy }, time * second, &budget);
         mode.slot(
             &sluice_dualpar::mode::Slot { seek_distance: busy.request_distance, size: 65536.0, ..busy },
             time * second,
+            &budget,
         );
         assert!(!mode.is_on());
     }
     // Once could be chance.
-    mode.slot(&busy, 10 * second);
+    mode.slot(&busy, 10 * second, &budget);
     assert!(!mode.is_on());
-    mode.slot(&busy, 11 * second);
-    assert!(mode.is_on() && mode.may_start(11 * second));
+    // Much memory makes copies of the process dear.
+    mode.slot(&busy, 11 * second, &Budget { copy: 1e9, ..budget });
+    assert!(!mode.is_on());
+    mode.slot(&busy, 11 * second, &budget);
+    assert!(mode.is_on() && mode.may_start(11 * second, &budget));
     // Cheap and used: the quota grows.
     let good = Cycle { prefetched: 65536, used: 65536, cost: 1_000_000, computing: 0 };
     let first = mode.quota();
     for _ in 0..10 {
-        mode.cycle(&good, 12 * second);
+        mode.cycle(&good, 12 * second, &mut budget);
     }
     assert!(mode.is_on() && mode.quota() == Settings::default().quota && first < mode.quota());
     // A program that computes most of the time does not profit from cycles.
-    let mut computing = ModeControl::new(Settings::default(), 0);
-    computing.slot(&busy, 10 * second);
-    computing.slot(&busy, 10 * second);
-    computing.cycle(&Cycle { computing: 10 * second, ..good }, 11 * second);
+    let mut computing = ModeControl::new(Settings::default());
+    computing.slot(&busy, 10 * second, &budget);
+    computing.slot(&busy, 10 * second, &budget);
+    computing.cycle(&Cycle { computing: 10 * second, ..good }, 11 * second, &mut budget);
     assert!(!computing.is_on());
     // More than a fifth unused.
-    mode.cycle(&Cycle { used: 52_000, ..good }, 13 * second);
+    mode.cycle(&Cycle { used: 52_000, ..good }, 13 * second, &mut budget);
     assert!(!mode.is_on() && mode.quota() == first);
+    // Wrong four times in a row: never again.
+    let wrong = Cycle { prefetched: 65536, used: 0, cost: 1_000_000, computing: 0 };
+    let mut time = 100;
+    for _ in 0..3 {
+        (0..2).for_each(|_| mode.slot(&busy, time * second, &budget));
+        assert!(mode.is_on());
+        mode.cycle(&wrong, time * second, &mut budget);
+        time *= 2;
+    }
+    (0..9).for_each(|_| mode.slot(&busy, time * second, &budget));
+    assert!(!mode.is_on());
 }
 
 #[test]

@@ -52,7 +52,7 @@ struct sluice_plan;
 enum { SLUICE_INLINE = 4 };
 
 struct sluice_summary {
-    int64_t can, ranges, bytes, end, size, elapsed;
+    int64_t can, ranges, bytes, end, size, elapsed, looked, skipped;
     struct sluice_range first[SLUICE_INLINE];
 };
 
@@ -77,15 +77,16 @@ enum sluice_source { SLUICE_OWN, SLUICE_LUSTRE, SLUICE_GLUSTER };
 enum sluice_strategy { SLUICE_LIBRARY, SLUICE_AGENTS, SLUICE_EARLY, SLUICE_TIMED };
 
 int32_t sluice_layout_of(enum sluice_source source, const uint8_t *value, size_t len, int64_t *numbers);
-struct sluice_decisions *sluice_decisions_new(const int64_t *numbers, int32_t me, double message, double byte,
-                                              const uint8_t *forced, size_t forced_len);
+struct sluice_decisions *sluice_decisions_new(const int64_t *numbers, int32_t me, const uint8_t *forced, size_t forced_len);
 struct sluice_decisions *sluice_decisions_next(struct sluice_decisions *decisions, const int64_t *numbers,
                                                const uint8_t *forced, size_t forced_len);
 void sluice_decisions_free(struct sluice_decisions *decisions);
 int32_t sluice_report(const char *path, const char *name, int32_t ranks, const struct sluice_decisions *decisions,
                       const struct sluice_sort *sorts, const char *data_driven);
 void sluice_last(struct sluice_decisions *decisions, int64_t nanoseconds);
-int32_t sluice_is_settled(const struct sluice_decisions *decisions);
+int32_t sluice_skips(struct sluice_decisions *decisions);
+int32_t sluice_wants_costs(const struct sluice_decisions *decisions);
+void sluice_costs(struct sluice_decisions *decisions, double message, double byte);
 int32_t sluice_call(struct sluice_decisions *decisions, int32_t write, const struct sluice_summary *all, size_t ranks);
 struct sluice_plan *sluice_plan_new(struct sluice_decisions *decisions, const struct sluice_range *ranges,
                                     const int64_t *counts, size_t ranks, struct sluice_ranges *memory);

@@ -1,11 +1,16 @@
 //! Which strategy serves a collective call best: a model says what is worth trying, and what came of it decides.
 //!
 //! The model is of the time that the slowest server needs (positioning and transfer, from a profile of its device) and that the
-//! exchange takes (latency and bandwidth, measured when the first file was opened). It only ranks: before a strategy is used,
+//! exchange takes (latency and bandwidth, measured when that first matters). It only ranks: before a strategy is used,
 //! the library's own collective call is timed for calls of that kind, and only what is expected to be faster than that is tried.
-//! How wrong the model was of what was tried corrects what it says next. A strategy that is slower than the library twice in a row
-//! is never used for the file again, nor asked for: then calls cost nothing more than without. What was measured is kept for the
-//! next file of the same processes ([`Chooser::next_file`]), so that programs of many files do not try anew in each.
+//! How wrong the model was of what was tried corrects what it says next.
+//!
+//! Nothing is tried that could cost more than [`LOSS`] of the time of collective calls so far, with what trials have lost before,
+//! should it take [`DOUBT`] times as long as predicted. A look at a call costs, too: a message among all, and ranges. After one that
+//! left the call to the library, so many calls go there without a look, nor a word between processes, that looks cost [`LOOKS`]. Calls
+//! that are [`SHORT`] are left alone. A strategy that is slower than the library twice in a row is never used for the file again.
+//! What was measured, spent and lost is kept for the next file of the same processes ([`Chooser::next_file`]), so that programs of
+//! many files do not try anew in each.
 
 use std::collections::HashMap;
 
@@ -19,6 +24,21 @@ const WORTHWHILE: f64 = 0.85;
 const SECOND_CHANCE: u64 = 16;
 /// Calls of a kind that the library carries out before anything else does: the first one has costs of its own.
 const BASELINE: u64 = 2;
+/// Share of the time of collective calls that may be risked.
+pub const LOSS: f64 = 0.01;
+/// Share of the same that looks at calls which are left to the library may take.
+pub const LOOKS: f64 = 0.004;
+/// Calls that the library carries out in less, in seconds, are left to it: messages and positioning are not short against them.
+pub const SHORT: f64 = 2e-3;
+/// How many times longer than predicted what was never tried may take, as far as risks go.
+pub const DOUBT: f64 = 2.0;
+/// The same where it depends on what a file system keeps, which nobody tells.
+const MORE_DOUBT: f64 = 4.0;
+/// Messages to each process that measuring what they take is about, and that what processes tell each other in a look is.
+const MEASURING: f64 = 12.0;
+const GATHERS: f64 = 2.0;
+/// Calls that go without a look at most.
+const MOST_SKIPPED: f64 = 1000.0;
 
 /// Times that predictions are made of, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,6 +136,19 @@ struct Known {
     rate: f64,
 }
 
+impl Known {
+    fn add(&mut self, rate: f64, is_library: bool) {
+        self.rate = match self.calls {
+            0 => rate,
+            // A first call has costs of its own, and nobody is to look good against them.
+            1 if is_library => rate.min(self.rate),
+            1 => rate,
+            _ => 0.6 * self.rate + 0.4 * rate,
+        };
+        self.calls += 1;
+    }
+}
+
 /// A call whose end has not been told.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
@@ -125,15 +158,39 @@ pub struct Running {
     predicted: f64,
 }
 
+/// What the call before this one took, in seconds of the slowest process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ended {
+    /// From when it was known how it is carried out.
+    pub call: f64,
+    /// Looking at it: until then, without waiting for others.
+    pub look: f64,
+    /// Calls since the one before it that nobody looked at, together.
+    pub skipped: f64,
+}
+
 /// Decides for a file; the same on every process, as all see the same.
 #[derive(Debug)]
 pub struct Chooser {
     costs: Costs,
+    /// Times of messages: measured, and to be measured since something may come of it.
+    is_measured: bool,
+    wants_costs: bool,
     forced: Option<Strategy>,
     outcomes: HashMap<(Kind, Strategy), Outcome>,
     known: HashMap<(Kind, Strategy), Known>,
     /// How many times longer than predicted what was tried has taken, lately.
-    correction: f64,
+    corrections: HashMap<Strategy, f64>,
+    /// Time of collective calls of these processes, and what of it the library alone would not have taken, in seconds.
+    spent: f64,
+    lost: f64,
+    /// Of a look: the shorter and the last one of the last two; and of the call that it was for, in seconds.
+    look: f64,
+    last_look: f64,
+    call: f64,
+    /// Calls that go to the library without a look, and those that have gone.
+    skipping: u32,
+    skipped: u32,
     running: Option<Running>,
     wrong: u32,
     dull: u32,
@@ -146,10 +203,19 @@ impl Chooser {
     pub fn new(costs: Costs, forced: Option<Strategy>) -> Chooser {
         Chooser {
             costs,
+            is_measured: false,
+            wants_costs: false,
             forced,
             outcomes: HashMap::new(),
             known: HashMap::new(),
-            correction: 1.0,
+            corrections: HashMap::new(),
+            spent: 0.0,
+            lost: 0.0,
+            look: 0.0,
+            last_look: f64::INFINITY,
+            call: 0.0,
+            skipping: 0,
+            skipped: 0,
             running: None,
             wrong: 0,
             dull: 0,
@@ -160,7 +226,16 @@ impl Chooser {
     /// For another file of the same processes on servers of the same layout: with what is known.
     #[must_use]
     pub fn next_file(self, forced: Option<Strategy>) -> Chooser {
-        Chooser { known: self.known, correction: self.correction, ..Chooser::new(self.costs, forced) }
+        let fresh = Chooser::new(self.costs, forced);
+        Chooser {
+            outcomes: fresh.outcomes,
+            running: None,
+            wrong: 0,
+            dull: 0,
+            forced,
+            is_settled: fresh.is_settled,
+            ..self
+        }
     }
 
     /// Whether calls go to the library from now on, without a word between processes.
@@ -173,6 +248,26 @@ impl Chooser {
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.forced.is_some()
+    }
+
+    /// Asked once for each call, by all processes: whether it goes to the library without a word between them.
+    pub fn skips(&mut self) -> bool {
+        let skips = self.is_settled || (self.skipping > 0 && self.forced.is_none());
+        self.skipping = self.skipping.saturating_sub(1);
+        self.skipped += u32::from(skips);
+        skips
+    }
+
+    /// Whether times of messages are to be measured, which costs some: only where something may come of it.
+    #[must_use]
+    pub fn wants_costs(&self) -> bool {
+        self.wants_costs
+    }
+
+    /// They were: seconds of a message, and of a byte sent.
+    pub fn measured(&mut self, message: f64, sent: f64) {
+        self.costs = Costs { message, sent, ..self.costs };
+        (self.is_measured, self.wants_costs) = (true, false);
     }
 
     /// Why, for reports.
@@ -190,91 +285,155 @@ impl Chooser {
     pub fn choose(&mut self, call: &Call, kind: Kind) -> Strategy {
         let is_safe = !(kind.write && call.overlaps());
         let predicted = |strategy| self.costs.predict(call, kind.write, strategy);
-        let library = predicted(Strategy::Library);
-        let candidates = [Strategy::Agents, Strategy::Early, Strategy::Timed];
-        let best = match self.forced {
-            Some(forced) => forced,
-            None => candidates
-                .into_iter()
-                .min_by(|&a, &b| predicted(a).total_cmp(&predicted(b)))
-                .unwrap_or(Strategy::Library),
+        let of_library = predicted(Strategy::Library);
+        let (strategy, told) = match self.forced {
+            Some(forced) if is_safe && predicted(forced).is_finite() => (forced, predicted(forced)),
+            None if is_safe => {
+                let candidates = [Strategy::Agents, Strategy::Early, Strategy::Timed].map(|s| (s, predicted(s)));
+                self.judge(kind, &candidates, of_library, call)
+            }
+            _ => {
+                self.skip();
+                (Strategy::Library, of_library)
+            }
         };
-        let expected = predicted(best);
-        let strategy = if !is_safe || expected.is_infinite() {
-            Strategy::Library
-        } else if self.forced.is_some() {
-            best
-        } else {
-            self.judge(kind, best, (expected, library), call.bytes() as f64)
-        };
-        let told = if strategy == Strategy::Library { library } else { expected };
         self.running = Some(Running { kind, strategy, bytes: call.bytes(), predicted: told });
         strategy
     }
 
-    fn judge(&mut self, kind: Kind, best: Strategy, (expected, of_library): (f64, f64), bytes: f64) -> Strategy {
-        let known = |strategy| self.known.get(&(kind, strategy)).copied().unwrap_or_default();
-        let (library, tried) = (known(Strategy::Library), known(best));
-        let is_dull = if library.calls < BASELINE {
-            expected > of_library * WORTHWHILE
-        } else {
-            tried.calls == 0 && expected * self.correction > library.rate * bytes * WORTHWHILE
+    /// Whether the library carries out a call of this kind, whatever its ranges are, which then nobody has to tell.
+    #[must_use]
+    pub fn leaves(&self, kind: Kind, bytes: i64) -> bool {
+        let library = self.known(kind, Strategy::Library);
+        self.forced.is_none() && (library.calls < BASELINE || library.rate * (bytes as f64) < SHORT)
+    }
+
+    fn known(&self, kind: Kind, strategy: Strategy) -> Known {
+        self.known.get(&(kind, strategy)).copied().unwrap_or_default()
+    }
+
+    fn judge(&mut self, kind: Kind, candidates: &[(Strategy, f64)], predicted: f64, call: &Call) -> (Strategy, f64) {
+        let left = (Strategy::Library, predicted);
+        let bytes = call.bytes() as f64;
+        let library = self.known(kind, Strategy::Library);
+        let of_library = library.rate * bytes;
+        // Where the model was wrong about all that was tried, it is about the rest.
+        let correction = |strategy| {
+            let least = self.corrections.values().copied().min_by(f64::total_cmp).unwrap_or(1.0);
+            self.corrections.get(&strategy).copied().unwrap_or(least)
         };
-        if is_dull {
+        // What each is expected to take, and what it may take.
+        let estimate = |&(strategy, expected): &(Strategy, f64)| {
+            let tried = self.known(kind, strategy);
+            let expected_now = expected * correction(strategy);
+            match strategy {
+                _ if tried.calls > 0 => (tried.rate * bytes, tried.rate * bytes),
+                Strategy::Early => (expected_now, expected_now * MORE_DOUBT),
+                _ => (expected_now, expected_now * DOUBT),
+            }
+        };
+        let finite = candidates.iter().filter(|(_, expected)| expected.is_finite());
+        let Some(&best) = finite.min_by(|a, b| estimate(a).1.total_cmp(&estimate(b).1)) else {
             self.cannot();
-            return Strategy::Library;
+            return left;
+        };
+        let (estimated, worst) = estimate(&best);
+        let tried = self.known(kind, best.0);
+        let was_slower = tried.calls > 0 && tried.rate > library.rate;
+        let is_hopeless = tried.calls == 0 && estimated > of_library * WORTHWHILE;
+        if is_hopeless || was_slower && tried.calls > 1 {
+            self.cannot();
+            return left;
         }
         self.dull = 0;
-        let was_slower = tried.calls > 0 && tried.rate > library.rate;
         let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
         // Also later the library is timed, ever more seldom: what its first calls took may have had other reasons.
         let is_probe = tried.calls.is_power_of_two() && library.calls <= BASELINE + u64::from(tried.calls.ilog2());
-        if library.calls < BASELINE || is_probe || was_slower && !is_due { Strategy::Library } else { best }
+        if is_probe {
+            return left;
+        }
+        let is_trial = tried.calls == 0 || was_slower;
+        let measuring = if self.is_measured { 0.0 } else { MEASURING * call.ranks as f64 * self.costs.message };
+        let risk = self.look + measuring + (worst - of_library).max(0.0);
+        let is_too_much = is_trial && self.lost + risk > LOSS * self.spent;
+        if was_slower && !is_due || is_too_much {
+            self.skip();
+            return left;
+        }
+        if is_trial && !self.is_measured {
+            // The next call is looked at with what these processes' messages take.
+            self.wants_costs = true;
+            return left;
+        }
+        best
+    }
+
+    /// After a look that was in vain: how many calls go without.
+    fn skip(&mut self) {
+        if self.call > 0.0 {
+            self.skipping = (self.look / (LOOKS * self.call)).min(MOST_SKIPPED) as u32;
+        }
     }
 
     /// A call that nothing is expected of, or that cannot be served.
     pub fn cannot(&mut self) {
         self.dull += 1;
+        self.skip();
         self.is_settled |= self.forced.is_none() && self.dull >= DULL;
     }
 
     /// A call that the library carries out without ranges having been looked at.
     pub fn left(&mut self, kind: Kind, bytes: i64) {
         self.running = Some(Running { kind, strategy: Strategy::Library, bytes, predicted: 0.0 });
+        let is_short = self.known(kind, Strategy::Library).calls >= BASELINE;
+        if is_short { self.cannot() } else { self.skip() }
     }
 
-    /// What the last call took, in seconds of the slowest process. O(1).
-    pub fn ended(&mut self, seconds: f64) {
-        if let Some(running) = self.ended_alone(seconds) {
-            self.learn(running, seconds);
+    /// What the last call took. O(1).
+    pub fn ended(&mut self, ended: Ended) {
+        self.spent += ended.call + ended.skipped;
+        if ended.call > 0.0 {
+            let look = ended.look + GATHERS * self.costs.message;
+            // One that took longer than the one before had other reasons.
+            (self.look, self.last_look, self.call) = (look.min(self.last_look), look, ended.call);
+            self.lost += look;
+        }
+        let skipped = std::mem::take(&mut self.skipped);
+        if let Some(running) = self.ended_alone(ended) {
+            self.learn(running, ended.call);
+            // Calls that nobody looked at are like the one before them, if they took as long.
+            let rate = ended.skipped / f64::from(skipped) / running.bytes as f64;
+            let known = self.known.get_mut(&(running.kind, Strategy::Library)).filter(|known| {
+                running.strategy == Strategy::Library && (0.25 * known.rate..4.0 * known.rate).contains(&rate)
+            });
+            known.into_iter().for_each(|known| known.add(rate, true));
         }
     }
 
     /// As [`Chooser::ended`] where the others are not told the same: it counts, and nothing is learned. Gives what has ended.
-    pub fn ended_alone(&mut self, seconds: f64) -> Option<Running> {
+    pub fn ended_alone(&mut self, ended: Ended) -> Option<Running> {
         let running @ Running { kind, strategy, bytes, predicted } =
-            self.running.take().filter(|running| running.bytes > 0 && seconds > 0.0)?;
+            self.running.take().filter(|running| running.bytes > 0 && ended.call > 0.0)?;
         let outcome = self.outcomes.entry((kind, strategy)).or_default();
         outcome.calls += 1;
         outcome.bytes += bytes;
-        outcome.seconds += seconds;
+        outcome.seconds += ended.call;
         outcome.predicted += predicted;
         Some(running)
     }
 
     fn learn(&mut self, Running { kind, strategy, bytes, predicted }: Running, seconds: f64) {
-        let rate = seconds / bytes as f64;
-        let library = self.known.get(&(kind, Strategy::Library)).map_or(f64::INFINITY, |known| known.rate);
+        let library = self.known.get(&(kind, Strategy::Library)).map(|known| known.rate);
+        let is_library = strategy == Strategy::Library;
+        // The library alone would not have looked.
+        let rate = (seconds + if is_library { 0.0 } else { self.look }) / bytes as f64;
         let known = self.known.entry((kind, strategy)).or_default();
-        // A first call has costs of its own.
-        known.rate = if known.calls < 2 { rate } else { 0.6 * known.rate + 0.4 * rate };
-        known.calls += 1;
-        let is_slower = rate > library && known.rate > library;
-        if self.forced.is_some() || strategy == Strategy::Library {
-            return;
-        }
-        self.correction = (seconds / predicted).max(1.0);
-        self.wrong = if is_slower { self.wrong + 1 } else { 0 };
+        known.add(rate, is_library);
+        let now = known.rate;
+        let Some(library) = library.filter(|_| !is_library && self.forced.is_none()) else { return };
+        self.lost = (self.lost + seconds - library * bytes as f64).max(0.0);
+        self.corrections.insert(strategy, (seconds / predicted).max(1.0));
+        self.wrong = if rate > library && now > library { self.wrong + 1 } else { 0 };
         self.is_settled |= self.wrong >= 2;
     }
 

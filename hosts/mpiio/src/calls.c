@@ -106,8 +106,8 @@ SHOWN int MPI_File_close(MPI_File *file)
     struct file *closing = file ? file_closing(*file) : NULL;
     int lost = dualpar_close(closing);
     int result = NEXT(MPI_File_close)(file);
-    file_closed(closing);
-    return result == MPI_SUCCESS ? lost : result;
+    int left = failed(MPI_FILE_NULL, file_closed(closing));
+    return result != MPI_SUCCESS ? result : lost != MPI_SUCCESS ? lost : left;
 }
 
 SHOWN int MPI_File_set_view(MPI_File file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype type,

@@ -17,6 +17,7 @@ void sluice_dualpar_stop(void);
 int32_t sluice_dualpar_open(int32_t descriptor, bool is_readable, bool is_writable, bool is_shared);
 int32_t sluice_dualpar_close(int32_t file, char *room, size_t len);
 int32_t sluice_dualpar_sync(int32_t file);
+int32_t sluice_dualpar_is_idle(int32_t file);
 void sluice_dualpar_other(int32_t file);
 void sluice_dualpar_message(void);
 int32_t sluice_dualpar_read(int32_t file, const struct sluice_range *ranges, size_t range_count, const struct sluice_range *memory,
@@ -37,6 +38,8 @@ void dualpar_end(void);
 void dualpar_open(struct file *file);
 /* Before it is closed. An error of MPI if what was collected could not be written; NULL is nothing to do. */
 int dualpar_close(struct file *file);
+/* The error of MPI that an error number is, for the handler of the file's errors, too (MPI_FILE_NULL: that of all). */
+int failed(MPI_File handle, int error);
 /* An independent blocking read or write. */
 int dualpar_call(struct file *file, const struct access *access);
 /* Before anything else that has to do with a file's data (NULL: with that of one that is not known). */

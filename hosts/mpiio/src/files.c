@@ -3,6 +3,7 @@
 #include "dualpar.h"
 #include "shim.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -67,10 +68,10 @@ static void report(struct file *file)
     }
 }
 
-static void file_free(struct file *file)
+/* Also says if the descriptor's end tells an error: file systems may tell those of earlier writes to whoever closes first. */
+static int file_free(struct file *file)
 {
-    if (file->descriptor >= 0)
-        close(file->descriptor);
+    int error = file->descriptor >= 0 && close(file->descriptor) != 0 && errno != EINTR ? errno : 0;
     if (file->hints != MPI_INFO_NULL)
         PMPI_Info_free(&file->hints);
     sluice_decisions_free(file->decisions);
@@ -78,12 +79,13 @@ static void file_free(struct file *file)
     sluice_flat_free(file->type);
     free(file->name);
     free(file);
+    return error;
 }
 
-void file_closed(struct file *file)
+int file_closed(struct file *file)
 {
     if (!file)
-        return;
+        return 0;
     report(file);
     struct sluice_decisions **kept = file->owns_comm || !file->decisions ? NULL : kept_decisions(file->comm);
     if (kept) {
@@ -93,7 +95,7 @@ void file_closed(struct file *file)
     }
     if (file->owns_comm)
         PMPI_Comm_free(&file->comm);
-    file_free(file);
+    return file_free(file);
 }
 
 /* A path may begin with the name of a file system driver: only plain ones are opened here. */
@@ -104,6 +106,9 @@ static const char *path_of(const char *name)
 
 static int open_again(const char *path, int amode)
 {
+    /* Where open files keep a name when they are removed, their directory could not be. */
+    if (amode & MPI_MODE_DELETE_ON_CLOSE)
+        return -1;
     int how = amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY;
     int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat stat;
@@ -147,14 +152,6 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
     return file;
 }
 
-/* What the processes have agreed on; whether all of them have the file open here, too. */
-static bool agree(struct file *file, MPI_Comm comm, bool *owns, MPI_Comm *made)
-{
-    *made = own_comm(comm, owns);
-    int all = 0, mine = file != NULL;
-    return *made != MPI_COMM_NULL && PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, *made) == MPI_SUCCESS && all;
-}
-
 void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int result, MPI_File handle)
 {
     int class = MPI_SUCCESS, ranks = 0;
@@ -168,16 +165,14 @@ void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int
     if (ranks > 1) {
         /* Also those that could not open it, lest the others wait for them. */
         bool owns = false;
-        MPI_Comm made = MPI_COMM_NULL;
-        bool agreed = agree(file, comm, &owns, &made);
-        if (file && agreed) {
-            file->comm = made;
+        MPI_Comm made = own_comm(comm, &owns);
+        if (file)
             file->owns_comm = owns;
-            PMPI_Comm_rank(made, &file->rank);
-            PMPI_Comm_size(made, &file->ranks);
-            resonant_begin(file);
-        } else if (owns) {
-            PMPI_Comm_free(&made);
+        if (made != MPI_COMM_NULL && !resonant_begin(file, made)) {
+            if (file)
+                file->owns_comm = false;
+            if (owns)
+                PMPI_Comm_free(&made);
         }
     }
     if (!file)

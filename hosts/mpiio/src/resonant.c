@@ -69,39 +69,37 @@ static bool measure(const struct file *file, double costs[2])
     return is_done && PMPI_Allreduce(best, costs, 2, MPI_DOUBLE, MPI_MAX, file->comm) == MPI_SUCCESS;
 }
 
-void resonant_begin(struct file *file)
+bool resonant_begin(struct file *file, MPI_Comm comm)
 {
-    int64_t numbers[3] = {0, 0, 0};
-    double costs[2] = {0, 0};
-    int all = 0, mine = file->descriptor >= 0;
-    if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, file->comm) != MPI_SUCCESS || !all)
-        return;
-    if (file->rank == 0)
-        find_layout(file, numbers);
-    if (PMPI_Bcast(numbers, sizeof numbers, MPI_BYTE, 0, file->comm) != MPI_SUCCESS || numbers[0] <= 0 || numbers[2] <= 0)
-        return;
+    enum { SAID = 7 };
     const char *forced = getenv("SLUICE_MPI");
+    int64_t word = 0, layout[3] = {0, 0, 0}, least[SAID];
+    int rank = 0;
     forced = forced ? forced : "";
-    struct sluice_decisions **kept = file->owns_comm ? NULL : kept_decisions(file->comm);
+    memcpy(&word, forced, strnlen(forced, sizeof word));
+    PMPI_Comm_rank(comm, &rank);
+    if (rank == 0 && file && file->descriptor >= 0)
+        find_layout(file, layout);
+    /* All that has to be agreed on in one message: who has it open here, too, also of what the environment says, which may
+     * differ; and the first process's layout. */
+    int64_t said[SAID] = {file != NULL, file && file->descriptor >= 0, word, -word, INT64_MAX, INT64_MAX, INT64_MAX};
+    if (rank == 0)
+        memcpy(said + 4, layout, sizeof layout);
+    if (PMPI_Allreduce(said, least, SAID, MPI_INT64_T, MPI_MIN, comm) != MPI_SUCCESS || !least[0])
+        return false;
+    file->comm = comm;
+    file->rank = rank;
+    PMPI_Comm_size(comm, &file->ranks);
+    if (!least[1] || least[2] != -least[3] || least[4] <= 0 || least[6] <= 0)
+        return true;
+    struct sluice_decisions **kept = file->owns_comm ? NULL : kept_decisions(comm);
     if (kept && *kept) {
-        file->decisions = sluice_decisions_next(*kept, numbers, (const uint8_t *)forced, strlen(forced));
+        file->decisions = sluice_decisions_next(*kept, least + 4, (const uint8_t *)forced, strlen(forced));
         *kept = NULL;
     }
-    if (!file->decisions) {
-        if (!measure(file, costs))
-            return;
-        file->decisions =
-            sluice_decisions_new(numbers, file->rank, costs[0], costs[1], (const uint8_t *)forced, strlen(forced));
-    }
-    /* Also of what the environment says, which may differ. */
-    int64_t word = 0;
-    memcpy(&word, forced, strnlen(forced, sizeof word));
-    int64_t said[2] = {word, -word}, least[2];
-    said[0] = file->decisions ? word : INT64_MIN;
-    if (PMPI_Allreduce(said, least, 2, MPI_INT64_T, MPI_MIN, file->comm) != MPI_SUCCESS || least[0] != -least[1]) {
-        sluice_decisions_free(file->decisions);
-        file->decisions = NULL;
-    }
+    if (!file->decisions)
+        file->decisions = sluice_decisions_new(least + 4, rank, (const uint8_t *)forced, strlen(forced));
+    return true;
 }
 
 /* What this process has to do in a call. */
@@ -112,7 +110,7 @@ struct part {
 
 static struct part part_of(const struct file *file, const struct access *access)
 {
-    struct part part = {.summary.elapsed = file->elapsed};
+    struct part part = {.summary = {.elapsed = file->elapsed, .looked = file->looked, .skipped = file->skipped}};
     struct stat stat;
     int is_atomic = 1;
     int refused = access->is_write ? MPI_MODE_RDONLY : MPI_MODE_WRONLY;
@@ -127,14 +125,17 @@ static struct part part_of(const struct file *file, const struct access *access)
     size_t count;
     const struct sluice_range *list = sluice_ranges_list(part.ranges, &count);
     int64_t end = count > 0 ? list[count - 1].offset + list[count - 1].len : 0;
-    part.summary = (struct sluice_summary){
-        .can = 1, .ranges = (int64_t)count, .bytes = bytes, .end = end, .size = stat.st_size, .elapsed = file->elapsed};
+    part.summary.can = 1;
+    part.summary.ranges = (int64_t)count;
+    part.summary.bytes = bytes;
+    part.summary.end = end;
+    part.summary.size = stat.st_size;
     memcpy(part.summary.first, list, (count < SLUICE_INLINE ? count : SLUICE_INLINE) * sizeof *list);
     return part;
 }
 
-/* The plan of a call, NULL for the library's own; takes the memory of `part`. */
-static struct sluice_plan *plan_of(struct file *file, bool is_write, struct part *part)
+/* The plan of a call, NULL for the library's own; takes the memory of `part`. From `told` on it was this process's own doing. */
+static struct sluice_plan *plan_of(struct file *file, bool is_write, struct part *part, int64_t *told)
 {
     size_t ranks = (size_t)file->ranks;
     struct sluice_summary *all = malloc(ranks * sizeof *all);
@@ -147,7 +148,7 @@ static struct sluice_plan *plan_of(struct file *file, bool is_write, struct part
         abort();
     if (PMPI_Allgather(&part->summary, sizeof *all, MPI_BYTE, all, sizeof *all, MPI_BYTE, file->comm) != MPI_SUCCESS)
         goto end;
-    file->began = now();
+    *told = now();
     if (!sluice_call(file->decisions, is_write, all, ranks))
         goto end;
     size_t total = 0, count;
@@ -171,6 +172,11 @@ static struct sluice_plan *plan_of(struct file *file, bool is_write, struct part
     } else if (PMPI_Allgatherv(list, sizes[file->rank], MPI_BYTE, ranges, sizes, sizes + ranks, MPI_BYTE, file->comm) !=
                MPI_SUCCESS) {
         goto end;
+    }
+    double costs[2];
+    if (sluice_wants_costs(file->decisions) && measure(file, costs)) {
+        sluice_costs(file->decisions, costs[0], costs[1]);
+        *told = now();
     }
     plan = sluice_plan_new(file->decisions, ranges, counts, ranks, part->memory);
     part->memory = NULL;
@@ -248,12 +254,20 @@ static bool in_turn(struct file *file, const struct sluice_plan *plan, bool is_w
 
 int resonant_call(struct file *file, const struct access *access)
 {
-    if (sluice_is_settled(file->decisions))
-        return access->pass(access);
+    int64_t began = now(), asked, told;
+    int result = MPI_SUCCESS, all = 0;
+    if (sluice_skips(file->decisions)) {
+        result = access->pass(access);
+        file->skipped += now() - began;
+        return result;
+    }
     struct part part = part_of(file, access);
     int64_t bytes = part.summary.bytes;
-    struct sluice_plan *plan = plan_of(file, access->is_write, &part);
-    int result = MPI_SUCCESS, all = 0;
+    told = asked = now();
+    struct sluice_plan *plan = plan_of(file, access->is_write, &part, &told);
+    int64_t planned = now();
+    file->looked = asked - began + planned - told;
+    file->skipped = 0;
     if (plan) {
         bool is_done = true;
         switch (sluice_plan_strategy(plan)) {
@@ -270,7 +284,7 @@ int resonant_call(struct file *file, const struct access *access)
             all = 0;
     }
     result = all ? access_served(file, access, bytes) : access->pass(access);
-    file->elapsed = now() - file->began;
+    file->elapsed = now() - planned;
     sluice_plan_free(plan);
     sluice_ranges_free(part.ranges);
     sluice_ranges_free(part.memory);

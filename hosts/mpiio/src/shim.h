@@ -48,13 +48,15 @@ struct file {
     struct sluice_flat *type;
     /* Of collective calls, the same on all processes; NULL where these are left to the library. */
     struct sluice_decisions *decisions;
-    int64_t began, elapsed; /* of the last collective call, in nanoseconds */
+    /* Of the last collective call that was looked at, in nanoseconds: itself, the look; of those since. */
+    int64_t elapsed, looked, skipped;
     int64_t call_bytes;     /* of all processes in the call that goes on */
     uint8_t *buffers;       /* two of `room` bytes */
     size_t room;
     struct sluice_sort sorts[SLUICE_SORTS]; /* of this process, for the report; racy, as counters may be */
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;
+    int64_t watching, watched; /* looking at independent calls, and those calls, in nanoseconds; racy, as counters may be */
     int dualpar; /* its number for data-driven execution, or -1 (dualpar.c) */
     char data_driven[512]; /* what that did, as JSON, or empty */
     struct file *below;
@@ -92,9 +94,10 @@ struct sluice_ranges *access_memory(const struct access *access, int64_t bytes);
 /* Ends a call that was served here, all bytes of it: file pointer and status. */
 int access_served(const struct file *file, const struct access *access, int64_t bytes);
 
-/* resonant.c: whether collective calls on it can be served here, which all processes say together; and such a call, which it serves
- * or passes on. */
-void resonant_begin(struct file *file);
+/* resonant.c: what the processes of `comm` agree on when they open a file (NULL: this one could not), all in one message: whether
+ * all have it here, too, and `comm` is its own then; and whether collective calls on it can be served here. And such a call, which
+ * it serves or passes on. */
+bool resonant_begin(struct file *file, MPI_Comm comm);
 int resonant_call(struct file *file, const struct access *access);
 
 /* Flattened type, NULL if not understood; to be freed (types.c). */
@@ -104,7 +107,8 @@ struct sluice_flat *flatten(MPI_Datatype type);
 void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int result, MPI_File handle);
 /* Takes it out of the table, before the handle means something else. */
 struct file *file_closing(MPI_File handle);
-void file_closed(struct file *file);
+/* 0, or an error number of what was still to be written. */
+int file_closed(struct file *file);
 struct file *file_of(MPI_File handle);
 void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype type, const char *representation);
 /* What others than blocking calls do: a write through `handle`, collective calls that go on after returning. */

@@ -68,9 +68,9 @@ static MPI_Comm world = MPI_COMM_NULL;
 /* Some process may call MPI from several threads. */
 static bool has_threads;
 
-static void initialised(void)
+static void initialised(bool can)
 {
-    int all = 0, mine = is_wanted, level = MPI_THREAD_SINGLE, several;
+    int all = 0, mine = can, level = MPI_THREAD_SINGLE, several;
     MPI_Group group;
     if (!is_wanted)
         return;
@@ -99,7 +99,7 @@ SHOWN int MPI_Init(int *argc, char ***argv)
 {
     int result = NEXT(MPI_Init)(argc, argv);
     if (result == MPI_SUCCESS)
-        initialised();
+        initialised(true);
     return result;
 }
 
@@ -107,9 +107,32 @@ SHOWN int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
 {
     int result = NEXT(MPI_Init_thread)(argc, argv, wanted, provided);
     if (result == MPI_SUCCESS)
-        initialised();
+        initialised(true);
     return result;
 }
+
+#ifdef OPEN_MPI
+/* Its Fortran interface does not come by the calls of C: a process that begins here has views and messages that nobody sees. It tells
+ * the others, so that all of them do without, rather than wait for it. */
+#define FORTRAN(name, parameters, arguments)                                                                                   \
+    void name parameters;                                                                                                      \
+    SHOWN void name parameters                                                                                                 \
+    {                                                                                                                          \
+        void(*next) parameters = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name);                                        \
+        if (!next) {                                                                                                           \
+            *error = MPI_ERR_INTERN;                                                                                           \
+            return;                                                                                                            \
+        }                                                                                                                      \
+        next arguments;                                                                                                        \
+        if (*error == MPI_SUCCESS)                                                                                             \
+            initialised(false);                                                                                                \
+    }
+FORTRAN(mpi_init_, (MPI_Fint * error), (error))
+FORTRAN(mpi_init_thread_, (MPI_Fint * wanted, MPI_Fint *provided, MPI_Fint *error), (wanted, provided, error))
+/* Of the module mpi_f08. */
+FORTRAN(ompi_init_f, (MPI_Fint * error), (error))
+FORTRAN(ompi_init_thread_f, (MPI_Fint * wanted, MPI_Fint *provided, MPI_Fint *error), (wanted, provided, error))
+#endif
 
 /* Not if there are processes that were started by others of these: no communicator of ours has both. All of them see that. */
 static bool is_in_world(MPI_Group group)

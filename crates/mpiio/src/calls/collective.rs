@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{boxed, guarded, slice, sluice_ranges};
-use crate::choose::{Chooser, Costs, Kind};
+use crate::choose::{Chooser, Costs, Ended, Kind};
 use crate::flat::Range;
 use crate::layout::{Layout, of_gluster, of_lustre, of_sluice};
 use crate::list::{self, Memory, Segment};
@@ -31,8 +31,12 @@ pub struct Summary {
     pub end: i64,
     /// What the file has now.
     pub size: i64,
-    /// Nanoseconds of its last call.
+    /// Nanoseconds of its last call, from when it was known how it is carried out.
     pub elapsed: i64,
+    /// Nanoseconds of looking at that call, without waiting for others.
+    pub looked: i64,
+    /// Nanoseconds of the calls that nobody has looked at since.
+    pub skipped: i64,
     /// Its ranges, if they fit.
     pub first: [Range; INLINE],
 }
@@ -114,8 +118,14 @@ fn strategy_named(name: &[u8]) -> Option<Strategy> {
         .find(|s| s.name().as_bytes() == name)
 }
 
-/// Decisions for a file with a layout, the same on all processes but for `me`. `message` and `byte`: seconds of a message and of
-/// a byte sent; `forced`: a strategy's name, or anything else for the best one. Null: there is no such layout.
+/// Servers of a layout that has something to decide.
+fn layout_of(numbers: &[i64], forced: &[u8]) -> Option<Layout> {
+    let layout = Layout::round_robin(numbers[0], numbers[1], numbers[2])?;
+    (layout.servers() > 1 || strategy_named(forced).is_some()).then_some(layout)
+}
+
+/// Decisions for a file with a layout, the same on all processes but for `me`. `forced`: a strategy's name, or anything else for
+/// the best one. Null: there is no such layout, or it has nothing to decide: one server.
 ///
 /// # Safety
 /// Three numbers, and `forced_len` bytes at `forced`.
@@ -123,18 +133,15 @@ fn strategy_named(name: &[u8]) -> Option<Strategy> {
 pub unsafe extern "C" fn sluice_decisions_new(
     numbers: *const i64,
     me: i32,
-    message: f64,
-    byte: f64,
     forced: *const u8,
     forced_len: usize,
 ) -> *mut sluice_decisions {
     // SAFETY: as the caller promises.
     let (numbers, forced) = unsafe { (slice(numbers, 3), slice(forced, forced_len)) };
     boxed(|| {
-        let layout = Layout::round_robin(numbers[0], numbers[1], numbers[2])?;
-        let costs = Costs { message, sent: byte, ..Costs::default() };
+        let (layout, forced) = (layout_of(numbers, forced)?, strategy_named(forced));
         let me = usize::try_from(me).ok()?;
-        Some(sluice_decisions { layout, chooser: Chooser::new(costs, strategy_named(forced)), me, kind: None })
+        Some(sluice_decisions { layout, chooser: Chooser::new(Costs::default(), forced), me, kind: None })
     })
 }
 
@@ -157,7 +164,7 @@ pub unsafe extern "C" fn sluice_decisions_next(
     let (before, numbers, forced) =
         unsafe { (*Box::from_raw(decisions), slice(numbers, 3), slice(forced, forced_len)) };
     boxed(|| {
-        let layout = Layout::round_robin(numbers[0], numbers[1], numbers[2])?;
+        let layout = layout_of(numbers, forced)?;
         let is_alike = (layout.unit(), layout.servers()) == (before.layout.unit(), before.layout.servers());
         if !is_alike {
             return None;
@@ -211,18 +218,39 @@ pub unsafe extern "C" fn sluice_report(
 /// From these functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_last(decisions: *mut sluice_decisions, nanoseconds: i64) {
+    let ended = Ended { call: nanoseconds as f64 * 1e-9, ..Ended::default() };
     // SAFETY: as the caller promises.
-    unsafe { &mut *decisions }.chooser.ended_alone(nanoseconds as f64 * 1e-9);
+    unsafe { &mut *decisions }.chooser.ended_alone(ended);
 }
 
-/// Whether all calls are the library's from now on, without processes asking each other.
+/// Asked once for each call, by all processes: whether it is the library's, without them asking each other.
 ///
 /// # Safety
 /// From these functions.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sluice_is_settled(decisions: *const sluice_decisions) -> i32 {
+pub unsafe extern "C" fn sluice_skips(decisions: *mut sluice_decisions) -> i32 {
     // SAFETY: as the caller promises.
-    i32::from(unsafe { &*decisions }.chooser.is_settled())
+    i32::from(unsafe { &mut *decisions }.chooser.skips())
+}
+
+/// Whether the times of messages are wanted, which all processes say together; then [`sluice_costs`] tells them.
+///
+/// # Safety
+/// From these functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_wants_costs(decisions: *const sluice_decisions) -> i32 {
+    // SAFETY: as the caller promises.
+    i32::from(unsafe { &*decisions }.chooser.wants_costs())
+}
+
+/// Seconds of a message, and of a byte sent; the same on all processes.
+///
+/// # Safety
+/// From these functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_costs(decisions: *mut sluice_decisions, message: f64, byte: f64) {
+    // SAFETY: as the caller promises.
+    unsafe { &mut *decisions }.chooser.measured(message, byte);
 }
 
 /// Begins a call by what all processes say of it: 1 if their ranges are wanted, 0 if it is the library's.
@@ -239,8 +267,9 @@ pub unsafe extern "C" fn sluice_call(
     // SAFETY: as the caller promises.
     let (decisions, all) = unsafe { (&mut *decisions, slice(all, ranks)) };
     let begin = || {
-        let slowest = all.iter().map(|summary| summary.elapsed).max()?;
-        decisions.chooser.ended(slowest as f64 * 1e-9);
+        let slowest = |of: fn(&Summary) -> i64| all.iter().map(of).max().map(|nanoseconds| nanoseconds as f64 * 1e-9);
+        let (call, look, skipped) = (slowest(|s| s.elapsed)?, slowest(|s| s.looked)?, slowest(|s| s.skipped)?);
+        decisions.chooser.ended(Ended { call, look, skipped });
         decisions.kind = None;
         let sum = |of: fn(&Summary) -> i64| all.iter().try_fold(0i64, |sum, summary| sum.checked_add(of(summary)));
         let (bytes, ranges) = (sum(|s| s.bytes)?, sum(|s| s.ranges)?);
@@ -254,6 +283,10 @@ pub unsafe extern "C" fn sluice_call(
             return None;
         }
         let kind = Kind { write: write != 0, bytes: bytes.ilog2(), range: (bytes / ranges).max(1).ilog2() };
+        if decisions.chooser.leaves(kind, bytes) {
+            decisions.chooser.left(kind, bytes);
+            return None;
+        }
         decisions.kind = Some(kind);
         Some(())
     };

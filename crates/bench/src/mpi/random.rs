@@ -1,0 +1,147 @@
+//! Random programs with Sluicegate and past it: whether any of them loses.
+//!
+//! Half of them are drawn from a seed that never changes, half from one that is drawn when the benchmark runs, and printed. A program
+//! makes the same calls by both names of MPI in one run, so that nothing else differs, in turns of which comes first. What looks like
+//! a loss is run again, more often, and only that counts: of many programs some look like it by chance.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use sluice_cli::output;
+
+use super::{Args, Bench, Mpi};
+use crate::statistics::{median, quartiles};
+
+/// Of the programs that are always the same.
+const SEED: u64 = 18;
+/// Runs of a program, and of one that looks like a loss.
+const ROUNDS: u32 = 5;
+const ROUNDS_AGAIN: u32 = 15;
+/// Runs in which a program must be slower for chance to be no explanation (sign test, 1.8 %).
+const SLOWER: u32 = 12;
+/// What may be lost, and what looks like more than that at first.
+const ALLOWED: f64 = 0.02;
+
+/// A random program.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Program {
+    seed: u64,
+    mpi: &'static str,
+    /// On a volume, whose layout is known, or in a plain directory.
+    place: &'static str,
+    program: String,
+    rounds: u32,
+    /// Rounds in which it was slower.
+    slower: u32,
+    /// Its time, divided by that without Sluicegate, in the middle of the rounds.
+    ratio: f64,
+    /// What it loses, if that is not by chance.
+    loss: f64,
+}
+
+/// What came of all of them.
+#[derive(Debug, Default, serde::Serialize)]
+pub(super) struct Programs {
+    /// Of the second half.
+    seed: u64,
+    /// Losses first.
+    programs: Vec<Program>,
+}
+
+impl Programs {
+    /// What is lost at worst.
+    pub(super) fn worst(&self) -> f64 {
+        self.programs.iter().map(|program| program.loss).fold(0.0, f64::max)
+    }
+
+    pub(super) fn print(&self) {
+        if self.programs.is_empty() {
+            return;
+        }
+        let over = self.programs.iter().filter(|program| program.loss > ALLOWED).count();
+        output::line(format_args!(
+            "{} random programs (half of seed {SEED}, half of {}), {over} that lose more than {:.0} %",
+            self.programs.len(),
+            self.seed,
+            ALLOWED * 100.0
+        ));
+        for program in self.programs.iter().filter(|program| program.loss > 0.0) {
+            output::line(format_args!(
+                "  {:+.1} % time, slower in {} of {}: {} {}, {}, seed {}",
+                (program.ratio - 1.0) * 100.0,
+                program.slower,
+                program.rounds,
+                program.mpi,
+                program.place,
+                program.program,
+                program.seed
+            ));
+        }
+        let all = quartiles(self.programs.iter().map(|program| (program.ratio - 1.0) * 100.0).collect());
+        let all = all.map(|change| format!("{change:+.1}"));
+        output::line(format_args!(
+            "  change of time in %: from {} to {}, quartiles {}",
+            all[0],
+            all[4],
+            all[1..4].join(", ")
+        ));
+    }
+}
+
+impl Bench {
+    /// Runs `count` random programs, with the MPI libraries and places in turn.
+    pub(super) fn random(&self, args: &Args, mpis: &[&Mpi], count: u32) -> anyhow::Result<Programs> {
+        let drawn = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let seed = args.random_seed.unwrap_or(drawn.as_secs());
+        let mut programs = Vec::new();
+        let mount = self.mount(args)?;
+        for number in 0..count {
+            let mpi = mpis[number as usize % mpis.len()];
+            let place = if number / mpis.len() as u32 % 4 == 3 { "directory" } else { "volume" };
+            let dir = if place == "volume" { &mount.point } else { self.room.path() };
+            let of = if number < count / 2 { SEED } else { seed };
+            // Numbers of neighbouring seeds have nothing in common.
+            let seed = of.wrapping_mul(1_000_003).wrapping_add(u64::from(number));
+            let program = self.random_program(mpi, (place, dir), seed)?;
+            output::tell(format_args!(
+                "random program {} of {count}: {:.3}, {}",
+                number + 1,
+                program.ratio,
+                program.program
+            ));
+            programs.push(program);
+        }
+        programs.sort_by(|a, b| (b.loss, b.ratio).partial_cmp(&(a.loss, a.ratio)).unwrap_or(std::cmp::Ordering::Equal));
+        Ok(Programs { seed, programs })
+    }
+
+    fn random_program(&self, mpi: &Mpi, (place, dir): (&'static str, &Path), seed: u64) -> anyhow::Result<Program> {
+        let file = dir.join("random");
+        let mut what = String::new();
+        let mut run = |rounds: u32| -> anyhow::Result<Vec<f64>> {
+            let mut ratios = Vec::new();
+            for round in 0..rounds {
+                let mut command = self.launch(mpi, Some(&["--dualpar", "auto"]), "programs");
+                command.args(["random", &seed.to_string(), &(round % 2).to_string()]).arg(&file);
+                let said = self.runner.run(&mut command)?.out;
+                let (name, seconds) = said.trim().rsplit_once(": ").with_context(|| said.clone())?;
+                let words: Vec<&str> = seconds.split_whitespace().collect();
+                let [with, "s", "with", without, "s", "without"] = words[..] else { bail!("{said}") };
+                name.clone_into(&mut what);
+                ratios.push(with.parse::<f64>()? / without.parse::<f64>()?);
+            }
+            Ok(ratios)
+        };
+        let mut ratios = run(ROUNDS)?;
+        let is_suspect = median(&mut ratios).0 > 1.0 + ALLOWED;
+        if is_suspect {
+            ratios = run(ROUNDS_AGAIN)?;
+        }
+        let _ = std::fs::remove_file(&file);
+        let slower = ratios.iter().filter(|&&ratio| ratio > 1.0).count() as u32;
+        let ratio = median(&mut ratios).0;
+        let loss = if is_suspect && slower >= SLOWER { (ratio - 1.0).max(0.0) } else { 0.0 };
+        let rounds = ratios.len() as u32;
+        Ok(Program { seed, mpi: mpi.name, place, program: what, rounds, slower, ratio, loss })
+    }
+}
