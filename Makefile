@@ -9,7 +9,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Clippy and rustdoc look at the dependencies as the tests build them, so that each is analysed once.
 AS_TESTS := --locked --workspace --profile test
 
-.PHONY: proto help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
+.PHONY: gluster-memory proto help setup setup-tests run build test tsan e2e suites suites-quick fmt lint audit doc check bench install clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -49,6 +49,10 @@ tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds 
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 	  TSAN_OPTIONS="suppressions=$(abspath crates/capi/tests/tsan.supp)" $(CARGO) test --locked -p sluice-capi \
 	  --test threads --target $(shell uname -m)-unknown-linux-gnu --target-dir $(TARGET)/tsan
+
+gluster-memory: setup-tests setup-gluster ## Look for memory that the translator for GlusterFS loses or uses too long, with valgrind (ten minutes)
+	$(CARGO) build --locked --profile test -p sluice-capi -p sluice-cli
+	tests/gluster-memory.sh $(TARGET)/debug $(TARGET)/debug/sluice
 
 e2e: setup-tests ## Run only the end-to-end tests: programs on mounts of the real command
 	$(CARGO) test --locked -p sluice-cli --test e2e
@@ -194,12 +198,13 @@ GLUSTER_FLAGS := -std=gnu11 -O2 -g -fPIC -Wall -Wextra -Werror -D_GNU_SOURCE -D_
   -DGF_LINUX_HOST_OS -DSIZEOF_LONG=8 -DHAVE_ATOMIC_BUILTINS=1 -DHAVE_SYNC_BUILTINS=1 -DHAVE_SYS_XATTR_H -DHAVE_LLISTXATTR \
   -DHAVE_STRNLEN -DHAVE_STRUCT_STAT_ST_ATIM_TV_NSEC -DHAVE_ENDIAN_H -DHAVE_SYS_ACL_H -DHAVE_STATIC_ASSERT -DUSE_POSIX_ACLS=1 \
   -isystem /usr/include/glusterfs -isystem /usr/include/uuid
-# With libsluice in it, so that GlusterFS has nothing else to find.
+# With libsluice in it, so that GlusterFS has nothing else to find. It stays loaded when the last graph with it is gone: what it has once for
+# a process would be lost, and threads may be on their way out of it.
 SOURCES_GLUSTER := $(wildcard hosts/gluster/src/*.c)
 GLUSTER_LIBRARY ?= $(BUILT)/libsluice.a
 $(BUILT)/sluice.so: $(SOURCES_GLUSTER) $(wildcard hosts/gluster/src/*.h) $(GLUSTER_LIBRARY)
 	$(CC) $(GLUSTER_FLAGS) $(GLUSTER_EXTRA) -I crates/capi/include -shared $(SOURCES_GLUSTER) $(GLUSTER_LIBRARY) -o $@ \
-	  -Wl,--version-script=hosts/gluster/exports -lglusterfs -lpthread -ldl -lm
+	  -Wl,--version-script=hosts/gluster/exports -Wl,-z,nodelete -lglusterfs -lpthread -ldl -lm
 
 gluster: setup-gluster build ## Build the translator for GlusterFS, target/release/sluice.so
 	$(MAKE) --no-print-directory $(BUILT)/sluice.so

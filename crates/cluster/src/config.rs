@@ -160,6 +160,8 @@ pub struct Clients {
     pub mounts: Vec<PathBuf>,
     /// Seconds for which the kernel may keep what it knows of files; what other clients change is seen later by so much. Default: 1.
     pub attribute_timeout: Option<f64>,
+    /// What the translators behind them are told of whose requests they are; `{machine}` is the client's name. Default: nothing.
+    pub job: Option<String>,
 }
 
 impl Config {
@@ -223,6 +225,13 @@ impl Config {
             ("clients.mounts", self.clients.mounts.len(), self.clients.count),
         ] {
             ensure!(have == 0 || have == count as usize, "{what}: {have} of them, and count is {count}");
+        }
+        if let Some(job) = &self.clients.job {
+            let is_plain = |c: char| is_name(c) || ".:{}".contains(c);
+            ensure!(
+                !job.is_empty() && job.len() <= 255 && job.chars().all(is_plain),
+                "clients.job: {job:?}; letters, digits and - _ . : with {{machine}} for the client's name"
+            );
         }
         let timeout = self.clients.attribute_timeout.unwrap_or(1.0);
         ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
@@ -336,6 +345,7 @@ mod tests {
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\ndistribution = 'disperse'", "3 data servers"),
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\nshard_size = '1K'", "shard_size"),
             ("name = 'a'\n[servers]\n[clients]\ncounts = 1", "counts"),
+            ("name = 'a'\n[servers]\n[clients]\njob = 'a b'", "clients.job"),
             ("name = 'a'\nport = 65535\n[coordinator]\n[servers]\ncount = 1", "port"),
             ("name = 'a'\nport = 5000\nmetrics = 5001\n[servers]\ncount = 2", "metrics"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),

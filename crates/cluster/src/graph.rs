@@ -33,6 +33,11 @@ fn parameters_at(scheduling: &Scheduling, policy: &str, place: Option<Place>) ->
     text.trim().to_owned()
 }
 
+/// The translator as a type. GlusterFS looks for types below its own directory, and has no other way to be told where one is.
+fn kind_of(translator: &Path) -> String {
+    format!("../../../../../..{}", translator.with_extension("").display())
+}
+
 /// Volumes, each above those that it names.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
@@ -68,9 +73,7 @@ impl Graph {
         below: &str,
     ) -> String {
         let Some(policy) = &scheduling.policy else { return below.to_owned() };
-        // GlusterFS looks for types below its own directory, and has no other way to be told where one is.
-        let file = translator.with_extension("");
-        let kind = format!("../../../../../..{}", file.display());
+        let kind = kind_of(translator);
         let mut options = vec![("policy", policy.as_str())];
         let (parameters, target);
         if let Some(place) = place {
@@ -86,6 +89,11 @@ impl Graph {
         options.extend(scheduling.options.keys().map(String::as_str).zip(values.iter().map(String::as_str)));
         self.volume(name, &kind, &options, &[below]);
         name.to_owned()
+    }
+
+    /// Adds a translator `sluice` above `below` that marks what passes as a job's.
+    pub(crate) fn job(&mut self, translator: &Path, job: &str, below: &str) {
+        self.volume("job", &kind_of(translator), &[("job", job)], &[below]);
     }
 
     pub(crate) fn into_text(self) -> String {

@@ -82,7 +82,9 @@ impl Plan {
     /// # Errors
     /// If graphs need the translator and it is found nowhere.
     pub fn new(config: &Config) -> anyhow::Result<Plan> {
-        let schedules = config.servers.scheduling.policy.is_some() || config.nodes.scheduling.policy.is_some();
+        let schedules = config.servers.scheduling.policy.is_some()
+            || config.nodes.scheduling.policy.is_some()
+            || config.clients.job.is_some();
         let translator = if schedules { Some(find_translator(config)?) } else { None };
         Ok(Plan::with(config, translator))
     }
@@ -196,6 +198,19 @@ impl Planner<'_> {
         scheduling
     }
 
+    fn shard_bytes(&self) -> u64 {
+        let size = self.config.nodes.shard_size.as_deref().and_then(sluice_notation::parse_bytes);
+        size.unwrap_or(SHARD_BYTES)
+    }
+
+    /// Tells a translator of pieces of files, where there are some.
+    fn sharded(&self, scheduling: &mut Scheduling) {
+        if self.config.nodes.distribution == Distribution::Shard {
+            let size = || self.shard_bytes().to_string();
+            scheduling.options.entry("shard-size".to_owned()).or_insert_with(size);
+        }
+    }
+
     fn host(&self, hosts: &[String], n: u32) -> String {
         hosts.get(n as usize).cloned().unwrap_or_else(|| self.config.address.to_string())
     }
@@ -251,7 +266,8 @@ impl Planner<'_> {
         // Below the scheduler: its threads carry out what was chosen, and as many at a time as are chosen.
         graph.volume("threads", "performance/io-threads", &[("thread-count", &threads)], &["posix"]);
         let name = format!("server-{n}");
-        let scheduling = self.coordinated(&config.scheduling, &name, self.port_of_server(n));
+        let mut scheduling = self.coordinated(&config.scheduling, &name, self.port_of_server(n));
+        self.sharded(&mut scheduling);
         let top = graph.sluice("sluice", &name, self.translator, &scheduling, None, "threads");
         graph.volume("access", "features/access-control", &[], &[&top]);
         graph.volume("locks", "features/locks", &[], &["access"]);
@@ -276,7 +292,8 @@ impl Planner<'_> {
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
                 let Some(node) = node else { return name };
                 let machine = format!("node-{node}");
-                let scheduling = self.coordinated(&self.config.nodes.scheduling, &machine, self.port_of_node(node));
+                let mut scheduling = self.coordinated(&self.config.nodes.scheduling, &machine, self.port_of_node(node));
+                self.sharded(&mut scheduling);
                 let place = Place { node, target: n, targets: count };
                 graph.sluice(&format!("sluice-{n}"), &machine, self.translator, &scheduling, Some(place), &name)
             })
@@ -286,8 +303,7 @@ impl Planner<'_> {
         match self.config.nodes.distribution {
             Distribution::Distribute => _ = graph.volume("distribute", "cluster/distribute", &[], &below),
             Distribution::Shard => {
-                let size = self.config.nodes.shard_size.as_deref().and_then(sluice_notation::parse_bytes);
-                let size = size.unwrap_or(SHARD_BYTES).to_string();
+                let size = self.shard_bytes().to_string();
                 graph.volume("distribute", "cluster/distribute", &[], &below);
                 graph.volume("shard", "features/shard", &[("shard-block-size", &size)], &["distribute"]);
                 return "shard".to_owned();
@@ -321,7 +337,7 @@ impl Planner<'_> {
 
     fn client(&self, n: u32) -> Machine {
         let mut graph = Graph::default();
-        if self.config.nodes.count > 0 {
+        let top = if self.config.nodes.count > 0 {
             let node = n % self.config.nodes.count;
             self.reach(
                 &mut graph,
@@ -330,12 +346,17 @@ impl Planner<'_> {
                 self.port_of_node(node),
                 "forward",
             );
+            "to-node".to_owned()
         } else {
-            self.distribution(&mut graph, None);
+            self.distribution(&mut graph, None)
+        };
+        let name = format!("client-{n}");
+        if let Some(job) = &self.config.clients.job {
+            graph.job(self.translator, &job.replace("{machine}", &name), &top);
         }
         let given = self.config.clients.mounts.get(n as usize).cloned();
         Machine {
-            name: format!("client-{n}"),
+            name,
             role: Role::Client {
                 mount: given.unwrap_or_else(|| self.directory.join(format!("client-{n}"))),
                 timeout: self.config.clients.attribute_timeout,

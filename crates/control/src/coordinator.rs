@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use sluice_adapt::council::Pattern;
 use sluice_core::Time;
 
+use crate::bucket::{Bucket, Rate};
 use crate::role::{Action, NodeId, Role, To};
 use crate::seen::{Kind, Seen, is_name};
 use crate::wire::{self, from_node::What};
@@ -26,12 +27,22 @@ pub struct Limits {
     pub burst: u32,
     /// See `burst`.
     pub spacing_ns: u64,
+    /// A connection over which nothing goes on for so long, in nanoseconds, is closed.
+    pub idle_ns: u64,
+}
+
+impl Limits {
+    /// Of messages.
+    pub(crate) fn rate(self) -> Rate {
+        Rate { burst: self.burst, spacing_ns: self.spacing_ns }
+    }
 }
 
 impl Default for Limits {
-    /// 16,384 nodes, 5 s, 20 messages and 5 a second.
+    /// 16,384 nodes, 5 s, 20 messages and 5 a second, 10 s.
     fn default() -> Limits {
-        Limits { nodes_max: 16_384, silence_ns: 5_000_000_000, burst: 20, spacing_ns: 200_000_000 }
+        let (silence_ns, idle_ns) = (5_000_000_000, 10_000_000_000);
+        Limits { nodes_max: 16_384, silence_ns, burst: 20, spacing_ns: 200_000_000, idle_ns }
     }
 }
 
@@ -64,8 +75,8 @@ struct Member {
     id: NodeId,
     incarnation: u64,
     sequence: u64,
-    /// Messages that it may still send at once, in nanoseconds of their spacing, and when that was counted.
-    credit_ns: u64,
+    /// Messages that it may still send at once.
+    bucket: Bucket,
     heard: Time,
     joined: Time,
     session: SessionId,
@@ -223,6 +234,12 @@ impl Coordinator {
         self.limits
     }
 
+    /// Counts a message that its driver refused.
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn refused(&mut self) {
+        self.counts.refused += 1;
+    }
+
     /// A message has come. O(log nodes).
     ///
     /// # Errors
@@ -253,12 +270,12 @@ impl Coordinator {
             let Some(_) = &said else { return Ok(()) };
             self.join(now, session, message)?;
         }
-        let limits = self.limits;
+        let rate = self.limits.rate();
         let Some(member) = self.members.get_mut(&message.name) else { return Ok(()) };
-        let most = u64::from(limits.burst) * limits.spacing_ns;
-        member.credit_ns = member.credit_ns.saturating_add(now.since(member.heard)).min(most);
         member.heard = member.heard.max(now);
-        member.credit_ns = member.credit_ns.checked_sub(limits.spacing_ns).ok_or(Refusal::Flood)?;
+        if !member.bucket.take(rate, now) {
+            return Err(Refusal::Flood);
+        }
         if message.sequence <= member.sequence {
             self.counts.stale += 1;
             return Ok(());
@@ -295,6 +312,8 @@ impl Coordinator {
     }
 
     fn join(&mut self, now: Time, session: SessionId, message: &wire::FromNode) -> Result<(), Refusal> {
+        // Who joins anew may not say more for that.
+        let bucket = self.members.get(&message.name).map(|before| before.bucket);
         self.forget(now, &message.name);
         if self.members.len() >= self.limits.nodes_max {
             return Err(Refusal::Full(self.members.len()));
@@ -304,7 +323,7 @@ impl Coordinator {
             id: NodeId(self.joined),
             incarnation: message.incarnation,
             sequence: message.sequence.saturating_sub(1),
-            credit_ns: u64::from(self.limits.burst) * self.limits.spacing_ns,
+            bucket: bucket.unwrap_or_else(|| Bucket::new(self.limits.rate(), now)),
             heard: now,
             joined: now,
             session,

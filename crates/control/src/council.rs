@@ -42,6 +42,9 @@ const VOTE_NS: u64 = 2_500_000_000;
 /// After the first announcement of a round the others are waited for so long.
 const GATHER_NS: u64 = 100_000_000;
 
+/// Between two rounds at least: who announces when it is not due does not decide more often for that, nor is learned from more often.
+const ROUND_MIN_NS: u64 = 500_000_000;
+
 /// Which pattern the majority operation of a node is; `None`: it cannot be said.
 pub type Classify = Box<dyn Fn(&Seen) -> Option<Pattern> + Send>;
 
@@ -83,6 +86,7 @@ pub struct Council {
     members: BTreeMap<NodeId, Member>,
     silent: BTreeSet<NodeId>,
     decides_at: Option<Time>,
+    decided_at: Option<Time>,
     /// What was last said to all, or to each.
     said: Option<usize>,
     said_to: BTreeMap<NodeId, usize>,
@@ -117,6 +121,7 @@ impl Council {
             members: BTreeMap::new(),
             silent: BTreeSet::new(),
             decides_at: None,
+            decided_at: None,
             said: None,
             said_to: BTreeMap::new(),
             rounds: 0,
@@ -208,9 +213,10 @@ impl Role for Council {
         let member = self.members.entry(node).or_insert(Member { seen: None, vote: None, heard: now });
         (member.seen, member.heard) = (Some(seen.clone()), now);
         self.silent.remove(&node);
-        let at = self.decides_at.get_or_insert(now.after(GATHER_NS));
+        let earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
+        let at = self.decides_at.get_or_insert(now.after(GATHER_NS).max(earliest));
         if self.silent.is_empty() {
-            *at = now;
+            *at = earliest;
         }
     }
 
@@ -228,7 +234,7 @@ impl Role for Council {
         if self.decides_at.is_none_or(|at| now < at) {
             return Vec::new();
         }
-        self.decides_at = None;
+        (self.decides_at, self.decided_at) = (None, Some(now));
         self.rounds += 1;
         let situations = self.situations();
         self.learn(&situations);
@@ -363,6 +369,24 @@ mod tests {
         server.kind = Kind::Server;
         council.announced(Time(1), NodeId(5), &server);
         assert_eq!(council.members.len(), 1, "data servers have no windows");
+    }
+
+    #[test]
+    fn who_announces_more_often_opens_no_more_rounds() {
+        let (mut council, node) = (Council::new(Box::new(by_rule)), seen(8, 3000, 1000));
+        let (mut rounds, step) = (0, 50_000_000);
+        for now in (0..10_000_000_000).step_by(step) {
+            // One of five, every 50 ms; the others once a second.
+            council.announced(Time(now), NodeId(0), &node);
+            if now % 1_000_000_000 == 0 {
+                (1..5).for_each(|id| council.announced(Time(now), NodeId(id), &node));
+            }
+            if council.due().is_some_and(|due| due <= Time(now)) {
+                council.decide(Time(now));
+                rounds += 1;
+            }
+        }
+        assert!((10..=20).contains(&rounds), "{rounds} in ten seconds");
     }
 
     #[test]

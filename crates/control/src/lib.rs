@@ -15,11 +15,14 @@
 
 #[cfg(feature = "node")]
 mod agent;
+mod bucket;
 mod clock;
 #[cfg(feature = "node")]
 mod connect;
 mod coordinator;
 mod council;
+#[cfg(feature = "coordinator")]
+mod lines;
 mod node;
 mod role;
 mod seen;

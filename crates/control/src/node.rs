@@ -53,8 +53,11 @@ pub struct Node {
     pause_ns: u64,
     random: u64,
     offset: Offset,
-    /// The newest coordinator that was heard of.
+    /// The coordinator that is listened to, the first message that was sent over the connection that stands, and whether this
+    /// coordinator has answered one of those.
     coordinator: u64,
+    first: u64,
+    is_confirmed: bool,
     /// For each role: coordinator and number of the newest decision that was given out to be carried out.
     newest: BTreeMap<i32, (u64, u64)>,
 }
@@ -74,6 +77,8 @@ impl Node {
             random: seed,
             offset: Offset::default(),
             coordinator: 0,
+            first: 1,
+            is_confirmed: false,
             newest: BTreeMap::new(),
         }
     }
@@ -128,6 +133,7 @@ impl Node {
     pub fn connected(&mut self, now: Time) {
         self.state = State::Connected(now);
         self.announces_at = now;
+        (self.first, self.is_confirmed) = (self.sequence + 1, false);
     }
 
     /// A connection could not be made, or has ended.
@@ -177,15 +183,28 @@ impl Node {
         }
     }
 
-    /// A message of the coordinator's has come. What is to be carried out now: each decision once, in order, and none of a
-    /// coordinator before the newest that was heard of.
-    pub fn received(&mut self, now: Time, message: &wire::ToNode) -> Vec<Action> {
-        if message.node_incarnation != self.incarnation || message.incarnation < self.coordinator {
-            return Vec::new();
-        }
-        if message.incarnation > self.coordinator {
+    /// Whether a message is of the coordinator that is there now. Another one than before shows itself by an answer to something that
+    /// was sent over the connection that stands, which no past one can give. A larger incarnation is a later coordinator; one whose
+    /// clock went back and which has lost its state has a smaller one, and is believed if nobody else has answered here before.
+    fn listens_to(&mut self, message: &wire::ToNode) -> bool {
+        let answers = message.clock.as_ref().is_some_and(|clock| clock.sequence >= self.first);
+        if message.incarnation != self.coordinator {
+            if !answers || (message.incarnation < self.coordinator && self.is_confirmed) {
+                return false;
+            }
             self.coordinator = message.incarnation;
             self.offset.forget();
+            self.newest.clear();
+        }
+        self.is_confirmed |= answers;
+        true
+    }
+
+    /// A message of the coordinator's has come. What is to be carried out now: each decision once, in order, and none of a
+    /// coordinator that is there no more.
+    pub fn received(&mut self, now: Time, message: &wire::ToNode) -> Vec<Action> {
+        if message.node_incarnation != self.incarnation || !self.listens_to(message) {
+            return Vec::new();
         }
         if let State::Connected(heard) = &mut self.state {
             *heard = now.max(*heard);
@@ -239,8 +258,30 @@ mod tests {
                 mark: Some(wire::Mark { role: 1, incarnation, number }),
                 action: Some(wire::decision::Action::Policy(policy)),
             }],
-            clock: None,
+            // To whatever was sent last.
+            clock: Some(wire::Clock { sequence: u64::MAX, ..wire::Clock::default() }),
         }
+    }
+
+    #[test]
+    fn a_coordinator_whose_clock_went_back_is_listened_to_by_those_who_connect_to_it() {
+        let mut node = Node::new("n", 9, 1, Time(0));
+        let seen = Seen::nothing(crate::Kind::Forwarder, 4, crate::InForce::default());
+        let to = |incarnation, number, sequence| wire::ToNode {
+            clock: Some(wire::Clock { sequence, ..wire::Clock::default() }),
+            ..answer(incarnation, number)
+        };
+        node.connected(Time(0));
+        node.announcement(Time(0), &seen);
+        assert_eq!(node.received(Time(1), &to(8, 4, 1)).len(), 1);
+        assert_eq!(node.received(Time(1), &to(5, 9, 1)).len(), 0, "another one has answered here");
+        node.connected(Time(2));
+        node.announcement(Time(2), &seen);
+        assert_eq!(node.received(Time(3), &to(5, 1, 1)).len(), 0, "that was said to somebody else");
+        assert_eq!(node.received(Time(3), &wire::ToNode { clock: None, ..answer(5, 1) }).len(), 0);
+        assert_eq!(node.received(Time(3), &to(5, 1, 2)).len(), 1);
+        assert_eq!(node.received(Time(4), &to(8, 5, 1)).len(), 0, "late, of the one before");
+        assert_eq!(node.received(Time(4), &to(5, 2, 2)).len(), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,12 +19,14 @@ use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Streaming};
 
+use crate::bucket::{Bucket, Rate};
 use crate::connect::{Address, MESSAGE_MAX, reason};
 use crate::coordinator::{Coordinator, Limits, Refusal, SessionId, Status};
+use crate::lines::{self, Peer};
 use crate::role::Role;
 use crate::state::{from_text, to_text};
 use crate::wire::coordinator_client::CoordinatorClient;
@@ -33,6 +35,12 @@ use crate::wire::{FromNode, StatusReply, StatusRequest, ToNode};
 
 /// Answers to a node that does not read them; further ones are lost, and repeated with the next.
 const QUEUE: usize = 16;
+/// Sessions that may be opened from one address: all nodes of a machine come back at once.
+const OPENINGS: Rate = Rate { burst: 256, spacing_ns: 100_000_000 };
+/// Addresses that are remembered for that, before those that have been quiet are forgotten.
+const ADDRESSES: usize = 4096;
+/// Connections beside those of sessions: who asks for the status, and who has yet to say what he wants.
+const OTHERS: usize = 64;
 /// How often what was learned is kept, if it has changed.
 const SAVE_PERIOD: Duration = Duration::from_secs(2);
 /// How long connections may take to end.
@@ -61,9 +69,19 @@ struct Hub {
     sessions: HashMap<SessionId, mpsc::Sender<Result<ToNode, tonic::Status>>>,
     sessions_max: usize,
     opened: u64,
+    /// Sessions that each address may still open.
+    openings: HashMap<IpAddr, Bucket>,
 }
 
 impl Hub {
+    /// Whether this address may open another session.
+    fn may_open(&mut self, address: IpAddr, now: Time) -> bool {
+        if self.openings.len() >= ADDRESSES {
+            self.openings.retain(|_, bucket| !bucket.is_full(OPENINGS, now));
+        }
+        self.openings.entry(address).or_insert_with(|| Bucket::new(OPENINGS, now)).take(OPENINGS, now)
+    }
+
     /// Sends what there is to send.
     fn pump(&mut self, now: Time) {
         while let Some((session, message)) = self.coordinator.take_answer(now) {
@@ -99,9 +117,11 @@ impl Shared {
         &self,
         session: SessionId,
         mut incoming: Streaming<FromNode>,
-        silence: Duration,
+        limits: Limits,
     ) -> Option<tonic::Status> {
         let mut name: Option<String> = None;
+        let silence = Duration::from_nanos(limits.silence_ns);
+        let mut bucket = Bucket::new(limits.rate(), self.clock.now());
         loop {
             let message = match tokio::time::timeout(silence, incoming.message()).await {
                 Ok(Ok(Some(message))) => message,
@@ -114,6 +134,11 @@ impl Shared {
             let now = self.clock.now();
             let mut hub = self.hub.lock();
             let due = hub.coordinator.next();
+            // Whatever it says it is: a node that joins again and again is bounded by its session.
+            if !bucket.take(limits.rate(), now) {
+                hub.coordinator.refused();
+                return Some(tonic::Status::resource_exhausted(Refusal::Flood.to_string()));
+            }
             if let Err(why) = hub.coordinator.receive(now, session, &message) {
                 drop(hub);
                 tracing::warn!("the node {:?} is not listened to: {why}", message.name);
@@ -164,19 +189,25 @@ impl Service for Front {
     ) -> Result<Response<Self::SessionStream>, tonic::Status> {
         self.0.check(&request)?;
         let (out, answers) = mpsc::channel(QUEUE);
-        let (id, silence) = {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.ok_or_else(|| tonic::Status::internal("a connection without an address"))?;
+        let (id, limits) = {
             let mut hub = self.0.hub.lock();
+            if !hub.may_open(peer.address.ip(), self.0.clock.now()) {
+                return Err(tonic::Status::resource_exhausted("too many sessions were opened from this address"));
+            }
             if hub.sessions.len() >= hub.sessions_max {
                 return Err(tonic::Status::resource_exhausted("there are too many sessions"));
             }
             hub.opened += 1;
             let id = SessionId(hub.opened);
             hub.sessions.insert(id, out.clone());
-            (id, Duration::from_nanos(hub.coordinator.limits().silence_ns))
+            (id, hub.coordinator.limits())
         };
-        let (shared, incoming) = (self.0.clone(), request.into_inner());
+        let (shared, incoming, busy) = (self.0.clone(), request.into_inner(), peer.busy());
         tokio::spawn(async move {
-            if let Some(why) = shared.listen(id, incoming, silence).await {
+            let _busy = busy;
+            if let Some(why) = shared.listen(id, incoming, limits).await {
                 // Behind the answers that it has not read yet, if it reads at all.
                 let _ = tokio::time::timeout(END, out.send(Err(why))).await;
             }
@@ -255,14 +286,21 @@ pub fn serve(
         // The next one must know that there was this one, however it ends.
         keep(&store.path, &to_text(&coordinator.save()))?;
     }
-    let hub =
-        Hub { coordinator, sessions: HashMap::new(), sessions_max: limits.nodes_max.saturating_mul(2), opened: 0 };
+    let sessions_max = limits.nodes_max.saturating_mul(2);
+    let connections_max = lines::room(sessions_max.saturating_add(OTHERS));
+    let hub = Hub { coordinator, sessions: HashMap::new(), sessions_max, opened: 0, openings: HashMap::new() };
     let shared = Arc::new(Shared { hub: Mutex::new(hub), clock, token, sooner: Notify::new() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")?;
     let result = runtime.block_on(async {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be listened at"))?;
         ready(listener.local_addr().context("the address listened at")?, Watch(shared.clone()))?;
-        work(&shared, listener, store.as_ref(), stop).await
+        work(
+            &shared,
+            lines::accept(listener, connections_max, Duration::from_nanos(limits.idle_ns)),
+            store.as_ref(),
+            stop,
+        )
+        .await
     });
     // Whatever is left of connections ends here.
     drop(runtime);
@@ -291,7 +329,7 @@ fn keep(path: &Path, text: &str) -> anyhow::Result<()> {
 
 async fn work(
     shared: &Arc<Shared>,
-    listener: TcpListener,
+    incoming: ReceiverStream<std::io::Result<lines::Line>>,
     store: Option<&Store>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -303,7 +341,6 @@ async fn work(
         .http2_keepalive_timeout(Some(Duration::from_secs(10)));
     let ends = Arc::new(Notify::new());
     let ended = ends.clone();
-    let incoming = TcpListenerStream::new(listener);
     let serving = server.serve_with_incoming_shutdown(service, incoming, async move { ended.notified().await });
     let mut serving: Pin<Box<dyn Future<Output = _>>> = Box::pin(serving);
     tokio::select! {

@@ -73,7 +73,7 @@ impl Coordinator {
             listen,
             token: Some(TOKEN.to_owned()),
             state: Some(state.to_owned()),
-            limits: Limits::default(),
+            limits: Limits { idle_ns: 1_000_000_000, ..Limits::default() },
             roles: vec![Box::new(role)],
         };
         let ((stop, stopped), (told, address)) = (oneshot::channel::<()>(), channel());
@@ -193,5 +193,62 @@ fn who_floods_or_talks_nonsense_is_not_listened_to() {
         });
         assert_eq!(told, code);
     }
+    coordinator.end();
+}
+
+#[test]
+fn joining_anew_gives_no_more_messages_and_who_says_nothing_loses_his_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(anywhere(), dir.path(), Wants::new("hbrr", 0));
+    let said = wire::Announcement {
+        kind: wire::Kind::Forwarder.into(),
+        servers: 4,
+        policy: "twins".into(),
+        ..Default::default()
+    };
+    // Each message is of a later life of the node, and of another session: that of a node of its own each, or of the same.
+    let message = |name: String, incarnation| FromNode {
+        name,
+        incarnation,
+        sequence: 1,
+        sent_ns: 0,
+        what: Some(wire::from_node::What::Announcement(said.clone())),
+    };
+    let anew: Vec<FromNode> = (1..200).map(|life| message("again".to_owned(), life)).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = format!("http://{}", coordinator.address);
+    let session = async |client: &mut CoordinatorClient<_>, messages: Vec<FromNode>| {
+        let mut request = tonic::Request::new(tokio_stream::iter(messages));
+        request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+        let mut answers = client.session(request).await?.into_inner();
+        let mut count = 0;
+        while let Some(answer) = tokio::time::timeout(PATIENCE, answers.message()).await.expect("it ends")? {
+            count += usize::from(answer.clock.is_some());
+        }
+        Ok::<usize, tonic::Status>(count)
+    };
+    runtime.block_on(async {
+        let mut client = CoordinatorClient::connect(url).await.unwrap();
+        let flood = session(&mut client, anew).await.unwrap_err();
+        assert_eq!(flood.code(), tonic::Code::ResourceExhausted, "{flood}");
+        // What the lives before have used up is missing to those that follow, over whichever session.
+        let again = session(&mut client, vec![message("again".to_owned(), 1000), message("again".to_owned(), 1001)]);
+        assert_eq!(again.await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        let other = session(&mut client, vec![message("other".to_owned(), 1)]).await;
+        assert_eq!(other.unwrap(), 1, "others are listened to");
+        let mut opened = 0;
+        let refused = loop {
+            match session(&mut client, Vec::new()).await {
+                Ok(_) => opened += 1,
+                Err(why) => break why,
+            }
+            assert!(opened < 1000, "sessions without end from one address");
+        };
+        assert!(opened > 200 && refused.message().contains("from this address"), "{opened}: {refused}");
+    });
+    let mut idle = std::net::TcpStream::connect(coordinator.address).unwrap();
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    let read = std::io::copy(&mut idle, &mut std::io::sink());
+    assert!(read.is_ok_and(|bytes| bytes < 1000), "an idle connection is closed");
     coordinator.end();
 }

@@ -81,6 +81,9 @@ struct World {
     kept: Option<String>,
     said: BTreeMap<(u64, u64), InForce>,
     lives: u64,
+    /// The coordinator keeps nothing and its clock goes back with each life, and which life an incarnation is.
+    goes_back: bool,
+    life: BTreeMap<u64, u64>,
     machines: Vec<Machine>,
     sessions: u64,
     /// Whose they are, or were.
@@ -106,6 +109,8 @@ impl World {
             kept: None,
             said: BTreeMap::new(),
             lives: 0,
+            goes_back: false,
+            life: BTreeMap::new(),
             machines: Vec::new(),
             sessions: 0,
             owners: BTreeMap::new(),
@@ -128,6 +133,7 @@ impl World {
             let (at, node) = (world.random.below(FAULTS), world.random.below(nodes as u64) as usize);
             world.after(at, Event::Restart(node));
         }
+        world.goes_back = world.random.chance(20);
         world.after(FAULTS, Event::Calm);
         world.after(FAULTS, Event::Revive);
         world
@@ -249,11 +255,16 @@ impl World {
     fn deliver(&mut self, at: usize, message: &ToNode) {
         let now = self.now;
         let machine = &mut self.machines[at];
-        let before = machine.node.newest().get(&1).copied().unwrap_or_default();
+        // Which coordinator came after which, whatever its incarnation.
+        let of = |node: &Node| node.newest().get(&1).map_or((0, 0), |(who, number)| (self.life[who], *number));
+        let before = of(&machine.node);
         let actions = machine.node.received(Time(now.wrapping_add_signed(-machine.behind)), message);
-        let after = machine.node.newest().get(&1).copied().unwrap_or_default();
-        if message.node_incarnation == machine.began {
-            machine.heard = machine.heard.max(message.incarnation);
+        let after = of(&machine.node);
+        let who = machine.node.newest().get(&1).copied().unwrap_or_default();
+        if message.node_incarnation == machine.began && !actions.is_empty() {
+            let life = self.life[&message.incarnation];
+            assert!(life >= machine.heard, "a coordinator that was followed by another is listened to");
+            machine.heard = life;
         }
         for action in actions {
             let Action::Policy { name, window_ns } = action;
@@ -262,7 +273,7 @@ impl World {
             assert_eq!(message.node_incarnation, machine.began, "a decision for an earlier life");
             machine.newest = after;
             machine.in_force = InForce { policy: name, window_ns };
-            assert_eq!(Some(&machine.in_force), self.said.get(&after), "nobody has decided that");
+            assert_eq!(Some(&machine.in_force), self.said.get(&who), "nobody has decided that");
             machine.since = now;
             machine.carried_out += 1;
         }
@@ -314,12 +325,16 @@ impl World {
                 Event::Revive if self.coordinator.is_none() => {
                     self.lives += 1;
                     // Its clock may be worse than that of the one before.
-                    let first = BEGIN + self.random.below(10);
+                    let first = match self.goes_back {
+                        true => BEGIN - self.lives * SECOND,
+                        false => BEGIN + self.random.below(10),
+                    };
                     let mut coordinator = Coordinator::new(Limits::default(), first, council(), Time(self.now));
-                    if let Some(text) = &self.kept {
+                    if let Some(text) = self.kept.as_ref().filter(|_| !self.goes_back) {
                         coordinator.load(&from_text(text.as_bytes()).unwrap()).unwrap();
                     }
                     self.kept = Some(to_text(&coordinator.save()));
+                    self.life.insert(coordinator.incarnation(), self.lives);
                     self.coordinator = Some(coordinator);
                     self.coordinate();
                 }

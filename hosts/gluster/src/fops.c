@@ -173,6 +173,70 @@ static int32_t sluice_copy_file_range(call_frame_t *frame, xlator_t *this, fd_t 
     return 0;
 }
 
+/* Above, features/shard makes the pieces of a file with what a write has with it, and the storage would keep that as an attribute. */
+static int32_t sluice_mknod(call_frame_t *frame, xlator_t *this, loc_t *loc, mode_t mode, dev_t device, mode_t umask,
+                            dict_t *xdata)
+{
+    if (xdata)
+        dict_del_sizen(xdata, JOB_KEY);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->mknod, loc, mode, device, umask, xdata);
+    return 0;
+}
+
+/* A client's word for its job, beside what is there already. */
+static dict_t *marked(const xlator_t *this, dict_t *xdata)
+{
+    const struct translator *translator = this->private;
+    dict_t *words = xdata ? dict_ref(xdata) : dict_new();
+    /* Without memory for it the request is of no job. */
+    if (words && dict_set_dynstr_with_alloc(words, JOB_KEY, translator->job))
+        gf_log(this->name, GF_LOG_DEBUG, "no memory for the job's name");
+    return words;
+}
+
+static void unmark(dict_t *words)
+{
+    if (words)
+        dict_unref(words);
+}
+
+static int32_t mark_readv(call_frame_t *frame, xlator_t *this, fd_t *fd, size_t size, off_t offset, uint32_t flags,
+                          dict_t *xdata)
+{
+    dict_t *words = marked(this, xdata);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->readv, fd, size, offset, flags, words);
+    unmark(words);
+    return 0;
+}
+
+static int32_t mark_writev(call_frame_t *frame, xlator_t *this, fd_t *fd, struct iovec *vector, int32_t count,
+                           off_t offset, uint32_t flags, struct iobref *iobref, dict_t *xdata)
+{
+    dict_t *words = marked(this, xdata);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->writev, fd, vector, count, offset, flags, iobref,
+                    words);
+    unmark(words);
+    return 0;
+}
+
+void mark_only(xlator_t *this)
+{
+    /* The same in all graphs of a process; what is not here GlusterFS has filled in. */
+    static struct xlator_fops fops;
+    fops = *this->fops;
+    fops.readv = mark_readv;
+    fops.writev = mark_writev;
+    fops.flush = default_flush;
+    fops.fsync = default_fsync;
+    fops.truncate = default_truncate;
+    fops.ftruncate = default_ftruncate;
+    fops.fallocate = default_fallocate;
+    fops.discard = default_discard;
+    fops.zerofill = default_zerofill;
+    fops.copy_file_range = default_copy_file_range;
+    this->fops = &fops;
+}
+
 struct xlator_fops sluice_fops = {
     .readv = sluice_readv,
     .writev = sluice_writev,
@@ -184,4 +248,5 @@ struct xlator_fops sluice_fops = {
     .discard = sluice_discard,
     .zerofill = sluice_zerofill,
     .copy_file_range = sluice_copy_file_range,
+    .mknod = sluice_mknod,
 };

@@ -1,10 +1,8 @@
 #include "translator.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
-
-/* What a client says of the job that a request is of. */
-#define JOB_KEY "sluice.job"
 
 static uint64_t hash(uint64_t hash, const void *bytes, size_t len)
 {
@@ -28,26 +26,64 @@ static uint32_t application(call_frame_t *frame, dict_t *xdata)
     return (uint32_t)(who ^ who >> 32);
 }
 
-static uint64_t number_of(inode_t *inode)
+static uint64_t number_of(const uuid_t gfid)
 {
     uint64_t halves[2];
-    /* It has none before it was looked up. */
-    if (gf_uuid_is_null(inode->gfid))
-        return (uint64_t)(uintptr_t)inode;
-    memcpy(halves, inode->gfid, sizeof(halves));
+    memcpy(halves, gfid, sizeof(halves));
     return halves[0] ^ halves[1];
+}
+
+#define SHARDS "/.shard/"
+#define UUID_LEN 36
+
+/* A piece of a file is called /.shard/GFID.N, and holds what begins at N times the size of a piece. */
+static void look_at_name(const char *path, uint64_t shard_bytes, uint64_t *number, uint64_t *begin)
+{
+    char text[UUID_LEN + 1] = "";
+    uuid_t base;
+    char *end = NULL;
+    if (!path || strncmp(path, SHARDS, strlen(SHARDS)) || strlen(path) < strlen(SHARDS) + UUID_LEN + 2)
+        return;
+    const char *name = path + strlen(SHARDS);
+    memcpy(text, name, UUID_LEN);
+    errno = 0;
+    uint64_t piece = strtoull(name + UUID_LEN + 1, &end, 10);
+    if (name[UUID_LEN] != '.' || errno || *end || gf_uuid_parse(text, base) || piece > INT64_MAX / shard_bytes)
+        return;
+    *number = number_of(base);
+    *begin = piece * shard_bytes;
+}
+
+/* What the scheduler is to take an inode for. */
+static void identify(xlator_t *this, inode_t *inode, uint64_t *number, uint64_t *begin)
+{
+    struct translator *translator = this->private;
+    char *path = NULL;
+    *begin = 0;
+    /* It has no number before it was looked up. */
+    *number = gf_uuid_is_null(inode->gfid) ? (uint64_t)(uintptr_t)inode : number_of(inode->gfid);
+    if (translator->shard_bytes && inode_path(inode, NULL, &path) > 0)
+        look_at_name(path, translator->shard_bytes, number, begin);
+    GF_FREE(path);
 }
 
 struct file *file_of(xlator_t *this, inode_t *inode)
 {
     uint64_t known = 0;
+    uint64_t number = 0;
+    uint64_t begin = 0;
+    if (!inode_ctx_get(inode, this, &known) && known)
+        return (struct file *)(uintptr_t)known;
+    /* Names are behind a lock that is taken before that of the inode. */
+    identify(this, inode, &number, &begin);
     LOCK(&inode->lock);
     {
         if (__inode_ctx_get(inode, this, &known) || !known) {
             struct file *file = GF_CALLOC(1, sizeof(*file), MEMORY_FILE);
             if (file) {
                 order_init(&file->order);
-                file->number = number_of(inode);
+                file->number = number;
+                file->begin = begin;
                 known = (uint64_t)(uintptr_t)file;
                 if (__inode_ctx_set(inode, this, &known)) {
                     order_destroy(&file->order);
@@ -116,7 +152,7 @@ static struct sluice_request request_of(const struct translator *translator, con
         .struct_size = sizeof(struct sluice_request),
         .op = call->op,
         .file = call->file->number,
-        .offset = call->offset,
+        .offset = call->offset + call->file->begin,
         .len = call->len,
         .app = call->app,
         .target = translator->target,

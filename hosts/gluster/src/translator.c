@@ -173,6 +173,24 @@ static struct volume_options options[] = {
         .description = "ADDRESS:PORT where GET /metrics is answered for Prometheus, for each scheduler another one. Empty: nowhere.",
     },
     {
+        .key = {"shard-size"},
+        .type = GF_OPTION_TYPE_SIZET,
+        .min = 0,
+        .max = 4ULL << 40,
+        .default_value = "0",
+        .flags = OPT_FLAG_DOC,
+        .description = "Bytes of a piece where features/shard is above: pieces are taken for what they are parts of. 0: each is "
+                       "a file of its own.",
+    },
+    {
+        .key = {"job"},
+        .type = GF_OPTION_TYPE_STR,
+        .default_value = "",
+        .flags = OPT_FLAG_DOC,
+        .description = "In a client's graph: nothing is scheduled, but reads and writes are marked as those of this job, so that "
+                       "the translators behind it tell its jobs apart. Empty: it schedules.",
+    },
+    {
         .key = {"trace"},
         .type = GF_OPTION_TYPE_STR,
         .default_value = "",
@@ -197,6 +215,8 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("coordinator-name", settings->coordinator_name, str, failed);
     GF_OPTION_INIT("coordinator-token", settings->coordinator_token, str, failed);
     GF_OPTION_INIT("metrics", settings->metrics, str, failed);
+    GF_OPTION_INIT("job", settings->job, str, failed);
+    GF_OPTION_INIT("shard-size", settings->shard_bytes, size_uint64, failed);
     GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
     GF_OPTION_INIT("shards", settings->shards, uint32, failed);
@@ -232,8 +252,20 @@ static int32_t init(xlator_t *this)
     GF_ATOMIC_INIT(translator->ordered, 0);
     GF_ATOMIC_INIT(translator->merged, 0);
     GF_ATOMIC_INIT(translator->merged_requests, 0);
+    if (read_settings(&settings)) {
+        GF_FREE(translator);
+        return -1;
+    }
+    translator->shard_bytes = settings.shard_bytes;
+    if (*settings.job) {
+        translator->job = settings.job;
+        this->private = translator;
+        mark_only(this);
+        gf_log(this->name, GF_LOG_INFO, "requests are of the job %s", translator->job);
+        return 0;
+    }
     translator->workers = workers_new(translator);
-    if (!translator->workers || read_settings(&settings) || group_join(translator, &settings)) {
+    if (!translator->workers || group_join(translator, &settings)) {
         if (translator->workers)
             workers_free(translator->workers);
         GF_FREE(translator);
@@ -250,6 +282,8 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
 {
     struct translator *translator = this->private;
     struct settings settings = {0};
+    if (translator->job)
+        return 0;
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
     GF_OPTION_RECONF("selector", settings.selector, wanted, str, failed);
@@ -272,8 +306,10 @@ static void fini(xlator_t *this)
     struct translator *translator = this->private;
     if (!translator)
         return;
-    group_leave(translator);
-    workers_free(translator->workers);
+    if (!translator->job) {
+        group_leave(translator);
+        workers_free(translator->workers);
+    }
     this->private = NULL;
     GF_FREE(translator);
 }
@@ -338,7 +374,7 @@ static int32_t dump_priv(xlator_t *this)
     char section[256];
     char policy[256];
     char coordinator[1024];
-    if (!translator)
+    if (!translator || translator->job)
         return 0;
     snprintf(section, sizeof(section), "xlator.sluice.%s", this->name);
     gf_proc_dump_add_section("%s", section);
@@ -366,7 +402,8 @@ static void print_metric(void *to, const char *key, uint64_t value)
 static int32_t dump_metrics(xlator_t *this, int fd)
 {
     struct metrics metrics = {this, fd};
-    if (this->private)
+    const struct translator *translator = this->private;
+    if (translator && !translator->job)
         tell(this->private, print_metric, &metrics);
     return 0;
 }

@@ -42,12 +42,16 @@ struct settings {
     char *coordinator_name;
     char *coordinator_token;
     char *metrics;
+    /* Of a client's graph: what it says of itself. */
+    char *job;
     /* -1: any that is free. */
     int32_t target;
     uint32_t in_flight;
     uint32_t shards;
     uint32_t capacity;
     uint64_t batch_bytes;
+    /* Of pieces of files; 0: there are none, or they are files of their own. */
+    uint64_t shard_bytes;
     uint32_t max_wait_ms;
     uint32_t positioning_us;
     gf_boolean_t merge;
@@ -77,6 +81,9 @@ struct translator {
     struct room *room;
     struct workers *workers;
     gf_boolean_t merge;
+    uint64_t shard_bytes;
+    /* What reads and writes are marked with below; NULL: nothing. */
+    char *job;
     /* Calls that have not ended; the end of the translator waits for them. */
     atomic_size_t calls;
     /* Operations that were ordered among reads and writes, batches that went down as one, requests in them. */
@@ -85,10 +92,15 @@ struct translator {
     gf_atomic_t merged_requests;
 };
 
+/* What a client says of the job that a request is of. */
+#define JOB_KEY "sluice.job"
+
 /* What is known of a file: kept with its inode. */
 struct file {
     struct order order;
     uint64_t number;
+    /* Of a piece of a file: where it begins there. */
+    uint64_t begin;
 };
 
 /* An operation on its way: the local of its frame. */
@@ -163,5 +175,7 @@ bool merge_start(struct translator *translator, const struct sluice_part *parts,
 
 /* fops.c */
 extern struct xlator_fops sluice_fops;
+/* What a translator does that schedules nothing and tells others the job: everything else passes. */
+void mark_only(xlator_t *this);
 
 #endif

@@ -11,6 +11,7 @@ use anyhow::Context;
 use sluice_adapt::council::{Op, Pattern};
 use sluice_adapt::features::Answers;
 use sluice_adapt::net::Observation;
+use sluice_core::WindowFeatures;
 use sluice_sim::scenario::{Place, Plan, Scenario};
 use sluice_sim::{Options, simulate};
 
@@ -106,6 +107,8 @@ pub(crate) struct Known {
 pub(crate) struct Seen {
     pub(crate) known: Known,
     pub(crate) windows: Vec<Observation>,
+    /// Of the same windows.
+    pub(crate) features: Vec<WindowFeatures>,
 }
 
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::OwnContiguous, Pattern::SharedContiguous, Pattern::SharedStrided];
@@ -171,14 +174,15 @@ fn see(set: Set, seed: u64) -> anyhow::Result<Seen> {
     let outcome = simulate(&scenario, options, &AtomicBool::new(false))
         .with_context(|| format!("experiment {seed} ({known:?})"))?;
     let of_node = |place: &Place| matches!(place, Place::IoNode(_));
-    let mut windows = Vec::new();
+    let (mut windows, mut features) = (Vec::new(), Vec::new());
     // Both lists are in order of time for each machine.
     for seen in outcome.patterns.iter().filter(|seen| of_node(&seen.place)) {
         let same = |window: &&sluice_sim::Window| window.place == seen.place && window.features.end == seen.window.end;
         let Some(window) = outcome.windows.iter().find(same) else { continue };
         windows.push(Observation::of(&window.features, Some(&seen.window)));
+        features.push(window.features);
     }
-    Ok(Seen { known, windows })
+    Ok(Seen { known, windows, features })
 }
 
 /// Simulates experiments, several at a time; `progress` is called for each.

@@ -110,14 +110,11 @@ enum Arm {
 impl Arm {
     fn all(args: &Args) -> Vec<Arm> {
         let windows = if args.quick { QUICK_WINDOWS.as_slice() } else { &WINDOWS };
-        [Arm::Fifo, Arm::Hbrr].into_iter().chain(windows.iter().map(|window| Arm::Window(window))).collect()
+        let windows = windows.iter().map(|window| Arm::Window(window));
+        [Arm::Fifo, Arm::Hbrr].into_iter().chain(windows).chain([Arm::Council, Arm::Announced]).collect()
     }
 
-    /// Those that need a coordinator.
-    fn coordinated() -> [Arm; 2] {
-        [Arm::Council, Arm::Announced]
-    }
-
+    /// Whether it needs a coordinator.
     fn is_coordinated(&self) -> bool {
         matches!(self, Arm::Council | Arm::Announced)
     }
@@ -165,18 +162,6 @@ impl Cluster<'_> {
         let mut command = Command::new(&self.sluice);
         command.args(["-q", "cluster"]).args(words).arg(self.config());
         self.runner.finish(&mut command, false).map(drop)
-    }
-
-    /// Whether the command knows of coordinators.
-    fn has_coordinator(&self) -> anyhow::Result<bool> {
-        let path = self.room.path().join("coordinated.toml");
-        fs::write(&path, self.text(&Arm::Council))?;
-        let mut command = Command::new(&self.sluice);
-        let checked = self.runner.finish(command.args(["-q", "cluster", "check"]).arg(&path), false);
-        match checked {
-            Err(error) if format!("{error:#}").contains("unknown field `coordinator`") => Ok(false),
-            other => other.map(|_| true).context("sluice cluster check"),
-        }
     }
 
     fn text(&self, arm: &Arm) -> String {
@@ -265,10 +250,9 @@ struct Row {
     hbrr_mb_s: f64,
     best_window: String,
     best_window_mb_s: f64,
-    /// None: the command knows of no coordinator.
-    council_mb_s: Option<f64>,
+    council_mb_s: f64,
     /// What announcing to a coordinator costs, as a share of arrival order's throughput; negative if chance was with it.
-    council_overhead: Option<f64>,
+    council_overhead: f64,
     cells: Vec<Cell>,
 }
 
@@ -290,8 +274,10 @@ impl Row {
             hbrr_mb_s: rate("hbrr").context("HBRR was not measured")?,
             best_window: best.arm.clone(),
             best_window_mb_s: best.mb_s,
-            council_mb_s: rate(&Arm::Council.name()),
-            council_overhead: rate(&Arm::Announced.name()).map(|announced| 1.0 - announced / fifo_mb_s),
+            council_mb_s: rate(&Arm::Council.name()).context("the council was not measured")?,
+            council_overhead: 1.0
+                - rate(&Arm::Announced.name()).context("arrival order with a coordinator was not measured")?
+                    / fifo_mb_s,
             cells: cells.iter().map(|(_, cell)| cell.clone()).collect(),
         })
     }
@@ -307,10 +293,7 @@ fn measure(args: &Args, runner: &Runner, io_nodes: u32) -> anyhow::Result<Vec<Ro
     let room = tempfile::Builder::new().prefix("sluice-forwarding-").tempdir_in(&args.dir);
     let room = room.with_context(|| args.dir.display().to_string())?;
     let cluster = Cluster { args, runner, sluice: bed::program(args.sluice.as_deref())?, room, io_nodes };
-    let mut arms = Arm::all(args);
-    if cluster.has_coordinator()? {
-        arms.extend(Arm::coordinated());
-    }
+    let arms = Arm::all(args);
     let mut rates = vec![vec![Vec::new(); arms.len()]; Pattern::MEASURED.len()];
     let mut random = SplitMix64(u64::from(io_nodes));
     let bar = output::bar(u64::from(args.rounds()) * arms.len() as u64, "{bar:40} {pos}/{len} {msg}");
@@ -357,8 +340,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         rows.extend(measure(args, &runner, *io_nodes)?);
     }
     rows.sort_by(|a, b| a.gain().total_cmp(&b.gain()));
-    let mut overheads: Vec<f64> = rows.iter().filter_map(|row| row.council_overhead).collect();
-    let overhead = (!overheads.is_empty()).then(|| median(&mut overheads).0);
+    let mut overheads: Vec<f64> = rows.iter().map(|row| row.council_overhead).collect();
+    let overhead = median(&mut overheads).0;
     let device = if args.emulate == "none" { "directories".to_owned() } else { format!("emulated {}", args.emulate) };
     if args.json {
         output::pretty_json(&serde_json::json!({
@@ -371,7 +354,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(rows: &[Row], args: &Args, device: &str, overhead: Option<f64>) {
+fn print(rows: &[Row], args: &Args, device: &str, overhead: f64) {
     output::line(format_args!(
         "{SERVERS} data servers on {device}, {} client processes, {} requests of {} KiB each; MB/s, median and range of {};\n\
          every byte was compared; where windows bring least comes first\n",
@@ -390,10 +373,8 @@ fn print(rows: &[Row], args: &Args, device: &str, overhead: Option<f64>) {
             output::line(format_args!("    {arm:<16} {mb_s:>8.1}  {least:.1}..{most:.1}"));
         }
     }
-    output::line(match overhead {
-        Some(share) => {
-            format!("announcing to the council costs {:.1} % of arrival order's throughput (median)", share * 100.0)
-        }
-        None => "council: not measured; the sluice command knows of no coordinator".to_owned(),
-    });
+    output::line(format_args!(
+        "announcing to the council costs {:.1} % of arrival order's throughput (median)",
+        overhead * 100.0
+    ));
 }
