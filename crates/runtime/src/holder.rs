@@ -138,10 +138,7 @@ impl Core {
 
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
     pub(crate) fn set_policy(&mut self, version: u64, prepared: PreparedPolicy) -> PreparedPolicy {
-        match is_newer(version, &mut self.versions.policy) {
-            true => self.engine.set_policy(self.now, prepared),
-            false => prepared,
-        }
+        if is_newer(version, &mut self.versions.policy) { self.engine.set_policy(self.now, prepared) } else { prepared }
     }
 
     /// Changes the limits, unless a later change was faster.
@@ -163,10 +160,7 @@ impl Core {
     /// As of [`Engine::set_gate`], also where it came too late.
     pub(crate) fn set_gate(&mut self, version: u64, plan: Option<GatePlan>) -> Result<(), GateError> {
         plan.as_ref().map_or(Ok(()), GatePlan::check)?;
-        match is_newer(version, &mut self.versions.gate) {
-            true => self.engine.set_gate(self.now, plan),
-            false => Ok(()),
-        }
+        if is_newer(version, &mut self.versions.gate) { self.engine.set_gate(self.now, plan) } else { Ok(()) }
     }
 
     /// As [`Core::set_policy`], for the predictor.
@@ -175,10 +169,7 @@ impl Core {
         version: u64,
         predictor: Option<Box<dyn Predictor>>,
     ) -> Option<Box<dyn Predictor>> {
-        match is_newer(version, &mut self.versions.predictor) {
-            true => self.engine.set_predictor(predictor),
-            false => predictor,
-        }
+        if is_newer(version, &mut self.versions.predictor) { self.engine.set_predictor(predictor) } else { predictor }
     }
 
     /// The error number with which requests of a client fail.

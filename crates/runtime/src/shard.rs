@@ -18,7 +18,8 @@ use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{
-    Deferred, Effect, Effects, Recipient, Reporting, Reports, calls_nobody, carry_out, in_callback, take_behind, take_reported,
+    Deferred, Effect, Effects, Recipient, Reporting, Reports, calls_nobody, carry_out, in_callback, take_behind,
+    take_reported,
 };
 use crate::gate::Gate;
 use crate::holder::Core;
@@ -173,10 +174,10 @@ impl Shard {
 
     /// `at`: the time, if the caller has just looked at the clock.
     pub(crate) fn try_submit(&self, own: &Completer, request: Request, at: Option<Time>) -> Result<(), SubmitError> {
-        let held = self.admit(own, &request, self.driving == Driving::Caller)?;
-        match held {
-            true => self.drive_held(own, Brought::Submit(request), at),
-            false => self.bring(own, Brought::Submit(request), at),
+        if self.admit(own, &request, self.driving == Driving::Caller)? {
+            self.drive_held(own, Brought::Submit(request), at);
+        } else {
+            self.bring(own, Brought::Submit(request), at);
         }
         Ok(())
     }

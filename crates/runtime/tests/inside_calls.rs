@@ -12,7 +12,8 @@ use std::time::Duration;
 use common::{Faulty, Results, create, in_time, storage};
 use parking_lot::Mutex;
 use sluice_core::{
-    AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+    AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId,
+    Time,
 };
 use sluice_runtime::{
     Client, Completer, Done, Driving, Executor, Host, Scheduler, SchedulerConfig, Shutdown, Started, SubmitError,

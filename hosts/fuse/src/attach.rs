@@ -248,14 +248,3 @@ pub(crate) fn raise_readahead(device: &str, bytes: u32) {
         tracing::debug!(%file, %error, "read-ahead stays at the kernel's default");
     }
 }
-
-/// Open files and a part of the objects that the kernel remembers have a descriptor each: more of them is faster.
-pub(crate) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
-    let wanted = Rlimit { current: most, maximum: most };
-    if most.is_none() || setrlimit(Resource::Nofile, wanted).is_err() {
-        let hard = getrlimit(Resource::Nofile).maximum;
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
-    }
-}

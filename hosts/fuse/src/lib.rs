@@ -50,6 +50,7 @@ mod filesystem;
 mod groups;
 mod handles;
 mod inodes;
+mod limits;
 mod lookups;
 mod options;
 pub mod passthrough;

@@ -17,11 +17,13 @@ use crate::core::{Core, SluiceFs};
 use crate::handles::{Handle, Handles};
 use crate::inodes::Inodes;
 use crate::pool::Pool;
-use crate::{FuseHost, MountError, MountOptions, Remount, spare};
+use crate::{FuseHost, MountError, MountOptions, Remount, limits, spare};
 
 /// Mounts `storage` at `mountpoint` and serves it with threads of its own.
 ///
-/// A dead mount that a killed daemon left at the mountpoint is removed first.
+/// A dead mount that a killed daemon left at the mountpoint is removed first. The limits that the process has of descriptors, of
+/// the size of files and of processor time are raised as far as it may; the signal that it would get at the largest size
+/// (`SIGXFSZ`) is ignored from then on, unless somebody handles it.
 ///
 /// # Errors
 /// See [`MountError`]; nothing stays mounted then.
@@ -32,7 +34,7 @@ pub fn mount(
     config: VolumeConfig,
 ) -> Result<MountHandle, MountError> {
     let path = attach::prepare(mountpoint, &options.sources)?;
-    attach::raise_descriptor_limit();
+    limits::raise();
     spare::keep();
     let io = |what| {
         let mountpoint = path.clone();

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Mount, bounded, fuse_works, mount_at, options, place, unmount};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sluice_fuse::{CacheMode, MountError};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
@@ -69,6 +70,23 @@ fn a_mountpoint_in_the_storage_under_another_name_is_refused() {
     for result in prepared {
         assert!(matches!(result, Err(MountError::Overlap { .. } | MountError::NoDevice { .. })), "{result:?}");
     }
+}
+
+/// One that whoever mounts has (`ulimit -f`) ended the process that serves the mount when anybody wrote more.
+#[test]
+fn a_limit_of_the_size_of_files_ends_no_mount() {
+    // Far beyond what other tests write, whose mounts raise it, too.
+    let hard = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: Some(64 << 20), maximum: hard }).unwrap();
+    let Some(mount) = Mount::new(CacheMode::None) else { return };
+    let to = format!("of={}", mount.path("f").display());
+    let args = ["--fsize=unlimited:unlimited", "dd", "if=/dev/zero", &to, "bs=1", "count=1", "seek=67108864"];
+    let written = Command::new("prlimit").args(args).output().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    // Where it cannot be raised so far whoever writes is told so.
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    assert_ne!(u64::from_str_radix(ignored, 16).unwrap() & 1 << (libc::SIGXFSZ - 1), 0, "{ignored}");
 }
 
 #[test]

@@ -620,9 +620,10 @@ impl<H: Host> Volume<H> {
                     // Others make room, if they get what this thread has dispatched.
                     self.service.hand_over_all(effects, cancelled);
                     let wait = |until| own.shard.wait_for_place(&own.port, until).then_some(());
-                    match locked {
-                        true => self.service.blocking_with_lock(wait),
-                        false => self.service.blocking_inside(wait),
+                    if locked {
+                        self.service.blocking_with_lock(wait);
+                    } else {
+                        self.service.blocking_inside(wait);
                     }
                     continue;
                 }

@@ -488,7 +488,10 @@ impl<H: Host> Service<H> {
     /// As [`Service::blocking_inside`] for a thread that holds a lock.
     pub(super) fn blocking_with_lock<R>(&self, mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
         let help = |job| telling_later(|| self.execute_job(job));
-        ring::blocking(|work| telling_later(work), |until| self.workers.blocking(|| self.spawn(), help, until, &mut wait))
+        ring::blocking(
+            |work| telling_later(work),
+            |until| self.workers.blocking(|| self.spawn(), help, until, &mut wait),
+        )
     }
 
     // ---- without a thread ------------------------------------------------------------------------------------

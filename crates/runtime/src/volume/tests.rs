@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
-use std::sync::{OnceLock, Weak};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use sluice_storage::Creator;
