@@ -162,7 +162,7 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] && [ -e /dev/fuse ] && command
     cp "$work/tree/large" "$work/mnt/large"
     sync -f "$work/mnt/large"
     (cd "$work/mnt" && sha256sum large files.0.0 > "$work/sums")
-    on_files killed --rw=randwrite --bs=4k --size=8M --fsync=8 --time_based --runtime=30 &
+    on_files killed --rw=randwrite --bs=4k --size=8M --fsync=8 --time_based --runtime=30 2> /dev/null &
     load=$!
     for ((tries = 0; tries < 200; tries++)); do
         [ ! -s "$work/mnt/killed.0.0" ] || break

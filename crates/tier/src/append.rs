@@ -203,7 +203,8 @@ impl Tier {
             self.close(appender).map_err(|_| NotAppended::Failed)?;
         }
         let mut state = self.state.lock();
-        if if lost { state.segments_free() == 0 } else { !state.has_room(&self.config) } {
+        let full = if lost { state.segments_free() == 0 } else { !state.has_room(&self.config) };
+        if full {
             return Err(NotAppended::Full);
         }
         let segment = state.next_segment;

@@ -34,6 +34,9 @@ const GEOMETRY: Geometry =
 /// A log that is full soon, so that what is measured is writing back.
 const SMALL: u64 = 64 << 20;
 const BURST: u64 = 256 << 20;
+/// Of requests that write, as many are given to the page cache at most: it takes them at the speed of memory, and then the disk
+/// needs milliseconds for each.
+const RIVAL_REQUESTS: u64 = 2048;
 /// What was written becomes durable so often, as in the paper's tests (section 6.3.2 of the dissertation).
 const SYNC: Duration = Duration::from_secs(1);
 
@@ -143,8 +146,8 @@ pub(super) fn rows(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Res
         .collect();
     anyhow::ensure!(!wanted.is_empty(), "--only: there is no such workload");
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
-    let time = Duration::from_secs(if args.quick { 2 } else { 5 });
-    let rival = Rival::new(args, runner, time)?;
+    let time = Duration::from_secs(if args.quick { 2 } else { 4 });
+    let rival = Rival::new(args, runner)?;
     let progress = output::bar(u64::from(rounds) * wanted.len() as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
     let mut found: Vec<Vec<(f64, f64, Option<f64>, Status)>> = wanted.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
@@ -369,7 +372,9 @@ impl Device for Uncached {
         self.forget(offset, buf.len() as u64)
     }
     fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.device.write(buf, offset)
+        self.device.write(buf, offset)?;
+        // A slot of the prefetch area, which nobody flushes: what is not written yet would be read from memory.
+        if buf.len() >= GEOMETRY.slot_bytes as usize { self.flush() } else { Ok(()) }
     }
     fn flush(&self) -> io::Result<()> {
         self.device.flush()?;
@@ -384,19 +389,18 @@ impl Device for Uncached {
 struct Rival {
     bed: Bed,
     side: Side,
-    time: Duration,
 }
 
 impl Rival {
     /// `None` where block devices cannot be made.
-    fn new(args: &Args, runner: &bed::Runner, time: Duration) -> anyhow::Result<Option<Rival>> {
+    fn new(args: &Args, runner: &bed::Runner) -> anyhow::Result<Option<Rival>> {
         if args.no_page_cache || !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
         let disk =
             Disk { model: args.model.clone(), size: "100G".to_owned(), dir: Some(args.dir.clone()), sluice: None };
         let bed = Bed::new(runner, "tier", &disk)?;
-        let rival = Rival { bed, side: Side { scheduler: args.scheduler.clone(), policy: None }, time };
+        let rival = Rival { bed, side: Side { scheduler: args.scheduler.clone(), policy: None } };
         // Its space is there, and what is read was written.
         let file = rival.file()?;
         fallocate(&file, FallocateFlags::empty(), 0, DISK)?;
@@ -415,8 +419,12 @@ impl Rival {
 
     fn measure(&self, run: &Run<'_>) -> anyhow::Result<f64> {
         let (file, read) = (self.file()?, run.workload.read);
-        let run = Run { time: self.time, ..*run };
-        run.rate(
+        let most = match (read, run.workload.threads) {
+            (false, 2..) => RIVAL_REQUESTS * run.workload.size,
+            _ => run.workload.most,
+        };
+        let workload = Workload { most, ..*run.workload };
+        Run { workload: &workload, ..*run }.rate(
             |at, buf| if read { file.read_exact_at(buf, at) } else { file.write_all_at(buf, at) },
             || file.sync_data(),
         )
