@@ -22,7 +22,7 @@ make --no-print-directory -s mpi-libraries BUILT="$work" MPI_LIBRARY="$BUILT/lib
 run() { # MPI PROCESSES PROGRAM...
     local mpi=$1 processes=$2
     shift 2
-    timeout 900 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --report "$work/report.json" \
+    timeout $((900 + cases)) "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --report "$work/report.json" \
         "mpiexec.$mpi" -n "$processes" "$@"
 }
 

@@ -156,7 +156,7 @@ static int random_program(char **argv)
     p.segments = p.segments < 1 ? 1 : p.segments;
     p.calls = bytes / (p.segment * p.segments * ranks);
     /* Little data takes long in tiny pieces. */
-    int64_t most = p.pattern == DEPENDENT ? 400 : 600 / p.segments + 20;
+    int64_t most = p.pattern == DEPENDENT ? 400 : 300 / p.segments + 20;
     p.calls = p.calls < 1 ? 1 : p.calls > most ? most : p.calls;
     p.files = 1 + pick(3) / 2;
     p.places = (uint64_t)pick(INT64_MAX);

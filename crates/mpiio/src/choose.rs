@@ -31,9 +31,11 @@ pub const LOOKS: f64 = 0.004;
 /// Calls that the library carries out in less, in seconds, are left to it: messages and positioning are not short against them.
 pub const SHORT: f64 = 2e-3;
 /// How many times longer than predicted what was never tried may take, as far as risks go.
-pub const DOUBT: f64 = 2.0;
+pub const DOUBT: f64 = 1.5;
 /// The same where it depends on what a file system keeps, which nobody tells.
-const MORE_DOUBT: f64 = 4.0;
+const MORE_DOUBT: f64 = 3.0;
+/// What a trial risks at least, of the library's time: so there are some calls before the first one.
+const LEAST_RISK: f64 = 0.15;
 /// Messages to each process that measuring what they take is about, and that what processes tell each other in a look is.
 const MEASURING: f64 = 12.0;
 const GATHERS: f64 = 2.0;
@@ -134,6 +136,8 @@ struct Known {
     calls: u64,
     /// Seconds of a byte, lately.
     rate: f64,
+    /// The library's calls before the first one.
+    library: u64,
 }
 
 impl Known {
@@ -348,13 +352,13 @@ impl Chooser {
         self.dull = 0;
         let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
         // Also later the library is timed, ever more seldom: what its first calls took may have had other reasons.
-        let is_probe = tried.calls.is_power_of_two() && library.calls <= BASELINE + u64::from(tried.calls.ilog2());
+        let is_probe = tried.calls.is_power_of_two() && library.calls <= tried.library + u64::from(tried.calls.ilog2());
         if is_probe {
             return left;
         }
         let is_trial = tried.calls == 0 || was_slower;
         let measuring = if self.is_measured { 0.0 } else { MEASURING * call.ranks as f64 * self.costs.message };
-        let risk = self.look + measuring + (worst - of_library).max(0.0);
+        let risk = self.look + measuring + (worst - of_library).max(LEAST_RISK * of_library);
         let is_too_much = is_trial && self.lost + risk > LOSS * self.spent;
         if was_slower && !is_due || is_too_much {
             self.skip();
@@ -423,14 +427,19 @@ impl Chooser {
     }
 
     fn learn(&mut self, Running { kind, strategy, bytes, predicted }: Running, seconds: f64) {
-        let library = self.known.get(&(kind, Strategy::Library)).map(|known| known.rate);
+        let library = self.known.get(&(kind, Strategy::Library)).copied();
         let is_library = strategy == Strategy::Library;
         // The library alone would not have looked.
         let rate = (seconds + if is_library { 0.0 } else { self.look }) / bytes as f64;
         let known = self.known.entry((kind, strategy)).or_default();
         known.add(rate, is_library);
+        if known.calls == 1 {
+            known.library = library.map_or(0, |library| library.calls);
+        }
         let now = known.rate;
-        let Some(library) = library.filter(|_| !is_library && self.forced.is_none()) else { return };
+        let Some(library) = library.map(|library| library.rate).filter(|_| !is_library && self.forced.is_none()) else {
+            return;
+        };
         self.lost = (self.lost + seconds - library * bytes as f64).max(0.0);
         self.corrections.insert(strategy, (seconds / predicted).max(1.0));
         self.wrong = if rate > library && now > library { self.wrong + 1 } else { 0 };
