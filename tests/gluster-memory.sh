@@ -94,9 +94,10 @@ look "$work"/life-*.xml || fail "graphs that come and go"
 
 echo "== a cluster: clients and a data server die"
 mkdir "$work/bin"
+# valgrind keeps what it was started with, also in the background: whoever reads it would wait for its end.
 cat > "$work/bin/glusterfsd" << END
 #!/bin/sh
-exec valgrind ${MEMCHECK[*]} --xml-file=$work/cluster-%p.xml $(command -v glusterfsd) "\$@"
+exec valgrind ${MEMCHECK[*]} --xml-file=$work/cluster-%p.xml $(command -v glusterfsd) "\$@" > /dev/null 2>&1 < /dev/null
 END
 chmod +x "$work/bin/glusterfsd"
 cat > "$config" << END
