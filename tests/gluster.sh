@@ -138,6 +138,26 @@ recorded=$(awk '$1 == "requests" { print $2; exit }' "$work/info" | tr -d ,)
 rm -rf "$work/run" "$work"/*.slt
 NODE_OPTIONS='in-flight = "8"'
 
+echo "== jobs of clients, and files in pieces"
+NODE_OPTIONS='trace = "'$work/{machine}.slt'"'
+cluster wfq hbrr "" shard
+# Both clients behind one I/O node, which is all that the data server sees of them but for their jobs.
+sed -i '/^\[servers\]/,/^distribution/s/^count = 2/count = 1/; s|^policy = "wfq"|&\noptions = { trace = "'"$work"'/{machine}.slt" }|' "$config"
+echo 'job = "{machine}"' >> "$config"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+head -c 12M /dev/urandom > "$work/data"
+for client in 0 1; do cp "$work/data" "$work/run/client-$client/pieces-$client"; done
+cmp "$work/data" "$work/run/client-1/pieces-0" || fail "what one job wrote the other one reads otherwise"
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+for machine in node-0 server-0; do
+    "$SLUICE" trace info "$work/$machine.slt" > "$work/info" || fail "a trace is incomplete: $(cat "$work/info")"
+    grep -q "of 2 files by 2 applications" "$work/info" ||
+        fail "$machine takes pieces for files, or does not tell jobs apart: $(head -n 1 "$work/info")"
+done
+if grep -h "sluice.job" "$work"/run/*.log; then fail "a job's name is taken for an attribute"; fi
+rm -rf "$work/run" "$work"/*.slt
+NODE_OPTIONS='in-flight = "8"'
+
 echo "== AddressSanitizer"
 cluster hbrr twins window=1ms shard
 sed -i "s|^translator = .*|translator = \"$work/checked/sluice.so\"|" "$config"

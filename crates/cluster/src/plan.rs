@@ -381,7 +381,7 @@ mod tests {
     fn every_process_has_a_graph_and_a_port_of_its_own() {
         let plan = plan(
             "name = 'a'\nport = 5000\n[servers]\ncount = 3\npolicy = 'hbrr'\n[nodes]\ncount = 2\npolicy = 'twins'\n\
-             parameters = 'window=2ms'\n[clients]\ncount = 3\n",
+             parameters = 'window=2ms'\nshard_size = '8M'\n[clients]\ncount = 3\njob = 'of-{machine}'\n",
         );
         let names: Vec<&str> = plan.machines.iter().map(|machine| machine.name.as_str()).collect();
         assert_eq!(names, ["server-0", "server-1", "server-2", "node-0", "node-1", "client-0", "client-1", "client-2"]);
@@ -392,6 +392,11 @@ mod tests {
         let node = &plan.machines[4].graph;
         assert!(node.contains("option policy-parameters \"window=2ms servers=3 node=1\"\n"), "{node}");
         assert!((0..3).all(|n| node.contains(&format!("option target {n}\n"))), "{node}");
+        assert!(
+            node.contains("option shard-size 8388608\n")
+                && plan.machines[0].graph.contains("option shard-size 8388608\n")
+        );
+        assert!(plan.machines[6].graph.contains("option job of-client-1\n  subvolumes to-node\n"));
         // The third client asks the first node again.
         assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
     }

@@ -213,8 +213,3 @@ pub(crate) fn simulated(
     all.sort_by_key(|(seed, _)| *seed);
     all.into_iter().map(|(_, seen)| seen).collect()
 }
-
-/// The council's word for it.
-pub(super) fn op_of(op: sluice_core::Op) -> Op {
-    if op == sluice_core::Op::Read { Op::Read } else { Op::Write }
-}

@@ -87,7 +87,7 @@ const KNOWN: [&str; 10] =
 pub(super) fn export(args: &Args, path: &Path) -> anyhow::Result<()> {
     let paper: Vec<String> = PAPER_INPUTS.iter().map(|name| format!("paper_{name}")).collect();
     let mut text = format!("{},{},{}\n", KNOWN.join(","), paper.join(","), INPUTS.join(","));
-    for Seen { known, windows } in seen(args)? {
+    for Seen { known, windows, .. } in seen(args)? {
         let label = PATTERNS.iter().position(|pattern| *pattern == known.pattern).unwrap_or(0);
         let said: Vec<_> = windows.iter().filter(|window| window.requests >= REQUESTS_MIN).collect();
         for window in said.iter().step_by(said.len().div_ceil(ROWS_MAX).max(1)) {
@@ -150,7 +150,7 @@ fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
         confusion: [[0; 3]; 3],
         worst: Vec::new(),
     };
-    for Seen { known, windows } in seen.iter().filter(|seen| seen.known.op == op) {
+    for Seen { known, windows, .. } in seen.iter().filter(|seen| seen.known.op == op) {
         let truth = PATTERNS.iter().position(|pattern| *pattern == known.pattern).unwrap_or(0);
         let (mut right, mut said) = (0, 0);
         for window in windows {

@@ -139,8 +139,8 @@ fn cost(nodes: usize, seen: &[super::experiments::Seen], network: &Network) -> a
         let end = cpu_ns();
         rounds.push((end - began) as f64 / 1e6);
         delays.push((end - last) as f64 / 1e6);
-        // A round that could not begin yet, when nodes had only just come.
-        let later = now.after(SECOND_NS / 2 + SECOND_NS / 5);
+        // When nodes have only just come, the first of them is a round of its own, and that of all comes half a second later.
+        let later = now.after(SECOND_NS / 2);
         coordinator.tick(later);
         pump(&mut coordinator, later, &mut sent);
         messages += announced.len() + sent.len();
