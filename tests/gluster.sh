@@ -184,8 +184,12 @@ done
 [ -z "$(pgrep -f "volfile=$work" || true)" ] || fail "processes are left"
 
 echo "== a coordinator, killed under load"
+# Equal slices for all who have requests: a plan whatever the load is like. To data servers, I/O nodes are the programs.
 COORDINATOR="metrics = $((port + 5))
-[coordinator]"
+[coordinator]
+roles = [\"council\", \"orchestrator\"]
+orchestrate = \"even\"
+window = \"200ms\""
 cluster hbrr twins window=1ms shard
 "$SLUICE" -q cluster up "$config" || fail "it does not start"
 address=127.0.0.1:$((port + 4))
@@ -208,14 +212,32 @@ for file in client-0/a client-0/b client-1/c client-1/d; do
     churn "$work/run/$file" &
     loads+=($!)
 done
+PLANNED='s["roles"]["orchestrator"]["servers"] == 2 and len(s["roles"]["orchestrator"]["plan"] or []) == 3'
+is_gated() { # MACHINE true|false: whether it serves one program at a time, as it dumps it
+    local pid
+    pid=$(cat "$work/run/$1.pid")
+    rm -f /var/run/gluster/glusterdump."$pid".*
+    kill -USR1 "$pid"
+    eventually is_dumped "$pid" && grep -qs "^coordinator=.*\"is_gated\":$2" /var/run/gluster/glusterdump."$pid".*
+}
 eventually coordinator "$EVERYBODY and $DECIDED" || fail "nothing is decided: $("$SLUICE" coordinate status "$address")"
+eventually coordinator "$PLANNED" || fail "nothing is planned: $("$SLUICE" coordinate status "$address")"
+for server in server-0 server-1; do
+    eventually is_gated $server true || fail "$server does not follow the plan: $("$SLUICE" coordinate status "$address")"
+done
+"$SLUICE" coordinate status "$address" | grep -q "^orchestrator: keeps a plan, 2 data servers; in each 200 ms: " ||
+    fail "the plan is not told: $("$SLUICE" coordinate status "$address")"
 before=$("$SLUICE" coordinate status --json "$address" | python3 -c 'import json, sys; print(json.load(sys.stdin)["incarnation"])')
 kill -9 "$(cat "$work/run/coordinator.pid")"
 counted=$(counter node-0 read.completed)
 is_served() { [ "$(counter node-0 read.completed)" -gt $((counted + 50)) ]; }
 eventually is_served || fail "I/O waits for the coordinator"
+# A plan holds for a window of 200 ms; the dumps take longer.
+for server in server-0 server-1; do
+    is_gated $server false || fail "$server follows the plan of a coordinator that was killed"
+done
 "$SLUICE" -q cluster up "$config" || fail "it does not start again after the coordinator was killed"
-eventually coordinator "$EVERYBODY and $DECIDED and s[\"incarnation\"] > i" "$before" ||
+eventually coordinator "$EVERYBODY and $DECIDED and $PLANNED and s[\"incarnation\"] > i" "$before" ||
     fail "nobody listens to the coordinator that came back: $("$SLUICE" coordinate status "$address")"
 told() { # PORT TEXT
     python3 -c 'import sys, urllib.request as u

@@ -66,6 +66,8 @@ enum Command {
     Adaptivity(adaptivity::Args),
     Council(council::Args),
     Orchestration(orchestration::Args),
+    #[command(hide = true)]
+    OrchestrationLoad(orchestration::LoadArgs),
     Forwarding(forwarding::Args),
     #[command(hide = true)]
     ForwardingLoad(forwarding::LoadArgs),
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Prediction(args) => prediction::run(&args),
         Command::Council(args) => council::run(&args),
         Command::Orchestration(args) => orchestration::run(&args),
+        Command::OrchestrationLoad(args) => orchestration::load(&args),
         Command::Forwarding(args) => forwarding::run(&args),
         Command::ForwardingLoad(args) => forwarding::load(&args),
         Command::Tier(args) => tier::run(&args),

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, bail, ensure};
 use sd_notify::NotifyState;
 use serde_json::Value;
+use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_control::serve::{self, Options};
-use sluice_control::{Address, Council, Limits, Role, by_node, read_token};
+use sluice_control::{Address, Council, Limits, Orchestrator, Role, by_node, read_token};
 use sluice_metrics::{Endpoint, Samples};
-use sluice_notation::{show_number, show_time_roughly};
+use sluice_notation::{parse_duration, show_number, show_time, show_time_roughly};
 
 use crate::{output, suggest};
 
@@ -36,10 +37,19 @@ pub(crate) struct Args {
     /// A secret in the first line of a file, which whoever connects must know [default: none, and whoever reaches the port may]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What it does for its nodes: council (which time window I/O nodes use, or none)
-    #[arg(long, value_name = "ROLE", default_value = "council",
-        value_parser = suggest::choice(&["council"]), hide_possible_values = true)]
-    role: String,
+    /// What it does for its nodes: council (which time window I/O nodes use, or none), orchestrator (which programs data servers serve one at
+    /// a time), or both with a comma between
+    #[arg(long, value_name = "ROLE", default_value = "council", value_delimiter = ',',
+        value_parser = suggest::choice(&["council", "orchestrator"]), hide_possible_values = true)]
+    role: Vec<String>,
+    /// How the orchestrator decides: tried (by the paper's conditions, and what brings nothing is given up), paper (by the conditions alone),
+    /// even (every program has the same)
+    #[arg(long, value_name = "HOW", default_value = "tried",
+        value_parser = suggest::choice(&["tried", "paper", "even"]), hide_possible_values = true)]
+    orchestrate: String,
+    /// Time that the orchestrator divides among programs, again and again: 100ms to 60s
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    window: String,
     /// Each node has the window that is best for its own load, rather than all that which is best for most
     #[arg(long)]
     coexisting: bool,
@@ -85,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let limits = Limits { nodes_max: args.nodes_max as usize, ..Limits::default() };
-    let roles: Vec<Box<dyn Role>> = vec![Box::new(Council::new(Box::new(by_node)).coexisting(args.coexisting))];
+    let roles = roles(&args)?;
     let options = Options { listen: args.listen, token, state: args.state, limits, roles };
     let mut endpoint = None;
     let ready = |address: SocketAddr, watch: serve::Watch| {
@@ -101,6 +111,35 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     serve::serve(options, ready, serve::interrupted())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn roles(args: &Args) -> anyhow::Result<Vec<Box<dyn Role>>> {
+    let mut roles: Vec<Box<dyn Role>> = Vec::new();
+    for (at, name) in args.role.iter().enumerate() {
+        ensure!(!args.role[..at].contains(name), "--role {name}: it is there twice");
+        roles.push(match name.as_str() {
+            "council" => Box::new(Council::new(Box::new(by_node)).coexisting(args.coexisting)),
+            "orchestrator" => Box::new(Orchestrator::new(settings(&args.orchestrate, &args.window)?)),
+            _ => bail!("--role {name}: there are council and orchestrator"),
+        });
+    }
+    Ok(roles)
+}
+
+/// How an orchestrator decides.
+fn settings(how: &str, window: &str) -> anyhow::Result<Settings> {
+    let settings = match how {
+        "tried" => Settings::default(),
+        "paper" => Settings::paper(),
+        "even" => Settings { slicing: Slicing::Even, ..Settings::paper() },
+        _ => bail!("--orchestrate {how}: there are tried, paper and even"),
+    };
+    let length = parse_duration(window).with_context(|| format!("--window {window}: not a time, like 500ms"))?;
+    ensure!(
+        (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&length),
+        "--window {window}: from 100ms to 60s"
+    );
+    Ok(Settings { window_ns: length.as_nanos() as u64, ..settings })
 }
 
 fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
@@ -134,6 +173,10 @@ fn text(status: &Value) -> String {
         let (voters, known) = (number(&council["voters"]), number(&council["situations"]));
         _ = writeln!(text, "council: {decision}; {voters} nodes vote; {known} situations are known");
     }
+    let orchestrator = &status["roles"]["orchestrator"];
+    if orchestrator.is_object() {
+        _ = writeln!(text, "orchestrator: {}", orchestrated(orchestrator));
+    }
     if !nodes.is_empty() {
         _ = writeln!(
             text,
@@ -153,6 +196,29 @@ fn text(status: &Value) -> String {
         _ = writeln!(text, "{name:<28} {kind:<10} {heard:>8} {clock:>16} {rate:>14.1}  {uses}{late}");
     }
     text
+}
+
+/// What the orchestrator does.
+fn orchestrated(role: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let gain = role["gain"].as_f64().map(|gain| format!(" ({:+.1} %)", gain * 100.0)).unwrap_or_default();
+    let phase = match role["phase"].as_str().unwrap_or("?") {
+        "idle" => "nothing to plan".to_owned(),
+        "watch" => "measures without a plan".to_owned(),
+        "trial" => "tries a plan".to_owned(),
+        "keep" => format!("keeps a plan{gain}"),
+        "refused" => format!("a plan did not bring enough{gain}"),
+        other => other.to_owned(),
+    };
+    let slice = |slice: &Value| {
+        let programs = slice["programs"].as_array().map_or(&[][..], Vec::as_slice);
+        let names: Vec<&str> = programs.iter().filter_map(Value::as_str).collect();
+        let names = if names.is_empty() { "others".to_owned() } else { names.join("+") };
+        format!("{names} {}", show_time(number(&slice["ms"]) * 1e6))
+    };
+    let slices = role["plan"].as_array().map(|slices| slices.iter().map(slice).collect::<Vec<_>>().join(", "));
+    let plan = slices.map(|slices| format!("; in each {}: {slices}", show_time(number(&role["window_ms"]) * 1e6)));
+    format!("{phase}, {} data servers{}", number(&role["servers"]), plan.unwrap_or_default())
 }
 
 fn algorithm(policy: &str, window_us: f64) -> String {

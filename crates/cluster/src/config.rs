@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sluice_core::PolicyConfig;
-use sluice_notation::parse_bytes;
+use sluice_notation::{parse_bytes, parse_duration};
 
 /// Processes of a role on one machine: more are a mistake.
 const COUNT_MAX: u32 = 1024;
@@ -56,7 +57,7 @@ fn one() -> u32 {
 }
 
 /// The coordinator.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coordination {
     /// Where its machine is, if not here.
@@ -66,6 +67,62 @@ pub struct Coordination {
     /// Each I/O node has the window that is best for its own load.
     #[serde(default)]
     pub coexisting: bool,
+    /// What it does for its nodes.
+    #[serde(default = "council")]
+    pub roles: Vec<CoordinatorRole>,
+    /// How the orchestrator decides. Default: as `sluice coordinate` does.
+    pub orchestrate: Option<Orchestrate>,
+    /// Time that the orchestrator divides among programs, as in `500ms`. Default: as `sluice coordinate` has it.
+    pub window: Option<String>,
+}
+
+fn council() -> Vec<CoordinatorRole> {
+    vec![CoordinatorRole::Council]
+}
+
+/// What a coordinator does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CoordinatorRole {
+    /// Which time window I/O nodes use.
+    Council,
+    /// Which programs data servers serve one at a time.
+    Orchestrator,
+}
+
+impl CoordinatorRole {
+    /// As `sluice coordinate --role` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CoordinatorRole::Council => "council",
+            CoordinatorRole::Orchestrator => "orchestrator",
+        }
+    }
+}
+
+/// How an orchestrator decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Orchestrate {
+    /// By the paper's conditions, and what brings nothing is given up.
+    Tried,
+    /// By the conditions alone.
+    Paper,
+    /// Every program has the same.
+    Even,
+}
+
+impl Orchestrate {
+    /// As `sluice coordinate --orchestrate` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Orchestrate::Tried => "tried",
+            Orchestrate::Paper => "paper",
+            Orchestrate::Even => "even",
+        }
+    }
 }
 
 /// The data servers.
@@ -217,6 +274,24 @@ impl Config {
                 "coordinator.token_file: {} can be reached from other machines, so that a secret is needed",
                 self.address
             );
+            ensure!(
+                !coordinator.roles.is_empty()
+                    && (1..coordinator.roles.len()).all(|at| !coordinator.roles[..at].contains(&coordinator.roles[at])),
+                "coordinator.roles: council, orchestrator or both, each once"
+            );
+            let orchestrates = coordinator.roles.contains(&CoordinatorRole::Orchestrator);
+            ensure!(
+                orchestrates || (coordinator.orchestrate.is_none() && coordinator.window.is_none()),
+                "coordinator.orchestrate, window: they are the orchestrator's, and coordinator.roles has none"
+            );
+            if let Some(window) = &coordinator.window {
+                let length =
+                    parse_duration(window).with_context(|| format!("coordinator.window: {window:?} is no time"))?;
+                ensure!(
+                    (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&length),
+                    "coordinator.window: {window}; from 100ms to 60s"
+                );
+            }
         }
         for (what, have, count) in [
             ("servers.bricks", self.servers.bricks.len(), self.servers.count),
@@ -348,6 +423,10 @@ mod tests {
             ("name = 'a'\n[servers]\n[clients]\njob = 'a b'", "clients.job"),
             ("name = 'a'\nport = 65535\n[coordinator]\n[servers]\ncount = 1", "port"),
             ("name = 'a'\nport = 5000\nmetrics = 5001\n[servers]\ncount = 2", "metrics"),
+            ("name = 'a'\n[servers]\n[coordinator]\nroles = []", "coordinator.roles"),
+            ("name = 'a'\n[servers]\n[coordinator]\nroles = ['council', 'council']", "coordinator.roles"),
+            ("name = 'a'\n[servers]\n[coordinator]\nwindow = '1s'", "coordinator.orchestrate"),
+            ("name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nwindow = '1h'", "coordinator.window"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),
         ] {
             let error = format!("{:#}", Config::parse(text).unwrap_err());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::config::{Config, Distribution, Scheduling};
+use crate::config::{Config, Coordination, CoordinatorRole, Distribution, Scheduling};
 use crate::graph::{Graph, Place};
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
@@ -24,8 +24,8 @@ pub enum Role {
         listens: SocketAddr,
         /// The file with its secret.
         token_file: Option<PathBuf>,
-        /// Each I/O node has a window of its own.
-        coexisting: bool,
+        /// Further words of its command: what it does, and how.
+        how: Vec<String>,
         /// Where it tells metrics.
         metrics: Option<SocketAddr>,
     },
@@ -135,6 +135,19 @@ fn installed() -> Option<PathBuf> {
     found.pop()
 }
 
+/// What a coordinator is told on its command line of what it is to do.
+fn how(config: &Coordination) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(config.coexisting.then(|| "--coexisting".to_owned()));
+    if config.roles != [CoordinatorRole::Council] {
+        let roles: Vec<&str> = config.roles.iter().map(|role| role.name()).collect();
+        words.push(format!("--role={}", roles.join(",")));
+    }
+    words.extend(config.orchestrate.map(|how| format!("--orchestrate={}", how.name())));
+    words.extend(config.window.iter().map(|window| format!("--window={window}")));
+    words
+}
+
 struct Planner<'a> {
     config: &'a Config,
     directory: &'a Path,
@@ -165,7 +178,7 @@ impl Planner<'_> {
         let role = Role::Coordinator {
             listens,
             token_file: config.token_file.clone(),
-            coexisting: config.coexisting,
+            how: how(config),
             metrics: self.metrics(listens.port()),
         };
         Some(Machine { name: "coordinator".to_owned(), role, graph: String::new(), host: config.host.clone() })
@@ -209,6 +222,19 @@ impl Planner<'_> {
             let size = || self.shard_bytes().to_string();
             scheduling.options.entry("shard-size".to_owned()).or_insert_with(size);
         }
+    }
+
+    /// The same of an I/O node: an orchestrator would take one without windows for a data server, so that one stays alone.
+    fn coordinated_node(&self, name: &str, port: u16) -> Scheduling {
+        let scheduling = &self.config.nodes.scheduling;
+        let orchestrates = |config: &Coordination| config.roles.contains(&CoordinatorRole::Orchestrator);
+        let mut scheduling_there = self.coordinated(scheduling, name, port);
+        if scheduling.policy.as_deref() != Some("twins") && self.config.coordinator.as_ref().is_some_and(orchestrates) {
+            for key in ["coordinator", "coordinator-name", "coordinator-token"] {
+                scheduling_there.options.remove(key);
+            }
+        }
+        scheduling_there
     }
 
     fn host(&self, hosts: &[String], n: u32) -> String {
@@ -292,7 +318,7 @@ impl Planner<'_> {
                 self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
                 let Some(node) = node else { return name };
                 let machine = format!("node-{node}");
-                let mut scheduling = self.coordinated(&self.config.nodes.scheduling, &machine, self.port_of_node(node));
+                let mut scheduling = self.coordinated_node(&machine, self.port_of_node(node));
                 self.sharded(&mut scheduling);
                 let place = Place { node, target: n, targets: count };
                 graph.sluice(&format!("sluice-{n}"), &machine, self.translator, &scheduling, Some(place), &name)
@@ -418,6 +444,18 @@ mod tests {
             "{node}"
         );
         assert!(!plan.machines[1].graph.contains("coordinator"), "without an algorithm there is no translator");
+    }
+
+    #[test]
+    fn an_orchestrator_is_told_how_and_knows_data_servers_only() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\n[coordinator]\nroles = ['orchestrator', 'council']\norchestrate = 'even'\nwindow = '1s'\n\
+             [servers]\ncount = 1\npolicy = 'hbrr'\n[nodes]\ncount = 1\npolicy = 'hbrr'\n",
+        );
+        let words = plan.machines[0].command(&plan).join(" ");
+        assert!(words.ends_with("--role=orchestrator,council --orchestrate=even --window=1s"), "{words}");
+        assert!(plan.machines[1].graph.contains("option coordinator 127.0.0.1:5002\n"));
+        assert!(!plan.machines[2].graph.contains("option coordinator"), "{}", plan.machines[2].graph);
     }
 
     #[test]

@@ -119,12 +119,12 @@ impl Machine {
     /// The command that runs it. Of `sluice` the name only: who has it knows where it is.
     #[must_use]
     pub fn command(&self, plan: &Plan) -> Vec<String> {
-        if let Role::Coordinator { listens, token_file, coexisting, metrics } = &self.role {
+        if let Role::Coordinator { listens, token_file, how, metrics } = &self.role {
             let mut words =
                 vec!["sluice".to_owned(), "coordinate".to_owned(), format!("--listen={listens}"), self.state(plan)];
             words.extend(token_file.iter().map(|path| format!("--token-file={}", path.display())));
             words.extend(metrics.iter().map(|address| format!("--metrics={address}")));
-            words.extend(coexisting.then(|| "--coexisting".to_owned()));
+            words.extend(how.iter().cloned());
             return words;
         }
         let program = if matches!(self.role, Role::Client { .. }) { "glusterfs" } else { "glusterfsd" };
@@ -345,7 +345,7 @@ fn strangers(plan: &Plan) -> Vec<Machine> {
         .map(|name| {
             if name == "coordinator" {
                 let listens = SocketAddr::from(([127, 0, 0, 1], 0));
-                let role = Role::Coordinator { listens, token_file: None, coexisting: false, metrics: None };
+                let role = Role::Coordinator { listens, token_file: None, how: Vec::new(), metrics: None };
                 return Machine { name, role, graph: String::new(), host: None };
             }
             let mount = plan.directory.join(&name);

@@ -23,6 +23,7 @@ use tonic::Streaming;
 use crate::clock::epoch;
 use crate::connect::{self, Address, MESSAGE_MAX};
 use crate::node::{Node, Step};
+use crate::orchestrated::Orchestrated;
 use crate::role::Action;
 use crate::seen::{InForce, Kind, Seen, is_name};
 use crate::wire::coordinator_client::CoordinatorClient;
@@ -55,6 +56,9 @@ pub struct AgentStatus {
     pub offset_us: f64,
     /// By so much that is wrong at most; 0: nothing is known yet.
     pub offset_error_us: f64,
+    /// It serves one program at a time, as the coordinator plans.
+    #[serde(default)]
+    pub is_gated: bool,
     /// Announcements sent, decisions carried out, connections that failed or ended.
     pub announcements: u64,
     /// See `announcements`.
@@ -154,6 +158,8 @@ struct Worker {
     seen: Seen,
     /// Ends of the last windows looked at.
     ends: Vec<Time>,
+    /// Follows plans that serve one program at a time, and measures what they are made of.
+    orchestrated: Orchestrated,
     /// Who recognises patterns, in forwarding nodes.
     recogniser: Option<Recogniser>,
     /// That nobody answers was told.
@@ -228,6 +234,7 @@ impl Worker {
             last: None,
             since: ground.now(),
             ends: vec![Time::ZERO; ground.engines()],
+            orchestrated: Orchestrated::default(),
             recogniser: (kind == Kind::Forwarder).then(|| Recogniser::new(ground)).flatten(),
             has_complained: false,
         }
@@ -243,7 +250,9 @@ impl Worker {
         loop {
             let Some(held) = ground.upgrade() else { return };
             self.act(&*held, &mut session, &mut opening);
-            let wait = self.node.next().map(|next| Duration::from_nanos(next.since(held.now())));
+            // Also when a plan has ended, so that it is told.
+            let next = self.node.next().into_iter().chain(self.orchestrated.ends()).min();
+            let wait = next.map(|next| Duration::from_nanos(next.since(held.now())));
             // Nothing of the scheduler's is held while it waits.
             drop(held);
             let happened = tokio::select! {
@@ -260,6 +269,7 @@ impl Worker {
             match happened {
                 Happened::Stopped => {
                     self.recogniser.iter_mut().for_each(|recogniser| recogniser.leave(&*held));
+                    self.orchestrated.end(&*held);
                     let farewell = self.node.leave(now);
                     drop(held);
                     return leave(session, farewell).await;
@@ -284,7 +294,7 @@ impl Worker {
                     self.lost(now, &why);
                 }
             }
-            self.tell();
+            self.tell(now);
         }
     }
 
@@ -308,6 +318,14 @@ impl Worker {
                     let sent = session.as_ref().is_some_and(|session| session.out.try_send(message).is_ok());
                     self.status.lock().announcements += u64::from(sent);
                     self.seen = Seen::nothing(self.kind, self.servers, in_force(&ground.policy()));
+                }
+                Step::Report => {
+                    let Some(report) = self.orchestrated.report(ground) else { continue };
+                    let message = self.node.report(now, &report);
+                    if let Some(session) = session {
+                        // As above: what does not fit is lost, and the next one says what is new.
+                        let _ = session.out.try_send(message);
+                    }
                 }
             }
         }
@@ -333,8 +351,15 @@ impl Worker {
         }
         for action in actions {
             self.status.lock().decisions += 1;
+            if let Action::Gate { window_ns, plan } = &action {
+                self.orchestrated.follow(ground, self.node.offset(), *window_ns, plan.as_ref());
+                continue;
+            }
             self.carry_out(ground, &action);
             self.last = Some((action, self.offset_ns()));
+        }
+        if !self.node.reports() {
+            self.orchestrated.end(ground);
         }
         self.keep_epoch(ground);
     }
@@ -346,7 +371,7 @@ impl Worker {
     /// Clocks drift: windows are moved when they would be off by a part of their length.
     fn keep_epoch(&mut self, ground: &impl Ground) {
         let (Some((action, with)), Some(estimate)) = (self.last.clone(), self.node.offset()) else { return };
-        let Action::Policy { window_ns, .. } = &action;
+        let Action::Policy { window_ns, .. } = &action else { return };
         let off = estimate.offset_ns.abs_diff(with);
         if *window_ns > 0 && off > (window_ns / 16).max(estimate.error_ns) {
             self.carry_out(ground, &action);
@@ -355,7 +380,7 @@ impl Worker {
     }
 
     fn carry_out(&mut self, ground: &impl Ground, action: &Action) {
-        let Action::Policy { name, window_ns } = action;
+        let Action::Policy { name, window_ns } = action else { return };
         match self.config(name, *window_ns) {
             Ok(config) => {
                 tracing::debug!("the coordinator wants {config:?}");
@@ -397,8 +422,9 @@ impl Worker {
         }
     }
 
-    fn tell(&self) {
+    fn tell(&mut self, now: Time) {
         let mut status = self.status.lock();
+        status.is_gated = self.orchestrated.is_gated(now);
         let offset = self.node.offset();
         status.is_connected = self.node.is_connected();
         status.offset_us = offset.map_or(0.0, |estimate| estimate.offset_ns as f64 / 1e3);

@@ -1,13 +1,15 @@
 //! The coordinator as a state machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use sluice_adapt::council::Pattern;
+use sluice_adapt::orchestrator::Report;
 use sluice_core::Time;
 
 use crate::bucket::{Bucket, Rate};
+use crate::locality;
 use crate::role::{Action, NodeId, Role, To};
 use crate::seen::{Kind, Seen, is_name};
 use crate::wire::{self, from_node::What};
@@ -39,10 +41,10 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 16,384 nodes, 5 s, 20 messages and 5 a second, 10 s.
+    /// 16,384 nodes, 5 s, 20 messages and 20 a second (one a second, and one for each window of 100 ms), 10 s.
     fn default() -> Limits {
         let (silence_ns, idle_ns) = (5_000_000_000, 10_000_000_000);
-        Limits { nodes_max: 16_384, silence_ns, burst: 20, spacing_ns: 200_000_000, idle_ns }
+        Limits { nodes_max: 16_384, silence_ns, burst: 20, spacing_ns: 50_000_000, idle_ns }
     }
 }
 
@@ -68,6 +70,13 @@ pub enum Refusal {
 struct Decided {
     number: u64,
     action: Action,
+}
+
+/// What a node says, if it makes sense.
+enum Said<'a> {
+    Announcement(Seen, &'a wire::Announcement),
+    Locality(Report),
+    Farewell,
 }
 
 #[derive(Debug)]
@@ -113,13 +122,15 @@ pub struct Coordinator {
 pub struct Counts {
     /// Announcements taken.
     pub announcements: u64,
+    /// Reports of locality taken.
+    pub reports: u64,
     /// Messages that were late or doubled, or of a node that had begun anew since.
     pub stale: u64,
     /// Numbers that are missing between messages: lost, or yet to come.
     pub missing: u64,
     /// Messages refused.
     pub refused: u64,
-    /// Decisions of roles.
+    /// Decisions of roles, plans among them.
     pub decisions: u64,
     /// Nodes that joined, left, and were silent for too long.
     pub joined: u64,
@@ -210,10 +221,11 @@ impl Coordinator {
         let before = saved["incarnation"].as_u64().filter(|before| *before < u64::MAX);
         let before = before.ok_or("the incarnation is missing")?;
         self.incarnation = self.incarnation.max(before + 1);
+        let now = self.began;
         let of = |role: &mut Box<dyn Role>| {
             let name = role.kind().as_str_name();
             match saved["roles"].get(name) {
-                Some(state) => role.load(state.clone()).map_err(|why| format!("{name}: {why}")),
+                Some(state) => role.load(now, state.clone()).map_err(|why| format!("{name}: {why}")),
                 // It was not there then.
                 None => Ok(()),
             }
@@ -256,8 +268,12 @@ impl Coordinator {
         }
         // Before it has any effect.
         let said = match &message.what {
-            Some(What::Announcement(said)) => Some((Seen::of(said).map_err(Refusal::Value)?, said)),
-            Some(What::Leave(_)) => None,
+            Some(What::Announcement(said)) => Said::Announcement(Seen::of(said).map_err(Refusal::Value)?, said),
+            // Whose it is, is known below.
+            Some(What::Locality(said)) => {
+                Said::Locality(locality::of(said, 0, message.sequence, now).map_err(Refusal::Value)?)
+            }
+            Some(What::Leave(_)) => Said::Farewell,
             // Of a later version.
             None => return Ok(()),
         };
@@ -267,7 +283,7 @@ impl Coordinator {
             return Ok(());
         }
         if known.is_none_or(|known| known.incarnation < message.incarnation) {
-            let Some(_) = &said else { return Ok(()) };
+            let Said::Announcement(..) = &said else { return Ok(()) };
             self.join(now, session, message)?;
         }
         let rate = self.limits.rate();
@@ -283,16 +299,25 @@ impl Coordinator {
         self.counts.missing = self.counts.missing.saturating_add(message.sequence - member.sequence - 1);
         member.sequence = message.sequence;
         let id = member.id;
-        let Some((seen, said)) = said else {
-            member.has_left = true;
-            self.counts.left += 1;
-            self.roles.iter_mut().for_each(|role| role.left(now, id));
-            return Ok(());
-        };
         if member.has_left {
             self.counts.stale += 1;
             return Ok(());
         }
+        let (seen, said) = match said {
+            Said::Announcement(seen, said) => (seen, said),
+            Said::Locality(mut report) => {
+                report.server = id.0;
+                self.counts.reports += 1;
+                self.roles.iter_mut().for_each(|role| role.reported(now, id, &report));
+                return Ok(());
+            }
+            Said::Farewell => {
+                member.has_left = true;
+                self.counts.left += 1;
+                self.roles.iter_mut().for_each(|role| role.left(now, id));
+                return Ok(());
+            }
+        };
         member.session = session;
         (member.offset_ns, member.offset_error_ns) = (said.offset_ns, said.offset_error_ns);
         member.carried_out.clear();
@@ -368,11 +393,17 @@ impl Coordinator {
     fn answer(&mut self, name: &str, clock: Option<wire::Clock>) {
         let Some(member) = self.members.get(name).filter(|member| !member.has_left) else { return };
         let decision = |(role, decided): (i32, &Decided)| {
-            let Action::Policy { name, window_ns } = &decided.action;
-            let policy = wire::Policy { name: name.clone(), window_ns: *window_ns };
+            let action = match &decided.action {
+                Action::Policy { name, window_ns } => {
+                    wire::decision::Action::Policy(wire::Policy { name: name.clone(), window_ns: *window_ns })
+                }
+                Action::Gate { window_ns, plan } => {
+                    wire::decision::Action::Gate(locality::gate_to_wire(*window_ns, plan.as_ref()))
+                }
+            };
             wire::Decision {
                 mark: Some(wire::Mark { role, incarnation: self.incarnation, number: decided.number }),
-                action: Some(wire::decision::Action::Policy(policy)),
+                action: Some(action),
             }
         };
         let message = wire::ToNode {
@@ -406,7 +437,12 @@ impl Coordinator {
             if directives.is_empty() {
                 continue;
             }
+            let mut told = BTreeSet::new();
             for directive in directives {
+                told.insert(match directive.to {
+                    To::Every(kind) => (Some(kind), None),
+                    To::Node(id) => (None, Some(id)),
+                });
                 self.number += 1;
                 self.counts.decisions += 1;
                 let decided = Decided { number: self.number, action: directive.action };
@@ -418,7 +454,12 @@ impl Coordinator {
                     }
                 }
             }
-            for name in self.names.values().cloned().collect::<Vec<_>>() {
+            let is_told = |member: &Member| {
+                let kind = member.seen.as_ref().map(|seen| seen.kind);
+                told.contains(&(kind, None)) || told.contains(&(None, Some(member.id)))
+            };
+            let names = self.members.iter().filter(|(_, member)| is_told(member)).map(|(name, _)| name.clone());
+            for name in names.collect::<Vec<_>>() {
                 self.answer(&name, None);
             }
         }
@@ -442,7 +483,8 @@ impl Coordinator {
                 let has = |mark: &wire::Mark| {
                     mark.role == role && mark.incarnation == self.incarnation && mark.number >= decided.number
                 };
-                member.carried_out.iter().any(has)
+                // Plans are renewed more often than nodes announce.
+                matches!(decided.action, Action::Gate { .. }) || member.carried_out.iter().any(has)
             })
         };
         let node = |(name, member): (&String, &Member)| NodeStatus {

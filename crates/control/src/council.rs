@@ -258,7 +258,7 @@ impl Role for Council {
         self.knowledge.save()
     }
 
-    fn load(&mut self, saved: serde_json::Value) -> Result<(), String> {
+    fn load(&mut self, _: Time, saved: serde_json::Value) -> Result<(), String> {
         self.knowledge = Knowledge::load(saved, ARMS.len())?;
         Ok(())
     }
@@ -303,7 +303,7 @@ mod tests {
         }
         let said = council.decide(Time(*now).after(GATHER_NS));
         let last = said.iter().rfind(|directive| directive.to == To::Every(Kind::Forwarder))?;
-        let Action::Policy { name, window_ns } = &last.action;
+        let Action::Policy { name, window_ns } = &last.action else { panic!("{last:?}") };
         arm(&InForce { policy: name.clone(), window_ns: *window_ns })
     }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(council.knowledge.len(), 1);
         let saved = council.save();
         let mut again = Council::new(Box::new(by_rule));
-        again.load(saved).unwrap();
+        again.load(Time(now), saved).unwrap();
         assert_eq!(round(&mut again, &mut now, &vec![seen(8, 3000, 85_000_000); 3]), Some(3));
     }
 
@@ -407,7 +407,7 @@ mod tests {
                 council.announced(Time(now), NodeId(id as u64), &seen);
             }
             for directive in council.decide(Time(now).after(GATHER_NS)) {
-                let Action::Policy { name, window_ns } = directive.action;
+                let Action::Policy { name, window_ns } = directive.action else { panic!("{directive:?}") };
                 let arm = arm(&InForce { policy: name, window_ns }).unwrap();
                 match directive.to {
                     To::Every(_) => of = [arm; 3],

@@ -23,7 +23,12 @@ mod coordinator;
 mod council;
 #[cfg(feature = "coordinator")]
 mod lines;
+mod gated;
+mod locality;
 mod node;
+#[cfg(feature = "node")]
+mod orchestrated;
+mod orchestrator;
 mod role;
 mod seen;
 #[cfg(feature = "coordinator")]
@@ -38,7 +43,9 @@ pub use clock::{Estimate, epoch};
 pub use connect::{Address, read_token};
 pub use coordinator::{Coordinator, Limits, NodeStatus, Refusal, SessionId, Status};
 pub use council::{ARMS, Classify, Council, by_node, by_rule};
+pub use gated::{Follow, Gated};
 pub use node::{Node, Step};
+pub use orchestrator::Orchestrator;
 pub use role::{Action, Directive, NodeId, Role, To};
 pub use seen::{InForce, Kind, Seen};
 pub use state::{StateError, from_text, to_text};

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use sluice_adapt::orchestrator::Report;
 use sluice_core::Time;
 
 use crate::clock::{Estimate, Offset};
+use crate::locality;
 use crate::role::Action;
 use crate::seen::Seen;
 use crate::wire::{self, from_node::What};
@@ -31,6 +33,8 @@ pub enum Step {
     Disconnect,
     /// [`Node::announcement`] is to be sent.
     Announce,
+    /// [`Node::report`] is to be sent.
+    Report,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +54,9 @@ pub struct Node {
     sequence: u64,
     state: State,
     announces_at: Time,
+    /// How often the coordinator wants to be told of locality, in nanoseconds; 0: not at all. And when next.
+    reports_ns: u64,
+    reports_at: Time,
     pause_ns: u64,
     random: u64,
     offset: Offset,
@@ -73,6 +80,8 @@ impl Node {
             sequence: 0,
             state: State::Pause(now),
             announces_at: now,
+            reports_ns: 0,
+            reports_at: now,
             pause_ns: PAUSE_MIN_NS,
             random: seed,
             offset: Offset::default(),
@@ -97,7 +106,10 @@ impl Node {
         match self.state {
             State::Pause(until) => Some(until),
             State::Connecting => None,
-            State::Connected(heard) => Some(self.announces_at.min(heard.after(SILENCE_NS))),
+            State::Connected(heard) => {
+                let reports_at = if self.reports_ns == 0 { self.announces_at } else { self.reports_at };
+                Some(self.announces_at.min(reports_at).min(heard.after(SILENCE_NS)))
+            }
         }
     }
 
@@ -113,20 +125,24 @@ impl Node {
                 Step::Disconnect
             }
             State::Connected(_) if now >= self.announces_at => {
-                self.announces_at = self.next_announcement(now);
+                self.announces_at = self.next_whole(now, PERIOD_NS);
                 Step::Announce
+            }
+            State::Connected(_) if self.reports_ns > 0 && now >= self.reports_at => {
+                self.reports_at = self.next_whole(now, self.reports_ns);
+                Step::Report
             }
             _ => Step::Wait,
         }
     }
 
-    /// The next whole period of the coordinator's clock, or of the own one.
-    fn next_announcement(&self, now: Time) -> Time {
+    /// When a period begins by the coordinator's clock, or by the own one.
+    fn next_whole(&self, now: Time, period_ns: u64) -> Time {
         let offset = self.offset.estimate().map_or(0, |estimate| estimate.offset_ns);
         let there = i128::from(now.0) + i128::from(offset);
-        let left = PERIOD_NS - there.rem_euclid(i128::from(PERIOD_NS)) as u64;
+        let left = period_ns - there.rem_euclid(i128::from(period_ns)) as u64;
         // One that is due in a moment would be the same again.
-        now.after(if left < PERIOD_NS / 4 { left + PERIOD_NS } else { left })
+        now.after(if left < period_ns / 4 { left + period_ns } else { left })
     }
 
     /// A connection stands: announcements go over it from now on.
@@ -167,6 +183,17 @@ impl Node {
         self.message(now, What::Announcement(said))
     }
 
+    /// What is to be sent of the locality since the last one; whose report it is, and its number, go with the message.
+    pub fn report(&mut self, now: Time, report: &Report) -> wire::FromNode {
+        self.message(now, What::Locality(locality::to_wire(report)))
+    }
+
+    /// Whether the coordinator wants to be told of locality.
+    #[must_use]
+    pub fn reports(&self) -> bool {
+        self.reports_ns > 0
+    }
+
     /// What is to be sent at the end.
     pub fn leave(&mut self, now: Time) -> wire::FromNode {
         self.message(now, What::Leave(wire::Leave {}))
@@ -195,6 +222,8 @@ impl Node {
             self.coordinator = message.incarnation;
             self.offset.forget();
             self.newest.clear();
+            // It says so itself, if it wants that.
+            self.reports_ns = 0;
         }
         self.is_confirmed |= answers;
         true
@@ -214,7 +243,7 @@ impl Node {
             let was_unknown = self.offset.estimate().is_none();
             self.offset.answered(clock, now);
             if was_unknown {
-                self.announces_at = self.next_announcement(now);
+                self.announces_at = self.next_whole(now, PERIOD_NS);
             }
         }
         let mut actions = Vec::new();
@@ -224,10 +253,22 @@ impl Node {
             if (mark.incarnation, mark.number) <= newest {
                 continue;
             }
-            // Of a later version, if there is none.
-            let Some(wire::decision::Action::Policy(policy)) = &decision.action else { continue };
+            let action = match &decision.action {
+                Some(wire::decision::Action::Policy(policy)) => {
+                    Action::Policy { name: policy.name.clone(), window_ns: policy.window_ns }
+                }
+                Some(wire::decision::Action::Gate(gate)) => {
+                    let Some((window_ns, plan)) = locality::gate_of(gate) else { continue };
+                    if std::mem::replace(&mut self.reports_ns, window_ns) != window_ns {
+                        self.reports_at = self.next_whole(now, window_ns);
+                    }
+                    Action::Gate { window_ns, plan }
+                }
+                // Of a later version.
+                None => continue,
+            };
             self.newest.insert(mark.role, (mark.incarnation, mark.number));
-            actions.push(Action::Policy { name: policy.name.clone(), window_ns: policy.window_ns });
+            actions.push(action);
         }
         actions
     }

@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use sluice_core::Time;
+use sluice_adapt::orchestrator::Report;
+use sluice_core::{GatePlan, Time};
 
 use crate::seen::{Kind, Seen};
 use crate::wire;
@@ -30,6 +31,13 @@ pub enum Action {
         /// Length of its time windows in nanoseconds, if it has some; else 0.
         window_ns: u64,
     },
+    /// Report locality, and serve one object at a time.
+    Gate {
+        /// Length of a window in nanoseconds: reports are wanted once in each.
+        window_ns: u64,
+        /// Who is served when, by the coordinator's clock; `None`: everything is served as it comes.
+        plan: Option<GatePlan>,
+    },
 }
 
 /// A decision.
@@ -54,6 +62,11 @@ pub trait Role: Debug + Send {
     /// a second.
     fn announced(&mut self, now: Time, node: NodeId, seen: &Seen);
 
+    /// A node has reported the locality of what it serves. Nobody does that who was not told to ([`Action::Gate`]).
+    fn reported(&mut self, now: Time, node: NodeId, report: &Report) {
+        let _ = (now, node, report);
+    }
+
     /// A node has left, or has been silent for too long.
     fn left(&mut self, now: Time, node: NodeId);
 
@@ -70,7 +83,7 @@ pub trait Role: Debug + Send {
     ///
     /// # Errors
     /// If that cannot be: with the reason. Nothing changes then.
-    fn load(&mut self, saved: serde_json::Value) -> Result<(), String>;
+    fn load(&mut self, now: Time, saved: serde_json::Value) -> Result<(), String>;
 
     /// What it knows and does, for people and programs: an object.
     fn status(&self) -> serde_json::Value;

@@ -7,12 +7,13 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_control::serve::{self, serve};
 use sluice_control::wire::coordinator_client::CoordinatorClient;
 use sluice_control::wire::{self, FromNode};
-use sluice_control::{Action, Address, Agent, Directive, Kind, Limits, NodeId, Options, Role, Seen, To};
-use sluice_core::{PolicyConfig, Time};
-use sluice_runtime::{ClockKind, Scheduler, SchedulerConfig};
+use sluice_control::{Action, Address, Agent, Directive, Kind, Limits, NodeId, Options, Orchestrator, Role, Seen, To};
+use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time};
+use sluice_runtime::{ClockKind, Executor, Scheduler, SchedulerConfig, Started};
 use tokio::sync::oneshot;
 
 const TOKEN: &str = "0123456789abcdef0123";
@@ -53,7 +54,7 @@ impl Role for Wants {
     fn save(&self) -> serde_json::Value {
         self.window_ns.into()
     }
-    fn load(&mut self, saved: serde_json::Value) -> Result<(), String> {
+    fn load(&mut self, _: Time, saved: serde_json::Value) -> Result<(), String> {
         saved.as_u64().map(drop).ok_or_else(|| "no number".to_owned())
     }
     fn status(&self) -> serde_json::Value {
@@ -68,7 +69,7 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    fn start(listen: SocketAddr, state: &Path, role: Wants) -> Coordinator {
+    fn start(listen: SocketAddr, state: &Path, role: impl Role + 'static) -> Coordinator {
         let options = serve::Options {
             listen,
             token: Some(TOKEN.to_owned()),
@@ -145,6 +146,56 @@ fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
     second.end();
     let aside = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!({ aside }.any(|name| name.to_string_lossy().contains("damaged")), "the damaged state is set aside");
+}
+
+/// Is done with everything at once.
+struct AtOnce;
+
+impl Executor for AtOnce {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+    }
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn data_servers_report_and_serve_one_program_at_a_time_until_the_coordinator_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let even = Settings { slicing: Slicing::Even, window_ns: 200_000_000, ..Settings::paper() };
+    let coordinator = Coordinator::start(anywhere(), dir.path(), Orchestrator::new(even));
+    let address = Address::new(&coordinator.address.to_string(), Some(TOKEN)).unwrap();
+    let policy = PolicyConfig::parse("hbrr").unwrap();
+    let config = SchedulerConfig { clock: ClockKind::Realtime, ..SchedulerConfig::new(policy) };
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let client = scheduler.attach(Arc::new(AtOnce)).unwrap();
+    let agent = Agent::start(&scheduler, Options { address: address.clone(), name: "server-0".to_owned() }).unwrap();
+    let slices = || {
+        let gate = scheduler.snapshot().shards[0].gate.clone();
+        gate.and_then(|gate| gate.plan).map_or(0, |plan| plan.slices.len())
+    };
+    let submit = || {
+        for app in [7, 8] {
+            let (file, app, target) = (FileId(app.into()), AppId(app), TargetId(0));
+            let request = Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 4_096 };
+            client.submit(0, request).unwrap();
+        }
+    };
+    eventually("it follows a plan", || {
+        submit();
+        slices() == 3
+    });
+    eventually("it says so", || agent.status().is_gated);
+    let status = serve::status(&address, PATIENCE).unwrap();
+    let role = &status["roles"]["orchestrator"];
+    assert_eq!((role["servers"].as_u64(), role["phase"].as_str()), (Some(1), Some("keep")), "{status}");
+    assert!(status["reports"].as_u64() > Some(0) && role["plan"][0]["programs"][0] == "00000007", "{status}");
+    coordinator.end();
+    eventually("everything is served as it comes", || {
+        submit();
+        slices() == 0 && !agent.status().is_gated
+    });
+    agent.end();
+    assert!(scheduler.locality(0).is_none(), "nobody measures any more");
 }
 
 #[test]

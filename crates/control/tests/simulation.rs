@@ -2,12 +2,17 @@
 //!
 //! `SEED=n cargo test -p sluice-control --test simulation` runs one; `SEEDS=n` that many.
 
+#[path = "simulation/served.rs"]
+mod served;
+
 use std::collections::BTreeMap;
 
-use sluice_control::wire::{FromNode, ToNode};
+use served::{Served, WINDOW};
+use sluice_adapt::orchestrator::Settings;
+use sluice_control::wire::{self, FromNode, ToNode};
 use sluice_control::{
-    ARMS, Action, Coordinator, Council, Estimate, InForce, Kind, Limits, Node, Seen, SessionId, Step, by_rule,
-    from_text, to_text,
+    ARMS, Action, Coordinator, Council, Estimate, InForce, Kind, Limits, Node, Orchestrator, Seen, SessionId, Step,
+    by_rule, from_text, to_text,
 };
 use sluice_core::{OpFeatures, Time};
 
@@ -62,6 +67,8 @@ struct Machine {
     session: Option<u64>,
     in_force: InForce,
     since: u64,
+    /// Of a data server.
+    served: Option<Served>,
     /// Coordinator and number of what was carried out last.
     newest: (u64, u64),
     /// The newest coordinator that has said anything to it.
@@ -79,7 +86,7 @@ struct World {
     coordinator: Option<Coordinator>,
     /// Of the coordinator on its disk, and the decisions of all coordinators: what they said.
     kept: Option<String>,
-    said: BTreeMap<(u64, u64), InForce>,
+    said: BTreeMap<(i32, u64, u64), wire::decision::Action>,
     lives: u64,
     /// The coordinator keeps nothing and its clock goes back with each life, and which life an incarnation is.
     goes_back: bool,
@@ -90,15 +97,20 @@ struct World {
     owners: BTreeMap<u64, usize>,
 }
 
-fn council() -> Vec<Box<dyn sluice_control::Role>> {
-    vec![Box::new(Council::new(Box::new(by_rule)))]
+fn roles() -> Vec<Box<dyn sluice_control::Role>> {
+    vec![Box::new(Council::new(Box::new(by_rule))), Box::new(Orchestrator::new(Settings::default()))]
+}
+
+fn local(machine: &Machine, now: u64) -> Time {
+    Time(now.wrapping_add_signed(-machine.behind))
 }
 
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
         let faults = Faults { lost: random.below(30), doubled: random.below(30), delay: 1 + random.below(1500) };
-        let nodes = 1 + random.below(6) as usize;
+        let forwarders = 1 + random.below(6) as usize;
+        let nodes = forwarders + 2 + random.below(3) as usize;
         let mut world = World {
             now: BEGIN,
             calendar: BTreeMap::new(),
@@ -117,7 +129,7 @@ impl World {
         };
         for at in 0..nodes {
             let behind = world.random.below(2 * SECOND) as i64 - SECOND as i64;
-            let machine = world.machine(at, behind);
+            let machine = world.machine(at, behind, at >= forwarders);
             world.machines.push(machine);
             world.after(0, Event::Wake(at));
         }
@@ -139,7 +151,7 @@ impl World {
         world
     }
 
-    fn machine(&mut self, at: usize, behind: i64) -> Machine {
+    fn machine(&mut self, at: usize, behind: i64, serves: bool) -> Machine {
         let seed = self.random.next();
         let local = Time(self.now.wrapping_add_signed(-behind));
         Machine {
@@ -148,6 +160,7 @@ impl World {
             session: None,
             in_force: InForce { policy: "hbrr".into(), window_ns: 0 },
             since: self.now,
+            served: serves.then(|| Served::new(self.now, local)),
             newest: (0, 0),
             heard: 0,
             carried_out: 0,
@@ -176,6 +189,9 @@ impl World {
     /// What the node's engine has seen: more, the better the window is.
     fn seen(&self, at: usize) -> Seen {
         let machine = &self.machines[at];
+        if machine.served.is_some() {
+            return Seen::nothing(Kind::Server, 0, machine.in_force.clone());
+        }
         let mut seen = Seen::nothing(Kind::Forwarder, 4, machine.in_force.clone());
         let arm =
             ARMS.iter().position(|(name, ns)| *name == machine.in_force.policy && *ns == machine.in_force.window_ns);
@@ -190,7 +206,6 @@ impl World {
     }
 
     fn wake(&mut self, at: usize) {
-        let local = |machine: &Machine, now: u64| Time(now.wrapping_add_signed(-machine.behind));
         loop {
             let now = self.now;
             let machine = &mut self.machines[at];
@@ -210,6 +225,12 @@ impl World {
                     let machine = &mut self.machines[at];
                     let message = machine.node.announcement(local, &seen);
                     let session = machine.session.expect("announces over a connection");
+                    self.send(|| Event::ToCoordinator(session, Box::new(message.clone())));
+                }
+                Step::Report => {
+                    let report = machine.served.as_mut().expect("only data servers report").report(now, local);
+                    let message = machine.node.report(local, &report);
+                    let session = machine.session.expect("reports over a connection");
                     self.send(|| Event::ToCoordinator(session, Box::new(message.clone())));
                 }
             }
@@ -234,9 +255,8 @@ impl World {
         for (SessionId(session), message) in out {
             for decision in &message.decisions {
                 let mark = decision.mark.unwrap();
-                let Some(sluice_control::wire::decision::Action::Policy(policy)) = &decision.action else { panic!() };
-                let what = InForce { policy: policy.name.clone(), window_ns: policy.window_ns };
-                let before = self.said.insert((mark.incarnation, mark.number), what.clone());
+                let what = decision.action.clone().unwrap();
+                let before = self.said.insert((mark.role, mark.incarnation, mark.number), what.clone());
                 assert!(before.is_none_or(|before| before == what), "two decisions have one number");
             }
             self.send(|| Event::ToNode(session, message.clone()));
@@ -256,108 +276,143 @@ impl World {
         let now = self.now;
         let machine = &mut self.machines[at];
         // Which coordinator came after which, whatever its incarnation.
-        let of = |node: &Node| node.newest().get(&1).map_or((0, 0), |(who, number)| (self.life[who], *number));
-        let before = of(&machine.node);
-        let actions = machine.node.received(Time(now.wrapping_add_signed(-machine.behind)), message);
-        let after = of(&machine.node);
-        let who = machine.node.newest().get(&1).copied().unwrap_or_default();
+        let of = |(who, number): (u64, u64)| (self.life.get(&who).copied().unwrap_or_default(), number);
+        let newest = |node: &Node, role: i32| node.newest().get(&role).copied().unwrap_or_default();
+        // Who forwards is told of windows, who serves of plans.
+        let role = if machine.served.is_some() { wire::Role::Orchestrator } else { wire::Role::Council }.into();
+        let before = of(newest(&machine.node, role));
+        let local = local(machine, now);
+        let actions = machine.node.received(local, message);
+        let who = newest(&machine.node, role);
+        let after = of(who);
         if message.node_incarnation == machine.began && !actions.is_empty() {
             let life = self.life[&message.incarnation];
             assert!(life >= machine.heard, "a coordinator that was followed by another is listened to");
             machine.heard = life;
         }
         for action in actions {
-            let Action::Policy { name, window_ns } = action;
             assert!(after > before && after > machine.newest, "a decision of the past is carried out");
             assert_eq!(after.0, machine.heard, "a decision of a coordinator that was followed by another");
             assert_eq!(message.node_incarnation, machine.began, "a decision for an earlier life");
             machine.newest = after;
-            machine.in_force = InForce { policy: name, window_ns };
-            assert_eq!(Some(&machine.in_force), self.said.get(&who), "nobody has decided that");
-            machine.since = now;
+            let said = self.said.get(&(role, who.0, who.1));
+            match (action, &mut machine.served, said) {
+                (Action::Policy { name, window_ns }, None, Some(wire::decision::Action::Policy(said))) => {
+                    assert_eq!((&name, window_ns), (&said.name, said.window_ns), "nobody has decided that");
+                    machine.in_force = InForce { policy: name, window_ns };
+                    machine.since = now;
+                }
+                (Action::Gate { window_ns, plan }, Some(served), Some(wire::decision::Action::Gate(said))) => {
+                    let epoch = plan.as_ref().map_or(0, |plan| plan.epoch.0);
+                    assert_eq!((window_ns, epoch), (said.window_ns, said.epoch_ns), "nobody has decided that");
+                    served.follow(local, machine.node.offset(), window_ns, plan.as_ref());
+                }
+                (action, ..) => panic!("nobody has decided {action:?} for this one"),
+            }
             machine.carried_out += 1;
         }
     }
 
-    fn run(&mut self) {
-        while let Some(((at, _), event)) = self.calendar.pop_first() {
-            if at > BEGIN + FAULTS + QUIET {
-                break;
-            }
+    /// What must hold of gates whatever happens.
+    fn check_gates(&mut self) {
+        let now = self.now;
+        for machine in &mut self.machines {
+            let local = local(machine, now);
+            machine.served.iter_mut().for_each(|served| served.check(now, local));
+        }
+    }
+
+    /// Runs until then. An event that comes later is left.
+    fn run(&mut self, until: u64) {
+        while let Some(entry) = self.calendar.first_entry().filter(|entry| entry.key().0 <= until) {
+            let ((at, _), event) = entry.remove_entry();
             self.now = at;
-            match event {
-                Event::Wake(at) => {
-                    // Each life has its own; those of an earlier one do no harm.
-                    if self.machines[at]
-                        .node
-                        .next()
-                        .is_some_and(|next| next <= Time(self.now.wrapping_add_signed(-self.machines[at].behind)))
-                    {
+            self.check_gates();
+            self.happens(event);
+        }
+        self.now = until;
+        self.check_gates();
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Wake(at) => {
+                // Each life has its own; those of an earlier one do no harm.
+                if self.machines[at]
+                    .node
+                    .next()
+                    .is_some_and(|next| next <= Time(self.now.wrapping_add_signed(-self.machines[at].behind)))
+                {
+                    self.wake(at);
+                }
+            }
+            Event::ToCoordinator(session, message) => {
+                // A late one may reach a coordinator that was started since.
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.receive(Time(self.now), SessionId(session), &message).expect("it is fine");
+                    self.coordinate();
+                }
+            }
+            Event::ToNode(session, message) => self.arrives(session, &message),
+            Event::Tick => {
+                if self.coordinator.as_ref().is_some_and(|coordinator| coordinator.next() <= Time(self.now)) {
+                    self.coordinate();
+                }
+            }
+            Event::Kill => {
+                self.coordinator = None;
+                for at in 0..self.machines.len() {
+                    // Some notice at once, some by the silence.
+                    let notices = self.random.chance(70);
+                    let local = Time(self.now.wrapping_add_signed(-self.machines[at].behind));
+                    let machine = &mut self.machines[at];
+                    if notices && machine.session.take().is_some() {
+                        machine.node.disconnected(local);
                         self.wake(at);
                     }
                 }
-                Event::ToCoordinator(session, message) => {
-                    // A late one may reach a coordinator that was started since.
-                    if let Some(coordinator) = &mut self.coordinator {
-                        coordinator.receive(Time(self.now), SessionId(session), &message).expect("it is fine");
-                        self.coordinate();
-                    }
-                }
-                Event::ToNode(session, message) => self.arrives(session, &message),
-                Event::Tick => {
-                    if self.coordinator.as_ref().is_some_and(|coordinator| coordinator.next() <= Time(self.now)) {
-                        self.coordinate();
-                    }
-                }
-                Event::Kill => {
-                    self.coordinator = None;
-                    for at in 0..self.machines.len() {
-                        // Some notice at once, some by the silence.
-                        let notices = self.random.chance(70);
-                        let local = Time(self.now.wrapping_add_signed(-self.machines[at].behind));
-                        let machine = &mut self.machines[at];
-                        if notices && machine.session.take().is_some() {
-                            machine.node.disconnected(local);
-                            self.wake(at);
-                        }
-                    }
-                }
-                Event::Revive if self.coordinator.is_none() => {
-                    self.lives += 1;
-                    // Its clock may be worse than that of the one before.
-                    let first = match self.goes_back {
-                        true => BEGIN - self.lives * SECOND,
-                        false => BEGIN + self.random.below(10),
-                    };
-                    let mut coordinator = Coordinator::new(Limits::default(), first, council(), Time(self.now));
-                    if let Some(text) = self.kept.as_ref().filter(|_| !self.goes_back) {
-                        coordinator.load(&from_text(text.as_bytes()).unwrap()).unwrap();
-                    }
-                    self.kept = Some(to_text(&coordinator.save()));
-                    self.life.insert(coordinator.incarnation(), self.lives);
-                    self.coordinator = Some(coordinator);
-                    self.coordinate();
-                }
-                Event::Revive => {}
-                Event::Restart(at) => {
-                    let behind = self.machines[at].behind;
-                    self.machines[at] = self.machine(at, behind);
-                    self.wake(at);
-                }
-                Event::Calm => self.faults = Faults { lost: 0, doubled: 0, delay: 5 },
             }
+            Event::Revive if self.coordinator.is_none() => {
+                self.lives += 1;
+                // Its clock may be worse than that of the one before.
+                let first = match self.goes_back {
+                    true => BEGIN - self.lives * SECOND,
+                    false => BEGIN + self.random.below(10),
+                };
+                let mut coordinator = Coordinator::new(Limits::default(), first, roles(), Time(self.now));
+                if let Some(text) = self.kept.as_ref().filter(|_| !self.goes_back) {
+                    coordinator.load(&from_text(text.as_bytes()).unwrap()).unwrap();
+                }
+                self.kept = Some(to_text(&coordinator.save()));
+                self.life.insert(coordinator.incarnation(), self.lives);
+                self.coordinator = Some(coordinator);
+                self.coordinate();
+            }
+            Event::Revive => {}
+            Event::Restart(at) => {
+                let (behind, serves) = (self.machines[at].behind, self.machines[at].served.is_some());
+                self.machines[at] = self.machine(at, behind, serves);
+                self.wake(at);
+            }
+            Event::Calm => self.faults = Faults { lost: 0, doubled: 0, delay: 5 },
         }
     }
 
     /// After a while without faults.
-    fn check(&self) {
+    fn check(&mut self) {
         let status = self.coordinator.as_ref().expect("it runs").status(Time(self.now));
         assert_eq!(status.nodes.len(), self.machines.len(), "all have joined: {status:?}");
         assert!(status.nodes.iter().all(|node| node.is_current), "all do as they are told: {status:?}");
         assert!(status.nodes.iter().all(|node| node.silent_s < 2.0), "all are heard: {status:?}");
-        let first = &self.machines[0].in_force;
-        for machine in &self.machines {
-            assert_eq!(&machine.in_force, first, "all use the same window");
+        let first = self.machines[0].in_force.clone();
+        let plan = &status.roles["orchestrator"]["plan"];
+        assert_eq!(plan.as_array().map(Vec::len), Some(3), "two programs are served one at a time: {status:?}");
+        for machine in &mut self.machines {
+            let local = local(machine, self.now);
+            match &mut machine.served {
+                Some(served) => assert_eq!(served.slices(local), 3, "all follow the plan"),
+                None => assert_eq!(machine.in_force, first, "all use the same window"),
+            }
             assert!(machine.node.is_connected());
             let Estimate { offset_ns, error_ns } = machine.node.offset().expect("many answers have come");
             let off = offset_ns.abs_diff(machine.behind);
@@ -376,12 +431,20 @@ fn whatever_is_lost_or_dies_nodes_do_what_the_newest_coordinator_says() {
         Some(seed) => seed..seed + 1,
         None => 0..number("SEEDS").unwrap_or(200),
     };
-    let (mut kills, mut decisions, mut best, mut runs) = (0, 0, 0, 0);
+    let (mut kills, mut decisions, mut best, mut runs, mut looked) = (0, 0, 0, 0, 0);
     for seed in seeds {
         println!("seed {seed}: run it alone with SEED={seed}");
         let mut world = World::new(seed);
-        world.run();
+        world.run(BEGIN + FAULTS + QUIET);
         world.check();
+        // Whoever plans is gone for good: within a window everything is served as it comes.
+        world.coordinator = None;
+        world.run(world.now + WINDOW + WINDOW / 8);
+        for machine in &mut world.machines {
+            let local = local(machine, world.now);
+            assert!(machine.served.iter_mut().all(|served| served.slices(local) == 0), "a gate without a coordinator");
+        }
+        looked += world.machines.iter().filter_map(|machine| Some(machine.served.as_ref()?.looked)).sum::<u32>();
         runs += 1;
         kills += world.lives - 1;
         decisions += world.machines.iter().map(|machine| machine.carried_out).sum::<u32>();
@@ -392,6 +455,7 @@ fn whatever_is_lost_or_dies_nodes_do_what_the_newest_coordinator_says() {
             kills >= runs / 2 && decisions > 1000,
             "{kills} kills, {decisions} decisions: there is too little to see"
         );
+        assert!(looked as u64 > runs * 1000, "gates were looked at {looked} times");
         assert!(best * 10 >= runs as u32 * 7, "what was learned is of no use: the best window in {best} of {runs}");
     }
 }

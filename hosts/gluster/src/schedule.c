@@ -13,16 +13,25 @@ static uint64_t hash(uint64_t hash, const void *bytes, size_t len)
     return hash;
 }
 
-/* Who asks: a user's job on a client. Users cannot pose as each other, clients neither. */
+/* How much of what a client says of itself is the same at all data servers: all before the name of its connection. */
+static size_t client_length(const char *client)
+{
+    const char *connection = strstr(client, "-PC_NAME:");
+    return connection ? (size_t)(connection - client) : strlen(client);
+}
+
+/* Who asks, the same at all data servers: a user's job, on whichever clients it runs, or a user on a client. Users cannot pose as each
+ * other. */
 static uint32_t application(call_frame_t *frame, dict_t *xdata)
 {
     uint64_t who = 0xcbf29ce484222325ULL;
+    const client_t *client = frame->root->client;
     char *job = NULL;
     who = hash(who, &frame->root->uid, sizeof(frame->root->uid));
-    if (frame->root->client && frame->root->client->client_uid)
-        who = hash(who, frame->root->client->client_uid, strlen(frame->root->client->client_uid));
     if (xdata && !dict_get_str_sizen(xdata, JOB_KEY, &job))
         who = hash(who, job, strlen(job));
+    else if (client && client->client_uid)
+        who = hash(who, client->client_uid, client_length(client->client_uid));
     return (uint32_t)(who ^ who >> 32);
 }
 

@@ -37,7 +37,7 @@ pub enum Phase {
     Watch,
     /// A plan is in force and measured.
     Trial {
-        /// Bytes a second without it.
+        /// Bytes a second of a server without it.
         before: f64,
     },
     /// A plan is in force.
@@ -79,10 +79,15 @@ impl Meter {
         Meter { from, seen: BTreeMap::new() }
     }
 
-    /// Bytes a second, if every one of these servers was seen for so long.
+    /// Bytes a second of a server, in the mean, if every one of these was seen for so long: there may be more of them than before, or
+    /// fewer. Of none, as after a restart, nothing is known.
     fn rate(&self, servers: &BTreeMap<u64, Server>, ns: u64) -> Option<f64> {
+        if servers.is_empty() {
+            return None;
+        }
         let whole = |server: &u64| self.seen.get(server).filter(|seen| seen.1 >= ns);
-        servers.keys().map(|server| whole(server).map(|&(bytes, ns)| bytes as f64 * 1e9 / ns as f64)).sum()
+        let rates = servers.keys().map(|server| whole(server).map(|&(bytes, ns)| bytes as f64 * 1e9 / ns as f64));
+        rates.sum::<Option<f64>>().map(|sum| sum / servers.len() as f64)
     }
 }
 

@@ -144,6 +144,23 @@ fn a_restart_goes_on_with_the_same_windows() {
     assert!(new.number > old.number && plans.iter().all(Option::is_some), "it is not tried again");
 }
 
+/// Who has not heard of any server yet does not know that nothing is served.
+#[test]
+fn a_restart_while_a_plan_is_tried_does_not_refuse_it() {
+    let mut before = Orchestrator::new(Settings::default());
+    let is_tried = (0..20).any(|number| {
+        run(&mut before, number, 1, &[STRONG, OTHER], 1.5);
+        matches!(before.phase(), Phase::Trial { .. })
+    });
+    assert!(is_tried);
+    let mut after = Orchestrator::new(Settings::default());
+    after.load(20 * WINDOW, before.save()).unwrap();
+    after.decide(20 * WINDOW + 1);
+    assert!(matches!(after.phase(), Phase::Trial { .. }), "{:?}", after.phase());
+    run(&mut after, 20, 12, &[STRONG, OTHER], 1.5);
+    assert!(matches!(after.phase(), Phase::Keep { gain: Some(_) }), "{:?}", after.phase());
+}
+
 /// What servers do at a time: the slice of the plan in force, as an engine has it.
 #[derive(Default)]
 struct Server {

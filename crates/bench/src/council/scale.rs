@@ -148,7 +148,7 @@ fn cost(nodes: usize, seen: &[super::experiments::Seen], network: &Network) -> a
         for (session, message) in sent {
             let machine = &mut machines[session.0 as usize];
             for action in machine.node.received(later, &ToNode::decode(message.as_slice())?) {
-                let Action::Policy { name, window_ns } = action;
+                let Action::Policy { name, window_ns } = action else { continue };
                 machine.in_force = InForce { policy: name, window_ns };
             }
         }

@@ -418,6 +418,10 @@ pub(super) static PAGES: &[Page] = &[
                 "sluice coordinate --listen 10.0.0.1:24090 --token-file /etc/sluice/token --state /var/lib/sluice/coordinator",
                 "for nodes on others, which have the same file",
             ),
+            (
+                "sluice coordinate --role council,orchestrator --state /var/lib/sluice/coordinator",
+                "also serves one program at a time on all data servers, where that pays",
+            ),
         ],
         variables: &[],
         success: "it was ended",

@@ -1,5 +1,9 @@
 //! `sluice-bench orchestration`: one program at a time on all data servers, against what the dissertation reports (Zhang 2012,
-//! chapter 5) and against what it had no rival in: a local algorithm that anticipates.
+//! chapter 5) and against what it had no rival in: a local algorithm that anticipates. Simulated, and for real in a cluster of
+//! GlusterFS on emulated disks.
+
+mod load;
+mod real;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -13,10 +17,13 @@ use sluice_cli::output;
 use sluice_sim::scenario::Plan;
 use sluice_sim::{Estimate, Outcome, Sweep, jain, sweep};
 
-const PAIRS: &str = include_str!("../../../scenarios/iorchestrator-pairs.toml");
-const THREE: &str = include_str!("../../../scenarios/iorchestrator-three.toml");
-const DISTANCE: &str = include_str!("../../../scenarios/iorchestrator-distance.toml");
-const WINDOW: &str = include_str!("../../../scenarios/iorchestrator-window.toml");
+pub(crate) use load::{LoadArgs, load};
+use real::Real;
+
+const PAIRS: &str = include_str!("../../../../scenarios/iorchestrator-pairs.toml");
+const THREE: &str = include_str!("../../../../scenarios/iorchestrator-three.toml");
+const DISTANCE: &str = include_str!("../../../../scenarios/iorchestrator-distance.toml");
+const WINDOW: &str = include_str!("../../../../scenarios/iorchestrator-window.toml");
 
 /// Gains over no orchestration that the dissertation states, in per cent.
 const PAPER: [(&str, f64); 16] = [
@@ -42,8 +49,9 @@ const PAPER: [(&str, f64); 16] = [
 const BAR_MEAN: f64 = 39.0;
 const BAR_WEAK_LOSS: f64 = 1.0;
 const BAR_THREE: f64 = 30.0;
+const BAR_REAL: f64 = 20.0;
 
-/// Serves one program at a time on all data servers, simulated, beside what the dissertation on IOrchestrator reports
+/// Serves one program at a time on all data servers, simulated and for real, beside what the dissertation on IOrchestrator reports
 ///
 /// Compared are no orchestration, equal slices for all programs, local anticipation, the paper's conditions, ours, and ours with
 /// local anticipation. Gains are of the throughput over none, seed by seed, with 95 % intervals.
@@ -61,6 +69,8 @@ pub(crate) struct Args {
     /// Simulations at a time; as many as there are cores if not given
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    #[command(flatten)]
+    real: real::RealArgs,
 }
 
 /// A gain in per cent, with the half-width of its interval towards 0.
@@ -76,10 +86,10 @@ struct Row {
     experiment: String,
     /// In per cent; absent where the dissertation gives no figure.
     paper: Option<f64>,
-    /// Ours over none, in per cent.
-    simulated: f64,
+    /// Ours over none, in per cent; absent where only real runs were asked for.
+    simulated: Option<f64>,
     half_width: f64,
-    /// On emulated or real devices: not measured here.
+    /// The same in a cluster of GlusterFS on emulated disks; absent where that was not measured.
     real: Option<f64>,
     /// The other services over none.
     services: BTreeMap<String, Gain>,
@@ -100,9 +110,11 @@ struct Report {
     emulated: bool,
     seeds: u32,
     rows: Vec<Row>,
-    /// Of three different programs, orchestrated.
+    /// Of three different programs, orchestrated: simulated if that was, else for real.
     jain: f64,
     worst_slowdown: f64,
+    /// What was measured for real.
+    real: Option<Real>,
     /// Worst first.
     bars: Vec<Bar>,
 }
@@ -112,6 +124,36 @@ struct Bar {
     bar: String,
     value: f64,
     met: bool,
+}
+
+impl Bar {
+    fn of(bar: String, value: f64, met: bool) -> Bar {
+        Bar { bar, value, met }
+    }
+}
+
+impl Row {
+    /// Of an experiment that was not simulated.
+    fn only_real(experiment: &str, gain: f64) -> Row {
+        Row {
+            experiment: experiment.to_owned(),
+            paper: paper(experiment),
+            simulated: None,
+            half_width: 0.0,
+            real: Some(gain),
+            services: BTreeMap::new(),
+            none_mb_s: 0.0,
+            planned_share: 0.0,
+            conditions_share: 0.0,
+            slow_downs: None,
+            jain: None,
+        }
+    }
+}
+
+/// What the dissertation states of an experiment.
+fn paper(experiment: &str) -> Option<f64> {
+    PAPER.iter().find(|(name, _)| *name == experiment).map(|(_, percent)| *percent)
 }
 
 /// All programs' throughputs together, each over its own time: bytes a second.
@@ -181,8 +223,8 @@ fn row(experiment: String, services: &Services) -> anyhow::Result<Row> {
     let share = |outcome: &Outcome| outcome.orchestration.as_ref().map_or(0.0, |it| it.planned_share);
     let Gain { percent, half_width } = services_gain["orchestrated"];
     Ok(Row {
-        paper: PAPER.iter().find(|(name, _)| *name == experiment).map(|(_, percent)| *percent),
-        simulated: percent,
+        paper: paper(&experiment),
+        simulated: Some(percent),
         half_width,
         real: None,
         none_mb_s: mean(none.iter().map(throughput)) / 1e6,
@@ -195,12 +237,8 @@ fn row(experiment: String, services: &Services) -> anyhow::Result<Row> {
     })
 }
 
-/// Runs the experiments and prints what they give.
-///
-/// # Errors
-/// If a scenario cannot be simulated.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
+/// Simulates everything.
+fn simulated(args: &Args, seeds: u32) -> anyhow::Result<Report> {
     let only = |axis: &str, values: &[&str]| (axis.to_owned(), values.iter().map(|&value| value.to_owned()).collect());
     let quick = match args.quick {
         true => vec![only("together", &["barrier"]), only("program", &["mpi-io-test", "hpio-nc", "ior-mpi-io"])],
@@ -210,10 +248,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for (situation, services) in simulate(PAIRS, &quick, seeds, args.jobs, false)? {
         rows.push(row(situation, &services)?);
     }
+    let gain_of = |row: &Row| row.simulated.unwrap_or_default();
     // Where the conditions hold most of the time, whether ours then keeps the plan or not.
-    let held: Vec<f64> = rows.iter().filter(|row| row.conditions_share >= 0.5).map(|row| row.simulated).collect();
-    let weak = rows.iter().filter(|row| row.experiment.starts_with("ior")).map(|row| row.simulated).fold(0.0, f64::min);
-    let worst = rows.iter().map(|row| row.simulated).fold(0.0, f64::min);
+    let held: Vec<f64> = rows.iter().filter(|row| row.conditions_share >= 0.5).map(gain_of).collect();
+    let weak = rows.iter().filter(|row| row.experiment.starts_with("ior")).map(gain_of).fold(0.0, f64::min);
+    let worst = rows.iter().map(gain_of).fold(0.0, f64::min);
     let three = simulate(THREE, &[], seeds, args.jobs, true)?;
     let Some((_, services)) = three.first() else { bail!("three programs gave nothing") };
     let over_even = gain(&services["orchestrated"], &services["even"]);
@@ -228,25 +267,76 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    rows.sort_by(|a, b| a.simulated.total_cmp(&b.simulated));
-    let bar = |bar: String, value: f64, met: bool| Bar { bar, value, met };
     let held_mean = mean(held.iter().copied());
-    let mut bars = vec![
-        bar(
+    let bars = vec![
+        Bar::of(
             format!("mean gain where the paper's conditions hold ({} situations) >= {BAR_MEAN} %", held.len()),
             held_mean,
             held_mean >= BAR_MEAN,
         ),
-        bar(format!("weak locality left alone: loss <= {BAR_WEAK_LOSS} %"), weak, weak >= -BAR_WEAK_LOSS),
-        bar(
+        Bar::of(format!("weak locality left alone: loss <= {BAR_WEAK_LOSS} %"), weak, weak >= -BAR_WEAK_LOSS),
+        Bar::of(
             format!("three programs over equal slices >= {BAR_THREE} %"),
             over_even.percent,
             over_even.percent >= BAR_THREE,
         ),
-        bar("largest loss of a pair (no bar)".to_owned(), worst, true),
+        Bar::of("largest loss of a pair (no bar)".to_owned(), worst, true),
     ];
-    bars.sort_by_key(|bar| bar.met);
-    let report = Report { emulated: true, seeds, rows, jain, worst_slowdown, bars };
+    Ok(Report { emulated: true, seeds, rows, jain, worst_slowdown, real: None, bars })
+}
+
+/// Adds what was measured for real.
+fn add(report: &mut Report, real: Real) {
+    let simulated = !report.rows.is_empty();
+    for measured in &real.rows {
+        let Some(ours) = measured.of("orchestrated") else { continue };
+        match report.rows.iter_mut().find(|row| row.experiment == measured.experiment) {
+            Some(row) => row.real = Some(ours.gain),
+            None => report.rows.push(Row::only_real(measured.experiment, ours.gain)),
+        }
+        if !simulated && (measured.programs.len() == 3 || real.rows.len() == 1) {
+            (report.jain, report.worst_slowdown) = (ours.jain, ours.slow_downs.iter().copied().fold(0.0, f64::max));
+        }
+    }
+    let gains = |holds: bool| {
+        let rows = real.rows.iter().filter(move |row| row.holds == holds);
+        rows.filter_map(|row| row.of("orchestrated")).map(|cell| cell.gain)
+    };
+    if gains(true).count() > 0 {
+        let gain = mean(gains(true));
+        let text = format!("for real: mean gain where the paper's conditions hold >= {BAR_REAL} %");
+        report.bars.push(Bar::of(text, gain, gain >= BAR_REAL));
+    }
+    if let Some(gain) = gains(false).reduce(f64::min) {
+        report.bars.push(Bar::of("for real: weak locality (no bar)".to_owned(), gain, true));
+    }
+    report.real = Some(real);
+}
+
+/// Runs the experiments and prints what they give.
+///
+/// # Errors
+/// If a scenario cannot be simulated; for real, if there can be no cluster, or data are wrong.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
+    let mut report = match args.real.only_real {
+        true => Report {
+            emulated: true,
+            seeds: 0,
+            rows: Vec::new(),
+            jain: 0.0,
+            worst_slowdown: 0.0,
+            real: None,
+            bars: Vec::new(),
+        },
+        false => simulated(args, seeds)?,
+    };
+    if args.real.real || args.real.only_real {
+        let measured = real::measure(&args.real, args.quick)?;
+        add(&mut report, measured);
+    }
+    report.rows.sort_by(|a, b| a.simulated.or(a.real).unwrap_or(0.0).total_cmp(&b.simulated.or(b.real).unwrap_or(0.0)));
+    report.bars.sort_by_key(|bar| bar.met);
     if args.json {
         output::pretty_json(&report)?;
     } else {
@@ -257,17 +347,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn print(report: &Report) {
+    if report.seeds > 0 {
+        print_simulated(report);
+    }
+    if let Some(real) = &report.real {
+        real::print(real);
+    }
+    for bar in &report.bars {
+        output::line(format_args!("{}: {:.1}: {}", bar.bar, bar.value, if bar.met { "met" } else { "missed" }));
+    }
+}
+
+fn print_simulated(report: &Report) {
     output::line(format_args!(
         "simulated, emulated disks, {} seeds; gains in throughput over no orchestration in %, losses first\n\n{:<28}{:>7}{:>16}{:>8}{:>9}{:>9}{:>9}{:>10}{:>8}",
         report.seeds, "experiment", "paper", "ours", "even", "anticip.", "paper's", "both", "none MB/s", "planned"
     ));
-    for row in &report.rows {
+    for row in report.rows.iter().filter(|row| row.simulated.is_some()) {
         let of = |name: &str| row.services.get(name).map_or_else(String::new, |gain| format!("{:+.1}", gain.percent));
         let paper = row.paper.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.1}"));
         output::line(format_args!(
             "{:<28}{paper:>7}{:>+9.1} ±{:>5.1}{:>8}{:>9}{:>9}{:>9}{:>10.1}{:>7.0}%",
             row.experiment,
-            row.simulated,
+            row.simulated.unwrap_or_default(),
             row.half_width,
             of("even"),
             of("anticipation"),
@@ -287,8 +389,5 @@ fn print(report: &Report) {
             slow.join(", "),
             fair.join(", ")
         ));
-    }
-    for bar in &report.bars {
-        output::line(format_args!("{}: {:.1}: {}", bar.bar, bar.value, if bar.met { "met" } else { "missed" }));
     }
 }

@@ -1,0 +1,154 @@
+//! A scheduler under an orchestrator: what it measures, and whose turn it is.
+
+use std::collections::BTreeMap;
+
+use sluice_adapt::orchestrator::{ProgramReport, Report, SeekTimes, Value};
+use sluice_core::{AppId, GatePlan, LOCALITY_APPS, Smoothed, Time};
+use sluice_select::Ground;
+
+use crate::clock::Estimate;
+use crate::gated::{Follow, Gated};
+use crate::locality::program;
+
+/// Distance of two files, whose places on the device nobody knows here, in bytes.
+const FAR_BYTES: u64 = 1 << 30;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Orchestrated {
+    seek: SeekTimes,
+    gated: Gated,
+    /// Since when locality is measured, or was reported last; `None`: it is not.
+    measured: Option<Time>,
+    /// A plan was in force when that was asked for last.
+    gates: bool,
+}
+
+impl Default for Orchestrated {
+    fn default() -> Orchestrated {
+        Orchestrated { seek: SeekTimes::hard_disk(), gated: Gated::default(), measured: None, gates: false }
+    }
+}
+
+impl Orchestrated {
+    /// The coordinator wants to be told of windows of this length, and has a plan, by its own clock, or none.
+    pub(crate) fn follow(
+        &mut self,
+        ground: &impl Ground,
+        offset: Option<Estimate>,
+        window_ns: u64,
+        plan: Option<&GatePlan>,
+    ) {
+        let (scheduler, now) = (ground.scheduler(), ground.now());
+        if self.measured.is_none() {
+            scheduler.watch_locality(Some(FAR_BYTES));
+            self.measured = Some(now);
+        }
+        let set = match self.gated.heard(now, offset, window_ns, plan) {
+            Follow::Ignore => return,
+            Follow::Clear => scheduler.set_gate(None),
+            Follow::Set(plan) => scheduler.set_gate(Some(&plan)),
+        };
+        if let Err(why) = set {
+            tracing::warn!("the coordinator's plan cannot be followed: {why}");
+        }
+    }
+
+    /// What was measured since the last time.
+    pub(crate) fn report(&mut self, ground: &impl Ground) -> Option<Report> {
+        let now = ground.now();
+        let since = self.measured.replace(now)?;
+        let (mut distance, mut others) = (Sum::default(), Sum::default());
+        let mut apps: BTreeMap<AppId, (u64, u64, Sum, Sum)> = BTreeMap::new();
+        for shard in 0..ground.engines() {
+            let Some((device, seen)) = ground.scheduler().locality(shard) else { continue };
+            distance.add(device.distance);
+            others.add(device.others);
+            for app in seen {
+                let (requests, bytes, distance, reuse) = apps.entry(app.app).or_default();
+                *requests += app.requests;
+                *bytes += app.bytes;
+                distance.add(app.distance);
+                reuse.add(app.reuse);
+            }
+        }
+        // Of several engines those with most requests.
+        let mut apps: Vec<_> = apps.into_iter().collect();
+        apps.sort_by_key(|(_, (requests, ..))| std::cmp::Reverse(*requests));
+        let programs = apps.into_iter().take(LOCALITY_APPS).map(|(app, (requests, bytes, distance, reuse))| {
+            let distance = distance.value();
+            let seek_ns = self.seek.ns(distance.mean);
+            ProgramReport { program: program(app), requests, bytes, distance, seek_ns, reuse: reuse.value() }
+        });
+        let programs = programs.collect();
+        let distance = distance.value();
+        Some(Report {
+            // Both are the message's.
+            server: 0,
+            number: 0,
+            window_ns: now.since(since).max(1),
+            at: now.0,
+            plan: self.gated.since_last(now).map(u64::from),
+            distance,
+            seek_ns: self.seek.ns(distance.mean),
+            others: others.value(),
+            programs,
+        })
+    }
+
+    /// Whether a plan is in force.
+    pub(crate) fn is_gated(&mut self, now: Time) -> bool {
+        self.gates = now < self.gated.expires();
+        self.gates
+    }
+
+    /// When that will have changed by itself, if it will.
+    pub(crate) fn ends(&self) -> Option<Time> {
+        self.gates.then(|| self.gated.expires())
+    }
+
+    /// Nobody orchestrates any more.
+    pub(crate) fn end(&mut self, ground: &impl Ground) {
+        if self.measured.take().is_some() {
+            ground.scheduler().watch_locality(None);
+            // Taking a gate away cannot fail.
+            let _ = ground.scheduler().set_gate(None);
+            self.gated = Gated::default();
+        }
+    }
+}
+
+/// What several engines of a server have measured of one thing, as one: means weighted by observations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum(Value);
+
+impl Sum {
+    fn add(&mut self, seen: Smoothed) {
+        let Value { last, mean, count } = self.0;
+        let (all, weight) = (count + seen.count, |value: f64, count: u64| value * count as f64);
+        if seen.count > 0 {
+            let mean = (weight(mean, count) + weight(seen.mean, seen.count)) / all as f64;
+            let last = (weight(last, count) + weight(seen.last, seen.count)) / all as f64;
+            self.0 = Value { last, mean, count: all };
+        }
+    }
+
+    fn value(self) -> Value {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_one_server() {
+        let mut sum = Sum::default();
+        sum.add(Smoothed { last: 9.0, mean: 9.0, count: 0 });
+        assert_eq!(sum.value(), Value::default());
+        sum.add(Smoothed { last: 1.0, mean: 2.0, count: 1 });
+        sum.add(Smoothed { last: 5.0, mean: 6.0, count: 3 });
+        assert_eq!(sum.value(), Value { last: 4.0, mean: 5.0, count: 4 });
+    }
+}

@@ -1,0 +1,116 @@
+//! A data server of the simulation: an engine behind a gate, two programs that are faster one at a time, and what must hold of it.
+
+use sluice_adapt::orchestrator::{ProgramReport, Report, Value};
+use sluice_control::{Estimate, Follow, Gated};
+use sluice_core::{Batch, Engine, EngineConfig, GatePlan, PolicyConfig, Time};
+
+use super::MS;
+
+pub const WINDOW: u64 = 500 * MS;
+
+pub struct Served {
+    engine: Engine,
+    batch: Batch,
+    gated: Gated,
+    reported: u64,
+    /// Plans that were followed: by its own clock, by the coordinator's, and by how much its own was off at most.
+    followed: Vec<(GatePlan, GatePlan, u64)>,
+    /// Moments at which a gate was looked at.
+    pub looked: u32,
+}
+
+/// Whose turn it is by a plan, at a time of the coordinator's clock.
+fn turn(plan: &GatePlan, now: u64) -> usize {
+    let window = plan.window_ns();
+    let mut phase = (i128::from(now) - i128::from(plan.epoch.0)).rem_euclid(i128::from(window)) as u64;
+    for (object, slice) in plan.slices.iter().enumerate() {
+        let Some(rest) = phase.checked_sub(slice.len_ns) else { return object };
+        phase = rest;
+    }
+    unreachable!("the phase is within the window")
+}
+
+impl Served {
+    pub fn new(now: u64, local: Time) -> Served {
+        let config = EngineConfig { capacity: 16, ..EngineConfig::default() };
+        Served {
+            engine: Engine::new(config, &PolicyConfig::parse("hbrr").unwrap(), local).unwrap(),
+            batch: Batch::default(),
+            gated: Gated::default(),
+            reported: now,
+            followed: Vec::new(),
+            looked: 0,
+        }
+    }
+
+    /// What was served since the last report: more if there was a gate.
+    pub fn report(&mut self, now: u64, local: Time) -> Report {
+        let window_ns = (now - std::mem::replace(&mut self.reported, now)).max(1);
+        let planned = self.gated.since_last(local);
+        let value = |mean: f64| Value { last: mean, mean, count: 100 };
+        let gains = planned == Some(true);
+        let seen = |app: &str| ProgramReport {
+            program: app.to_owned(),
+            requests: 100,
+            bytes: window_ns / if gains { 50 } else { 100 },
+            distance: value(65_536.0),
+            seek_ns: 100_000,
+            reuse: if gains { value(2e6) } else { Value::default() },
+        };
+        Report {
+            server: 0,
+            number: 0,
+            window_ns,
+            at: local.0,
+            plan: planned.map(u64::from),
+            distance: value(if gains { 1e6 } else { 1e9 }),
+            seek_ns: 8_000_000,
+            others: Value::default(),
+            programs: vec![seen("0000000a"), seen("0000000b")],
+        }
+    }
+
+    pub fn follow(&mut self, local: Time, offset: Option<Estimate>, window_ns: u64, plan: Option<&GatePlan>) {
+        match self.gated.heard(local, offset, window_ns, plan) {
+            Follow::Ignore => {}
+            Follow::Clear => self.engine.set_gate(local, None).unwrap(),
+            Follow::Set(own) => {
+                // An offset may be used as long as it differs by no more than a part of a window.
+                let off = offset.unwrap().error_ns + window_ns / 256;
+                assert!(off <= window_ns / 8 + window_ns / 256, "it follows though it does not know the time");
+                self.engine.set_gate(local, Some(own.clone())).unwrap();
+                self.followed.push((own, plan.unwrap().clone(), off));
+                if self.followed.len() > 16 {
+                    self.followed.remove(0);
+                }
+            }
+        }
+    }
+
+    /// The slices of the plan in force.
+    pub fn slices(&mut self, local: Time) -> usize {
+        self.engine.poll_dispatch(local, &mut self.batch);
+        self.engine.gate().and_then(|gate| gate.plan).map_or(0, |plan| plan.slices.len())
+    }
+
+    /// No gate outlives its plan, and the open object is that of the coordinator's plan, as far as clocks agree.
+    pub fn check(&mut self, now: u64, local: Time) {
+        self.engine.poll_dispatch(local, &mut self.batch);
+        let Some(status) = self.engine.gate() else { return };
+        let Some(plan) = status.plan else { return };
+        self.looked += 1;
+        let (_, newest, off) = self.followed.last().expect("somebody has set it");
+        assert!(now <= newest.expires.0 + off, "a gate {} ns behind its plan's end", now - newest.expires.0);
+        let (_, said, off) =
+            self.followed.iter().rfind(|(own, ..)| *own == plan).expect("a plan that nobody has followed");
+        let might = [now - off, now, now + off].map(|at| turn(said, at));
+        let count = said.slices.len();
+        let between = (0..count).map(|ahead| (might[0] + ahead) % count);
+        let mut between = between.take_while(|object| *object != might[2]).chain([might[2]]);
+        assert!(
+            between.any(|object| object == status.open),
+            "it serves {}, and it is the turn of {might:?}",
+            status.open
+        );
+    }
+}
