@@ -138,6 +138,9 @@ pub(super) struct Row {
     pub(super) write_amplification: f64,
 }
 
+/// Without, with, the page cache, and what the tier said, of one round.
+type Round = (f64, f64, Option<f64>, Status);
+
 /// All rows, those that lose most first.
 pub(super) fn rows(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Result<Vec<Row>> {
     let wanted: Vec<&Workload> = WORKLOADS
@@ -149,7 +152,7 @@ pub(super) fn rows(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Res
     let time = Duration::from_secs(if args.quick { 2 } else { 4 });
     let rival = Rival::new(args, runner)?;
     let progress = output::bar(u64::from(rounds) * wanted.len() as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
-    let mut found: Vec<Vec<(f64, f64, Option<f64>, Status)>> = wanted.iter().map(|_| Vec::new()).collect();
+    let mut found: Vec<Vec<Round>> = wanted.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (workload, found) in wanted.iter().zip(&mut found) {
             runner.go_on()?;
@@ -168,7 +171,7 @@ pub(super) fn rows(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Res
     Ok(rows)
 }
 
-fn row(workload: &Workload, found: &[(f64, f64, Option<f64>, Status)]) -> Row {
+fn row(workload: &Workload, found: &[Round]) -> Row {
     let (without, without_spread) = median(&mut found.iter().map(|of| of.0).collect::<Vec<_>>());
     let (with, with_spread) = median(&mut found.iter().map(|of| of.1).collect::<Vec<_>>());
     let mut caches: Vec<f64> = found.iter().filter_map(|of| of.2).collect();
@@ -259,7 +262,7 @@ impl Run<'_> {
                 })
             });
             let done: io::Result<()> =
-                workers.into_iter().map(|worker| worker.join().expect("a panic was printed")).collect();
+                workers.into_iter().try_for_each(|worker| worker.join().expect("a panic was printed"));
             drop(ended);
             done.and(flusher.map_or(Ok(()), |flusher| flusher.join().expect("a panic was printed")))
         })?;
