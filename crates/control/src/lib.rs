@@ -21,9 +21,9 @@ mod clock;
 mod connect;
 mod coordinator;
 mod council;
+mod gated;
 #[cfg(feature = "coordinator")]
 mod lines;
-mod gated;
 mod locality;
 mod node;
 #[cfg(feature = "node")]
