@@ -157,7 +157,8 @@ fn a_restart_while_a_plan_is_tried_does_not_refuse_it() {
     after.load(20 * WINDOW, before.save()).unwrap();
     after.decide(20 * WINDOW + 1);
     assert!(matches!(after.phase(), Phase::Trial { .. }), "{:?}", after.phase());
-    run(&mut after, 20, 12, &[STRONG, OTHER], 1.5);
+    // What the conditions need of times without a plan it has to see again, after that.
+    run(&mut after, 20, 4, &[STRONG, OTHER], 1.5);
     assert!(matches!(after.phase(), Phase::Keep { gain: Some(_) }), "{:?}", after.phase());
 }
 

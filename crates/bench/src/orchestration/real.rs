@@ -357,8 +357,8 @@ pub(super) fn measure(args: &RealArgs, quick: bool) -> anyhow::Result<Real> {
                 // What one has learned of another is not the question.
                 cluster.start(arm).with_context(|| arm.name())?;
                 if arm == Arm::None {
-                    for program in 0..experiment.programs.len() {
-                        alone[at][program].extend(cluster.load(experiment, &[program], false)?);
+                    for (program, rates) in alone[at].iter_mut().enumerate() {
+                        rates.extend(cluster.load(experiment, &[program], false)?);
                     }
                 }
                 let all: Vec<usize> = (0..experiment.programs.len()).collect();
