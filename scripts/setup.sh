@@ -80,6 +80,9 @@ if [ "${1:-}" = tests ]; then
 fi
 if [ "${1:-}" = gluster ] || [ "${1:-}" = tests ] || [ "${1:-}" = packages ]; then
     need glusterfsd glusterfs-server
+    need ip iproute2
+    need tc iproute2
+    need pgrep procps
     # Its headers include those of the others.
     for header in glusterfs/xlator.h:libglusterfs-dev urcu/arch.h:liburcu-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev; do
         [ -e "/usr/include/${header%:*}" ] || missing+=("${header#*:}")

@@ -28,9 +28,9 @@ case $BUILT in */release)
     while read -r package most; do
         size=$(dpkg-deb --field $package\_*.deb Installed-Size)
         [ "$size" -le "$most" ] || { echo "$package takes $size KiB, more than $most" >&2; exit 1; }
-    done <<< "sluicegate 12000
-libsluice0 8000
-libsluice-dev 40000" ;;
+    done <<< "sluicegate 18000
+libsluice0 11000
+libsluice-dev 60000" ;;
 esac
 
 if [ "$(id -u)" != 0 ]; then

@@ -21,13 +21,25 @@ sys.stdout.buffer.write(bytes(random.choices(range(1, 256), k=1 << 20)) * 4)' > 
 
 plain() { # KIND CALLS
     cp "$work/original" "$work/plain"
-    timeout 120 "mpiexec.$mpi" -n "$processes" "$work/program-$mpi" "$1" "$work/plain" "$work/plain-out" "$2" 2> "$work/plain-err" ||
+    timeout 300 "mpiexec.$mpi" -n "$processes" "$work/program-$mpi" "$1" "$work/plain" "$work/plain-out" "$2" 2> "$work/plain-err" ||
         fail "$mpi $1: $(cat "$work/plain-err")"
 }
 
-# Runs it data-driven, compares with plain(), and asks for numbers of the first process: NAME=LEAST.
-driven() { # KIND CALLS [--OPTION VALUE]... [NAME=LEAST]...
-    local kind=$1 calls=$2 options=()
+# Runs it data-driven, compares with plain(), and asks for numbers of the first process: NAME=LEAST, or NAME:MOST for each
+# prediction that its time has room for if all are wrong. A ghost has at most 200 ms, and on a busy machine it may be late: then
+# nothing is foreseen, and it runs again.
+driven() { # KIND CALLS [--OPTION VALUE]... [NAME=LEAST|NAME:MOST]...
+    local tries
+    for ((tries = 1; tries <= 20; tries++)); do
+        if driven_once "$@"; then return 0; fi
+        echo "  a ghost was late; once more"
+    done
+    fail "$mpi $1: ghosts are late, always"
+}
+
+# As driven(); fails if the numbers are not as wanted, and a ghost was late.
+driven_once() {
+    local kind=$1 calls=$2 options=() status=0
     shift 2
     while [[ "${1:-}" = --* ]]; do
         options+=("$1" "$2")
@@ -38,7 +50,8 @@ driven() { # KIND CALLS [--OPTION VALUE]... [NAME=LEAST]...
     # Files that have just changed are left alone.
     touch -d '1 minute ago' "$work/driven"
     timeout -k 1 0.1 tail -f /dev/null || true
-    timeout 120 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar always --report "$work/report.json" \
+    SECONDS=0
+    timeout 300 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar always --report "$work/report.json" \
         "${options[@]}" "mpiexec.$mpi" -n "$processes" "$work/program-$mpi" "$kind" "$work/driven" "$work/driven-out" "$calls" \
         > "$work/out" 2> "$work/err" || fail "$mpi $kind: $(cat "$work/err")"
     for ((i = 0; i < processes; i++)); do
@@ -46,12 +59,20 @@ driven() { # KIND CALLS [--OPTION VALUE]... [NAME=LEAST]...
     done
     cmp "$work/plain" "$work/driven" || fail "$mpi $kind: the files differ"
     [ ! -e ghost-was-here ] && ! grep -q harm "$work/out" "$work/err" || fail "$mpi $kind: a ghost did something"
-    python3 - "$work/report.json" "$@" << 'END' || fail "$mpi $kind: $(cat "$work/err")"
-import json, sys
+    python3 - "$work/report.json" $((SECONDS + 1)) "$@" << 'END' || status=$?
+import json, math, sys
 did = json.load(open(sys.argv[1]))["files"][0]["data_driven"]
 print("  " + ", ".join(f"{name} {value}" for name, value in did.items() if value))
-sys.exit(any(did[want.split("=")[0]] < int(want.split("=")[1]) for want in sys.argv[2:]))
+# Those that a run may have that takes so many seconds: after each that is wrong there is none for 1 s, 2 s, 4 s...
+tries = int(1 + math.log2(1 + int(sys.argv[2])))
+for want in sys.argv[3:]:
+    name, bound = want.replace("=", ":").split(":")
+    if did[name] < int(bound) if "=" in want else did[name] > int(bound) * tries:
+        print(f"{name} is {did[name]}, wanted {want}", file=sys.stderr)
+        sys.exit(75 if did["ghosts_late"] else 1)
 END
+    [ "$status" = 0 ] || [ "$status" = 75 ] || fail "$mpi $kind: $(cat "$work/err")"
+    return "$status"
 }
 
 found=
@@ -69,7 +90,7 @@ for mpi in mpich openmpi; do
     for program in strange order; do
         "mpicc.$mpi" -std=gnu11 -O1 -g -Wall -Wextra -Werror "tests/mpi/$program.c" -o "$work/$program-$mpi"
         for how in always off; do
-            timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar "$how" --report "$work/report.json" \
+            timeout 300 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar "$how" --report "$work/report.json" \
                 "mpiexec.$mpi" -n 2 "$work/$program-$mpi" "$work/$program" > "$work/out" 2>&1 ||
                 fail "$mpi, $program, $how: $(cat "$work/out")"
             [ "$program-$how" != order-always ] || grep -q '"collected_writes": [1-9][0-9]' "$work/report.json" ||
@@ -94,6 +115,10 @@ for mpi in mpich openmpi; do
     echo "== $mpi: what is foreseen is wrong, or changes"
     plain dependent 50
     driven dependent 50 --memcached auto
+    # Every prediction is wrong: the guard ends it soon, and what one has read in vain is 1 % of what the program reads, 8 MB a
+    # process. Counted, as times are of a machine that does other things.
+    plain dependent 2000
+    driven dependent 2000 --memcached auto cycles:1 prefetched_bytes:81920 used_bytes:8192 requests:16
     plain changing 40
     driven changing 40
     echo "== $mpi: writes"
@@ -102,7 +127,7 @@ for mpi in mpich openmpi; do
         driven $kind 400 collected_writes=400
     done
     echo "== $mpi: a process is killed"
-    TMPDIR=$work timeout 60 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar always --memcached auto \
+    TMPDIR=$work timeout 300 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar always --memcached auto \
         "mpiexec.$mpi" -n "$processes" "$work/program-$mpi" killed "$work/driven" "$work/out" 5000 > "$work/err" 2>&1 &&
         fail "$mpi: nobody notices" || [ $? != 124 ] || fail "$mpi: others wait for it"
     compgen -G "$work/sluice-*" > "$work/out" && fail "left behind: $(cat "$work/out")"

@@ -12,9 +12,11 @@ if [ "$(id -u)" -ne 0 ] || ! command -v glusterfsd > /dev/null || [ ! -w /dev/fu
 fi
 work=$(mktemp -d)
 config=$work/cluster.toml
+export SLUICE_DISK_DIR=$work/disks
 end() {
     touch "$work/stop"
     "$SLUICE" -q cluster down --force "$config" 2> /dev/null || true
+    "$SLUICE" -q disk remove --all --force 2> /dev/null || true
     rm -rf "$work"
 }
 trap end EXIT
@@ -37,10 +39,14 @@ mkdir "$work/checked"
 build "$work" ""
 build "$work/checked" "-fsanitize=address -fno-omit-frame-pointer"
 
-# A port range of its own for each run, below those that the system gives away: by the number of this process.
+# A port range of its own for each run, below those that the system gives away: by the number of this process, and where nobody
+# listens yet.
 NODE_OPTIONS='in-flight = "8"'
 COORDINATOR=
-port=$((21000 + $$ % 1000 * 10))
+for ((range = $$; range < $$ + 1000; range++)); do
+    port=$((21000 + range % 1000 * 10))
+    [ -n "$(ss -Htan "sport >= :$port and sport <= :$((port + 9))")" ] || break
+done
 cluster() { # SERVER-POLICY NODE-POLICY NODE-PARAMETERS DISTRIBUTION
     cat > "$config" << END
 name = "test"
@@ -63,14 +69,24 @@ attribute_timeout = 0
 END
 }
 
-# GlusterFS tries every 3 s to reach again what it has lost; until then requests fail.
+# GlusterFS tries every 3 s to reach again what it has lost; until then requests fail. The limit is for what never comes.
 eventually() {
-    local tries
-    for ((tries = 0; tries < 100; tries++)); do
-        if "$@" 2> /dev/null; then return 0; fi
+    local until=$((SECONDS + 120))
+    until "$@" 2> /dev/null; do
+        [ $SECONDS -lt $until ] || return 1
         read -r -t 0.2 <> <(:) || true
     done
-    return 1
+}
+
+# Whether all threads of a process have ended; then nothing is open in it any more, though its parent may still have to ask for it.
+is_gone() { # PROCESS
+    ! cat /proc/"$1"/task/*/stat | sed 's/.*) //' | grep -qv '^[ZX]'
+}
+killed() { # MACHINE: when this returns it is gone
+    local pid
+    pid=$(cat "$work/run/$1.pid")
+    kill -9 "$pid"
+    eventually is_gone "$pid" || fail "$1 survives kill -9"
 }
 
 # Writes through one I/O node what is read and compared through the other, with requests that overlap nowhere, then somewhere.
@@ -174,14 +190,45 @@ cluster hbrr twins window=1ms shard
 cp "$work/data" "$work/run/client-0/kept"
 sync "$work/run/client-0/kept"
 for machine in server-1 node-0 client-1; do
-    kill -9 "$(cat "$work/run/$machine.pid")"
-    # The number may be read a moment after the process has gone.
+    killed "$machine"
     if "$SLUICE" -q cluster status "$config" > "$work/status"; then fail "$machine was killed, and status says all is well"; fi
     "$SLUICE" -q cluster up "$config" || fail "it does not start again after $machine was killed"
     eventually timeout 30 cmp "$work/data" "$work/run/client-1/kept" || fail "after $machine was killed data are lost"
 done
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
 [ -z "$(pgrep -f "volfile=$work" || true)" ] || fail "processes are left"
+
+echo "== an SSD before the disk of each data server, and those killed"
+rm -rf "$work/run"
+mkdir "$work/ssd"
+cluster hbrr hbrr "" distribute
+# Everything goes to the SSD, and nothing is written back before it must be.
+tier='{ model = "null", size = "256M", tier = "'$work/ssd'", tier_size = "64M", tier_set = ["rule=always", "bypass=none", "quiet=60min"] }'
+sed -i 's|^\[servers\]|&\nemulate = '"$tier"'|' "$config"
+"$SLUICE" -q cluster check "$config" > "$work/status" || fail "check finds: $(cat "$work/status")"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+for file in 1 2 3 4 5 6; do
+    cp "$work/data" "$work/run/client-0/kept-$file"
+    sync "$work/run/client-0/kept-$file"
+done
+"$SLUICE" disk list --json > "$work/status"
+python3 - "$work/status" << 'END' || fail "an SSD has nothing: $(cat "$work/status")"
+import json, sys
+disks = json.load(open(sys.argv[1]))
+assert len(disks) == 2 and all(disk["tier"]["status"]["dirty_bytes"] > 0 and disk["emulated"] for disk in disks)
+END
+for server in 0 1; do
+    pid=$("$SLUICE" status --json "$work/disks/test-server-$server/emulation" | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])')
+    kill -9 "$pid"
+done
+"$SLUICE" -q cluster down "$config" || fail "it does not end when its disks are gone"
+"$SLUICE" -q cluster up "$config" || fail "it does not start again after the processes of its disks were killed"
+for file in 1 2 3 4 5 6; do
+    eventually timeout 30 cmp "$work/data" "$work/run/client-1/kept-$file" || fail "after the disks were killed data are lost"
+done
+"$SLUICE" -q cluster down --remove-disks "$config" || fail "it does not end"
+[ -z "$(find "$work/ssd" "$work/disks" -mindepth 1)" ] || fail "of the disks is left: $(find "$work/ssd" "$work/disks")"
+rm -rf "$work/run"
 
 echo "== a coordinator, killed under load"
 # Equal slices for all who have requests: a plan whatever the load is like. To data servers, I/O nodes are the programs.
@@ -228,13 +275,13 @@ done
 "$SLUICE" coordinate status "$address" | grep -q "^orchestrator: keeps a plan, 2 data servers; in each 200 ms: " ||
     fail "the plan is not told: $("$SLUICE" coordinate status "$address")"
 before=$("$SLUICE" coordinate status --json "$address" | python3 -c 'import json, sys; print(json.load(sys.stdin)["incarnation"])')
-kill -9 "$(cat "$work/run/coordinator.pid")"
+killed coordinator
 counted=$(counter node-0 read.completed)
 is_served() { [ "$(counter node-0 read.completed)" -gt $((counted + 50)) ]; }
 eventually is_served || fail "I/O waits for the coordinator"
-# A plan holds for a window of 200 ms; the dumps take longer.
+# A plan holds for a window of 200 ms.
 for server in server-0 server-1; do
-    is_gated $server false || fail "$server follows the plan of a coordinator that was killed"
+    eventually is_gated $server false || fail "$server follows the plan of a coordinator that was killed"
 done
 "$SLUICE" -q cluster up "$config" || fail "it does not start again after the coordinator was killed"
 eventually coordinator "$EVERYBODY and $DECIDED and $PLANNED and s[\"incarnation\"] > i" "$before" ||
@@ -249,6 +296,52 @@ touch "$work/stop"
 for load in "${loads[@]}"; do wait "$load" || fail "a file is damaged, or could not be used, while the coordinator was killed"; done
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
 if coordinator True 2> /dev/null; then fail "the coordinator does not end"; fi
+COORDINATOR=
+rm -rf "$work/run"
+
+echo "== links of a stated rate"
+# By the number of this process, as the ports are.
+network=10.$((112 + $$ / 256 % 64)).$(($$ % 256)).0/26
+links() { # RATE
+    cluster hbrr hbrr "" shard
+    sed -i 's/^count = .*/count = 1/; s/^name = .*/name = "l'$$'"/' "$config"
+    printf '[links]\nrate = "%s"\nnetwork = "%s"\n' "$1" "$network" >> "$config"
+}
+dd if=/dev/zero of="$work/zeros" bs=1M count=10 status=none
+write() { dd if="$work/zeros" of="$work/run/client-0/zeros" bs=1M oflag=direct conv=notrunc status=none; }
+# Whether writing ten times 2^20 bytes takes so many milliseconds: at 12.5 million a second 839, and a burst less.
+takes() { # LEAST MOST
+    local since took
+    since=$(date +%s%N)
+    write || return 1
+    took=$((($(date +%s%N) - since) / 1000000))
+    [ $took -ge "$1" ] || echo "$took ms, and not $1" >> "$work/faster"
+    [ $took -le "$2" ]
+}
+COORDINATOR="[coordinator]"
+links 100Mbit
+"$SLUICE" -q cluster check "$config" > "$work/status" || fail "check finds: $(cat "$work/status")"
+if PATH=/nowhere "$SLUICE" -q cluster up "$config" 2> "$work/said"; then fail "there is no ip, and that was not noticed"; fi
+grep -q "is iproute2 installed" "$work/said" || fail "that there is no ip is not told: $(cat "$work/said")"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+"$SLUICE" cluster status "$config" > "$work/status" || fail "something is missing: $(cat "$work/status")"
+grep -q "links of 100 Mbit/s" "$work/status" || fail "links are not told: $(cat "$work/status")"
+# Busy machines are slower, now and then.
+eventually takes 800 2000 || fail "10 MiB take longer than links of 100 Mbit/s do"
+"$SLUICE" coordinate status --token-file "$work/run/token" "${network%.0/26}.4:$((port + 2))" > "$work/status" ||
+    fail "the coordinator is not reached"
+for machine in server-0 node-0 client-0; do killed $machine; done
+ip netns delete "sluice-l$$-switch"
+if "$SLUICE" -q cluster status "$config" > "$work/status"; then fail "links were removed, and status says all is well"; fi
+if "$SLUICE" -q cluster up "$config" 2> "$work/said"; then fail "links were made anew under a coordinator that runs"; fi
+grep -q "sluice cluster down" "$work/said" || fail "what to do is not told: $(cat "$work/said")"
+killed coordinator
+links 400Mbit
+"$SLUICE" -q cluster up "$config" || fail "it does not start again after everything was killed"
+eventually takes 190 790 || fail "links of 400 Mbit/s are no faster than those of 100 were"
+[ ! -e "$work/faster" ] || fail "10 MiB go faster than links let them: $(cat "$work/faster")"
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+if ip netns list | grep "sluice-l$$-" || [ -e "/sys/class/net/sl-l$$" ]; then fail "links are left"; fi
 COORDINATOR=
 rm -rf "$work/run"
 

@@ -35,19 +35,25 @@ fail() {
 }
 uri="nbd+unix:///?socket=$work/socket"
 
+# Waits until it is so; the limit is for what never comes.
+eventually() { # COMMAND...
+    local until=$((SECONDS + 120))
+    until "$@"; do
+        [ $SECONDS -lt $until ] || return 1
+        read -r -t 0.05 <> <(:) || true
+    done
+}
 # Starts the server; returns when it takes connections.
+has_started() {
+    kill -0 "$server" || fail "the server does not start"
+    [ -s "$work/pid" ]
+}
 serve() { # SETTING...
-    rm -f "$work/socket" "$work/pid"
+    rm -f "$work/socket" "$work/pid" "$work/status"
     nbdkit --foreground --pidfile "$work/pid" --unix "$work/socket" "$PLUGIN" disk="$work/disk" ssd="$work/ssd" \
         idle=1ms quiet=10ms status="$work/status" "$@" 2>> "$work/log" &
     server=$!
-    local tries
-    for ((tries = 0; tries < 200; tries++)); do
-        [ ! -s "$work/pid" ] || return 0
-        kill -0 "$server" 2> /dev/null || fail "the server does not start"
-        read -r -t 0.05 <> <(:) || true
-    done
-    fail "the server does not start in 10 s"
+    eventually has_started || fail "the server does not start"
 }
 stop() { # SIGNAL
     kill "-$1" "$server"
@@ -74,7 +80,7 @@ cmp -s "$work/disk" <(head -c 64M /dev/zero) && fail "nothing was written back"
 serve rule=paper start=1.1 stop=0.5 ghost-requests=16
 load mixed --rw=randrw --bs=4k --size=16M --iodepth=8 --do_verify=1
 load stream --rw=write --bs=256k --size=16M --iodepth=2
-grep -q '"health": "well"' "$work/status" || fail "status: $(cat "$work/status")"
+eventually grep -qs '"health": "well"' "$work/status" || fail "status: $(cat "$work/status")"
 
 echo "== only one at a time"
 nbdkit --foreground --unix "$work/other" "$PLUGIN" disk="$work/disk" ssd="$work/ssd" 2> "$work/refused" &&
@@ -140,11 +146,8 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] && [ -e /dev/fuse ] && command
     plug() {
         : > "$work/nbd"
         nbdfuse "$work/nbd" --unix "$work/socket" 2>> "$work/log" &
-        local tries
-        for ((tries = 0; tries < 200; tries++)); do
-            [ "$(stat -c %s "$work/nbd" 2> /dev/null || echo 0)" = 0 ] || break
-            read -r -t 0.05 <> <(:) || true
-        done
+        # The empty file is covered when it is mounted.
+        eventually test -s "$work/nbd" || fail "nbdfuse does not start"
         loop=$(losetup --find --show "$work/nbd") || fail "no loop device"
     }
     # fio on the files of the mount.
@@ -162,12 +165,9 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] && [ -e /dev/fuse ] && command
     cp "$work/tree/large" "$work/mnt/large"
     sync -f "$work/mnt/large"
     (cd "$work/mnt" && sha256sum large files.0.0 > "$work/sums")
-    on_files killed --rw=randwrite --bs=4k --size=8M --fsync=8 --time_based --runtime=30 2> /dev/null &
+    on_files killed --rw=randwrite --bs=4k --size=8M --fsync=8 --time_based --runtime=300 2> /dev/null &
     load=$!
-    for ((tries = 0; tries < 200; tries++)); do
-        [ ! -s "$work/mnt/killed.0.0" ] || break
-        read -r -t 0.05 <> <(:) || true
-    done
+    eventually test -s "$work/mnt/killed.0.0" || fail "fio does not start"
     read -r -t 0.3 <> <(:) || true
     stop KILL
     wait "$load" && fail "fio did not notice that the disk is gone"
@@ -188,7 +188,7 @@ echo "== an emulated disk, and settings that are wrong"
 create 16M --queue 4M --area 0 --segment 512K
 serve emulate=hdd-7200 rule=always
 load emulated --rw=randwrite --bs=4k --size=2M --iodepth=4
-grep -q '"disk": "emulated hdd-7200' "$work/status" || fail "not called emulated: $(cat "$work/status")"
+eventually grep -qs '"disk": "emulated hdd-7200' "$work/status" || fail "not called emulated: $(cat "$work/status")"
 stop KILL
 nbdkit --foreground --unix "$work/other" "$PLUGIN" disk="$work/disk" ssd="$work/ssd" idel=1s 2> "$work/refused" && fail "took idel=1s"
 grep -q "idle" "$work/refused" || fail "$(cat "$work/refused")"

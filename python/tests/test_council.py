@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from sluicegate import council
+from sluicegate import council, windows
 
 pytest.importorskip("sklearn")
 
@@ -32,10 +32,10 @@ class Fake(council.Bench):
 
     def __init__(self, error: float = 0.0) -> None:
         super().__init__("no-such-command")
-        self.exports, self.error = 0, error
+        self.exports, self.error = [], error
 
-    def export(self, experiments, out):
-        self.exports += 1
+    def export(self, which, experiments, out):
+        self.exports.append(which)
         out.write_text(made_up(experiments))
 
     def shares(self, data, models):
@@ -46,7 +46,7 @@ class Fake(council.Bench):
         ]
         return np.hstack(said) + self.error
 
-    def judge(self, models, experiments):
+    def judge(self, which, models, experiments):
         one = {
             "op": "read", "experiments": experiments, "windows": 10, "mean": 0.9971, "min": 0.61, "below": 2,
             "confusion": [[9, 1, 0], [0, 8, 0], [0, 0, 7]],
@@ -61,18 +61,17 @@ def loaded(path) -> council.Network:
     assert (head, rest[1]) == ("{", '"format": "sluice-net 1",')
     checksum = zlib.crc32(f"{head}\n{rest[1]}\n{rest[3]}".encode())
     assert stated == f'"crc32": "{checksum:08x}",'
-    model = json.loads(text)
-    arrays = [np.array(model[key]) for key in ("ranges", "lambdas", "means", "deviations")]
-    layers = [(np.array(layer["weights"]).T, np.array(layer["bias"])) for layer in model["layers"]]
-    return council.Network(model["inputs"], *arrays, layers)
+    return council.load(path)
 
 
 def test_training_writes_networks_a_card_and_uses_what_was_simulated_again(tmp_path):
     bench, said = Fake(), []
     for _ in range(2):
-        council.train(bench, tmp_path / "m", tmp_path / "work", experiments=60, epochs=30, say=said.append)
-    assert bench.exports == 1 and any("agree on all 600 rows" in line for line in said)
-    data = council.read(tmp_path / "work" / "council-60.csv")
+        council.train(
+            bench, tmp_path / "m", tmp_path / "work", experiments=60, gluster=30, epochs=30, say=said.append
+        )
+    assert bench.exports == ["train", "gluster"] and any("agree on all 900 rows" in line for line in said)
+    data = council.read(tmp_path / "work" / "council-train-60.csv")
     ours, paper = loaded(tmp_path / "m" / "council.json"), loaded(tmp_path / "m" / "council-paper.json")
     assert (ours.names, paper.names) == (INPUTS, PAPER)
     assert [weights.shape for weights, _ in paper.layers] == [(3, 5), (5, 3)]
@@ -82,7 +81,8 @@ def test_training_writes_networks_a_card_and_uses_what_was_simulated_again(tmp_p
     assert right[data.label == 0].mean() > 0.97 and right.mean() < 0.9
     card = (tmp_path / "m" / "council.md").read_text()
     assert (
-        "| ours | read | 600 | 10 | 99.71% | 61.0% | 2 |" in card
+        "| unseen | ours | read | 600 | 10 | 99.71% | 61.0% | 2 |" in card
+        and "| gluster-unseen | ours | read | 600 |" in card
         and "**missed**" in card
         and "seed 7" in card
     )
@@ -93,15 +93,46 @@ def test_training_writes_networks_a_card_and_uses_what_was_simulated_again(tmp_p
 def test_what_rust_says_otherwise_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="rows differ"):
         council.train(
-            Fake(1e-6), tmp_path / "m", tmp_path / "w", experiments=60, epochs=2, say=lambda _: None
+            Fake(1e-6),
+            tmp_path / "m",
+            tmp_path / "w",
+            experiments=60,
+            gluster=30,
+            epochs=2,
+            say=lambda _: None,
         )
 
 
 def test_the_same_seed_gives_the_same_networks(tmp_path):
     for name in "ab":
-        council.train(Fake(), tmp_path / name, tmp_path / "w", experiments=30, epochs=2, say=lambda _: None)
+        council.train(
+            Fake(), tmp_path / name, tmp_path / "w", experiments=30, gluster=30, epochs=2, say=lambda _: None
+        )
     for model in ("council.json", "council-paper.json"):
         assert (tmp_path / "a" / model).read_text() == (tmp_path / "b" / model).read_text()
+
+
+def test_real_windows_are_trained_with_beside_simulated_ones(tmp_path):
+    real, said = tmp_path / "real.csv", []
+    real.write_text(made_up(6, seed=2))
+    council.train(
+        Fake(),
+        tmp_path / "m",
+        tmp_path / "w",
+        experiments=30,
+        gluster=30,
+        epochs=2,
+        real=[real],
+        say=said.append,
+    )
+    assert any("agree on all 660 rows" in line for line in said)
+    assert json.loads((tmp_path / "m" / "council.json").read_text())["trained"]["real_windows"] == 60
+    assert "and 60 real ones" in (tmp_path / "m" / "council.md").read_text()
+    real.write_text(real.read_text().replace("reach", "range"))
+    with pytest.raises(ValueError, match="other inputs"):
+        council.train(
+            Fake(), tmp_path / "m", tmp_path / "w", experiments=30, gluster=30, epochs=2, real=[real]
+        )
 
 
 def test_the_transformation_is_scikit_learns():
@@ -117,3 +148,27 @@ def test_a_file_that_is_no_data_set_is_refused(tmp_path):
     (tmp_path / "no.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="no data set of the council"):
         council.read(tmp_path / "no.csv")
+
+
+def test_what_misleads_a_network_is_found(tmp_path):
+    # It goes by the first input alone.
+    weights = np.zeros((3, 3))
+    weights[0] = [-1.0, 0.0, 1.0]
+    flat = np.tile([[-50.0, 50.0]], (3, 1)), np.ones(3), np.full(3, 4.0), np.ones(3)
+    network = council.Network(INPUTS, *flat, [(weights, np.array([-2.0, 0.0, -2.0]))])
+    sets = []
+    for name, away in [("simulated", 0.0), ("real", 4.0)]:
+        path = tmp_path / f"{name}.csv"
+        path.write_text(made_up(30))
+        sets.append(council.read(path))
+        # Real ones reach further.
+        sets[-1].inputs[:, 0] += away
+    simulated, real = sets
+    usual = windows.medians(simulated)
+    assert windows.right(network, simulated, usual)[-1] > 0.97
+    assert windows.right(network, real, usual)[-1] < 0.4
+    assert windows.right(network, real, usual, ("reach",))[-1] == 1.0
+    assert windows.right(network, real, usual, ("streams",))[-1] < 0.4
+    network.names = INPUTS[::-1]
+    with pytest.raises(ValueError, match="other inputs"):
+        windows.compare(network, real, simulated)

@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use crate::beds::{DIRECTORY, STRIPED_FREELY, place};
-use crate::common::{Place, eventually, fuse_works, unmount};
+use crate::common::{self, Place, eventually, fuse_works, unmount};
 use crate::policies;
 
 const PAGE: usize = 4096;
@@ -232,10 +232,9 @@ fn killed_again_and_again(bed: &[&str]) {
                 scope.spawn(move || while writer.step(dir, &mut random, promised).is_ok() {});
             }
             eventually("the writers come far enough", || promised.load(Ordering::Relaxed) >= wanted);
-            kill_process(pid, Signal::KILL).unwrap();
+            // It ends after the mount does, and holds the targets until then.
+            common::kill(pid);
         });
-        // It ends after the mount does, and holds the targets until then.
-        eventually("the killed process has ended", || rustix::process::test_kill_process(pid).is_err());
         eprintln!("kill {kill} under {policy}, cache {cache}, after {}", promised.load(Ordering::Relaxed));
         mount(&place, &options);
         writers.iter_mut().for_each(|writer| writer.verify(&dir));

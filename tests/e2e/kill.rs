@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use crate::beds::{DIRECTORY, STRIPED, place};
-use crate::common::{Place, eventually, fuse_works, lines, run, unmount};
+use crate::common::{Place, eventually, fuse_works, kill, lines, run, unmount};
 use crate::succeeds;
 
 fn mount(place: &Place, options: &[&str]) -> Pid {
@@ -32,7 +32,7 @@ fn count(place: &Place) -> usize {
 /// Kills the mount's process once the script has done so much; how much it had done in the end.
 fn kill_after(place: &Place, mount: Pid, mut script: Child, things: usize) -> usize {
     eventually("the script comes far enough", || count(place) >= things);
-    kill_process(mount, Signal::KILL).unwrap();
+    kill(mount);
     assert!(!script.wait().unwrap().success(), "the script must notice that the mount has died");
     count(place)
 }
@@ -53,7 +53,7 @@ fn synced_data_survives(options: &[&str], part: &Path) {
     let writer = std::thread::spawn(move || (100..).find(|n| file.write_all_at(&[0xEE; 4096], n * 4096).is_err()));
     let synced = fs::metadata(place.path("").join(part)).unwrap().len();
     eventually("the writer has begun", || fs::metadata(place.path("").join(part)).unwrap().len() > synced);
-    kill_process(pid, Signal::KILL).unwrap();
+    kill(pid);
     writer.join().unwrap();
 
     mount(&place, options);

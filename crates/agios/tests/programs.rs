@@ -38,7 +38,7 @@ fn succeed(command: &mut Command) -> (String, String) {
 }
 
 fn run(program: &Path, config: &Path, args: &[&str]) -> (String, String) {
-    succeed(Command::new("timeout").args(["-k", "1", "60"]).arg(program).arg(config).args(args))
+    succeed(Command::new("timeout").args(["-k", "1", "600"]).arg(program).arg(config).args(args))
 }
 
 /// The algorithms as AGIOS names them.

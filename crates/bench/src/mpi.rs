@@ -5,6 +5,7 @@
 //! calls, and under `sluice mpirun` both with collective calls (Resonant I/O) and by themselves (DualPar), in turns.
 
 mod random;
+mod simulated;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -46,6 +47,12 @@ pub(crate) struct Args {
     /// Only these, no cases and no rows
     #[arg(long)]
     random_only: bool,
+    /// Nothing but DualPar's programs in the simulator, 64 processes, beside the dissertation's figures
+    #[arg(long, conflicts_with_all = ["random_only", "cases"])]
+    simulated: bool,
+    /// With --simulated: so many seeds
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    seeds: u32,
     /// Rounds, in each of which every side has its turn [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
@@ -128,6 +135,9 @@ impl Drop for Mount<'_> {
 /// # Errors
 /// If something is missing, or anything fails; a mismatch is one of the results.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.simulated {
+        return simulated::run(args.seeds, args.json).map(|()| ExitCode::SUCCESS);
+    }
     let sluice = bed::program(args.sluice.as_deref())?;
     let libraries = args.libraries.clone().or_else(|| sluice.parent().map(Path::to_owned)).unwrap_or_default();
     let mut builder = tempfile::Builder::new();

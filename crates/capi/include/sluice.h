@@ -429,7 +429,7 @@ int sluice_metrics(struct sluice *s,
                    const char *address);
 
 // Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
-// sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited
+// sluice_predict_load(), sluice_predict_learn() or sluice_coordinate() on; NULL: the device is not known. Without a profile nothing is waited
 // for. SLUICE_ERR_INVALID if it cannot be read.
 int sluice_predict_profile(struct sluice *s,
                            const char *profile);

@@ -12,8 +12,8 @@ use crate::instance::{Coordinated, Instance};
 use crate::options::{self, path};
 use crate::status::{Failure, SLUICE_ERR_INVALID, answer, describe, last};
 use crate::types::{
-    SLUICE_LAST_WINDOW, SLUICE_TOTAL, read, read_list, sluice_app, sluice_completion, sluice_counters, sluice_options,
-    sluice_request, sluice_slice, write,
+    SLUICE_LAST_WINDOW, SLUICE_TOTAL, list, read, read_list, sluice_app, sluice_completion, sluice_counters,
+    sluice_options, sluice_request, sluice_slice, write,
 };
 
 /// The version of the library: major * 1,000,000 + minor * 1,000 + patch.
@@ -215,15 +215,7 @@ pub unsafe extern "C" fn sluice_complete(s: *mut sluice, id: u64, bytes: u32, er
 pub unsafe extern "C" fn sluice_complete_all(s: *mut sluice, done: *const sluice_completion, count: usize) -> c_int {
     answer(|| {
         // SAFETY: by the contract.
-        let call = unsafe { sluice::enter(s)? };
-        if count == 0 {
-            return Ok(());
-        }
-        if done.is_null() {
-            return Err(Failure::new(SLUICE_ERR_INVALID, c"the list of completions is NULL"));
-        }
-        // SAFETY: by the contract.
-        let done = unsafe { std::slice::from_raw_parts(done, count) };
+        let (call, done) = unsafe { (sluice::enter(s)?, list(done, count, c"the list of completions is NULL")?) };
         done.iter().map(|done| call.instance().complete(done)).fold(Ok(()), Result::and)
     })
 }
@@ -299,11 +291,12 @@ pub unsafe extern "C" fn sluice_set_gate(
     answer(|| {
         // SAFETY: by the contract.
         let call = unsafe { sluice::enter(s)? };
-        if count > sluice_core::OBJECTS_MAX || (count > 0 && slices.is_null()) {
-            return Err(Failure::new(SLUICE_ERR_INVALID, c"a gate needs 2 to 16 slices, or none to be taken away"));
+        let wanted = c"a gate needs 2 to 16 slices, or none to be taken away";
+        if count > sluice_core::OBJECTS_MAX {
+            return Err(Failure::new(SLUICE_ERR_INVALID, wanted));
         }
         // SAFETY: by the contract.
-        let slices = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(slices, count) } };
+        let slices = unsafe { list(slices, count, wanted)? };
         call.instance().set_gate(slices, epoch_ns, lasts_ns, idle_ns)
     })
 }
@@ -451,7 +444,7 @@ unsafe fn give(line: &str, text: *mut c_char, size: usize) -> Result<(), Failure
 }
 
 /// Reckons with this profile of the device, which `sluice profile` has measured, from the next call of
-/// sluice_predict_load() or sluice_predict_learn() on; NULL: the device is not known. Without a profile nothing is waited
+/// sluice_predict_load(), sluice_predict_learn() or sluice_coordinate() on; NULL: the device is not known. Without a profile nothing is waited
 /// for. SLUICE_ERR_INVALID if it cannot be read.
 ///
 /// # Safety
@@ -481,15 +474,13 @@ pub unsafe extern "C" fn sluice_predict_load(s: *mut sluice, paths: *const *cons
         if n == 0 {
             return call.instance().predict(&Source::Off, None);
         }
-        let null = Failure::new(SLUICE_ERR_INVALID, c"paths, or one of them, is NULL");
-        if paths.is_null() {
-            return Err(null);
-        }
+        let null = c"paths, or one of them, is NULL";
         // SAFETY: by the contract.
-        let each = unsafe { std::slice::from_raw_parts(paths, n) };
+        let each = unsafe { list(paths, n, null)? };
         // SAFETY: by the contract.
         let files: Option<Vec<PathBuf>> = each.iter().map(|&text| unsafe { path(text) }).collect();
-        call.instance().predict(&Source::Files(files.ok_or(null)?), None)
+        let files = files.ok_or(Failure::new(SLUICE_ERR_INVALID, null))?;
+        call.instance().predict(&Source::Files(files), None)
     })
 }
 

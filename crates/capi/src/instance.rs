@@ -387,7 +387,9 @@ impl Instance {
         let start = || -> anyhow::Result<Agent> {
             let token = whom.token.as_deref().map(read_token).transpose()?;
             let address = Address::new(whom.address, token.as_deref())?;
-            Agent::start(&self.shared.scheduler, Options { address, name: whom.name.to_owned() })
+            let profile = self.shared.profile.lock().clone();
+            let positioning = profile.as_deref().map(sluice_predict::positioning).transpose()?;
+            Agent::start(&self.shared.scheduler, Options { positioning, ..Options::new(address, whom.name) })
         };
         let agent = start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
         *self.shared.agent.lock() = Some(agent);

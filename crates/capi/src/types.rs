@@ -1,12 +1,12 @@
 //! The structs of the interface. Those with a `struct_size` may grow at their end: the caller says how much it knows.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::size_of;
 
 use sluice_core::{AppId, FileId, Op, Part, Request, TargetId};
 
 use crate::handle::sluice;
-use crate::status::{Failure, SLUICE_ERR_INVALID};
+use crate::status::{Failure, SLUICE_ERR_INVALID, SLUICE_ERR_SYSTEM};
 
 /// Reads bytes.
 pub const SLUICE_READ: u32 = 0;
@@ -331,6 +331,30 @@ pub(crate) unsafe fn read<T: Versioned>(from: *const T) -> Result<T, Failure> {
     Ok(value)
 }
 
+/// Refuses a list that no memory is large enough for: its length is a mistake, a negative number perhaps.
+fn expect_possible(count: usize, size: usize) -> Result<(), Failure> {
+    if count <= isize::MAX as usize / size {
+        return Ok(());
+    }
+    Err(Failure::made(SLUICE_ERR_INVALID, format!("a list of {count} elements: there is no memory for so many")))
+}
+
+/// A list of the caller's. `null`: what to say if it is NULL (or misaligned).
+///
+/// # Safety
+/// `from` is null or points to as many.
+pub(crate) unsafe fn list<'a, T>(from: *const T, count: usize, null: &'static CStr) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if from.is_null() || !from.is_aligned() {
+        return Err(Failure::new(SLUICE_ERR_INVALID, null));
+    }
+    expect_possible(count, size_of::<T>())?;
+    // SAFETY: by the contract, and no longer than memory is.
+    Ok(unsafe { std::slice::from_raw_parts(from, count) })
+}
+
 /// Reads structs of any version that follow each other, all of the same.
 ///
 /// # Safety
@@ -341,11 +365,14 @@ pub(crate) unsafe fn read_list<T: Versioned>(from: *const T, count: usize) -> Re
     }
     // SAFETY: by the contract.
     let size = unsafe { caller_size(from)? };
+    expect_possible(count, size)?;
     if size % align_of::<T>() != 0 {
         let text = format!("struct_size of the {} is {size}, which is no size of an element of a list", T::NAME);
         return Err(Failure::made(SLUICE_ERR_INVALID, text));
     }
-    let mut list = Vec::with_capacity(count);
+    let mut list = Vec::new();
+    let no_memory = |_| Failure::new(SLUICE_ERR_SYSTEM, c"no memory for a copy of the list");
+    list.try_reserve_exact(count).map_err(no_memory)?;
     for at in 0..count {
         // SAFETY: within the caller's list, whose elements have that size.
         let element = unsafe { from.cast::<u8>().add(at * size).cast::<T>() };

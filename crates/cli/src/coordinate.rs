@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use sd_notify::NotifyState;
 use serde_json::Value;
+use sluice_adapt::council::{EPSILON, Method};
 use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_control::serve::{self, Options};
 use sluice_control::{Address, Council, Limits, Orchestrator, Role, by_node, read_token};
@@ -50,12 +51,20 @@ pub(crate) struct Args {
     /// Time that the orchestrator divides among programs, again and again: 100ms to 60s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     window: String,
+    /// Which bandits find the best window: confidence (they stop trying what can gain nothing, and begin with what similar situations
+    /// know), epsilon-greedy (of Bez et al. 2019: any window with probability 0.15, else the best one so far)
+    #[arg(long, value_name = "NAME", default_value = "confidence",
+        value_parser = suggest::choice(&["confidence", "epsilon-greedy"]), hide_possible_values = true)]
+    bandit: String,
     /// Each node has the window that is best for its own load, rather than all that which is best for most
     #[arg(long)]
     coexisting: bool,
     /// Answer GET /metrics for Prometheus there; docs/operation.md lists the names [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// Add what I/O nodes recognise patterns by to this file (CSV), for training (docs/forwarding.md) [default: none]
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Most nodes
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     nodes_max: u32,
@@ -96,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let token = args.token_file.as_deref().map(read_token).transpose()?;
     let limits = Limits { nodes_max: args.nodes_max as usize, ..Limits::default() };
     let roles = roles(&args)?;
-    let options = Options { listen: args.listen, token, state: args.state, limits, roles };
+    let options = Options { listen: args.listen, token, state: args.state, limits, roles, record: args.record };
     let mut endpoint = None;
     let ready = |address: SocketAddr, watch: serve::Watch| {
         if let Some(metrics) = args.metrics {
@@ -118,12 +127,28 @@ fn roles(args: &Args) -> anyhow::Result<Vec<Box<dyn Role>>> {
     for (at, name) in args.role.iter().enumerate() {
         ensure!(!args.role[..at].contains(name), "--role {name}: it is there twice");
         roles.push(match name.as_str() {
-            "council" => Box::new(Council::new(Box::new(by_node)).coexisting(args.coexisting)),
+            "council" => {
+                let council = Council::new(Box::new(by_node)).learning(method(&args.bandit)?);
+                Box::new(council.coexisting(args.coexisting))
+            }
             "orchestrator" => Box::new(Orchestrator::new(settings(&args.orchestrate, &args.window)?)),
             _ => bail!("--role {name}: there are council and orchestrator"),
         });
     }
     Ok(roles)
+}
+
+/// Which bandits a council has.
+fn method(name: &str) -> anyhow::Result<Method> {
+    Ok(match name {
+        "confidence" => Method::Confidence,
+        "epsilon-greedy" => Method::EpsilonGreedy {
+            epsilon: EPSILON,
+            // No life tries in the order of the one before.
+            seed: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
+        },
+        _ => bail!("--bandit {name}: there are confidence and epsilon-greedy"),
+    })
 }
 
 /// How an orchestrator decides.

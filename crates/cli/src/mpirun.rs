@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// [default: SLUICE_DUALPAR, else off]
     #[arg(long, value_enum)]
     dualpar: Option<DualPar>,
+    /// What file systems of Sluicegate are told that the processes are: one job of their user, wherever they run
+    /// [default: SLUICE_MPI_JOB, else a name of this run's own: HOST-PID-SECONDS]
+    #[arg(long, value_name = "NAME")]
+    job: Option<String>,
     /// What processes read for each other goes there: addresses of Memcached servers (HOST:PORT, or the path of a socket;
     /// several with commas), or auto: one that is started on this machine, and ended [default: SLUICE_MEMCACHED, else none]
     #[arg(long, value_name = "ADDRESSES")]
@@ -119,6 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let report = std::path::absolute(&report).with_context(|| format!("cannot write {}", report.display()))?;
         variables.push(("SLUICE_MPI_REPORT", report.into_os_string()));
     }
+    variables.push(("SLUICE_MPI_JOB", job(args.job.as_deref())?));
     let dualpar = args.dualpar.map(|dualpar| OsString::from(dualpar.name()));
     let dualpar = dualpar.or_else(|| std::env::var_os("SLUICE_DUALPAR"));
     if args.memcached.is_some() && dualpar.as_deref().is_none_or(|dualpar| dualpar == DualPar::Off.name()) {
@@ -150,6 +155,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return cache::run(program);
     }
     Err(program.exec()).with_context(|| format!("cannot run {}", command[0].to_string_lossy()))
+}
+
+/// The name of the job: as told, or this run's own.
+fn job(told: Option<&str>) -> anyhow::Result<OsString> {
+    let told = told.map(OsString::from).or_else(|| std::env::var_os("SLUICE_MPI_JOB"));
+    let name = told.unwrap_or_else(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        format!("{:.64}-{}-{}", host.trim(), std::process::id(), now.as_secs()).into()
+    });
+    let is_name =
+        |name: &str| (1..=96).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c.is_whitespace());
+    if !name.to_str().is_some_and(is_name) {
+        bail!("the job's name {name:?} must have 1 to 96 bytes, without spaces");
+    }
+    Ok(name)
 }
 
 fn quoted(word: &str) -> String {

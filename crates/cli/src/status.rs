@@ -188,9 +188,18 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
             (true, 0.0) => "answers".to_owned(),
             (true, error) => format!("answers; its clock is {:.0} +- {error:.0} us ahead", coordinator.offset_us),
         };
-        writeln!(text, "coordinator {} {how}", coordinator.address)?;
+        writeln!(text, "coordinator {} {how}; seek times: {}", coordinator.address, coordinator.seek_times)?;
     }
     writeln!(text, "storage    {}", status.storage)?;
+    if let Some(tier) = &status.tier {
+        let bytes = |key| tier[key].as_f64().unwrap_or(0.0);
+        let health = tier["health"].as_str().unwrap_or("unknown");
+        let (dirty, hits) = (show_size(bytes("dirty_bytes")), 100.0 * bytes("hit_rate"));
+        writeln!(
+            text,
+            "tier       {health}; {dirty} that only the SSD has; {hits:.0} % of what was read came from it"
+        )?;
+    }
     if let Some(device) = &status.device {
         write_device(text, device)?;
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use sluice_notation::{counted, parse_bytes, show_bytes, show_size};
-use sluice_tier::{Check, Config, FileDevice, Geometry, OpenError, SETTINGS, Tier};
+use sluice_tier::{Check, Config, Device, FileDevice, Geometry, OpenError, SETTINGS, Tier};
 
 use crate::output;
 
 /// Prepares an SSD that takes a disk's random writes, looks at it, empties it
 ///
-/// The disk with the SSD before it is a block device that nbdkit serves: nbdkit ./libsluice_nbdkit.so disk=DISK ssd=SSD. These
+/// The disk with the SSD before it is a block device that nbdkit serves: nbdkit sluice disk=DISK ssd=SSD. These
 /// commands are for when it does not.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -98,7 +98,15 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
                 slot_bytes: part("--slot", slot)?,
                 segment_bytes: part("--segment", segment)?,
             };
-            create(ssd, disk, geometry, *force)?;
+            let name = disk.canonicalize().with_context(|| format!("--disk {}", disk.display()))?;
+            let name = name.to_str().with_context(|| format!("--disk {}: expected a name in UTF-8", disk.display()))?;
+            divide(ssd, &FileDevice::open(disk, true)?, name, geometry, *force)?;
+            output::say(format_args!(
+                "{}: {} for writes, {} for what is read, for {name}",
+                ssd.display(),
+                show_bytes(geometry.queue_bytes),
+                show_bytes(geometry.area_bytes)
+            ));
         }
         Command::Check { ssd, json } => return check(ssd, *json),
         Command::Flush { pair } => {
@@ -121,10 +129,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn create(ssd: &Path, disk: &Path, geometry: Geometry, force: bool) -> anyhow::Result<()> {
-    let name = disk.canonicalize().with_context(|| format!("--disk {}", disk.display()))?;
-    let name = name.to_str().with_context(|| format!("--disk {}: expected a name in UTF-8", disk.display()))?;
-    let disk = FileDevice::open(disk, true)?;
+/// Divides an SSD, which is made if it is not there, for use with a disk of this name.
+///
+/// # Errors
+/// If something is on it that may be needed and not `force`, and what the system says.
+pub(crate) fn divide(ssd: &Path, disk: &dyn Device, name: &str, geometry: Geometry, force: bool) -> anyhow::Result<()> {
     let made = !ssd.exists();
     let device = if made {
         // Superblocks, and the area at a multiple of 4K.
@@ -137,27 +146,19 @@ fn create(ssd: &Path, disk: &Path, geometry: Geometry, force: bool) -> anyhow::R
         }
         device
     };
-    let result = Tier::create(&disk, name, &device, geometry);
+    let result = Tier::create(disk, name, &device, geometry);
     if result.is_err() && made {
         let _ = std::fs::remove_file(ssd);
     }
-    result?;
-    output::say(format_args!(
-        "{}: {} for writes, {} for what is read, for {name}",
-        ssd.display(),
-        show_bytes(geometry.queue_bytes),
-        show_bytes(geometry.area_bytes)
-    ));
-    Ok(())
+    Ok(result?)
 }
 
 /// If what is there may be needed.
 fn refuse(path: &Path, device: &FileDevice) -> anyhow::Result<()> {
-    use sluice_tier::Device;
     match sluice_tier::check(device) {
         Ok(found) if found.detached => Ok(()),
         Ok(found) => bail!(
-            "{}: holds a tier of {} with {} that the disk may not have; `sluice tier detach` empties it, --force loses that",
+            "{}: holds a tier of {} with {} that the disk may not have; `sluice tier detach` empties it, `sluice tier create --force` loses that",
             path.display(),
             found.disk,
             counted(found.log.dirty_bytes, "byte")
@@ -167,10 +168,10 @@ fn refuse(path: &Path, device: &FileDevice) -> anyhow::Result<()> {
             device.read(&mut start, 0)?;
             match start.iter().all(|&byte| byte == 0) {
                 true => Ok(()),
-                false => bail!("{}: is not empty; --force uses it all the same", path.display()),
+                false => bail!("{}: is not empty; `sluice tier create --force` uses it all the same", path.display()),
             }
         }
-        Err(error) => bail!("{error}; --force makes a new one"),
+        Err(error) => bail!("{error}; `sluice tier create --force` makes a new one"),
     }
 }
 

@@ -97,23 +97,32 @@ fn streams_are_served_in_slices() {
     let content: Vec<u8> = (0..2_u32 << 20).map(|at| (at / 4096 * 7) as u8).collect();
     (0..4).for_each(|i| std::fs::write(place.path(&format!("source/f{i}")), &content).unwrap());
     let daemon = place.daemon(&["--cache", "none", "--policy", "to", "--in-flight", "1", "--anticipation", "100ms"]);
-    std::thread::scope(|scope| {
-        for i in 0..4 {
-            let (path, content) = (place.path(&format!("mnt/f{i}")), &content);
-            scope.spawn(move || {
-                let file = std::fs::File::open(path).unwrap();
-                let mut block = [0; 4096];
-                for at in (0..content.len()).step_by(block.len()) {
-                    file.read_exact_at(&mut block, at as u64).unwrap();
-                    assert_eq!(block, content[at..at + block.len()]);
-                }
-            });
-        }
+    let read = || {
+        std::thread::scope(|scope| {
+            for i in 0..4 {
+                let (path, content) = (place.path(&format!("mnt/f{i}")), &content);
+                scope.spawn(move || {
+                    let file = std::fs::File::open(path).unwrap();
+                    let mut block = [0; 4096];
+                    for at in (0..content.len()).step_by(block.len()) {
+                        file.read_exact_at(&mut block, at as u64).unwrap();
+                        assert_eq!(block, content[at..at + block.len()]);
+                    }
+                });
+            }
+        });
+        let status = place.status();
+        assert_eq!(status["anticipation"]["positioning_ms"], 100.0, "{status}");
+        ["batches", "continued"].map(|count| status["total"][count].as_u64().unwrap())
+    };
+    // A slice is a time. Where others have the machine the programs use little of theirs, and more of the time between two.
+    let mut before = [0; 2];
+    eventually("most go on where the one before has ended", || {
+        let now = read();
+        let [batches, continued] = [now[0] - before[0], now[1] - before[1]];
+        before = now;
+        continued * 2 > batches
     });
-    let status = place.status();
-    assert_eq!(status["anticipation"]["positioning_ms"], 100.0, "{status}");
-    let (batches, continued) = (status["total"]["batches"].as_u64(), status["total"]["continued"].as_u64());
-    assert!(continued.unwrap() * 2 > batches.unwrap(), "{continued:?} of {batches:?}");
     daemon.unmount();
 }
 
@@ -204,12 +213,15 @@ fn applications_are_told_apart_by_their_batch_job() {
     let daemon = place.daemon(&["--job-variable", "MY_JOB", "--cache", "none"]);
     for job in ["17", "18"] {
         let script = format!("echo data > {}/{job}", place.text("mnt"));
-        assert!(run(Command::new("sh").args(["-c", &script]).env("MY_JOB", job)).status.success());
+        let name = format!("MY_JOB={job} uid=");
+        // Nobody waits for long for what a process's variables are: on a busy machine it may not be known at once.
+        eventually(&name, || {
+            assert!(run(Command::new("sh").args(["-c", &script]).env("MY_JOB", job)).status.success());
+            let status = place.status();
+            let mut apps = status["apps"].as_array().unwrap().iter();
+            apps.any(|app| app["name"].as_str().unwrap().starts_with(&name))
+        });
     }
-    let status = place.status();
-    let names: Vec<&str> = status["apps"].as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()).collect();
-    let has = |job: &str| names.iter().any(|name| name.starts_with(job));
-    assert!(has("MY_JOB=17 uid=") && has("MY_JOB=18 uid="), "{names:?}");
     let shown = place.good(&["status", "@mnt"]);
     assert!(shown.contains(&format!("algorithm  {BEGINNING}")), "{shown}");
     for wanted in ["buffered I/O", "MY_JOB=17", "wait p50", "service p50", "requests a batch"] {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{Place, eventually, is_root, loop_devices_work};
+use common::{Place, eventually, has_ended, is_root, kill, loop_devices_work};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -45,16 +45,16 @@ impl Disks {
         list.remove(0)
     }
 
-    /// The process that emulates a disk.
+    /// The process that serves a disk.
     fn emulation(&self, name: &str) -> Pid {
         let path = self.0.text(&format!("disks/{name}/emulation"));
         let status: Value = serde_json::from_str(&self.0.good(&["status", "--json", &path])).unwrap();
-        assert_eq!(status["emulated"], true, "{status}");
+        assert_eq!(status["emulated"], self.only()["emulated"], "{status}");
         Pid::from_raw(status["pid"].as_i64().unwrap() as i32).unwrap()
     }
 
     fn kill_emulation(&self, name: &str) {
-        kill_process(self.emulation(name), Signal::KILL).unwrap();
+        kill(self.emulation(name));
         eventually("it is noticed", || self.list()[0]["state"] == "broken");
     }
 
@@ -253,8 +253,8 @@ fn a_disk_whose_emulation_was_killed_is_broken_and_removed() {
     fs::write(disks.0.path("mnt/file"), vec![1; 1 << 20]).unwrap();
     disks.kill_emulation("d");
     let disk = disks.only();
-    assert_eq!(disk["problem"], "the process that emulates it has died");
-    assert_eq!(disk["remedy"], "clear it away: sluice disk remove d");
+    assert_eq!(disk["problem"], "the process that serves it has died");
+    assert_eq!(disk["remedy"], "bring it back: sluice disk up d, or clear it away: sluice disk remove d");
     let table = disks.good(&["list"]);
     assert!(table.contains("broken") && table.contains("sluice disk remove d"), "{table}");
     disks.good(&["remove", "d"]);
@@ -350,7 +350,7 @@ fn by_force_a_disk_goes_under_its_users() {
     eventually("the loop device goes with its last user", || {
         bound_files().iter().all(|file| !file.starts_with("/d-") || !file.contains(".img"))
     });
-    eventually("the emulation has ended", || kill_process(emulation, Signal::CONT).is_err());
+    eventually("the emulation has ended", || has_ended(emulation));
     disks.nothing_is_left();
 }
 
@@ -366,7 +366,7 @@ fn what_else_may_happen_to_parts_is_noticed() {
     eventually("unbound", || Command::new("losetup").args(["-d", &device]).status().unwrap().success());
     eventually("noticed", || disks.only()["problem"] == "its block device was unbound");
     disks.0.good(&["unmount", &disks.0.text("disks/d/emulation")]);
-    assert!(disks.only()["problem"].as_str().unwrap().starts_with("its emulation is gone"));
+    assert!(disks.only()["problem"].as_str().unwrap().starts_with("the mount of the process that serves it is gone"));
     disks.good(&["remove", "d"]);
     disks.nothing_is_left();
     // A state file that is none.
@@ -375,6 +375,121 @@ fn what_else_may_happen_to_parts_is_noticed() {
     assert!(disk["state"] == "broken" && disk["problem"].as_str().unwrap().contains("e.json"), "{disk}");
     assert!(disks.bad(&["remove", "e"]).contains("is not understood"));
     fs::remove_file(disks.0.path("disks/e.json")).unwrap();
+}
+
+/// Random 4 KiB pieces of a file, written in a random order and synced; what the file then is.
+fn scattered(path: &Path, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut data = vec![0; 2 << 20];
+    let mut file = File::create(path).unwrap();
+    file.write_all(&data).unwrap();
+    for _ in 0..300 {
+        let at = (random() as usize % (data.len() >> 12)) << 12;
+        let piece: Vec<u8> = (0..4096).map(|_| random() as u8).collect();
+        data[at..at + 4096].copy_from_slice(&piece);
+        file.seek(SeekFrom::Start(at as u64)).unwrap();
+        file.write_all(&piece).unwrap();
+    }
+    file.sync_all().unwrap();
+    data
+}
+
+/// Settings of a tier that takes every write, and writes nothing back before it must.
+const KEEPING: [&str; 8] =
+    ["--tier-size", "32M", "--tier-set", "rule=always", "--tier-set", "bypass=none", "--tier-set", "quiet=60min"];
+
+#[test]
+fn what_was_synced_before_a_tier_was_killed_is_there_again() {
+    if !loop_devices_work() || !has("mkfs.ext4") {
+        return;
+    }
+    let disks = Disks::new();
+    let ssd = disks.0.make("ssd");
+    let size = ["--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs", "--tier", "@ssd"];
+    let create = [&["create", "d"], &size[..], &KEEPING].concat();
+    let said = disks.good(&create);
+    assert!(said.contains("emulated null with a tier on"), "{said}");
+    assert!(ssd.join("d.tier").exists());
+    let file = disks.0.path("fs/file");
+    for round in 0..2 {
+        let data = scattered(&file, round);
+        // Not synced: it may be gone, and must not do any harm.
+        fs::write(disks.0.path("fs/other"), vec![7; 1 << 20]).unwrap();
+        let disk = disks.only();
+        let status = &disk["tier"]["status"];
+        assert_eq!((disk["emulated"].as_bool(), status["health"].as_str()), (Some(true), Some("well")), "{disk}");
+        assert!(status["dirty_bytes"].as_u64().unwrap() >= 1 << 20, "the SSD alone has it: {status}");
+        let shown = disks.0.good(&["status", &disks.0.text("disks/d/emulation")]);
+        assert!(shown.contains("tier       well") && shown.contains("emulated"), "{shown}");
+        disks.kill_emulation("d");
+        let error = disks.bad(&create);
+        assert!(error.contains("sluice disk up d"), "what is on it is not cleared away: {error}");
+        let said = disks.good(&["up", "d"]);
+        assert!(said.contains("emulated null with a tier on"), "{said}");
+        assert!(disks.only()["tier"]["status"]["recovery"]["dirty_bytes"].as_u64().unwrap() >= 1 << 20);
+        assert!(fs::read(&file).unwrap() == data, "round {round}: what was synced has changed");
+    }
+    assert!(disks.good(&["up", "--all"]).contains("runs already"));
+    disks.good(&["remove", "d"]);
+    assert_eq!(fs::read_dir(&ssd).unwrap().count(), 0);
+    disks.nothing_is_left();
+}
+
+#[test]
+fn a_real_disk_gets_what_its_tier_has() {
+    if !loop_devices_work() || !has("mkfs.ext4") {
+        return;
+    }
+    let disks = Disks::new();
+    let disk = disks.0.path("disk");
+    File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&disk).status().unwrap();
+    assert!(made.success());
+    // An SSD that is there already, and is given back empty.
+    let ssd = disks.0.path("ssd");
+    File::create(&ssd).unwrap().set_len(32 << 20).unwrap();
+    let create = [&["create", "d", "--disk", "@disk", "--tier", "@ssd", "--mount", "@fs"], &KEEPING[..]].concat();
+    let said = disks.good(&create);
+    assert!(said.contains("/disk with a tier on") && !said.contains("emulated"), "{said}");
+    let row = disks.only();
+    assert_eq!((row["emulated"].as_bool(), row["model"].as_str()), (Some(false), None), "{row}");
+    let error = disks.bad(&["create", "e", "--disk", "@disk", "--tier", "@mnt"]);
+    assert!(error.contains("nobody else's") && error.contains("in use"), "{error}");
+    let data = scattered(&disks.0.path("fs/file"), 3);
+    disks.kill_emulation("d");
+    assert_eq!(disks.only()["problem"], "the process that serves it has died");
+    // The process that would write it back is dead, so this does.
+    let said = disks.good(&["remove", "d"]);
+    assert!(said.contains("written back to"), "{said}");
+    disks.nothing_is_left();
+    let error = disks.0.bad(&["tier", "check", "@ssd"]);
+    assert!(error.contains("no tier on it"), "{error}");
+
+    // Once more, with a process that lives to its end.
+    disks.good(&create);
+    assert!(fs::read(disks.0.path("fs/file")).unwrap() == data, "the disk has not got it");
+    let more = scattered(&disks.0.path("fs/more"), 4);
+    assert!(disks.good(&["remove", "d"]).contains("written back to"));
+    disks.good(&create);
+    assert!(fs::read(disks.0.path("fs/more")).unwrap() == more);
+    disks.good(&["remove", "d"]);
+    disks.nothing_is_left();
+    let checked = Command::new("fsck.ext4").args(["-f", "-n"]).arg(&disk).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+
+    // An SSD that is gone is not forgotten silently.
+    disks.good(&create);
+    disks.kill_emulation("d");
+    fs::rename(&ssd, disks.0.path("away")).unwrap();
+    let error = disks.bad(&["remove", "d"]);
+    assert!(error.contains("bring it back"), "{error}");
+    fs::rename(disks.0.path("away"), &ssd).unwrap();
+    disks.good(&["remove", "d"]);
+    disks.nothing_is_left();
 }
 
 #[test]
@@ -401,6 +516,14 @@ fn mistakes_are_explained_before_anything_is_made() {
         (&[&null[..], &["--stripe", "2", "--stripe-size", "1000"]].concat(), "multiple of 4K"),
         (&[&null[..], &["--queue-depth", "0"]].concat(), "1..=128"),
         (&[&null[..], &["--dir", "@nowhere"]].concat(), "--dir"),
+        (&[&null[..], &["--stripe", "2", "--tier", "@mnt"]].concat(), "leave --stripe out"),
+        (&[&null[..], &["--tier", "@nowhere/ssd"]].concat(), "--tier"),
+        (&[&null[..], &["--tier", "@mnt", "--tier-size", "1K"]].concat(), "expected 4M to 16T"),
+        (&[&null[..], &["--tier", "@mnt", "--tier-set", "idel=1s"]].concat(), "did you mean \"idle\"?"),
+        (&[&null[..], &["--tier-size", "1G"]].concat(), "--tier <SSD>"),
+        (&["create", "d", "--disk", "@file"], "--tier <SSD>"),
+        (&["create", "d", "--disk", "@mnt", "--tier", "@mnt"], "neither a file nor a block device"),
+        (&["up", "d"], "there is no such disk"),
         (&["remove"], "--all"),
         (&["remove", "d"], "there is no such disk"),
     ];

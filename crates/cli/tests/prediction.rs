@@ -10,7 +10,6 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Place, eventually, fuse_works, run, stderr};
-use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 const RECORD: u64 = 4096;
@@ -152,8 +151,7 @@ fn what_is_learned_survives_the_death_of_the_process() {
     strided(&place, "out.2", 0);
     comes("saved", || place.path("kept/learned.slt").exists());
     let pid = place.status()["pid"].as_i64().unwrap() as i32;
-    kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    eventually("gone", || fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |line| line.is_empty()));
+    common::kill(rustix::process::Pid::from_raw(pid).unwrap());
     place.good(&["unmount", "@mnt"]);
     mount(&place);
     // The second run may have ended a little later than what was saved first.

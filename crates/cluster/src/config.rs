@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use sluice_core::PolicyConfig;
 use sluice_notation::{parse_bytes, parse_duration};
 
+use crate::links::LinksConfig;
+
 /// Processes of a role on one machine: more are a mistake.
 const COUNT_MAX: u32 = 1024;
 
@@ -32,6 +34,8 @@ pub struct Config {
     pub metrics: Option<u16>,
     /// The translator. Default: where `make install-gluster` puts it.
     pub translator: Option<PathBuf>,
+    /// Each machine has a link of a stated rate; none: they talk over loopback.
+    pub links: Option<LinksConfig>,
     /// A coordinator for data servers and I/O nodes; none: there is none.
     pub coordinator: Option<Coordination>,
     /// The data servers.
@@ -67,6 +71,10 @@ pub struct Coordination {
     /// Each I/O node has the window that is best for its own load.
     #[serde(default)]
     pub coexisting: bool,
+    /// Which bandits find the best window. Default: as `sluice coordinate` has it.
+    pub bandit: Option<Bandit>,
+    /// A file (CSV) that it adds to what I/O nodes recognise patterns by. Default: none.
+    pub record: Option<PathBuf>,
     /// What it does for its nodes.
     #[serde(default = "council")]
     pub roles: Vec<CoordinatorRole>,
@@ -97,6 +105,27 @@ impl CoordinatorRole {
         match self {
             CoordinatorRole::Council => "council",
             CoordinatorRole::Orchestrator => "orchestrator",
+        }
+    }
+}
+
+/// Which bandits a council has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bandit {
+    /// Those that stop trying what can gain nothing.
+    Confidence,
+    /// The paper's.
+    EpsilonGreedy,
+}
+
+impl Bandit {
+    /// As `sluice coordinate --bandit` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Bandit::Confidence => "confidence",
+            Bandit::EpsilonGreedy => "epsilon-greedy",
         }
     }
 }
@@ -155,6 +184,13 @@ pub struct Emulation {
     pub size: String,
     /// The kernel's I/O scheduler on it. Default: `none`.
     pub scheduler: Option<String>,
+    /// A directory on an SSD, where each data server's disk has a file: as `sluice disk create --tier` takes it. Default: no tier.
+    pub tier: Option<PathBuf>,
+    /// Bytes of each such file, as in `8G`. Default: as `sluice disk create` has it.
+    pub tier_size: Option<String>,
+    /// Settings of the tiers, as in `rule=always`.
+    #[serde(default)]
+    pub tier_set: Vec<String>,
 }
 
 /// The I/O nodes.
@@ -284,6 +320,10 @@ impl Config {
                 orchestrates || (coordinator.orchestrate.is_none() && coordinator.window.is_none()),
                 "coordinator.orchestrate, window: they are the orchestrator's, and coordinator.roles has none"
             );
+            ensure!(
+                coordinator.roles.contains(&CoordinatorRole::Council) || coordinator.bandit.is_none(),
+                "coordinator.bandit: it is the council's, and coordinator.roles has none"
+            );
             if let Some(window) = &coordinator.window {
                 let length =
                     parse_duration(window).with_context(|| format!("coordinator.window: {window:?} is no time"))?;
@@ -301,6 +341,21 @@ impl Config {
         ] {
             ensure!(have == 0 || have == count as usize, "{what}: {have} of them, and count is {count}");
         }
+        if let Some(emulate) = &self.servers.emulate {
+            let (tier, size) = (&emulate.tier, &emulate.tier_size);
+            ensure!(
+                tier.is_some() || (size.is_none() && emulate.tier_set.is_empty()),
+                "servers.emulate.tier: none, and tier_size or tier_set depend on it"
+            );
+            ensure!(
+                tier.as_ref().is_none_or(|tier| tier.is_absolute()),
+                "servers.emulate.tier: an absolute path is needed"
+            );
+            ensure!(
+                size.as_ref().is_none_or(|size| parse_bytes(size).is_some()),
+                "servers.emulate.tier_size: {size:?} is no size; as in \"8G\""
+            );
+        }
         if let Some(job) = &self.clients.job {
             let is_plain = |c: char| is_name(c) || ".:{}".contains(c);
             ensure!(
@@ -311,8 +366,9 @@ impl Config {
         let timeout = self.clients.attribute_timeout.unwrap_or(1.0);
         ensure!((0.0..=86_400.0).contains(&timeout), "clients.attribute_timeout: {timeout}; from 0 to 86400 seconds");
         let paths = self.directory.iter().chain(&self.servers.bricks).chain(&self.clients.mounts);
-        let token = self.coordinator.iter().filter_map(|coordinator| coordinator.token_file.as_ref());
-        for path in paths.chain(&self.translator).chain(token) {
+        let its =
+            self.coordinator.iter().flat_map(|coordinator| coordinator.token_file.iter().chain(&coordinator.record));
+        for path in paths.chain(&self.translator).chain(its) {
             ensure!(
                 is_plain(path),
                 "{}: paths are absolute, without spaces, quotes and any of # \\ ` $ % ;",
@@ -321,7 +377,7 @@ impl Config {
         }
         let its = self.coordinator.iter().filter_map(|coordinator| coordinator.host.as_ref());
         if let Some(host) =
-            self.servers.hosts.iter().chain(&self.nodes.hosts).chain(its).find(|host| !is_plain_host(host))
+            self.servers.hosts.iter().chain(&self.nodes.hosts).chain(its.clone()).find(|host| !is_plain_host(host))
         {
             bail!("{host:?} is no host");
         }
@@ -330,6 +386,15 @@ impl Config {
         if let Some(size) = &self.nodes.shard_size {
             let bytes = parse_bytes(size).with_context(|| format!("nodes.shard_size: {size:?} is no size"))?;
             ensure!((4 << 20..=4 << 40).contains(&bytes), "nodes.shard_size: {size}; from 4M to 4T");
+        }
+        if let Some(links) = &self.links {
+            ensure!(
+                self.address == loopback(),
+                "address: with links each machine has one of its own, in links.network"
+            );
+            let away = [&self.servers.hosts, &self.nodes.hosts].into_iter().flatten().chain(its);
+            ensure!(away.count() == 0, "links: they are of machines that run here, and there are hosts");
+            links.links(&self.name, &self.machines())?;
         }
         let least = match self.nodes.distribution {
             Distribution::Disperse => 3,
@@ -342,6 +407,15 @@ impl Config {
             self.servers.count
         );
         Ok(())
+    }
+
+    /// Names of all machines: data servers, I/O nodes, the coordinator, clients. Ports and addresses go by their places here.
+    pub(crate) fn machines(&self) -> Vec<String> {
+        let several = |what: &'static str, count| (0..count).map(move |n| format!("{what}-{n}"));
+        let coordinator = self.coordinator.iter().map(|_| "coordinator".to_owned());
+        let listening =
+            several("server", self.servers.count).chain(several("node", self.nodes.count)).chain(coordinator);
+        listening.chain(several("client", self.clients.count)).collect()
     }
 
     /// Where everything of the cluster is.
@@ -419,15 +493,40 @@ mod tests {
             ("name = 'a'\n[servers]\npolicy = 'hbrr'\noptions = { in-flight = \"1\\n2\" }", "options"),
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\ndistribution = 'disperse'", "3 data servers"),
             ("name = 'a'\n[servers]\n[nodes]\ncount = 1\nshard_size = '1K'", "shard_size"),
+            (
+                "name = 'a'\n[servers]\nemulate = { model = 'null', size = '1G', tier_size = '1G' }",
+                "emulate.tier: none",
+            ),
+            ("name = 'a'\n[servers]\nemulate = { model = 'null', size = '1G', tier = 'ssd' }", "absolute"),
+            (
+                "name = 'a'\n[servers]\nemulate = { model = 'null', size = '1G', tier = '/ssd', tier_size = 'big' }",
+                "emulate.tier_size",
+            ),
             ("name = 'a'\n[servers]\n[clients]\ncounts = 1", "counts"),
             ("name = 'a'\n[servers]\n[clients]\njob = 'a b'", "clients.job"),
             ("name = 'a'\nport = 65535\n[coordinator]\n[servers]\ncount = 1", "port"),
             ("name = 'a'\nport = 5000\nmetrics = 5001\n[servers]\ncount = 2", "metrics"),
             ("name = 'a'\n[servers]\n[coordinator]\nroles = []", "coordinator.roles"),
             ("name = 'a'\n[servers]\n[coordinator]\nroles = ['council', 'council']", "coordinator.roles"),
+            ("name = 'a'\n[servers]\n[coordinator]\nbandit = 'thompson'", "epsilon-greedy"),
+            (
+                "name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nbandit = 'confidence'",
+                "coordinator.bandit",
+            ),
             ("name = 'a'\n[servers]\n[coordinator]\nwindow = '1s'", "coordinator.orchestrate"),
             ("name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nwindow = '1h'", "coordinator.window"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),
+            ("name = 'a'\n[servers]\n[links]", "rate"),
+            ("name = 'a'\n[servers]\n[links]\nrate = 'fast'", "links.rate"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '1Kbit'", "links.rate"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '1Gbit'\nlatency = '1h'", "links.latency"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '1Gbit'\nburst = '1K'", "links.burst"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '100Gbit'\nlatency = '1s'", "4G"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '1Gbit'\nnetwork = '10.0.0.1/8'", "links.network"),
+            ("name = 'a'\n[servers]\n[links]\nrate = '1Gbit'\nnetwork = '9.0.0.0/8'", "links.network"),
+            ("name = 'a'\n[servers]\ncount = 6\n[links]\nrate = '1Gbit'\nnetwork = '10.0.0.0/29'", "5 machines"),
+            ("name = 'a'\naddress = '10.0.0.1'\n[servers]\n[links]\nrate = '1Gbit'", "address"),
+            ("name = 'a'\n[servers]\nhosts = ['b']\n[links]\nrate = '1Gbit'", "hosts"),
         ] {
             let error = format!("{:#}", Config::parse(text).unwrap_err());
             assert!(error.contains(why), "{text:?}: {error}");

@@ -14,8 +14,10 @@
 
 mod config;
 mod graph;
+mod links;
 mod plan;
 pub mod running;
 
 pub use config::{Config, Coordination, Distribution, Emulation};
+pub use links::{Links, LinksConfig, LinksStatus};
 pub use plan::{Machine, Plan, Role};

@@ -7,11 +7,14 @@ use anyhow::Context;
 
 use crate::config::{Config, Coordination, CoordinatorRole, Distribution, Scheduling};
 use crate::graph::{Graph, Place};
+use crate::links::Links;
 
 /// Threads that read and write at a data server, unless its options say how many batches are in flight.
 const IO_THREADS: u32 = 16;
 /// Of a file that is not on one data server alone, unless it is said.
 const SHARD_BYTES: u64 = 4 << 20;
+/// The coordinator's secret, in the cluster's directory, where `cluster.toml` names no other file.
+pub(crate) const TOKEN: &str = "token";
 /// Libraries of GlusterFS are in `ARCHITECTURE/glusterfs/VERSION/xlator` below one of these.
 const LIBRARIES: [&str; 3] = ["/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
@@ -72,6 +75,8 @@ pub struct Plan {
     pub directory: PathBuf,
     /// The translator that the graphs name, if they do.
     pub translator: Option<PathBuf>,
+    /// Of the machines, if they are not on loopback.
+    pub links: Option<Links>,
     /// The coordinator, data servers, I/O nodes, clients.
     pub machines: Vec<Machine>,
 }
@@ -98,13 +103,19 @@ impl Plan {
 
     fn with(config: &Config, translator: Option<PathBuf>) -> Plan {
         let directory = config.directory();
-        let planner =
-            Planner { config, directory: &directory, translator: translator.as_deref().unwrap_or(Path::new("/")) };
+        // A configuration was checked when it was read.
+        let links = config.links.as_ref().and_then(|links| links.links(&config.name, &config.machines()).ok());
+        let planner = Planner {
+            config,
+            directory: &directory,
+            translator: translator.as_deref().unwrap_or(Path::new("/")),
+            links: links.as_ref(),
+        };
         let servers = (0..config.servers.count).map(|n| planner.server(n));
         let nodes = (0..config.nodes.count).map(|n| planner.node(n));
         let clients = (0..config.clients.count).map(|n| planner.client(n));
         let machines = planner.coordinator().into_iter().chain(servers).chain(nodes).chain(clients).collect();
-        Plan { name: config.name.clone(), directory, translator, machines }
+        Plan { name: config.name.clone(), directory, translator, links, machines }
     }
 }
 
@@ -143,6 +154,8 @@ fn how(config: &Coordination) -> Vec<String> {
         let roles: Vec<&str> = config.roles.iter().map(|role| role.name()).collect();
         words.push(format!("--role={}", roles.join(",")));
     }
+    words.extend(config.bandit.map(|bandit| format!("--bandit={}", bandit.name())));
+    words.extend(config.record.iter().map(|path| format!("--record={}", path.display())));
     words.extend(config.orchestrate.map(|how| format!("--orchestrate={}", how.name())));
     words.extend(config.window.iter().map(|window| format!("--window={window}")));
     words
@@ -152,9 +165,24 @@ struct Planner<'a> {
     config: &'a Config,
     directory: &'a Path,
     translator: &'a Path,
+    links: Option<&'a Links>,
 }
 
 impl Planner<'_> {
+    /// Where a process listens, by its port.
+    fn address(&self, port: u16) -> IpAddr {
+        self.links.map_or(self.config.address, |links| links.address(u32::from(port - self.config.port)).into())
+    }
+
+    fn listens(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address(port), port)
+    }
+
+    /// The file with the coordinator's secret: one of the cluster's own where machines have addresses that are not loopback's.
+    fn token_file(&self, config: &Coordination) -> Option<PathBuf> {
+        config.token_file.clone().or_else(|| self.links.map(|_| self.directory.join(TOKEN)))
+    }
+
     fn brick(&self, n: u32) -> PathBuf {
         let given = self.config.servers.bricks.get(n as usize).cloned();
         given.unwrap_or_else(|| self.directory.join(format!("brick-{n}")))
@@ -174,10 +202,10 @@ impl Planner<'_> {
 
     fn coordinator(&self) -> Option<Machine> {
         let config = self.config.coordinator.as_ref()?;
-        let listens = SocketAddr::new(self.config.address, self.port_of_coordinator());
+        let listens = self.listens(self.port_of_coordinator());
         let role = Role::Coordinator {
             listens,
-            token_file: config.token_file.clone(),
+            token_file: self.token_file(config),
             how: how(config),
             metrics: self.metrics(listens.port()),
         };
@@ -187,7 +215,7 @@ impl Planner<'_> {
     /// Where a process that listens at this port tells metrics.
     fn metrics(&self, port: u16) -> Option<SocketAddr> {
         let first = self.config.metrics?;
-        Some(SocketAddr::new(self.config.address, first + (port - self.config.port)))
+        Some(SocketAddr::new(self.address(port), first + (port - self.config.port)))
     }
 
     /// What the translators of a machine that listens at this port are to be told of the coordinator, and of metrics.
@@ -197,12 +225,12 @@ impl Planner<'_> {
             scheduling.options.entry("metrics".to_owned()).or_insert(metrics.to_string());
         }
         if let Some(config) = &self.config.coordinator {
-            let host = config.host.clone().unwrap_or_else(|| match self.config.address {
-                IpAddr::V4(address) => address.to_string(),
-                IpAddr::V6(address) => format!("[{address}]"),
-            });
-            let token = config.token_file.iter().map(|path| ("coordinator-token", path.display().to_string()));
-            let address = format!("{host}:{}", self.port_of_coordinator());
+            let port = self.port_of_coordinator();
+            let address = match &config.host {
+                Some(host) => format!("{host}:{port}"),
+                None => self.listens(port).to_string(),
+            };
+            let token = self.token_file(config).map(|path| ("coordinator-token", path.display().to_string()));
             let told = [("coordinator", address), ("coordinator-name", name.to_owned())];
             for (key, value) in told.into_iter().chain(token) {
                 scheduling.options.entry(key.to_owned()).or_insert(value);
@@ -237,8 +265,8 @@ impl Planner<'_> {
         scheduling_there
     }
 
-    fn host(&self, hosts: &[String], n: u32) -> String {
-        hosts.get(n as usize).cloned().unwrap_or_else(|| self.config.address.to_string())
+    fn host(&self, hosts: &[String], n: u32, port: u16) -> String {
+        hosts.get(n as usize).cloned().unwrap_or_else(|| self.address(port).to_string())
     }
 
     fn family(&self) -> &'static str {
@@ -247,17 +275,21 @@ impl Planner<'_> {
 
     /// What others reach as `served`.
     fn serve(&self, graph: &mut Graph, served: &str, port: u16) {
+        let address = self.address(port).to_string();
         let port = port.to_string();
-        let address = self.config.address.to_string();
         let allow = format!("auth.addr.{served}.allow");
         // On one machine nobody else is let in; on several it is whoever reaches the port.
         let spread = !self.config.servers.hosts.is_empty() || !self.config.nodes.hosts.is_empty();
-        let whom = if self.config.address.is_loopback() && !spread { address.as_str() } else { "*" };
+        let whom = match self.links {
+            Some(links) => links.network().pattern(),
+            None if self.config.address.is_loopback() && !spread => address.clone(),
+            None => "*".to_owned(),
+        };
         let mut options = vec![
             ("transport-type", "tcp"),
             ("transport.address-family", self.family()),
             ("transport.socket.listen-port", &port),
-            (&allow, whom),
+            (&allow, &whom),
         ];
         if !spread {
             options.push(("transport.socket.bind-address", &address));
@@ -302,7 +334,7 @@ impl Planner<'_> {
         self.serve(&mut graph, &served, port);
         Machine {
             name,
-            role: Role::Server { brick, listens: SocketAddr::new(self.config.address, port) },
+            role: Role::Server { brick, listens: self.listens(port) },
             graph: graph.into_text(),
             host: config.hosts.get(n as usize).cloned(),
         }
@@ -314,8 +346,9 @@ impl Planner<'_> {
         let names: Vec<String> = (0..count)
             .map(|n| {
                 let name = format!("to-server-{n}");
-                let host = self.host(&self.config.servers.hosts, n);
-                self.reach(graph, &name, &host, self.port_of_server(n), &format!("brick{n}"));
+                let port = self.port_of_server(n);
+                let host = self.host(&self.config.servers.hosts, n, port);
+                self.reach(graph, &name, &host, port, &format!("brick{n}"));
                 let Some(node) = node else { return name };
                 let machine = format!("node-{node}");
                 let mut scheduling = self.coordinated_node(&machine, self.port_of_node(node));
@@ -355,7 +388,7 @@ impl Planner<'_> {
         self.serve(&mut graph, "forward", port);
         Machine {
             name: format!("node-{n}"),
-            role: Role::Node { listens: SocketAddr::new(self.config.address, port) },
+            role: Role::Node { listens: self.listens(port) },
             graph: graph.into_text(),
             host: self.config.nodes.hosts.get(n as usize).cloned(),
         }
@@ -365,13 +398,8 @@ impl Planner<'_> {
         let mut graph = Graph::default();
         let top = if self.config.nodes.count > 0 {
             let node = n % self.config.nodes.count;
-            self.reach(
-                &mut graph,
-                "to-node",
-                &self.host(&self.config.nodes.hosts, node),
-                self.port_of_node(node),
-                "forward",
-            );
+            let port = self.port_of_node(node);
+            self.reach(&mut graph, "to-node", &self.host(&self.config.nodes.hosts, node, port), port, "forward");
             "to-node".to_owned()
         } else {
             self.distribution(&mut graph, None)
@@ -449,13 +477,32 @@ mod tests {
     #[test]
     fn an_orchestrator_is_told_how_and_knows_data_servers_only() {
         let plan = plan(
-            "name = 'a'\nport = 5000\n[coordinator]\nroles = ['orchestrator', 'council']\norchestrate = 'even'\nwindow = '1s'\n\
+            "name = 'a'\nport = 5000\n[coordinator]\nroles = ['orchestrator', 'council']\nbandit = 'epsilon-greedy'\norchestrate = 'even'\nwindow = '1s'\n\
              [servers]\ncount = 1\npolicy = 'hbrr'\n[nodes]\ncount = 1\npolicy = 'hbrr'\n",
         );
         let words = plan.machines[0].command(&plan).join(" ");
-        assert!(words.ends_with("--role=orchestrator,council --orchestrate=even --window=1s"), "{words}");
+        assert!(
+            words.ends_with("--role=orchestrator,council --bandit=epsilon-greedy --orchestrate=even --window=1s"),
+            "{words}"
+        );
         assert!(plan.machines[1].graph.contains("option coordinator 127.0.0.1:5002\n"));
         assert!(!plan.machines[2].graph.contains("option coordinator"), "{}", plan.machines[2].graph);
+    }
+
+    #[test]
+    fn with_links_every_machine_has_an_address_and_the_coordinator_a_secret() {
+        let plan = plan(
+            "name = 'a'\nport = 5000\nmetrics = 9000\n[links]\nrate = '1Gbit'\n[coordinator]\n[servers]\ncount = 2\n\
+             [nodes]\ncount = 1\npolicy = 'twins'\n[clients]\ncount = 1\n",
+        );
+        let words = plan.machines[0].command(&plan).join(" ");
+        assert!(words.contains("--listen=10.111.0.5:5003") && words.contains("--metrics=10.111.0.5:9003"), "{words}");
+        assert!(words.contains("--token-file=/var/lib/sluice/clusters/a/token"), "{words}");
+        let (server, node, client) = (&plan.machines[2].graph, &plan.machines[3].graph, &plan.machines[4].graph);
+        assert!(server.contains("bind-address 10.111.0.3\n") && server.contains("allow 10.111.*\n"), "{server}");
+        assert!(node.contains("remote-host 10.111.0.3\n") && node.contains("coordinator 10.111.0.5:5003\n"), "{node}");
+        assert!(node.contains("coordinator-token /var/lib/sluice/clusters/a/token\n"), "{node}");
+        assert!(client.contains("remote-host 10.111.0.4\n"), "{client}");
     }
 
     #[test]

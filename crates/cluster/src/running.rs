@@ -5,8 +5,9 @@
 //! missing, and [`down`] ends what is there.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +23,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use sluice_storage::mounts;
 
-use crate::plan::{Machine, Plan, Role};
+use crate::links;
+use crate::plan::{Machine, Plan, Role, TOKEN};
 
 /// How long a process may take until it can be used.
 const READY: Duration = Duration::from_secs(30);
@@ -174,6 +176,7 @@ pub fn status(plan: &Plan) -> Vec<Status> {
 pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool)) -> anyhow::Result<()> {
     fs::create_dir_all(&plan.directory).with_context(|| plan.directory.display().to_string())?;
     let _lock = lock(plan)?;
+    link(plan).context("links")?;
     for machine in &plan.machines {
         if machine.process(plan).is_some() && machine.is_usable() {
             started(machine, false);
@@ -185,22 +188,59 @@ pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool
     Ok(())
 }
 
+/// Makes what machines are connected by, if it is not loopback.
+fn link(plan: &Plan) -> anyhow::Result<()> {
+    let runs = || plan.machines.iter().chain(&strangers(plan)).any(|machine| machine.process(plan).is_some());
+    let Some(links) = &plan.links else {
+        ensure!(
+            !links::are_recorded(&plan.directory) || !runs(),
+            "there are none any more, and machines run that have some: sluice cluster down, then up"
+        );
+        return links::down(&plan.directory);
+    };
+    links.up(&plan.directory, runs())?;
+    let token = plan.directory.join(TOKEN);
+    let needs = |machine: &Machine| matches!(&machine.role, Role::Coordinator { token_file, .. } if *token_file == Some(token.clone()));
+    if plan.machines.iter().any(needs) && !token.exists() {
+        write_secret(&token).with_context(|| token.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// A secret that nobody knows yet.
+fn write_secret(path: &Path) -> std::io::Result<()> {
+    let mut bytes = [0; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let new = path.with_extension("new");
+    let mut file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&new, path)
+}
+
+/// Does something where the network is this machine's.
+fn beside<T: Send>(plan: &Plan, machine: &Machine, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    match &plan.links {
+        Some(links) => links::inside(&links.namespace(&machine.name), work),
+        None => Ok(work()),
+    }
+}
+
 fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()> {
     let log = machine.log_file(plan);
     if machine.process(plan).is_none() {
-        prepare(machine)?;
+        beside(plan, machine, || prepare(machine))??;
         let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
         let words = machine.command(plan);
         if let Role::Coordinator { .. } = machine.role {
-            launch(plan, machine, &words[1..])?;
+            beside(plan, machine, || launch(plan, machine, &words[1..]))??;
             return wait(plan, machine, stop, begins);
         }
         let graph = machine.graph_file(plan);
         fs::write(&graph, &machine.graph).with_context(|| graph.display().to_string())?;
-        let output = Command::new(&words[0])
-            .args(&words[1..])
-            .stdin(Stdio::null())
-            .output()
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        let output = beside(plan, machine, || command.output())?
             .with_context(|| format!("{}: is glusterfs installed (glusterfs-server)?", words[0]))?;
         ensure!(output.status.success(), "{} failed: {}", words[0], reason(&log, begins, &output.stderr));
     }
@@ -321,7 +361,7 @@ pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow
         }
         _ = fs::remove_file(machine.pid_file(plan));
     }
-    Ok(())
+    links::down(&plan.directory).context("links")
 }
 
 /// Nobody else starts or ends anything of the cluster while this lives.

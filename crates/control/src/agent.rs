@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::council::Pattern;
 use sluice_adapt::net::{Network, Observation};
+use sluice_adapt::orchestrator::SeekTimes;
 use sluice_core::{PolicyConfig, Time};
 use sluice_select::{Follower, Ground};
 use tokio::sync::{mpsc, oneshot};
@@ -41,6 +42,17 @@ pub struct Options {
     pub address: Address,
     /// Names the node among all of the coordinator.
     pub name: String,
+    /// What the profile of the device says: how much longer a request takes at a random place than behind the one before, in
+    /// nanoseconds, and the bytes within which that was measured. `None`: it is taken for a usual hard disk.
+    pub positioning: Option<(u64, u64)>,
+}
+
+impl Options {
+    /// Of a device of which nothing is known.
+    #[must_use]
+    pub fn new(address: Address, name: &str) -> Options {
+        Options { address, name: name.to_owned(), positioning: None }
+    }
 }
 
 /// What is told of an agent.
@@ -59,6 +71,9 @@ pub struct AgentStatus {
     /// It serves one program at a time, as the coordinator plans.
     #[serde(default)]
     pub is_gated: bool,
+    /// What distances are judged by for that: `profile`, the device's, or `hard disk`, a usual one.
+    #[serde(default)]
+    pub seek_times: String,
     /// Announcements sent, decisions carried out, connections that failed or ended.
     pub announcements: u64,
     /// See `announcements`.
@@ -84,7 +99,12 @@ impl Agent {
     pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Agent> {
         let name = &options.name;
         anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
-        let status = AgentStatus { address: options.address.text(), name: name.clone(), ..AgentStatus::default() };
+        let status = AgentStatus {
+            address: options.address.text(),
+            name: name.clone(),
+            seek_times: if options.positioning.is_some() { "profile" } else { "hard disk" }.to_owned(),
+            ..AgentStatus::default()
+        };
         let status = Arc::new(Mutex::new(status));
         let (stop, stopped) = oneshot::channel();
         let (bell, rings) = mpsc::channel(1);
@@ -196,15 +216,16 @@ impl Recogniser {
         self.followers.extend(ground.set_monitor(0, None).and_then(Follower::back));
     }
 
-    /// The pattern of what was seen since the last time.
-    fn look(&mut self, ground: &impl Ground, seen: &Seen) -> Option<Pattern> {
+    /// The pattern of what was seen since the last time, and by what it is recognised.
+    fn look(&mut self, ground: &impl Ground, seen: &Seen) -> (Option<Pattern>, Option<Observation>) {
         self.leave(ground);
         let observed = self.followers.first_mut().map(|follower| {
             let window = follower.close(ground.now());
             Observation::of_counts(&seen.ops, seen.files, seen.targets, Some(window))
         });
         self.follow(ground);
-        Some(self.network.classify(&observed?)?.pattern)
+        let pattern = observed.as_ref().and_then(|observed| self.network.classify(observed));
+        (pattern.map(|verdict| verdict.pattern), observed)
     }
 }
 
@@ -234,7 +255,9 @@ impl Worker {
             last: None,
             since: ground.now(),
             ends: vec![Time::ZERO; ground.engines()],
-            orchestrated: Orchestrated::default(),
+            orchestrated: Orchestrated::new(
+                options.positioning.map_or_else(SeekTimes::hard_disk, |(ns, bytes)| SeekTimes::measured(ns, bytes)),
+            ),
             recogniser: (kind == Kind::Forwarder).then(|| Recogniser::new(ground)).flatten(),
             has_complained: false,
         }
@@ -312,7 +335,11 @@ impl Worker {
                 Step::Announce => {
                     self.look(ground);
                     let seen = &mut self.seen;
-                    seen.pattern = self.recogniser.as_mut().and_then(|recogniser| recogniser.look(ground, seen));
+                    if let Some(recogniser) = &mut self.recogniser {
+                        let (pattern, observed) = recogniser.look(ground, seen);
+                        (seen.pattern, seen.observed) =
+                            (pattern, observed.filter(|_| self.node.records()).map(Box::new));
+                    }
                     let message = self.node.announcement(now, &self.seen);
                     // One that cannot go is one that was lost.
                     let sent = session.as_ref().is_some_and(|session| session.out.try_send(message).is_ok());

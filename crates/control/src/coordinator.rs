@@ -115,6 +115,7 @@ pub struct Coordinator {
     out: VecDeque<(SessionId, wire::ToNode)>,
     counts: Counts,
     checks_at: Time,
+    records: bool,
 }
 
 /// What has been, since the coordinator began.
@@ -202,7 +203,15 @@ impl Coordinator {
             out: VecDeque::new(),
             counts: Counts::default(),
             checks_at: now.after(limits.silence_ns),
+            records: false,
         }
+    }
+
+    /// Lets nodes tell what they recognise patterns by.
+    #[must_use]
+    pub fn recording(mut self, records: bool) -> Coordinator {
+        self.records = records;
+        self
     }
 
     /// What is to be kept: the text of [`to_text`](crate::to_text) is made of it.
@@ -411,6 +420,7 @@ impl Coordinator {
             node_incarnation: member.incarnation,
             decisions: self.newest(member).into_iter().map(decision).collect(),
             clock,
+            records: self.records,
         };
         self.out.push_back((member.session, message));
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::json;
-use sluice_adapt::council::{Knowledge, Op, Pattern, Situation};
+use sluice_adapt::council::{Knowledge, Method, Op, Pattern, Situation};
 use sluice_core::Time;
 
 use crate::role::{Action, Directive, NodeId, Role, To};
@@ -115,7 +115,7 @@ impl Council {
     #[must_use]
     pub fn new(classify: Classify) -> Council {
         Council {
-            knowledge: Knowledge::new(ARMS.len()),
+            knowledge: Knowledge::new(ARMS.len(), Method::default()),
             classify,
             coexisting: false,
             members: BTreeMap::new(),
@@ -133,6 +133,13 @@ impl Council {
     #[must_use]
     pub fn coexisting(mut self, coexisting: bool) -> Council {
         self.coexisting = coexisting;
+        self
+    }
+
+    /// Lets these bandits learn, which know nothing yet.
+    #[must_use]
+    pub fn learning(mut self, method: Method) -> Council {
+        self.knowledge = Knowledge::new(ARMS.len(), method);
         self
     }
 
@@ -163,7 +170,7 @@ impl Council {
             }
         }
         for ((situation, arm), rewards) in rewards {
-            self.knowledge.of(situation).learn(arm, median(rewards));
+            self.knowledge.learn(situation, arm, median(rewards));
         }
     }
 
@@ -241,8 +248,10 @@ impl Role for Council {
         // Who is late, or quicker than the others, does not decide alone: their votes count still.
         let is_over = |member: &Member| member.seen.is_some() || now.since(member.heard) > VOTE_NS;
         self.members.values_mut().filter(|member| is_over(member)).for_each(|member| member.vote = None);
+        // Once for each situation: bandits that toss coins would be outvoted by themselves.
+        let mut choices = BTreeMap::new();
         for (id, situation) in situations {
-            let choice = self.knowledge.of(situation).choose();
+            let choice = *choices.entry(situation).or_insert_with(|| self.knowledge.choose(situation));
             if let Some(member) = self.members.get_mut(&id) {
                 member.vote = Some(choice);
             }
@@ -259,7 +268,7 @@ impl Role for Council {
     }
 
     fn load(&mut self, _: Time, saved: serde_json::Value) -> Result<(), String> {
-        self.knowledge = Knowledge::load(saved, ARMS.len())?;
+        self.knowledge = Knowledge::load(saved, ARMS.len(), self.knowledge.method())?;
         Ok(())
     }
 
@@ -267,6 +276,7 @@ impl Role for Council {
         let voters = self.members.values().filter(|member| member.vote.is_some()).count();
         let name = |arm: usize| json!({"policy": ARMS[arm].0, "window_us": ARMS[arm].1 as f64 / 1e3});
         json!({
+            "bandit": self.knowledge.method().name(),
             "coexisting": self.coexisting,
             "nodes": self.members.len(),
             "voters": voters,

@@ -47,7 +47,7 @@ impl Gated {
         let is_near = |used: &i64| used.abs_diff(offset_ns) <= window_ns / DRIFT_SHARE;
         let used = self.offset_ns.filter(is_near).unwrap_or(offset_ns);
         let here = |there: Time| Time(there.0.saturating_add_signed(used.saturating_neg()));
-        // Nothing a coordinator says is in force for longer than a window from now on.
+        // Whatever a coordinator says, nothing is in force for longer than two windows from its begin.
         let latest = now.max(here(plan.from)).after(window_ns.saturating_mul(2));
         let own = GatePlan {
             epoch: here(plan.epoch),

@@ -29,6 +29,8 @@ mod node;
 #[cfg(feature = "node")]
 mod orchestrated;
 mod orchestrator;
+#[cfg(feature = "coordinator")]
+mod record;
 mod role;
 mod seen;
 #[cfg(feature = "coordinator")]

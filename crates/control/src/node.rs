@@ -57,6 +57,8 @@ pub struct Node {
     /// How often the coordinator wants to be told of locality, in nanoseconds; 0: not at all. And when next.
     reports_ns: u64,
     reports_at: Time,
+    /// Announcements are to have what patterns are recognised by.
+    records: bool,
     pause_ns: u64,
     random: u64,
     offset: Offset,
@@ -82,6 +84,7 @@ impl Node {
             announces_at: now,
             reports_ns: 0,
             reports_at: now,
+            records: false,
             pause_ns: PAUSE_MIN_NS,
             random: seed,
             offset: Offset::default(),
@@ -194,6 +197,12 @@ impl Node {
         self.reports_ns > 0
     }
 
+    /// Whether the coordinator wants to be told what patterns are recognised by.
+    #[must_use]
+    pub fn records(&self) -> bool {
+        self.records
+    }
+
     /// What is to be sent at the end.
     pub fn leave(&mut self, now: Time) -> wire::FromNode {
         self.message(now, What::Leave(wire::Leave {}))
@@ -239,6 +248,7 @@ impl Node {
             *heard = now.max(*heard);
             self.pause_ns = PAUSE_MIN_NS;
         }
+        self.records = message.records;
         if let Some(clock) = &message.clock {
             let was_unknown = self.offset.estimate().is_none();
             self.offset.answered(clock, now);
@@ -301,6 +311,7 @@ mod tests {
             }],
             // To whatever was sent last.
             clock: Some(wire::Clock { sequence: u64::MAX, ..wire::Clock::default() }),
+            records: false,
         }
     }
 

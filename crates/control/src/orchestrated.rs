@@ -24,13 +24,12 @@ pub(crate) struct Orchestrated {
     gates: bool,
 }
 
-impl Default for Orchestrated {
-    fn default() -> Orchestrated {
-        Orchestrated { seek: SeekTimes::hard_disk(), gated: Gated::default(), measured: None, gates: false }
-    }
-}
-
 impl Orchestrated {
+    /// On a device that needs these times.
+    pub(crate) fn new(seek: SeekTimes) -> Orchestrated {
+        Orchestrated { seek, gated: Gated::default(), measured: None, gates: false }
+    }
+
     /// The coordinator wants to be told of windows of this length, and has a plan, by its own clock, or none.
     pub(crate) fn follow(
         &mut self,
@@ -58,30 +57,28 @@ impl Orchestrated {
     pub(crate) fn report(&mut self, ground: &impl Ground) -> Option<Report> {
         let now = ground.now();
         let since = self.measured.replace(now)?;
-        let (mut distance, mut others) = (Sum::default(), Sum::default());
-        let mut apps: BTreeMap<AppId, (u64, u64, Sum, Sum)> = BTreeMap::new();
+        let (mut distance, mut others) = (Value::default(), Value::default());
+        let mut apps: BTreeMap<AppId, (u64, u64, Value, Value)> = BTreeMap::new();
         for shard in 0..ground.engines() {
             let Some((device, seen)) = ground.scheduler().locality(shard) else { continue };
-            distance.add(device.distance);
-            others.add(device.others);
+            add(&mut distance, device.distance);
+            add(&mut others, device.others);
             for app in seen {
                 let (requests, bytes, distance, reuse) = apps.entry(app.app).or_default();
                 *requests += app.requests;
                 *bytes += app.bytes;
-                distance.add(app.distance);
-                reuse.add(app.reuse);
+                add(distance, app.distance);
+                add(reuse, app.reuse);
             }
         }
         // Of several engines those with most requests.
         let mut apps: Vec<_> = apps.into_iter().collect();
         apps.sort_by_key(|(_, (requests, ..))| std::cmp::Reverse(*requests));
         let programs = apps.into_iter().take(LOCALITY_APPS).map(|(app, (requests, bytes, distance, reuse))| {
-            let distance = distance.value();
             let seek_ns = self.seek.ns(distance.mean);
-            ProgramReport { program: program(app), requests, bytes, distance, seek_ns, reuse: reuse.value() }
+            ProgramReport { program: program(app), requests, bytes, distance, seek_ns, reuse }
         });
         let programs = programs.collect();
-        let distance = distance.value();
         Some(Report {
             // Both are the message's.
             server: 0,
@@ -91,7 +88,7 @@ impl Orchestrated {
             plan: self.gated.since_last(now).map(u64::from),
             distance,
             seek_ns: self.seek.ns(distance.mean),
-            others: others.value(),
+            others,
             programs,
         })
     }
@@ -118,23 +115,12 @@ impl Orchestrated {
     }
 }
 
-/// What several engines of a server have measured of one thing, as one: means weighted by observations.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum(Value);
-
-impl Sum {
-    fn add(&mut self, seen: Smoothed) {
-        let Value { last, mean, count } = self.0;
-        let (all, weight) = (count + seen.count, |value: f64, count: u64| value * count as f64);
-        if seen.count > 0 {
-            let mean = (weight(mean, count) + weight(seen.mean, seen.count)) / all as f64;
-            let last = (weight(last, count) + weight(seen.last, seen.count)) / all as f64;
-            self.0 = Value { last, mean, count: all };
-        }
-    }
-
-    fn value(self) -> Value {
-        self.0
+/// Adds what another engine of the server has measured of one thing: means weighted by observations.
+fn add(sum: &mut Value, seen: Smoothed) {
+    let count = sum.count + seen.count;
+    if seen.count > 0 {
+        let mean = |before: f64, here: f64| (before * sum.count as f64 + here * seen.count as f64) / count as f64;
+        *sum = Value { last: mean(sum.last, seen.last), mean: mean(sum.mean, seen.mean), count };
     }
 }
 
@@ -144,11 +130,11 @@ mod tests {
 
     #[test]
     fn engines_are_one_server() {
-        let mut sum = Sum::default();
-        sum.add(Smoothed { last: 9.0, mean: 9.0, count: 0 });
-        assert_eq!(sum.value(), Value::default());
-        sum.add(Smoothed { last: 1.0, mean: 2.0, count: 1 });
-        sum.add(Smoothed { last: 5.0, mean: 6.0, count: 3 });
-        assert_eq!(sum.value(), Value { last: 4.0, mean: 5.0, count: 4 });
+        let mut sum = Value::default();
+        add(&mut sum, Smoothed { last: 9.0, mean: 9.0, count: 0 });
+        assert_eq!(sum, Value::default());
+        add(&mut sum, Smoothed { last: 1.0, mean: 2.0, count: 1 });
+        add(&mut sum, Smoothed { last: 5.0, mean: 6.0, count: 3 });
+        assert_eq!(sum, Value { last: 4.0, mean: 5.0, count: 4 });
     }
 }

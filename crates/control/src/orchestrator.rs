@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 use sluice_adapt::orchestrator::{Orchestrator as Decider, Phase, Plan, Report, Settings};
-use sluice_core::{AppId, GatePlan, GateSlice, Time};
+use sluice_core::Time;
 
 use crate::locality::{WINDOW_NS, app};
 use crate::role::{Action, Directive, NodeId, Role, To};
@@ -26,22 +26,6 @@ pub struct Orchestrator {
     plan: Option<Plan>,
     plans: u64,
     reports: u64,
-}
-
-/// A plan as engines follow it.
-fn gate(plan: &Plan) -> GatePlan {
-    let apps = |programs: &[String]| programs.iter().filter_map(|name| app(name)).collect::<Vec<AppId>>();
-    GatePlan {
-        epoch: Time(plan.epoch),
-        from: Time(plan.from),
-        expires: Time(plan.expires),
-        slices: plan
-            .slices
-            .iter()
-            .map(|slice| GateSlice { apps: apps(&slice.programs), len_ns: slice.len_ns })
-            .collect(),
-        idle_ns: plan.idle_ns,
-    }
 }
 
 impl Orchestrator {
@@ -117,7 +101,7 @@ impl Role for Orchestrator {
         self.has_said = true;
         self.plan = plan.filter(|plan| !plan.slices.is_empty());
         self.plans += u64::from(self.plan.is_some());
-        let action = Action::Gate { window_ns: self.window_ns(), plan: self.plan.as_ref().map(gate) };
+        let action = Action::Gate { window_ns: self.window_ns(), plan: self.plan.as_ref().map(|plan| plan.gate(app)) };
         vec![Directive { to: To::Every(Kind::Server), action }]
     }
 
@@ -157,6 +141,7 @@ impl Role for Orchestrator {
 #[cfg(test)]
 mod tests {
     use sluice_adapt::orchestrator::{ProgramReport, Value};
+    use sluice_core::{AppId, GatePlan};
 
     use super::*;
     use crate::locality::program;

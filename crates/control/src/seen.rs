@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use sluice_adapt::council::Pattern;
+use sluice_adapt::net::Observation;
 use sluice_core::{Op, OpFeatures, WindowFeatures};
 
 use crate::wire;
@@ -58,6 +59,8 @@ pub struct Seen {
     pub in_force: InForce,
     /// How processes go through their files, if the node can say.
     pub pattern: Option<Pattern>,
+    /// By what it does, if the coordinator wants to know.
+    pub observed: Option<Box<Observation>>,
 }
 
 impl Seen {
@@ -76,6 +79,7 @@ impl Seen {
             outstanding: 0.0,
             in_force,
             pattern: None,
+            observed: None,
         }
     }
 
@@ -154,6 +158,12 @@ impl Seen {
                 Some(Pattern::SharedContiguous) => wire::Pattern::SharedContiguous.into(),
                 Some(Pattern::SharedStrided) => wire::Pattern::SharedStrided.into(),
             },
+            observed: self.observed.as_ref().map(|observed| wire::Observed {
+                writes: observed.op == Op::Write,
+                requests: observed.requests,
+                paper: observed.paper.to_vec(),
+                inputs: observed.inputs.iter().flatten().copied().collect(),
+            }),
             ..wire::Announcement::default()
         }
     }
@@ -190,6 +200,7 @@ impl Seen {
             Ok(wire::Pattern::Unspecified) | Err(_) => None,
         };
         let in_force = InForce { policy: said.policy.clone(), window_ns: said.window_ns };
+        let observed = said.observed.as_ref().map(observed).transpose()?;
         Ok(Seen {
             kind,
             servers: said.servers,
@@ -202,8 +213,22 @@ impl Seen {
             outstanding: said.outstanding,
             in_force,
             pattern,
+            observed,
         })
     }
+}
+
+fn observed(said: &wire::Observed) -> Result<Box<Observation>, &'static str> {
+    let check = |is_fine: bool| if is_fine { Ok(()) } else { Err("observed") };
+    check(said.requests <= COUNT_MAX && said.paper.iter().chain(&said.inputs).all(|value| value.is_finite()))?;
+    // A node of another version may have other inputs.
+    let inputs = if said.inputs.is_empty() { None } else { Some(said.inputs.as_slice().try_into()) };
+    Ok(Box::new(Observation {
+        op: if said.writes { Op::Write } else { Op::Read },
+        requests: said.requests,
+        paper: said.paper.as_slice().try_into().map_err(|_| "observed")?,
+        inputs: inputs.transpose().map_err(|_| "observed")?,
+    }))
 }
 
 fn features(load: &wire::Load) -> Result<OpFeatures, &'static str> {
@@ -304,6 +329,7 @@ mod tests {
         assert_eq!(seen.rate(), Some(7000.0 * 1e9 / 1000.0));
         seen.ops[0].distances = 0;
         seen.pattern = Some(Pattern::SharedStrided);
+        seen.observed = Some(Box::new(Observation::of_counts(&seen.ops, 3, 4, None)));
         assert_eq!(Seen::of(&seen.to_wire()), Ok(seen));
     }
 
@@ -324,6 +350,12 @@ mod tests {
         refused("size_mean", &|said| said.read.as_mut().unwrap().size_mean = f64::INFINITY);
         refused("bytes", &|said| said.read.as_mut().unwrap().moved = u64::MAX);
         refused("contiguous", &|said| said.read.as_mut().unwrap().contiguous = -0.1);
+        refused("observed", &|said| {
+            said.observed = Some(wire::Observed { paper: vec![1.0; 4], ..wire::Observed::default() })
+        });
+        refused("observed", &|said| {
+            said.observed = Some(wire::Observed { paper: vec![f64::NAN; 5], ..wire::Observed::default() });
+        });
         refused("distance_mean", &|said| said.read.as_mut().unwrap().distance_mean = f64::NAN);
     }
 }

@@ -27,6 +27,7 @@ use crate::bucket::{Bucket, Rate};
 use crate::connect::{Address, MESSAGE_MAX, reason};
 use crate::coordinator::{Coordinator, Limits, Refusal, SessionId, Status};
 use crate::lines::{self, Peer};
+use crate::record::Recorder;
 use crate::role::Role;
 use crate::state::{from_text, to_text};
 use crate::wire::coordinator_client::CoordinatorClient;
@@ -61,6 +62,8 @@ pub struct Options {
     pub limits: Limits,
     /// What is done for them.
     pub roles: Vec<Box<dyn Role>>,
+    /// Where what nodes recognise patterns by is added (CSV), a line for each announcement; `None`: nowhere, and they do not tell it.
+    pub record: Option<PathBuf>,
 }
 
 /// What tasks share.
@@ -97,6 +100,7 @@ struct Shared {
     hub: Mutex<Hub>,
     clock: Clock,
     token: Option<String>,
+    recorder: Option<Mutex<Recorder>>,
     /// Something may be due earlier than was thought.
     sooner: Notify,
 }
@@ -151,6 +155,10 @@ impl Shared {
             hub.pump(now);
             if hub.coordinator.next() < due {
                 self.sooner.notify_one();
+            }
+            drop(hub);
+            if let Some(recorder) = &self.recorder {
+                recorder.lock().write(now, &message);
             }
         }
     }
@@ -276,10 +284,11 @@ pub fn serve(
     ready: impl FnOnce(SocketAddr, Watch) -> anyhow::Result<()>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let Options { listen, token, state, limits, roles } = options;
+    let Options { listen, token, state, limits, roles, record } = options;
     let clock = Clock::new(ClockKind::Realtime);
     let now = clock.now();
-    let mut coordinator = Coordinator::new(limits, now.0, roles, now);
+    let recorder = record.as_deref().map(Recorder::open).transpose()?;
+    let mut coordinator = Coordinator::new(limits, now.0, roles, now).recording(recorder.is_some());
     let store = state.as_deref().map(Store::open).transpose()?;
     if let Some(store) = &store {
         store.load(&mut coordinator)?;
@@ -289,7 +298,13 @@ pub fn serve(
     let sessions_max = limits.nodes_max.saturating_mul(2);
     let connections_max = lines::room(sessions_max.saturating_add(OTHERS));
     let hub = Hub { coordinator, sessions: HashMap::new(), sessions_max, opened: 0, openings: HashMap::new() };
-    let shared = Arc::new(Shared { hub: Mutex::new(hub), clock, token, sooner: Notify::new() });
+    let shared = Arc::new(Shared {
+        hub: Mutex::new(hub),
+        clock,
+        token,
+        recorder: recorder.map(Mutex::new),
+        sooner: Notify::new(),
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no event loop")?;
     let result = runtime.block_on(async {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be listened at"))?;

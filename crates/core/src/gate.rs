@@ -6,11 +6,13 @@
 //!
 //! Deviations from the paper: a plan says when it begins and expires, so that a server that hears no more of whoever makes plans
 //! goes back to normal scheduling; a slice may be cut short when it runs empty (`idle_ns`); a request that has waited for
-//! `max_wait` and a whole window goes whatever is open; so does one that keeps back a request of the open object.
+//! `max_wait` and a whole window goes whatever is open; so does one that keeps back a request of the open object, itself or
+//! through others that wait for it.
 
 use std::fmt;
 
-use crate::list::List;
+use crate::list::{Links, List};
+use crate::queues::Slot;
 use crate::request::{AppId, Time};
 
 /// Most objects of a plan.
@@ -147,13 +149,15 @@ pub struct GateStatus {
 pub(crate) struct Object {
     /// Its requests that are held back, by age.
     pub(crate) held: List,
+    /// Its requests that ordering safety keeps back.
+    pub(crate) blocked: List,
     /// Its requests that are not complete.
     pub(crate) outstanding: u32,
     /// When that became 0.
     pub(crate) idle_since: Time,
 }
 
-const NOBODY: Object = Object { held: List::new(), outstanding: 0, idle_since: Time::ZERO };
+const NOBODY: Object = Object { held: List::new(), blocked: List::new(), outstanding: 0, idle_since: Time::ZERO };
 
 /// The gate of an engine.
 #[derive(Debug)]
@@ -175,10 +179,14 @@ pub(crate) struct Gate {
     pub(crate) cuts: u64,
     pub(crate) overdue: u64,
     pub(crate) called: u64,
+    /// Grows when another object opens.
+    turn: u32,
+    /// By slot, the turn in which the open object had a request that waited for this one, maybe through others.
+    calls: Vec<u32>,
 }
 
 impl Gate {
-    pub(crate) fn new() -> Gate {
+    pub(crate) fn new(capacity: u32) -> Gate {
         Gate {
             plan: None,
             next: None,
@@ -194,6 +202,8 @@ impl Gate {
             cuts: 0,
             overdue: 0,
             called: 0,
+            turn: 0,
+            calls: vec![0; capacity as usize],
         }
     }
 
@@ -229,12 +239,45 @@ impl Gate {
         }
         self.apps.sort_unstable();
         self.objects = [NOBODY; OBJECTS_MAX];
+        self.open_other(self.open);
+    }
+
+    /// Another object opens: nobody has called for anything.
+    pub(crate) fn open_other(&mut self, object: usize) {
+        (self.open, self.turn) = (object, self.turn.wrapping_add(1));
+    }
+
+    /// Whether a request of the open object waits for this one.
+    pub(crate) fn is_called(&self, slot: Slot) -> bool {
+        self.calls[slot as usize] == self.turn
+    }
+
+    /// A request of the open object waits for this one; false if that was known.
+    pub(crate) fn call(&mut self, slot: Slot) -> bool {
+        std::mem::replace(&mut self.calls[slot as usize], self.turn) != self.turn
     }
 
     /// A request was accepted.
-    pub(crate) fn arrived(&mut self, app: AppId) {
+    pub(crate) fn arrived(&mut self, slot: Slot, app: AppId) {
         if self.plan.is_some() {
             self.objects[self.object(app)].outstanding += 1;
+            self.calls[slot as usize] = self.turn.wrapping_sub(1);
+        }
+    }
+
+    /// Ordering safety keeps a request back.
+    pub(crate) fn blocked(&mut self, links: &mut Links, slot: Slot, app: AppId) {
+        if self.plan.is_some() {
+            let object = self.object(app);
+            self.objects[object].blocked.push_back(links, slot);
+        }
+    }
+
+    /// It does so no longer.
+    pub(crate) fn unblocked(&mut self, links: &mut Links, slot: Slot, app: AppId) {
+        if self.plan.is_some() {
+            let object = self.object(app);
+            self.objects[object].blocked.remove(links, slot);
         }
     }
 

@@ -4,11 +4,11 @@
 
 mod harness;
 
-use harness::{Answer, BLOCK, Gate, Harness, Step, any_limits, limits, steps};
+use harness::{Answer, BLOCK, Gate, Harness, Item, Step, any_limits, limits, steps};
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, GatePlan, GateSlice, LocalityConfig, Op, Outcome,
-    PolicyConfig, Predictor, PreparedPolicy, Request, TargetId, Time, policy::table,
+    Anticipation, AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, GatePlan, GateSlice, LocalityConfig,
+    Op, Outcome, PolicyConfig, Predictor, PreparedPolicy, Request, TargetId, Time, policy::table,
 };
 
 const MS: u64 = 1_000_000;
@@ -123,6 +123,43 @@ proptest! {
         };
         prop_assert_eq!(play(), play());
     }
+
+    /// Each request of the open object goes, or something goes that it waits for, through any chain of others; and nothing else.
+    #[test]
+    fn nothing_that_the_open_object_waits_for_is_held(
+        policy in prop_oneof![Just("noop"), Just("to")],
+        plans in prop::collection::vec(any_plan(), 1..4),
+        steps in prop::collection::vec(overlapping_step(), 1..120),
+    ) {
+        let config = EngineConfig { capacity: 48, max_wait_ns: 0, in_flight_max: 0, ..EngineConfig::default() };
+        let mut harness = Harness::new(config, &PolicyConfig::parse(policy).unwrap());
+        for (number, step) in steps.iter().enumerate() {
+            if number % 40 == 0 {
+                let plan = GatePlan { idle_ns: None, ..plans[number / 40 % plans.len()].clone() };
+                harness.set_gate(Some(plan));
+            }
+            harness.apply(step);
+            while let Answer::Batch(_) = harness.dispatch() {}
+            let Some(plan) = harness.gate.in_force(harness.now) else { continue };
+            let served = harness.served();
+            let is_open = |item: &&Item| Gate::object(plan, item.request.app) == Gate::open(plan, harness.now).0;
+            let stuck = harness.items.iter().filter(is_open).find(|item| !served.contains(item));
+            prop_assert_eq!(stuck, None, "it is held, or waits for what is");
+        }
+        harness.drain();
+    }
+}
+
+/// Requests that often wait for several others, of other applications.
+fn overlapping_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<bool>(), 0..6_u64, 1..4_u32, 0..3_u32).prop_map(|(write, block, blocks, app)| {
+            Step::Submit { file: 1, write, block, blocks, app, target: 0 }
+        }),
+        3 => any::<usize>().prop_map(Step::Complete),
+        1 => any::<usize>().prop_map(Step::Cancel),
+        1 => (0..3 * MS).prop_map(Step::Pass),
+    ]
 }
 
 /// With a predictor requests wait for reasons that the harness does not know: only what may go is checked.
@@ -132,7 +169,7 @@ fn apply_predicted(harness: &mut Harness, step: &Step, predicted: bool) {
     }
     let mut batch = Batch::new();
     if harness.at_limit() || !harness.engine.poll_dispatch(harness.now, &mut batch) {
-        return;
+        return harness.check_gate(&[]);
     }
     let mut numbers = Vec::new();
     for part in batch.parts() {
@@ -181,7 +218,7 @@ fn each_object_has_its_slice_under_every_algorithm() {
     for info in table().iter().filter(|info| !info.shared_engine && !info.waits) {
         let mut engine = engine(info.name, 0);
         engine.set_gate(Time::ZERO, Some(plan())).unwrap();
-        assert!(!engine.bypasses_queue() && !engine.allows_bypass());
+        assert!(!engine.bypasses_queue() && engine.bypass_max() == 0);
         for number in 0..6 {
             engine.submit(Time(1), request(number as u32 % 3, number, Op::Read)).unwrap();
         }
@@ -197,6 +234,24 @@ fn each_object_has_its_slice_under_every_algorithm() {
         engine.set_gate(Time(12 * MS), None).unwrap();
         assert_eq!((out(&mut engine, Time(12 * MS)), engine.gate()), (vec![8], None));
         assert_eq!(engine.bypasses_queue(), info.bypasses_queue);
+    }
+}
+
+#[test]
+fn what_may_go_by_an_engine_is_bounded_and_nothing_where_somebody_listens() {
+    let of = |policy: &str, change: fn(&mut EngineConfig)| {
+        let mut config = EngineConfig { in_flight_max: 4, ..EngineConfig::default() };
+        change(&mut config);
+        Engine::new(config, &PolicyConfig::parse(policy).unwrap(), Time::ZERO).unwrap().bypass_max()
+    };
+    for info in table() {
+        let (all, waits) = (info.bypasses_queue, info.waits || info.shared_engine);
+        let expected = |max: u32| if all { u32::MAX } else { u32::from(!waits) * max };
+        assert_eq!(of(info.name, |_| ()), expected(4), "{}", info.name);
+        assert_eq!(of(info.name, |config| config.in_flight_max = 0), expected(u32::MAX), "{}", info.name);
+        let anticipates = |config: &mut EngineConfig| config.anticipation = Some(Anticipation::for_device(1, 1));
+        assert_eq!(of(info.name, anticipates), expected(0), "{}", info.name);
+        assert_eq!(of(info.name, |config| config.events = 16), 0, "{}", info.name);
     }
 }
 
@@ -228,6 +283,28 @@ fn what_keeps_back_a_request_of_the_open_object_goes() {
     assert_eq!(out(&mut engine, Time(2)), [9, 5], "one that it waits for");
     assert_eq!(engine.gate().unwrap().called, 1);
     assert_eq!(out(&mut engine, Time(10 * MS)), [0, 0]);
+}
+
+/// A read of the open object behind a write of another behind a write of a third, and a second one behind what is left then.
+#[test]
+fn what_it_waits_for_through_others_goes_too() {
+    let mut engine = engine("to", 0);
+    let slices = vec![slice(&[1], 10 * MS), slice(&[2], 5 * MS), slice(&[], 5 * MS)];
+    engine.set_gate(Time::ZERO, Some(GatePlan { slices, ..plan() })).unwrap();
+    let long = |app, number, cookie, op| Request { cookie, len: 2 * BLOCK as u32, ..request(app, number, op) };
+    engine.submit(Time(1), long(3, 0, 30, Op::Write)).unwrap();
+    engine.submit(Time(1), long(2, 1, 20, Op::Write)).unwrap();
+    engine.submit(Time(1), long(3, 5, 31, Op::Write)).unwrap();
+    assert_eq!(out(&mut engine, Time(1)), []);
+    engine.submit(Time(2), Request { cookie: 10, len: 4 * BLOCK as u32, ..request(1, 2, Op::Read) }).unwrap();
+    assert_eq!(out(&mut engine, Time(2)), [30, 20, 31, 10]);
+    assert_eq!(engine.gate().unwrap().called, 3);
+    // What comes in another's slice calls when its own begins.
+    assert_eq!(out(&mut engine, Time(16 * MS)), []);
+    engine.submit(Time(16 * MS), long(2, 9, 21, Op::Write)).unwrap();
+    engine.submit(Time(16 * MS), long(1, 9, 11, Op::Read)).unwrap();
+    assert_eq!(out(&mut engine, Time(17 * MS)), []);
+    assert_eq!(out(&mut engine, Time(20 * MS)), [21, 11]);
 }
 
 #[test]

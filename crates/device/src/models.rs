@@ -79,6 +79,8 @@ pub const fn models() -> &'static [Model] {
         "edel": "Edel: solid-state drive, Micron C400, 64 GB";
         "graphite": "Graphite: solid-state drive, Intel DC S3500, 300 GB";
         "grimoire": "Grimoire: hard disk, SAS, 10,000 rpm, 600 GB";
+        "darwin-hdd": "Darwin: RAID-0 of 2 SAS disks, HP MM0500FAMYT";
+        "darwin-ssd": "Darwin: solid-state drive, HP MK0120EAVDT, 120 GB";
         "bali-ssd": "Bali: solid-state drive, Samsung 840, 500 GB";
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::group::{Group, Kind, Outcome};
 use crate::memcached::Cache;
-use crate::plan::{CHUNK, Range, chunks, lists, merge};
+use crate::plan::{BATCH_CHUNKS, CHUNK, IN_FLIGHT, LONGEST, Range, chunk_runs, chunks, lists, merge};
 use crate::process::{File, Process, file_of};
 use crate::spans::Spans;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,11 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of one request to storage, and how many are waited for at a time: servers are busy only with several.
-const LONGEST: u64 = 256 << 10;
-const IN_FLIGHT: usize = 8;
-/// Chunks of a batch that go through the cache: 256 MB. What is beyond that, each process reads for itself.
-const MAX_CHUNKS: usize = 4096;
 const CHUNK_BYTES: usize = CHUNK as usize;
 
 impl Process {
@@ -55,11 +50,11 @@ impl Process {
         let Process { files, cache, group, run, .. } = self;
         let file = file_of(files, index)?;
         let mut run = Run { file, group, cache: cache.as_mut()?, run: *run };
-        let wanted = chunks(spans.ranges(), MAX_CHUNKS);
+        let wanted = chunks(spans.ranges(), BATCH_CHUNKS);
         let there = run.take_cached(&wanted, spans);
         let missing: Vec<u64> =
             wanted.iter().zip(&there).filter(|(_, there)| !**there).map(|(&chunk, _)| chunk).collect();
-        if missing.is_empty() && wanted.len() < MAX_CHUNKS {
+        if missing.is_empty() && wanted.len() < BATCH_CHUNKS {
             return Some(true);
         }
         let last = wanted.last().copied().unwrap_or(0);
@@ -91,13 +86,14 @@ impl Run<'_> {
         let all: Vec<Range> = taken.iter().flat_map(|&place| self.group.requests(place)).copied().collect();
         let size = self.file.identity.size;
         let all = merge(all.into_iter().filter(|range| range.end() <= size).collect(), 0);
-        let wanted = chunks(&all, MAX_CHUNKS);
+        let wanted = chunks(&all, BATCH_CHUNKS);
         let there = self.take_cached(&wanted, spans);
-        let missing = wanted.iter().zip(there).filter(|(_, there)| !there);
-        let missing: Vec<Range> = missing.map(|(&chunk, _)| Range::new(chunk * CHUNK, self.len(chunk))).collect();
+        let missing = wanted.iter().zip(there).filter(|(_, there)| !there).map(|(&chunk, _)| chunk);
+        let runs = chunk_runs(missing, size);
         let is_alone = taken.len() == 1;
         let (cache, file, run) = (&mut *self.cache, &*self.file, self.run);
-        let requests = read_runs(&file.descriptor, &merge(missing, CHUNK), |offset, bytes| {
+        file.announce(format_args!("batch {}", runs.iter().map(|run| run.len).sum::<u64>()));
+        let requests = read_runs(&file.descriptor, &runs, |offset, bytes| {
             spans.fill(offset, bytes);
             for (chunk, value) in (offset / CHUNK..).zip(bytes.chunks(CHUNK_BYTES)) {
                 // Of nobody else's interest is only what this process wants all of and no one else is here for.
@@ -106,9 +102,10 @@ impl Run<'_> {
                 }
             }
         });
+        self.file.announce(format_args!("batch end"));
         self.cache.flush();
         self.file.counters.requests += requests?;
-        if wanted.len() < MAX_CHUNKS {
+        if wanted.len() < BATCH_CHUNKS {
             return Ok(());
         }
         let own: Vec<Range> = self.group.requests(self.group.mine()).to_vec();
@@ -170,30 +167,37 @@ fn read_runs(file: &OwnedFd, runs: &[Range], take: impl FnMut(u64, &[u8]) + Send
             // SAFETY: takes no pointers. Advice: whether it was taken does not matter.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), from, len, libc::POSIX_FADV_WILLNEED) };
         }
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<(), i32> {
-            let mut buffer = Vec::new();
-            while let Some(segment) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
-                buffer.resize(segment.len as usize, 0);
-                // What fails in one thread ends the others with their next request.
-                read_at(file, segment.offset, &mut buffer)
-                    .inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
-                (take.lock().unwrap_or_else(PoisonError::into_inner))(segment.offset, &buffer);
-            }
+        several(&list, |segment| {
+            let mut buffer = vec![0; segment.len as usize];
+            read_at(file, segment.offset, &mut buffer)?;
+            (take.lock().unwrap_or_else(PoisonError::into_inner))(segment.offset, &buffer);
             Ok(())
-        };
-        let helpers = list.len().min(IN_FLIGHT) - 1;
-        let _masked = (helpers > 0).then(Masked::new);
-        std::thread::scope(|scope| {
-            let spawn = || std::thread::Builder::new().spawn_scoped(scope, work);
-            // With fewer threads than wanted it only takes longer.
-            let threads: Vec<_> = (0..helpers).map_while(|_| spawn().ok()).collect();
-            let mine = work();
-            threads.into_iter().fold(mine, |all, thread| thread.join().unwrap_or(Err(libc::EIO)).and(all))
         })?;
         requests += list.len() as u64;
     }
     Ok(requests)
+}
+
+/// Does what there is to do with each of `list`, in this order, up to [`IN_FLIGHT`] at a time. The first error that any of them had;
+/// what is not begun by then is not done.
+pub(crate) fn several<T: Sync>(list: &[T], each: impl Fn(&T) -> Result<(), i32> + Sync) -> Result<(), i32> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(), i32> {
+        while let Some(one) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // What fails in one thread ends the others with their next request.
+            each(one).inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    let helpers = list.len().min(IN_FLIGHT).saturating_sub(1);
+    let _masked = (helpers > 0).then(Masked::new);
+    std::thread::scope(|scope| {
+        let spawn = || std::thread::Builder::new().spawn_scoped(scope, work);
+        // With fewer threads than wanted it only takes longer.
+        let threads: Vec<_> = (0..helpers).map_while(|_| spawn().ok()).collect();
+        let mine = work();
+        threads.into_iter().fold(mine, |all, thread| thread.join().unwrap_or(Err(libc::EIO)).and(all))
+    })
 }
 
 fn read_at(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {

@@ -101,15 +101,25 @@ pub extern "C" fn sluice_dualpar_stop() {
     }
 }
 
-/// A file that was opened, alone or with other processes, through a descriptor of the caller. Its number, or -1 if nothing can be done for it.
+/// A file that was opened, alone or with other processes, through a descriptor of the caller; its file system is told of batches if it
+/// `listens`. Its number, or -1 if nothing can be done for it.
 #[unsafe(no_mangle)]
-pub extern "C" fn sluice_dualpar_open(descriptor: i32, is_readable: bool, is_writable: bool, is_shared: bool) -> i32 {
+pub extern "C" fn sluice_dualpar_open(
+    descriptor: i32,
+    is_readable: bool,
+    is_writable: bool,
+    is_shared: bool,
+    listens: bool,
+) -> i32 {
     if descriptor < 0 {
         return -1;
     }
     // SAFETY: not -1; a descriptor that is not open gives an error.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    with(-1, |process| process.open(descriptor, is_readable, is_writable, is_shared).map_or(-1, |index| index as i32))
+    with(-1, |process| {
+        let index = process.open(descriptor, is_readable, is_writable, is_shared);
+        index.inspect(|&index| process.announces(index, listens)).map_or(-1, |index| index as i32)
+    })
 }
 
 fn index(file: i32) -> usize {

@@ -4,20 +4,18 @@
 //! They wait in memory that the processes of a node share, not in the cache as in the dissertation: a cache may lose what it has,
 //! and writes must not be lost. The processes' writes are merged, and no byte is written that none of them wrote.
 
+use crate::batch::several;
 use crate::ghost;
 use crate::group::{DATA, FileKey, Group, Kind, Outcome};
 use crate::memory::Memory;
 use crate::mode::Cycle;
-use crate::plan::{Range, overlay, stretches};
+use crate::plan::{COLLECTED_WRITE, LIST_SEGMENTS, LONGEST_WRITE, Range, overlay, stretches};
 use crate::process::{Answer, Process, file_of};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Larger writes are not collected, bytes.
-const LARGE: u64 = (DATA / 4) as u64;
-
-/// What is written at once, bytes (and at most one collected write more).
-const LONGEST: usize = 1 << 20;
+/// Bytes that are copied together before they are written.
+const LIST_BYTES: u64 = 16 << 20;
 
 /// What this process has collected: data and ranges are in its place of the group.
 #[derive(Debug, Default)]
@@ -57,8 +55,10 @@ impl Process {
         self.news = true;
         let Some(file) = file_of(&mut self.files, index) else { return Answer::Pass };
         let key = file.key;
-        let may =
-            file.writable && file.error.is_none() && bytes <= LARGE && file.write_mode.may_start(now, &self.budget);
+        let may = file.writable
+            && file.error.is_none()
+            && bytes <= COLLECTED_WRITE
+            && file.write_mode.may_start(now, &self.budget);
         // Also those of other handles; what is prefetched through them is looked at again when it is used.
         if ranges.iter().any(|range| file.spans.touches(range)) {
             self.finish_cycle(index);
@@ -160,7 +160,12 @@ impl Process {
         let descriptor = &file.descriptor;
         let group = &self.group;
         let mut written = 0;
-        let mut serve = |taken: &[usize]| write_all(group, taken, descriptor, &mut written);
+        let mut serve = |taken: &[usize]| {
+            file.announce(format_args!("batch {}", taken.iter().map(|&place| bytes_of(group, place)).sum::<u64>()));
+            let done = write_all(group, taken, descriptor, &mut written);
+            file.announce(format_args!("batch end"));
+            done
+        };
         let mut waiting = Duration::ZERO;
         let (outcome, mut result) = if together {
             group.join(Kind::Write, key, patience, |taken| {
@@ -197,6 +202,11 @@ impl Process {
     }
 }
 
+/// Bytes that the process at `place` has collected.
+fn bytes_of(group: &Group, place: usize) -> u64 {
+    group.writes(place).0.iter().map(|range| range.len).sum()
+}
+
 /// Writes what the processes at `taken` have collected.
 fn write_all(group: &Group, taken: &[usize], descriptor: &OwnedFd, written: &mut u64) -> Result<(), i32> {
     let mut writes: Vec<Range> = Vec::new();
@@ -212,33 +222,48 @@ fn write_all(group: &Group, taken: &[usize], descriptor: &OwnedFd, written: &mut
             at += bytes.len();
         }
     }
-    let mut buffer = Vec::new();
+    let mut list: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut bytes = 0;
     for stretch in stretches(&overlay(&writes)) {
-        let mut offset = stretch[0].range.offset;
         for piece in stretch {
             // Tiny pieces are copied together, which costs less than a vector of them.
-            buffer.extend_from_slice(&from[piece.write][piece.skip as usize..][..piece.range.len as usize]);
-            if buffer.len() >= LONGEST {
-                write_at(descriptor, &mut offset, &mut buffer)?;
-                *written += 1;
+            let data = &from[piece.write][piece.skip as usize..][..piece.range.len as usize];
+            match list.last_mut() {
+                Some((offset, buffer)) if continues(*offset, buffer, piece.range.offset) => {
+                    buffer.extend_from_slice(data)
+                }
+                _ => list.push((piece.range.offset, data.to_vec())),
             }
+            bytes += piece.range.len;
         }
-        if !buffer.is_empty() {
-            write_at(descriptor, &mut offset, &mut buffer)?;
-            *written += 1;
+        if bytes >= LIST_BYTES || list.len() >= LIST_SEGMENTS {
+            write_list(descriptor, &mut list, written)?;
+            bytes = 0;
         }
     }
-    Ok(())
+    write_list(descriptor, &mut list, written)
 }
 
-/// Writes `buffer` at `offset`, which is then behind it, and empties it.
-fn write_at(descriptor: &OwnedFd, offset: &mut u64, buffer: &mut Vec<u8>) -> Result<(), i32> {
+/// Whether what is at `at` goes into the same request as `buffer`, which is at `offset`.
+fn continues(offset: u64, buffer: &[u8], at: u64) -> bool {
+    offset + buffer.len() as u64 == at && (buffer.len() as u64) < LONGEST_WRITE
+}
+
+/// Writes what is in `list`, several requests at a time, as servers are busy only then: they have nothing in common. Empties it.
+fn write_list(descriptor: &OwnedFd, list: &mut Vec<(u64, Vec<u8>)>, written: &mut u64) -> Result<(), i32> {
+    let all = std::mem::take(list);
+    *written += all.len() as u64;
+    several(&all, |(offset, buffer)| write_at(descriptor, *offset, buffer))
+}
+
+/// Writes `buffer` at `offset`.
+fn write_at(descriptor: &OwnedFd, offset: u64, buffer: &[u8]) -> Result<(), i32> {
     let mut done = 0;
     while done < buffer.len() {
         let rest = &buffer[done..];
         // SAFETY: the pointer and the length are those of `rest`.
         let wrote = unsafe {
-            libc::pwrite(descriptor.as_raw_fd(), rest.as_ptr().cast(), rest.len(), (*offset + done as u64) as i64)
+            libc::pwrite(descriptor.as_raw_fd(), rest.as_ptr().cast(), rest.len(), (offset + done as u64) as i64)
         };
         match usize::try_from(wrote) {
             Ok(0) => return Err(libc::EIO),
@@ -251,7 +276,5 @@ fn write_at(descriptor: &OwnedFd, offset: &mut u64, buffer: &mut Vec<u8>) -> Res
             }
         }
     }
-    *offset += done as u64;
-    buffer.clear();
     Ok(())
 }

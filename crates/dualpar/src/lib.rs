@@ -5,7 +5,7 @@
 //! ```text
 //!     calls ── process ──┬─ mode                 whether (decisions: no I/O, no clock)
 //!                        ├─ ghost                what the program will read: a forked copy, confined
-//!                        ├─ group                the processes of a node agree
+//!                        ├─ group, limits        the processes of a node agree; who waits for whom, and how long
 //!                        ├─ batch ─── plan, spans, memcached ── ring
 //!                        └─ collect ─ plan       writes
 //! ```
@@ -19,6 +19,7 @@ pub mod calls;
 mod collect;
 pub mod ghost;
 pub mod group;
+pub mod limits;
 pub mod memcached;
 pub mod memory;
 pub mod mode;

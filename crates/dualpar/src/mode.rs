@@ -214,6 +214,13 @@ impl ModeControl {
         self.quota
     }
 
+    /// Bytes that a cycle which begins with a call of `bytes` may prefetch; none if it would serve little beside that call.
+    #[must_use]
+    pub fn quota_for(&self, bytes: u64) -> Option<u64> {
+        let quota = self.quota.max(bytes.saturating_mul(4)).min(self.settings.quota);
+        (bytes <= quota / 2).then_some(quota)
+    }
+
     /// Whether calls are data-driven now (may still be pausing).
     #[must_use]
     pub fn is_on(&self) -> bool {

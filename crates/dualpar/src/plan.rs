@@ -3,7 +3,7 @@
 //! Reads may cover small holes between requests, which is cheaper than two requests. Writes never do: the dissertation fills
 //! holes by reading them first and writing them back, which would undo what another program writes there meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Bytes of a file: `len` from `offset` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -39,6 +39,18 @@ impl Range {
 pub const CHUNK: u64 = 64 << 10;
 /// Segments of a list request (3.3.4, after list I/O in PVFS).
 pub const LIST_SEGMENTS: usize = 64;
+/// Bytes of one request to storage, and how many are waited for at a time: servers are busy only with several.
+pub const LONGEST: u64 = 256 << 10;
+/// See [`LONGEST`].
+pub const IN_FLIGHT: usize = 8;
+/// Chunks of a batch that go through the cache: 256 MB. What is beyond that, each process reads for itself.
+pub const BATCH_CHUNKS: usize = 4096;
+/// Chunks that the requests of one process and cycle may touch: 16 MB.
+pub const CYCLE_CHUNKS: usize = 256;
+/// Larger writes are not collected, bytes.
+pub const COLLECTED_WRITE: u64 = 256 << 10;
+/// Bytes of one write to storage (and at most one collected write more).
+pub const LONGEST_WRITE: u64 = 1 << 20;
 
 /// The runs that cover `ranges`, ascending: sorted, overlapping and adjacent ones merged, and those that at most `hole` bytes
 /// lie between. O(n log n); empty ranges are left out.
@@ -68,6 +80,27 @@ pub fn chunks(runs: &[Range], limit: usize) -> Vec<u64> {
         found.extend((first..=last).take(limit.saturating_sub(found.len())));
     }
     found
+}
+
+/// The runs of a file of `size` bytes that are read to have `missing` chunks (ascending): whole chunks, and with them those that
+/// one chunk at most lies between two of. O(n).
+#[must_use]
+pub fn chunk_runs(missing: impl IntoIterator<Item = u64>, size: u64) -> Vec<Range> {
+    let whole = |chunk: u64| Range::new(chunk * CHUNK, CHUNK.min(size.saturating_sub(chunk * CHUNK)));
+    merge(missing.into_iter().map(whole).collect(), CHUNK)
+}
+
+/// As many of `requests`, in their order, as touch no more than [`CYCLE_CHUNKS`]. O(n + chunks).
+#[must_use]
+pub fn bounded(mut requests: Vec<Range>) -> Vec<Range> {
+    let mut chunks = HashSet::new();
+    let fit = requests.iter().take_while(|range| {
+        chunks.extend(range.offset / CHUNK..=(range.end() - 1) / CHUNK);
+        chunks.len() <= CYCLE_CHUNKS
+    });
+    let fit = fit.count();
+    requests.truncate(fit);
+    requests
 }
 
 /// `runs` (ascending) as list requests: at most [`LIST_SEGMENTS`] segments each, none longer than `longest` bytes (at least 1).

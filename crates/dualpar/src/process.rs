@@ -10,12 +10,12 @@
 
 use crate::ghost::{self, Cage, End, Recorder, Side};
 use crate::group::{FileKey, Group, Kind};
+use crate::limits::{COPY, GhostTime, Patience};
 use crate::memcached::Cache;
 use crate::memory::Memory;
 use crate::mode::{Budget, Cycle, ModeControl, Settings, SlotBuilder};
-use crate::plan::{CHUNK, Range};
+use crate::plan::{Range, bounded};
 use crate::spans::Spans;
-use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,18 +25,8 @@ pub const QUIET: Duration = Duration::from_millis(50);
 pub const TRUST: u64 = 200_000;
 /// Looking at a file that takes longer than this, ns, is slow.
 const SLOW_LOOK: u64 = 2_000;
-/// Chunks that the requests of one process and cycle may touch: 16 MB.
-const MAX_CHUNKS: usize = 256;
 /// Threads that are there for this long, ns, are the program's.
 const CROWDED: u64 = 100_000_000;
-/// Time of a ghost, ns: bounds, and at first where the mode has to prove itself.
-const GHOST_TIME: (u64, u64) = (5_000_000, 200_000_000);
-const FIRST_GHOST_TIME: u64 = 10_000_000;
-/// Of a copy of the process, for each byte of its memory, ns: its tables, and pages that are copied when they change.
-const COPY: f64 = 0.05;
-/// Longest time that a process waits for others, ns: bounds; at first, and at first where the mode has to prove itself.
-const PATIENCE: (u64, u64) = (500_000, 100_000_000);
-const FIRST_PATIENCE: (u64, u64) = (50_000_000, 5_000_000);
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +126,8 @@ pub(crate) struct File {
     pub(crate) writable: bool,
     /// Opened together with other processes.
     pub(crate) is_shared: bool,
+    /// Its file system is told of batches.
+    pub(crate) listens: bool,
     pub(crate) identity: Identity,
     pub(crate) spans: Spans,
     looked: u64,
@@ -152,6 +144,17 @@ pub(crate) struct File {
     pub(crate) counters: Counters,
     /// A collected write that failed: told by the next call that may tell.
     pub(crate) error: Option<i32>,
+}
+
+impl File {
+    /// Tells a file system that listens what this process does for others (`hosts/fuse`); whether it hears that does not matter.
+    pub(crate) fn announce(&self, what: std::fmt::Arguments<'_>) {
+        if self.listens {
+            let (name, text) = (c"system.sluice.phase", what.to_string());
+            // SAFETY: the name ends with 0, and the text is as long as told.
+            unsafe { libc::fsetxattr(self.descriptor.as_raw_fd(), name.as_ptr(), text.as_ptr().cast(), text.len(), 0) };
+        }
+    }
 }
 
 /// A process. Calls come one at a time.
@@ -176,8 +179,8 @@ pub struct Process {
     /// A message may have told of a change.
     pub(crate) news: bool,
     look_time: u64,
-    ghost_time: u64,
-    patience: [u64; 2],
+    ghost_time: GhostTime,
+    patience: [Patience; 2],
     ahead: Ahead,
     pub(crate) log: crate::collect::Log,
     /// Others wait for this process's writes to it.
@@ -220,8 +223,8 @@ impl Process {
             began: 0,
             news: true,
             look_time: 0,
-            ghost_time: if setup.settings.forced { GHOST_TIME.1 } else { FIRST_GHOST_TIME },
-            patience: [if setup.settings.forced { FIRST_PATIENCE.0 } else { FIRST_PATIENCE.1 }; 2],
+            ghost_time: GhostTime::new(setup.settings.forced),
+            patience: [Patience::new(setup.settings.forced); 2],
             ahead: Ahead::default(),
             log: crate::collect::Log::default(),
             expected: None,
@@ -273,6 +276,7 @@ impl Process {
             readable,
             writable,
             is_shared,
+            listens: false,
             identity: identity(&status),
             spans: Spans::default(),
             looked: 0,
@@ -296,6 +300,13 @@ impl Process {
             self.expect_writes(index);
         }
         Some(index)
+    }
+
+    /// The file system of a file is told when this process begins and ends to serve a batch of it, if it `listens`.
+    pub fn announces(&mut self, index: usize, listens: bool) {
+        if let Some(file) = file_of(&mut self.files, index) {
+            file.listens = listens;
+        }
     }
 
     /// The end of a file: what was collected is written. Also what was done for it.
@@ -462,8 +473,8 @@ impl Process {
         self.finish_cycle(index);
         let now = self.now();
         let Some(Some(file)) = self.files.get_mut(index) else { return None };
-        let quota = file.mode.quota().max(bytes.saturating_mul(4)).min(self.settings.quota);
-        if !file.readable || !file.mode.may_start(now, &self.budget) || bytes > quota / 2 {
+        let quota = file.mode.quota_for(bytes)?;
+        if !file.readable || !file.mode.may_start(now, &self.budget) {
             return None;
         }
         if self.cage.is_none() || now < file.not_before {
@@ -500,7 +511,7 @@ impl Process {
         self.ahead = Ahead { file: index, bytes, quota };
         let end = match ghost::fork(recorder, cage) {
             Ok(Side::Ghost) => return Some(Answer::Ghost(bytes)),
-            Ok(Side::Process(ghost)) => ghost.wait(Duration::from_nanos(self.ghost_time)),
+            Ok(Side::Process(ghost)) => ghost.wait(Duration::from_nanos(self.ghost_time.ns())),
             Err(error) => {
                 self.complaint = Some(format!("no process for a ghost: {error}"));
                 self.cage = None;
@@ -518,9 +529,7 @@ impl Process {
             self.group.expect(Kind::Read, None);
             return None;
         }
-        // As much time as filling the quota took, with some room; more if the time was too short to.
-        let wanted = if end == End::Late { self.ghost_time * 2 } else { took * 4 };
-        self.ghost_time = wanted.clamp(GHOST_TIME.0, GHOST_TIME.1);
+        self.ghost_time.ended(took, end == End::Late);
         let spans = if self.group.set_requests(&requests) { self.batch(index, &requests) } else { None };
         let ended = self.now();
         let file = file_of(&mut self.files, index)?;
@@ -544,32 +553,13 @@ impl Process {
 
     /// How long this process waits for others that come for the same.
     pub(crate) fn patience(&self, kind: Kind) -> Duration {
-        Duration::from_nanos(self.patience[kind as usize - 1])
+        Duration::from_nanos(self.patience[kind as usize - 1].ns())
     }
 
     /// Learns from how long it had waited when `others` had come.
     pub(crate) fn waited(&mut self, kind: Kind, time: Duration, others: usize) {
-        let patience = &mut self.patience[kind as usize - 1];
-        let time = time.as_nanos() as u64;
-        if others > 0 {
-            *patience = (*patience).max(time * 4);
-        } else if time >= *patience {
-            *patience /= 2;
-        }
-        *patience = (*patience).clamp(PATIENCE.0, PATIENCE.1);
+        self.patience[kind as usize - 1].waited(time.as_nanos() as u64, others);
     }
-}
-
-/// As many of `requests`, in their order, as touch no more than [`MAX_CHUNKS`].
-fn bounded(mut requests: Vec<Range>) -> Vec<Range> {
-    let mut chunks = HashSet::new();
-    let fit = requests.iter().take_while(|range| {
-        chunks.extend(range.offset / CHUNK..=(range.end() - 1) / CHUNK);
-        chunks.len() <= MAX_CHUNKS
-    });
-    let fit = fit.count();
-    requests.truncate(fit);
-    requests
 }
 
 pub(crate) fn file_of(files: &mut [Option<File>], index: usize) -> Option<&mut File> {

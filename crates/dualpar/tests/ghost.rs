@@ -1,5 +1,9 @@
 //! What ghosts do, and what of that anybody else can see: nothing.
+//!
+//! Without Rust's own test runner: its threads come and go beside a test, a process that gets threads may have no ghosts, and a
+//! thread that allocates while another one forks leaves a locked allocator to the ghost.
 
+use libtest_mimic::{Arguments, Trial};
 use sluice_dualpar::ghost::{Cage, End, Recorder, Side, end, fork, is_ghost};
 use sluice_dualpar::group::Group;
 use sluice_dualpar::memory::Memory;
@@ -9,18 +13,13 @@ use sluice_dualpar::process::{Answer, Counters, Process, QUIET, Setup};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tests run one by one: a thread that allocates while another one forks would leave a locked allocator to the ghost.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// More than any ghost takes that is not meant to be late, however busy the machine is.
+const AMPLE: Duration = Duration::from_secs(60);
 
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs `work` in a ghost that may take `limit` ms.
-fn run(limit: u64, work: impl FnOnce(&mut Recorder)) -> (End, Vec<Range>) {
+/// Runs `work` in a ghost that may take so long.
+fn run(limit: Duration, work: impl FnOnce(&mut Recorder)) -> (End, Vec<Range>) {
     let mut recorder = Recorder::new().unwrap();
     let cage = Cage::new().unwrap();
     match fork(&recorder, &cage).unwrap() {
@@ -29,16 +28,14 @@ fn run(limit: u64, work: impl FnOnce(&mut Recorder)) -> (End, Vec<Range>) {
             end()
         }
         Side::Process(ghost) => {
-            let end = ghost.wait(Duration::from_millis(limit));
+            let end = ghost.wait(limit);
             (end, recorder.requests(1 << 40, 1 << 30))
         }
     }
 }
 
-#[test]
 fn tells_what_it_would_read() {
-    let _alone = alone();
-    let (end, requests) = run(5000, |recorder| {
+    let (end, requests) = run(AMPLE, |recorder| {
         for index in 0..10 {
             recorder.add(Range::new(index * 100, 10));
         }
@@ -47,13 +44,11 @@ fn tells_what_it_would_read() {
     assert_eq!(requests.len(), 10);
 }
 
-#[test]
 fn opens_what_reading_does_not_change() {
-    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "four").unwrap();
     std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
-    let (end, requests) = run(5000, |recorder| {
+    let (end, requests) = run(AMPLE, |recorder| {
         for name in ["file", "link"] {
             let len = std::fs::read(dir.path().join(name)).map_or(0, |read| read.len());
             recorder.add(Range::new(100 * len as u64, len as u64));
@@ -70,15 +65,13 @@ fn opens_what_reading_does_not_change() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     for path in [pipe.as_path(), std::path::Path::new("/dev/tty"), std::path::Path::new("/dev/ptmx")] {
         if path.exists() {
-            let (end, _) = run(5000, |_| drop(std::fs::File::open(path)));
+            let (end, _) = run(AMPLE, |_| drop(std::fs::File::open(path)));
             assert_eq!(end, End::Stopped, "{}", path.display());
         }
     }
 }
 
-#[test]
 fn changes_no_file_and_no_offset() {
-    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -97,7 +90,7 @@ fn changes_no_file_and_no_offset() {
     };
     assert_ne!(map, libc::MAP_FAILED);
     // Through descriptors: harmless, so it goes on.
-    let (ended, _) = run(5000, |_| {
+    let (ended, _) = run(AMPLE, |_| {
         let _ = file.write_all(b"changed");
         let _ = file.seek(SeekFrom::Start(0));
         println!("nobody reads this");
@@ -116,7 +109,7 @@ fn changes_no_file_and_no_offset() {
         },
     ];
     for (index, attempt) in attempts.iter().enumerate() {
-        assert_eq!(run(5000, |_| attempt()).0, End::Stopped, "attempt {index}");
+        assert_eq!(run(AMPLE, |_| attempt()).0, End::Stopped, "attempt {index}");
     }
     let mut rest = String::new();
     file.read_to_string(&mut rest).unwrap();
@@ -125,10 +118,8 @@ fn changes_no_file_and_no_offset() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-#[test]
 fn may_read_files_of_its_own() {
-    let _alone = alone();
-    let (ended, requests) = run(5000, |recorder| {
+    let (ended, requests) = run(AMPLE, |recorder| {
         if std::fs::read("/proc/self/status").is_ok_and(|status| !status.is_empty()) {
             recorder.add(Range::new(1, 1));
         }
@@ -136,27 +127,23 @@ fn may_read_files_of_its_own() {
     assert_eq!((ended, requests.len()), (End::Paused, 1));
 }
 
-#[test]
 fn ends_in_time_and_with_little_memory() {
-    let _alone = alone();
     let before = Instant::now();
-    assert_eq!(run(50, |_| while Instant::now() >= before {}).0, End::Late);
-    assert!(before.elapsed() < Duration::from_secs(5));
+    assert_eq!(run(Duration::from_millis(50), |_| while Instant::now() >= before {}).0, End::Late);
+    assert!(before.elapsed() < AMPLE);
     let greedy = |_: &mut Recorder| {
         let mut all = Vec::new();
         while let Ok(some) = std::panic::catch_unwind(|| vec![1_u8; 1 << 20]) {
             all.push(some);
         }
     };
-    assert_eq!(run(10_000, greedy).0, End::Stopped);
-    assert_eq!(run(5000, |_| std::process::abort()).0, End::Stopped);
+    assert_eq!(run(AMPLE, greedy).0, End::Stopped);
+    assert_eq!(run(AMPLE, |_| std::process::abort()).0, End::Stopped);
     let program = |_: &mut Recorder| drop(std::process::Command::new("true").status());
-    assert_eq!(run(5000, program).0, End::Stopped);
+    assert_eq!(run(AMPLE, program).0, End::Stopped);
 }
 
-#[test]
 fn is_invisible_to_its_process() {
-    let _alone = alone();
     static SIGNALS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     extern "C" fn count(_: libc::c_int) {
         SIGNALS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -169,7 +156,7 @@ fn is_invisible_to_its_process() {
     // SAFETY: no pointer that is used. Whoever waits for any child must not see the ghost, whether it runs or has ended.
     let found = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
     assert_eq!(found, -1);
-    assert_eq!(ghost.wait(Duration::from_secs(5)), End::Paused);
+    assert_eq!(ghost.wait(AMPLE), End::Paused);
     assert_eq!(SIGNALS.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
@@ -212,27 +199,28 @@ fn read_backwards(mut between: impl FnMut(u64, &std::fs::File)) -> Counters {
     process.close(index).1
 }
 
-#[test]
+/// What a run has done in which no ghost was late, as on a busy machine one may be: that costs time, and no more.
+fn in_time(run: impl Fn() -> Counters) -> Counters {
+    std::iter::repeat_with(run).take(50).find(|did| did.ghosts[End::Late as usize] == 0).expect("a ghost in time")
+}
+
 fn what_a_process_reads_is_read_for_it_at_once() {
-    let _alone = alone();
-    let did = read_backwards(|_, _| ());
+    let did = in_time(|| read_backwards(|_, _| ()));
     assert_eq!((did.cycles, did.prefetched, did.used, did.requests), (1, 20_000, 20_000, 1), "{did}");
 }
 
-#[test]
 fn what_has_changed_is_not_used() {
-    let _alone = alone();
-    let did = read_backwards(|piece, file| {
+    let change = |piece, file: &std::fs::File| {
         if piece == 150 {
             file.write_all_at(b"something else", 14_990).unwrap();
         }
-    });
-    assert_eq!((did.cycles, did.stale), (1, 1), "{did}");
+    };
+    let did = in_time(|| read_backwards(change));
+    // Where the rest takes long enough there is another cycle.
+    assert!(did.cycles >= 1 && did.stale == 1, "{did}");
 }
 
-#[test]
 fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
-    let _alone = alone();
     let file = tempfile::tempfile().unwrap();
     let setup = Setup {
         group: Group::alone().unwrap(),
@@ -268,9 +256,7 @@ fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
     assert_eq!((result, len(), did.collected, did.written), (Ok(()), 11, 4, 3));
 }
 
-#[test]
 fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
-    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, b"x").unwrap();
@@ -285,4 +271,34 @@ fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
     // SAFETY: the memory of `bytes`, for this call.
     assert_eq!(process.write(index, &[Range::new(0, 1)], unsafe { Memory::new(&memory) }), Answer::Served);
     assert_eq!(process.close(index).0, Err(libc::EBADF));
+}
+
+fn main() {
+    let tests: [(&str, fn()); 10] = [
+        ("tells_what_it_would_read", tells_what_it_would_read),
+        ("opens_what_reading_does_not_change", opens_what_reading_does_not_change),
+        ("changes_no_file_and_no_offset", changes_no_file_and_no_offset),
+        ("may_read_files_of_its_own", may_read_files_of_its_own),
+        ("ends_in_time_and_with_little_memory", ends_in_time_and_with_little_memory),
+        ("is_invisible_to_its_process", is_invisible_to_its_process),
+        ("what_a_process_reads_is_read_for_it_at_once", what_a_process_reads_is_read_for_it_at_once),
+        ("what_has_changed_is_not_used", what_has_changed_is_not_used),
+        (
+            "a_process_reads_what_it_has_written_and_others_see_it_before_messages",
+            a_process_reads_what_it_has_written_and_others_see_it_before_messages,
+        ),
+        (
+            "a_collected_write_that_fails_is_told_when_the_file_is_closed",
+            a_collected_write_that_fails_is_told_when_the_file_is_closed,
+        ),
+    ];
+    let trials = tests.map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    // With one thread, tests run in this one.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.into()).exit();
 }

@@ -219,13 +219,14 @@ fn servers_that_fail_are_misses() {
     let before = Instant::now();
     for name in ["none", "silent", "noisy"] {
         let mut cache = Cache::new(&[at(name)]);
-        for _ in 0..20 {
+        for _ in 0..400 {
             cache.set("key0", &[1; 1000]);
             cache.get(&["key0".to_owned()], 65536, |_, _| panic!("nothing is there"));
             cache.flush();
         }
     }
-    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    // A quarter of a second for each that is not answered would be 100 s.
+    assert!(before.elapsed() < Duration::from_secs(50), "{:?}", before.elapsed());
     drop(silent);
     speaker.join().unwrap();
 }

@@ -5,9 +5,15 @@
 //! the library's own collective call is timed for calls of that kind, and only what is expected to be faster than that is tried.
 //! How wrong the model was of what was tried corrects what it says next.
 //!
-//! Nothing is tried that could cost more than [`LOSS`] of the time of collective calls so far, with what trials have lost before,
-//! should it take [`DOUBT`] times as long as predicted. A look at a call costs, too: a message among all, and ranges. After one that
-//! left the call to the library, so many calls go there without a look, nor a word between processes, that looks cost [`LOOKS`]. Calls
+//! What is bounded is the loss, not the number of trials. What a trial is *expected* to lose, where strategies take between 1/[`DOUBT`]
+//! and [`DOUBT`] times as long as predicted, is at most [`LOSS`] of the time of collective calls so far, with all that looks and trials
+//! have lost before; and should it take [`DOUBT`] times as long, and the program end then, less than [`WORST`] is lost. So a gain
+//! beyond the model's error is tried after some six calls, and a doubtful one when there has been time to pay for it. The model
+//! may be wrong of the devices and right of how calls compare: if it is wrong of the library's calls, it is taken to be as wrong of others
+//! where that makes them slower, and doubted less where it makes them faster.
+//!
+//! A look at a call costs, too: a message among all, and ranges. After one that left the call to the library, so many calls go there
+//! without a look, nor a word between processes, that looks cost [`LOOKS`], and that the trial is affordable then. Calls
 //! that are [`SHORT`] are left alone. A strategy that is slower than the library twice in a row is never used for the file again.
 //! What was measured, spent and lost is kept for the next file of the same processes ([`Chooser::next_file`]), so that programs of
 //! many files do not try anew in each.
@@ -24,8 +30,10 @@ const WORTHWHILE: f64 = 0.85;
 const SECOND_CHANCE: u64 = 16;
 /// Calls of a kind that the library carries out before anything else does: the first one has costs of its own.
 const BASELINE: u64 = 2;
-/// Share of the time of collective calls that may be risked.
+/// Share of the time of collective calls that trials and looks may be expected to lose.
 pub const LOSS: f64 = 0.01;
+/// The same at worst, in a program that ends after a trial.
+pub const WORST: f64 = 0.018;
 /// Share of the same that looks at calls which are left to the library may take.
 pub const LOOKS: f64 = 0.004;
 /// Calls that the library carries out in less, in seconds, are left to it: messages and positioning are not short against them.
@@ -34,8 +42,11 @@ pub const SHORT: f64 = 2e-3;
 pub const DOUBT: f64 = 1.5;
 /// The same where it depends on what a file system keeps, which nobody tells.
 const MORE_DOUBT: f64 = 3.0;
-/// What a trial risks at least, of the library's time: so there are some calls before the first one.
-const LEAST_RISK: f64 = 0.15;
+/// What a trial is expected to lose at least, of the library's time: one prediction of twenty is about something else, and the call
+/// takes twice as long. So there are some calls before the first one.
+const SURPRISE: f64 = 0.05;
+/// Times the library's time; what is expected to take longer is not tried, however calls compare in the model.
+const HOPELESS: f64 = 2.0;
 /// Messages to each process that measuring what they take is about, and that what processes tell each other in a look is.
 const MEASURING: f64 = 12.0;
 const GATHERS: f64 = 2.0;
@@ -171,6 +182,17 @@ pub struct Ended {
     pub look: f64,
     /// Calls since the one before it that nobody looked at, together.
     pub skipped: f64,
+}
+
+/// What a call loses on average, in seconds, that takes from `expected / doubt` to `expected * doubt` seconds, in equal parts of
+/// powers, where the library takes `library`.
+fn expected_loss(expected: f64, doubt: f64, library: f64) -> f64 {
+    let even = (library / expected).max(1.0 / doubt);
+    match doubt {
+        doubt if doubt <= 1.0 => (expected - library).max(0.0),
+        doubt if even >= doubt => 0.0,
+        doubt => (expected * (doubt - even) - library * (doubt / even).ln()) / (2.0 * doubt.ln()),
+    }
 }
 
 /// Decides for a file; the same on every process, as all see the same.
@@ -326,25 +348,33 @@ impl Chooser {
             let least = self.corrections.values().copied().min_by(f64::total_cmp).unwrap_or(1.0);
             self.corrections.get(&strategy).copied().unwrap_or(least)
         };
-        // What each is expected to take, and what it may take.
+        // How much slower the library is than the model says.
+        let slower = if predicted > 0.0 { of_library / predicted } else { 1.0 };
+        // What each is expected to take, and how many times that it may take.
         let estimate = |&(strategy, expected): &(Strategy, f64)| {
             let tried = self.known(kind, strategy);
-            let expected_now = expected * correction(strategy);
+            let expected_now = expected * correction(strategy).max(slower);
             match strategy {
-                _ if tried.calls > 0 => (tried.rate * bytes, tried.rate * bytes),
-                Strategy::Early => (expected_now, expected_now * MORE_DOUBT),
-                _ => (expected_now, expected_now * DOUBT),
+                _ if tried.calls > 0 => (tried.rate * bytes, 1.0),
+                Strategy::Early => (expected_now, MORE_DOUBT),
+                _ => (expected_now, DOUBT),
             }
         };
+        let worst = |candidate: &(Strategy, f64)| {
+            let (expected, doubt) = estimate(candidate);
+            expected * doubt
+        };
         let finite = candidates.iter().filter(|(_, expected)| expected.is_finite());
-        let Some(&best) = finite.min_by(|a, b| estimate(a).1.total_cmp(&estimate(b).1)) else {
+        let Some(&best) = finite.min_by(|a, b| worst(a).total_cmp(&worst(b))) else {
             self.cannot();
             return left;
         };
-        let (estimated, worst) = estimate(&best);
+        let (estimated, doubt) = estimate(&best);
         let tried = self.known(kind, best.0);
         let was_slower = tried.calls > 0 && tried.rate > library.rate;
-        let is_hopeless = tried.calls == 0 && estimated > of_library * WORTHWHILE;
+        // What it is at best: also the model of the devices may be too slow.
+        let hoped = if tried.calls > 0 { 0.0 } else { estimated * slower.min(1.0) };
+        let is_hopeless = hoped > of_library * WORTHWHILE || estimated > of_library * HOPELESS;
         if is_hopeless || was_slower && tried.calls > 1 {
             self.cannot();
             return left;
@@ -352,19 +382,35 @@ impl Chooser {
         self.dull = 0;
         let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
         // Also later the library is timed, ever more seldom: what its first calls took may have had other reasons.
-        let is_probe = tried.calls.is_power_of_two() && library.calls <= tried.library + u64::from(tried.calls.ilog2());
+        // Where the gain is beyond what noise explains, half as often.
+        let step = if tried.rate * DOUBT < library.rate { 2 } else { 1 };
+        let is_probe = tried.calls.is_power_of_two()
+            && tried.calls.ilog2().is_multiple_of(step)
+            && library.calls <= tried.library + u64::from(tried.calls.ilog2() / step);
         if is_probe {
             return left;
         }
         let is_trial = tried.calls == 0 || was_slower;
-        let measuring = if self.is_measured { 0.0 } else { MEASURING * call.ranks as f64 * self.costs.message };
-        let risk = self.look + measuring + (worst - of_library).max(LEAST_RISK * of_library);
-        let is_too_much = is_trial && self.lost + risk > LOSS * self.spent;
-        if was_slower && !is_due || is_too_much {
+        // Not where the exchange is a small part, nor where it does not matter how right the model is.
+        let ranks = call.ranks as f64;
+        let exchange = bytes / ranks * self.costs.sent + ranks * self.costs.message;
+        let is_clear = estimated * doubt <= of_library || exchange <= SURPRISE * of_library;
+        let measuring = if self.is_measured || is_clear { 0.0 } else { MEASURING * ranks * self.costs.message };
+        let sure = self.lost + self.look + measuring;
+        let on_average = sure + expected_loss(estimated, doubt, of_library) + SURPRISE * of_library;
+        let at_worst = sure + (estimated * doubt - of_library).max(0.0);
+        // The time that there has to have been.
+        let needed = (on_average / LOSS).max(at_worst / WORST - of_library);
+        if was_slower && !is_due {
             self.skip();
             return left;
         }
-        if is_trial && !self.is_measured {
+        if is_trial && needed > self.spent {
+            self.skip();
+            self.skipping = self.skipping.max(((needed - self.spent) / of_library).min(MOST_SKIPPED) as u32);
+            return left;
+        }
+        if measuring > 0.0 && is_trial {
             // The next call is looked at with what these processes' messages take.
             self.wants_costs = true;
             return left;

@@ -302,14 +302,14 @@ fn used(seconds: f64, calls: usize) -> Vec<How> {
 fn what_is_faster_is_used_and_what_is_wrong_twice_never_again() {
     let fast = used(0.5, 60);
     let first = fast.iter().position(|&strategy| strategy != How::Library).unwrap();
-    assert!((15..20).contains(&first), "the library is timed first, until a trial is affordable: {first}");
+    assert!((5..9).contains(&first), "the library is timed first, until a trial is affordable: {first}");
     let timed: Vec<usize> = (first..60).filter(|&call| fast[call] == How::Library).map(|call| call - first).collect();
-    assert_eq!(timed, [1, 3, 6, 11, 20, 37], "and again after 1, 2, 4, 8, 16, 32 calls by agents: {fast:?}");
+    assert_eq!(timed, [1, 5, 18], "and again after 1, 4, 16 calls by agents: {fast:?}");
     assert!(fast[first..].iter().all(|&strategy| strategy == How::Library || strategy == How::Agents));
     let slow = used(1.1, 200);
     let tried: Vec<usize> = (0..200).filter(|&call| slow[call] != How::Library).collect();
     assert!(
-        tried.len() == 2 && tried[1] > 17,
+        tried.len() == 2 && tried[1] > 16,
         "once, and when it may have been for other reasons once more: {tried:?}"
     );
 }
@@ -318,7 +318,8 @@ fn what_is_faster_is_used_and_what_is_wrong_twice_never_again() {
 fn the_next_file_begins_with_what_is_known() {
     let call = two_interleaved(65536, 32);
     let (mut chooser, mut last) = (Chooser::new(Costs::default(), None), Ended::default());
-    for _ in 0..25 {
+    // Not when the library is to be timed again.
+    for _ in 0..20 {
         one(&mut chooser, &mut last, &call, KIND, |strategy| if strategy == How::Library { 1.0 } else { 0.5 });
     }
     let mut next = chooser.next_file(None);
@@ -327,15 +328,40 @@ fn the_next_file_begins_with_what_is_known() {
     assert_eq!(next.outcomes().len(), 1, "of this file alone");
 }
 
-/// A program of random files and calls, on a simulated clock: what it takes, and what it would take with the library alone.
-fn program(seed: u64, most_wrong: f64) -> (f64, f64) {
+/// Numbers from 0 to 1.
+fn random(seed: u64) -> impl FnMut() -> f64 {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
+    move || {
         random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed >> 11) as f64 / (1_u64 << 53) as f64
-    };
+    }
+}
+
+/// What calls on a file take, and what they would take with the library alone.
+fn file(
+    chooser: &mut Chooser,
+    (call, kind): (&Call, Kind),
+    calls: usize,
+    next: &mut impl FnMut() -> f64,
+    of: impl Fn(How) -> f64,
+) -> (f64, f64) {
+    let (mut with, mut without, mut last) = (0.0, 0.0, Ended::default());
+    for _ in 0..calls {
+        let noise = 0.95 + 0.1 * next();
+        let time = |strategy| noise * of(strategy);
+        let strategy = one(chooser, &mut last, call, kind, time);
+        with += time(strategy.unwrap_or(How::Library)) + if strategy.is_some() { LOOK } else { 0.0 };
+        without += time(How::Library);
+    }
+    chooser.ended(last);
+    (with, without)
+}
+
+/// A program of random files and calls, on a simulated clock: what it takes, and what it would take with the library alone.
+fn program(seed: u64, most_wrong: f64) -> (f64, f64) {
+    let mut next = random(seed);
     let costs = Costs { message: 1e-5, ..Costs::default() };
     let call = two_interleaved([4096, 16384, 65536][(next() * 3.0) as usize], 1 << (next() * 8.0) as i64);
     let kind = Kind { write: next() < 0.5, ..KIND };
@@ -345,18 +371,12 @@ fn program(seed: u64, most_wrong: f64) -> (f64, f64) {
     let wrong = [How::Agents, How::Early, How::Timed].map(|how| (how, (2.0 * next() - 1.0) * most_wrong.log2()));
     let (mut with, mut without) = (0.0, 0.0);
     for _ in 0..1 + (next() * 3.0) as usize {
-        let mut last = Ended::default();
-        for _ in 0..10 + (next() * 200.0) as usize {
-            let noise = 0.95 + 0.1 * next();
-            let time = |strategy| {
-                let of = wrong.iter().find(|(how, _)| *how == strategy);
-                noise * of.map_or(library, |(how, power)| costs.predict(&call, kind.write, *how) * power.exp2())
-            };
-            let strategy = one(&mut chooser, &mut last, &call, kind, time);
-            with += time(strategy.unwrap_or(How::Library)) + if strategy.is_some() { LOOK } else { 0.0 };
-            without += time(How::Library);
-        }
-        chooser.ended(last);
+        let calls = 10 + (next() * 200.0) as usize;
+        let times = file(&mut chooser, (&call, kind), calls, &mut next, |strategy| {
+            let of = wrong.iter().find(|(how, _)| *how == strategy);
+            of.map_or(library, |(how, power)| costs.predict(&call, kind.write, *how) * power.exp2())
+        });
+        (with, without) = (with + times.0, without + times.1);
         chooser = chooser.next_file(None);
     }
     (with, without)
@@ -375,6 +395,31 @@ fn no_program_loses_more_than_two_percent_where_the_model_is_not_more_wrong_than
     assert!(losses[0].0 <= 0.02, "the worst: {:?}", &losses[..5]);
     let gains = losses.iter().filter(|(loss, _)| *loss < -0.2).count();
     assert!(gains * 5 > losses.len(), "only {gains} of {} gain: {:?}", losses.len(), losses.last());
+}
+
+/// The opposite: where the library takes twice as long as the best way, most of what can be gained is, though the model is as wrong
+/// as it may be. Of calls that take 20 ms at least: of shorter ones looks are a larger part.
+#[test]
+fn programs_of_a_hundred_calls_gain_most_of_what_they_could() {
+    let gain = |seed: u64| {
+        let mut next = random(seed);
+        let costs = Costs { message: 1e-5, ..Costs::default() };
+        let call = two_interleaved([16384, 65536][(next() * 2.0) as usize], 1 << (1.0 + next() * 7.0) as i64);
+        let kind = Kind { write: next() < 0.5, ..KIND };
+        let wrong = ((2.0 * next() - 1.0) * DOUBT.log2()).exp2();
+        let of = |how| costs.predict(&call, kind.write, how) * wrong;
+        let best = of(How::Agents).min(of(How::Early)).max(1e-2);
+        let calls = 100 + (next() * 300.0) as usize;
+        let mut chooser = Chooser::new(Costs::default(), None);
+        let (with, without) = file(&mut chooser, (&call, kind), calls, &mut next, |how| match how {
+            How::Library => 2.0 * best,
+            how => of(how).max(best),
+        });
+        2.0 * (1.0 - with / without)
+    };
+    let mut gains: Vec<(f64, u64)> = (0..400).map(|seed| (gain(seed), seed)).collect();
+    gains.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert!(gains[0].0 >= 0.8, "of what is possible: {:?}", &gains[..5]);
 }
 
 #[test]

@@ -213,6 +213,17 @@ pub fn check_profile(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How much longer a read of 64 KiB takes at a random place than behind the one before, by this profile: nanoseconds, and the bytes
+/// within which that was measured.
+///
+/// # Errors
+/// Why it is no profile.
+pub fn positioning(path: &Path) -> anyhow::Result<(u64, u64)> {
+    const LEN: u64 = 64 << 10;
+    let (profile, read) = (Profile::load(path)?, sluice_device::Op::Read);
+    Ok((profile.random_ns(read, LEN).saturating_sub(profile.ttp_ns(read, LEN)), profile.file_bytes))
+}
+
 /// Combines the traces of several runs.
 ///
 /// # Errors

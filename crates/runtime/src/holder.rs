@@ -388,10 +388,14 @@ mod tests {
         }
         let executor: Arc<dyn crate::Executor> = Arc::new(Quiet);
         let port = |number: u16| Arc::new(Port::new(number, 0..1, executor.clone(), true));
+        // A machine that does other things stops some of the rounds, not all.
         let turns = |core: &mut Core| {
-            let (mut effects, start) = (Effects::default(), std::time::Instant::now());
-            (0..10_000).for_each(|_| core.fail_queued(&mut effects, 64));
-            start.elapsed()
+            let round = || {
+                let (mut effects, start) = (Effects::default(), std::time::Instant::now());
+                (0..500).for_each(|_| core.fail_queued(&mut effects, 64));
+                start.elapsed()
+            };
+            std::iter::repeat_with(round).take(20).min().unwrap()
         };
         let (mut few, mut many) = (core(), core());
         few.attach(port(0), false);
@@ -399,7 +403,7 @@ mod tests {
         many.clients.resize_with(60_000, || None);
         many.attach(port(60_000), false);
         let (few, many) = (turns(&mut few), turns(&mut many));
-        assert!(many < 100 * few.max(std::time::Duration::from_micros(100)), "{few:?}, then {many:?}");
+        assert!(many < 100 * few.max(std::time::Duration::from_micros(5)), "{few:?}, then {many:?}");
     }
 
     #[test]

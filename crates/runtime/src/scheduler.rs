@@ -698,9 +698,9 @@ impl Client {
         self.completers[shard].shard.bypasses_queue()
     }
 
-    /// See [`Engine::allows_bypass`].
-    pub(crate) fn allows_bypass(&self, shard: usize) -> bool {
-        self.completers[shard].shard.allows_bypass()
+    /// See [`Engine::bypass_max`].
+    pub(crate) fn bypass_max(&self, shard: usize) -> u32 {
+        self.completers[shard].shard.bypass_max()
     }
 
     /// The time, if somebody wants to know what is submitted.

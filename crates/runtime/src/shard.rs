@@ -18,8 +18,8 @@ use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{
-    Deferred, Effect, Effects, Recipient, Reporting, Reports, calls_nobody, carry_out, in_callback, take_behind,
-    take_reported,
+    Deferred, Effect, Effects, Recipient, Reporting, Reports, calling_nobody, calls_nobody, carry_out, in_callback,
+    take_behind, take_reported,
 };
 use crate::gate::Gate;
 use crate::holder::Core;
@@ -64,7 +64,7 @@ pub(crate) struct Shard {
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
-    allows_bypass: AtomicBool,
+    bypass_max: AtomicU32,
     /// Requests dispatched and not completed, as of the last turn.
     in_flight: AtomicU32,
     bell: Arc<Bell>,
@@ -102,7 +102,7 @@ enum Turn {
 impl Shard {
     pub(crate) fn new(index: usize, clock: Clock, engine: Engine, driving: Driving, bell: Arc<Bell>) -> Arc<Shard> {
         let capacity = engine.config().capacity;
-        let (bypass, allows_bypass) = (engine.bypasses_queue(), engine.allows_bypass());
+        let (bypass, bypass_max) = (engine.bypasses_queue(), engine.bypass_max());
         Arc::new_cyclic(|shard| Shard {
             index,
             clock,
@@ -115,7 +115,7 @@ impl Shard {
             ending: AtomicU32::new(0),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
-            allows_bypass: AtomicBool::new(allows_bypass),
+            bypass_max: AtomicU32::new(bypass_max),
             in_flight: AtomicU32::new(0),
             bell,
             gate: Gate::default(),
@@ -131,8 +131,9 @@ impl Shard {
         self.bypasses_queue.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn allows_bypass(&self) -> bool {
-        self.allows_bypass.load(Ordering::Relaxed)
+    /// See [`Engine::bypass_max`].
+    pub(crate) fn bypass_max(&self) -> u32 {
+        self.bypass_max.load(Ordering::Relaxed)
     }
 
     // ---- submitting ------------------------------------------------------------------------------------------
@@ -155,7 +156,9 @@ impl Shard {
         if self.is_closed(port) {
             self.give_up(port);
             if held {
-                self.drive_held(own, Brought::Nothing, None);
+                // What others have brought meanwhile is told by the serving thread: who submits the pieces of an operation
+                // has locked others out, whom a host may be in here.
+                calling_nobody(|| self.drive_held(own, Brought::Nothing, None));
             }
             return Err(SubmitError::Closed);
         }
@@ -562,7 +565,9 @@ impl Shard {
     /// What others may know without holding. Gives when to look again, if that is another time than before.
     fn note_state(&self, core: &mut Core, news: &mut News) -> Option<u64> {
         self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
-        self.allows_bypass.store(core.engine.allows_bypass(), Ordering::Relaxed);
+        // Who chooses an algorithm has to see what it does; one that lets everything through is left alone all the same.
+        let may_miss = core.monitor.is_none() || core.engine.bypasses_queue();
+        self.bypass_max.store(if may_miss { core.engine.bypass_max() } else { 0 }, Ordering::Relaxed);
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         self.windows.publish(&mut core.engine, news);
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();

@@ -371,7 +371,7 @@ fn clients_come_and_go() {
             let _ = tell.send(());
             done
         });
-        if told.recv_timeout(Duration::from_secs(60)).is_err() {
+        if told.recv_timeout(common::LIMIT).is_err() {
             eprintln!("HANG: seed {seed}");
             std::process::exit(77);
         }

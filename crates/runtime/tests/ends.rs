@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::Random;
 use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
@@ -51,7 +51,7 @@ impl Executor for Executing {
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begin.elapsed() < common::LIMIT, "{what}");
         std::thread::yield_now();
     }
 }

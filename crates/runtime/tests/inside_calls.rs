@@ -97,7 +97,7 @@ fn dispatched_by_another(capacity: u32, inside: Inside) -> u32 {
         assert_eq!(thread.scheduler.snapshot().shards[0].in_flight, 2);
         let_go.send(()).unwrap();
         has_ended.recv().unwrap();
-        thread.scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+        thread.scheduler.shutdown(Shutdown::Drain { timeout: common::LIMIT });
         thread.deepest.load(Ordering::SeqCst)
     })
 }
@@ -341,7 +341,7 @@ fn a_host_is_not_called_while_its_own_operation_is_half_submitted() {
             let client = scheduler.attach(Arc::new(WritesInside(writes.clone()))).unwrap();
             writes.client.get_or_init(|| client).submit(0, request(0)).unwrap();
             told.recv().unwrap();
-            scheduler.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+            scheduler.shutdown(Shutdown::Drain { timeout: common::LIMIT });
             writes.deepest.load(Ordering::SeqCst)
         });
         // A host that waits for room in each call has others told inside.

@@ -6,9 +6,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Faulty, Results, create, in_time, storage};
+use common::{Faulty, LIMIT, Results, create, in_time, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
 use sluice_runtime::{
@@ -214,7 +214,7 @@ fn shutdown_inside_a_call_on_the_own_thread() {
     let _ = host.scheduler.set(Arc::downgrade(&scheduler));
     let _ = host.client.set(Arc::downgrade(&client));
     client.submit(0, request(0, 1, 0)).unwrap();
-    match told.recv_timeout(Duration::from_secs(15)) {
+    match told.recv_timeout(LIMIT) {
         Ok(failed) => assert_eq!(failed, 511),
         Err(_) => {
             eprintln!("HANG: {} of 511 cancelled", host.cancelled.load(Ordering::SeqCst));
@@ -235,23 +235,23 @@ impl Executor for Quiet {
 /// A client leaves whose requests are stalled behind another one's.
 #[test]
 fn a_client_leaves_behind_anothers_stalled_request() {
-    let engine = EngineConfig { files_max: 1, max_wait_ns: 0, window_ns: 8_000_000_000, ..EngineConfig::default() };
-    let policy =
-        PolicyConfig::parse("twins").unwrap().with("window", "3600s").unwrap().with("alone_after", "0").unwrap();
-    let scheduler = Scheduler::start(SchedulerConfig { engine, ..SchedulerConfig::new(policy) }).unwrap();
-    let a = scheduler.attach_targets(Arc::new(Quiet), 1..2).unwrap();
-    let b = scheduler.attach_targets(Arc::new(Quiet), 0..1).unwrap();
-    b.submit(0, request(9, 9, 0)).unwrap(); // the window is target 0's
-    a.submit(0, request(1, 1, 1)).unwrap();
-    b.submit(0, request(2, 2, 0)).unwrap();
-    a.submit(0, request(3, 3, 1)).unwrap();
-    let snapshot = scheduler.snapshot();
-    eprintln!("queued {} in flight {}", snapshot.shards[0].queued, snapshot.shards[0].in_flight);
-    let start = Instant::now();
-    let report = a.detach(Shutdown::Fail(libc::EIO));
-    let took = start.elapsed();
-    eprintln!("{report:?} after {took:?}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    in_time("leaves before the window ends", || {
+        let window_ns = 3_600_000_000_000;
+        let engine = EngineConfig { files_max: 1, max_wait_ns: 0, window_ns, ..EngineConfig::default() };
+        let policy =
+            PolicyConfig::parse("twins").unwrap().with("window", "3600s").unwrap().with("alone_after", "0").unwrap();
+        let scheduler = Scheduler::start(SchedulerConfig { engine, ..SchedulerConfig::new(policy) }).unwrap();
+        let a = scheduler.attach_targets(Arc::new(Quiet), 1..2).unwrap();
+        let b = scheduler.attach_targets(Arc::new(Quiet), 0..1).unwrap();
+        b.submit(0, request(9, 9, 0)).unwrap(); // the window is target 0's
+        a.submit(0, request(1, 1, 1)).unwrap();
+        b.submit(0, request(2, 2, 0)).unwrap();
+        a.submit(0, request(3, 3, 1)).unwrap();
+        let snapshot = scheduler.snapshot();
+        eprintln!("queued {} in flight {}", snapshot.shards[0].queued, snapshot.shards[0].in_flight);
+        eprintln!("{:?}", a.detach(Shutdown::Fail(libc::EIO)));
+        b.detach(Shutdown::Fail(libc::EIO));
+    });
 }
 
 /// A predicate of one thread that panics.
@@ -405,19 +405,20 @@ fn detach_over_two_shards_counts_once() {
 
 #[test]
 fn draining_over_two_shards_ends_when_all_has_ended() {
-    let scheduler = Scheduler::start(sconfig(2)).unwrap();
-    let host = Arc::new(Keeps::default());
-    let client = scheduler.attach_targets(host.clone(), 0..4).unwrap();
-    client.submit(1, request(0, 1, 0)).unwrap();
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            pause(Duration::from_millis(300));
-            host.complete();
+    in_time("draining over shards", || {
+        let scheduler = Scheduler::start(sconfig(2)).unwrap();
+        let host = Arc::new(Keeps::default());
+        let client = scheduler.attach_targets(host.clone(), 0..4).unwrap();
+        client.submit(1, request(0, 1, 0)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pause(Duration::from_millis(300));
+                host.complete();
+            });
+            let report = client.detach(Shutdown::Drain { timeout: 30 * LIMIT });
+            assert_eq!((report.failed, report.in_flight), (0, 0));
         });
-        eprintln!("{:?}", client.detach(Shutdown::Drain { timeout: Duration::from_secs(5) }));
     });
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
 /// The scheduler ends inside the call that tells of a cancellation.
@@ -469,9 +470,7 @@ fn a_client_that_outlives_its_scheduler_knows_that_all_has_ended() {
     client.submit(0, request(0, 1, 0)).unwrap();
     scheduler.shutdown(Shutdown::Fail(libc::EIO));
     host.complete();
-    let start = Instant::now();
-    let report = client.detach(Shutdown::Drain { timeout: Duration::from_secs(3) });
-    eprintln!("{report:?} after {:?}", start.elapsed());
+    let report = client.detach(Shutdown::Drain { timeout: LIMIT });
     assert_eq!(report.in_flight, 0);
 }
 
@@ -493,7 +492,7 @@ fn the_end_of_a_volume_comes_after_the_last_call() {
     let host = Arc::new(Slow(AtomicU64::new(0)));
     let volume = Volume::start(Storage::from(null), host.clone(), vconfig("sjf")).unwrap();
     volume.read(&file, AppId(0), 0, 4096, ());
-    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(10) });
+    volume.shutdown(Shutdown::Drain { timeout: LIMIT });
     assert_eq!(host.0.load(Ordering::SeqCst), 1, "told when shutdown() returned");
 }
 

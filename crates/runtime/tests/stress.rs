@@ -247,7 +247,7 @@ fn run(seed: u64) {
     // A thread of one volume may still be inside a call of another's host.
     let (begin, both) = (Instant::now(), || [&counts.sent, &counts.told].map(|count| count.load(Ordering::SeqCst)));
     while both()[0] != both()[1] {
-        assert!(begin.elapsed() < Duration::from_secs(60), "seed {seed}: sent and told: {:?}", both());
+        assert!(begin.elapsed() < common::LIMIT, "seed {seed}: sent and told: {:?}", both());
         std::thread::yield_now();
     }
     assert!(!counts.wrong.load(Ordering::SeqCst), "seed {seed}: wrong bytes");

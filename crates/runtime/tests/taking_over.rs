@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 
 use common::{Results, create, storage};
 use parking_lot::Mutex;
@@ -155,7 +154,7 @@ fn what_is_next_is_given_away_before_an_end_is_reported() {
     volume.read(&file, AppId(0), 0, 512, 1);
     volume.write(&file, AppId(0), 512, &[1; 512], 2);
     let_go.send(()).unwrap();
-    let mut ended: Vec<_> = (0..2).map_while(|_| told.recv_timeout(Duration::from_secs(15)).ok()).collect();
+    let mut ended: Vec<_> = (0..2).map_while(|_| told.recv_timeout(common::LIMIT).ok()).collect();
     ended.sort_unstable();
     if ended != [1, 2] {
         eprintln!("HANG: told of {ended:?}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Faulty, Random, Results, create, storage};
 use sluice_core::{AppId, EngineConfig, PolicyConfig, policy::table};
-use sluice_runtime::{Driving, Shutdown, Volume, VolumeConfig, Workers};
+use sluice_runtime::{Done, Driving, Host, Shutdown, Volume, VolumeConfig, Workers};
 use sluice_storage::{FileRef, Storage};
 
 fn seed() -> u64 {
@@ -45,6 +45,62 @@ fn check_file(volume: &Volume<Results>, file: &FileRef, random: &mut Random, ope
             let read = volume.read_at(file, AppId(2), offset, &mut data).unwrap();
             let expected = copy.get(offset as usize..).unwrap_or_default();
             assert_eq!(data[..read], expected[..expected.len().min(len)], "{len} bytes at {offset}");
+        }
+    }
+}
+
+/// Passes on what it is told: the bytes, and the error number of what stopped the request.
+struct InPart(std::sync::mpsc::Sender<(usize, i32)>);
+
+impl Host for InPart {
+    type Ticket = ();
+
+    fn complete(&self, (): (), result: std::io::Result<Done<'_>>) {
+        let told = result.map_or_else(|error| (0, error.raw_os_error().unwrap()), |done| (len(done), 0));
+        self.0.send(told).unwrap();
+    }
+
+    fn complete_in_part(&self, (): (), done: Done<'_>, error: std::io::Error) {
+        self.0.send((len(done), error.raw_os_error().unwrap())).unwrap();
+    }
+}
+
+fn len(done: Done<'_>) -> usize {
+    match done {
+        Done::Read(data) => data.len(),
+        Done::Written(bytes) => bytes,
+    }
+}
+
+/// Of a request that an error stops half way a call gets what came before, and a host learns of the error, too.
+#[test]
+fn what_came_before_an_error_and_the_error_are_told() {
+    const LEN: usize = 20_000;
+    for (targets, policy, request_bytes_max) in
+        [(1, "noop", 1 << 20), (1, "to-agg", 1 << 20), (1, "sjf", 4096), (3, "noop", 1 << 20), (3, "hbrr", 1000)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = storage(dir.path(), targets);
+        let file = create(&plain, "f");
+        let layout = plain.data.layout().of(&*file);
+        for bad in [0, 100, 4095, 4096, 9_000, 19_999] {
+            // In a target's file the byte that comes first has this offset; others of it come later.
+            let (_, at) = layout.locate(bad);
+            let first = (0..LEN as u64).find(|&logical| layout.locate(logical).1 == at).unwrap() as usize;
+            let fill = start(&plain, config("noop")).0;
+            fill.write_at(&file, AppId(0), 0, &[7; LEN]).unwrap();
+            let (_, faulty) = Faulty::over(&plain, at, usize::MAX);
+            let (tell, told) = std::sync::mpsc::channel();
+            let config = VolumeConfig { request_bytes_max, ..config(policy) };
+            let volume = Volume::start(faulty, Arc::new(InPart(tell)), config).unwrap();
+            let told = || told.recv_timeout(Duration::from_secs(15)).unwrap();
+            let what = format!("{targets} targets, {policy}, byte {bad}");
+            volume.read(&file, AppId(0), 0, LEN as u32, ());
+            assert_eq!(told(), (first, libc::EIO), "{what}");
+            let call = volume.read_at(&file, AppId(0), 0, &mut [0; LEN]).map_err(|error| error.raw_os_error());
+            assert_eq!(call, if first > 0 { Ok(first) } else { Err(Some(libc::EIO)) }, "{what}");
+            volume.write(&file, AppId(0), 0, &[8; LEN], ());
+            assert_eq!(told(), (first, libc::EIO), "{what}");
         }
     }
 }
@@ -170,7 +226,7 @@ fn the_algorithm_changes_under_load() {
 #[test]
 fn the_end_answers_every_request() {
     for info in table() {
-        for how in [Shutdown::Drain { timeout: Duration::from_secs(30) }, Shutdown::Fail(libc::ENODEV)] {
+        for how in [Shutdown::Drain { timeout: common::LIMIT }, Shutdown::Fail(libc::ENODEV)] {
             let dir = tempfile::tempdir().unwrap();
             let (faulty, storage) = Faulty::over(&storage(dir.path(), 1), u64::MAX, usize::MAX);
             let mut config = config(info.name);

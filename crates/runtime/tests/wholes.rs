@@ -111,7 +111,7 @@ fn run(seed: u64) {
             });
         }
     });
-    volume.shutdown(Shutdown::Drain { timeout: std::time::Duration::from_secs(60) });
+    volume.shutdown(Shutdown::Drain { timeout: common::LIMIT });
     assert_eq!(told.ended.load(Ordering::SeqCst), tickets.load(Ordering::SeqCst), "{what}");
     assert!(told.wrong.lock().is_empty(), "{what}: {:?}", told.wrong.lock());
 }

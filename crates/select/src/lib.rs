@@ -397,7 +397,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| started.pause(|| (0..3).for_each(|cookie| client.submit(0, request(cookie)).unwrap())));
             for _ in 0..3 {
-                let paused = told.recv_timeout(Duration::from_secs(20));
+                let paused = told.recv_timeout(Duration::from_secs(120));
                 if paused.is_err() {
                     eprintln!("HANG: an executor waits for a lock that its thread holds");
                     std::process::exit(77);

@@ -25,6 +25,10 @@ pub(crate) enum Event {
     Link(u32),
     /// The kernel's scheduler of a server wants to be asked again.
     Kernel(u32),
+    /// A server's SSD has served a command: the node, the command's number there.
+    Ssd(u32, u32),
+    /// A server's tier looks whether something is to be done.
+    Tier(u32),
     /// A batch's bytes have been copied from or to the page cache.
     Copied(u32),
     /// A server's page cache looks for old dirty pages.
@@ -39,6 +43,10 @@ pub(crate) enum Event {
     Decide,
     /// A message from or to the orchestrator has come.
     Control(u32),
+    /// What a process has read or written for others is done: the work.
+    Work(u32),
+    /// A process has waited for others as long as it may.
+    Patience(u32),
 }
 
 #[derive(Clone, Copy, Debug)]

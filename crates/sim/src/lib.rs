@@ -20,8 +20,9 @@ pub mod workload;
 pub use chaos::{ChaosFailure, ChaosReport, chaos, chaos_many, chaos_scenario};
 pub use labels::{Label, SEEDS_MIN, labels, larger, ties};
 pub use simulation::{
-    Adaptive, AppOutcome, Bin, CacheOutcome, DeviceOutcome, Durations, Failure, FaultCounts, NodesOutcome, Options,
-    OrchestrationOutcome, Outcome, PatternWindow, Point, PredictionCounts, Record, Selector, Setup, Truth, Window,
-    forecast, jain, simulate, simulate_predicted, simulate_with, windows_csv,
+    Adaptive, AppOutcome, Bin, CacheOutcome, DataDrivenCounts, DeviceOutcome, Durations, Failure, FaultCounts,
+    NodesOutcome, Options, OrchestrationOutcome, Outcome, PatternWindow, Point, PredictionCounts, ProgramOutcome,
+    Record, Selector, Setup, TierOutcome, Truth, Window, forecast, jain, simulate, simulate_predicted, simulate_with,
+    windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

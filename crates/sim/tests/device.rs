@@ -88,7 +88,7 @@ fn all_kinds_of_devices_are_told_apart_under_mixed_load() {
     let mut rows = Vec::new();
     for model in sluice_device::models().iter().filter(|model| model.name != "null") {
         let has_arm = sluice_device::model(model.name, 1).unwrap().rotates();
-        let seconds = if has_arm { 60 } else { 8 };
+        let seconds = if has_arm { 60 } else { 20 };
         let expected = if has_arm { Device::Disk } else { Device::Flash };
         for programs in [&[ONE][..], &[RANDOM, STREAMS], &[RANDOM, SHARED], &[RANDOM, STREAMS, WRITES]] {
             let (estimate, random) = learned(model.name, "hbrr", seconds, programs);
@@ -106,7 +106,7 @@ fn all_kinds_of_devices_are_told_apart_under_mixed_load() {
         );
         known += u32::from(estimate.device == *expected);
     }
-    assert!(known >= 48, "{known} of {} are known", rows.len());
+    assert!(known as usize + 4 >= rows.len(), "{known} of {} are known", rows.len());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whole simulations.
 
 use sluice_core::policy::table;
-use sluice_sim::scenario::{Plan, Setting};
+use sluice_sim::scenario::{Place, Plan, Setting};
 use sluice_sim::{Failure, Options, Outcome, Sweep, improvements, simulate, sweep};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -200,6 +200,109 @@ fn orchestration_lives_with_faults() {
             simulate(&plan.runs[0].scenario, options, &RUN).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(outcome.orchestration.unwrap().slices > 0);
     }
+}
+
+const TIERED: &str = r#"
+    [clients]
+    nodes = 2
+    [servers]
+    count = 2
+    in_flight = 4
+    tier_queue = "1M"
+    tier_area = "512K"
+    tier_slot = "64K"
+    [faults]
+    timeout = "2s"
+    loss = 0.01
+    duplicate = 0.02
+    delay = "1ms"
+    [[application]]
+    name = "random"
+    processes = 8
+    [[application.phase]]
+    op = "mixed"
+    pattern = "random"
+    request = "4K"
+    data = "256K"
+    depth = 2
+    [[application.phase]]
+    pattern = "random"
+    request = "4K"
+    data = "128K"
+    [[application]]
+    name = "stream"
+    [[application.phase]]
+    op = "write"
+    request = "256K"
+    data = "2M"
+"#;
+
+/// Every step is checked, too: order, waiting, what reads return.
+#[test]
+fn with_a_tier_every_algorithm_moves_all_bytes_and_does_the_same_again() {
+    let mut logged = 0;
+    for (number, info) in table().iter().enumerate() {
+        for tier in ["paper", "on"] {
+            let kernel = ["none", "deadline", "cfq"][number % 3];
+            let settings = [
+                ("servers.policy", info.name),
+                ("servers.tier", tier),
+                ("servers.kernel", kernel),
+                ("servers.max_wait", "20ms"),
+            ];
+            let plan = plan(TIERED, &settings);
+            let scenario = &plan.runs[0].scenario;
+            let options = Options { check: true, ..Options::default() };
+            let run =
+                || simulate(scenario, options, &RUN).unwrap_or_else(|error| panic!("{} {tier}: {error}", info.name));
+            let outcome = run();
+            assert_eq!(outcome.bytes, scenario.bytes(), "{} {tier}", info.name);
+            assert_eq!(outcome, run(), "{} {tier}", info.name);
+            logged += outcome.tier.unwrap().logged_writes;
+        }
+    }
+    assert!(logged > 1000, "{logged}");
+}
+
+/// What it is for: random writes end on the SSD, slots that are read again come from it, and a stream goes by.
+#[test]
+fn a_tier_takes_what_is_random() {
+    let of = |phase: &str, tier: &str| {
+        let text = format!(
+            "[servers]\npage_cache = 'off'\ntier_queue = '64M'\ntier_area = '64M'\n[[application]]\nprocesses = 16\n[[application.phase]]\n{phase}"
+        );
+        outcome(&text, &[("servers.tier", tier)])
+    };
+    let times = |phase: &str, tier: &str| {
+        let (off, on) = (of(phase, "off"), of(phase, tier));
+        (on.throughput() / off.throughput(), on.tier.unwrap())
+    };
+    let writes = "op = 'write'\npattern = 'random'\nrequest = '4K'\ndata = '1M'";
+    let (faster, tier) = times(writes, "on");
+    assert!(faster > 10.0 && tier.logged_writes * 10 > tier.writes * 9, "{faster} {tier:?}");
+    let (faster, tier) = times("pattern = 'random'\nrequest = '4K'\ndata = '2M'", "on");
+    assert!(faster > 2.0 && tier.loads > 3 && tier.hit_rate() > 0.5, "{faster} {tier:?}");
+    let stream = "op = 'write'\nfiles = 'per-process'\nrequest = '1M'\ndata = '16M'";
+    let (faster, tier) = times(stream, "on");
+    assert!(faster > 0.98 && tier.logged_writes == 0, "{faster} {tier:?}");
+}
+
+#[test]
+fn a_tier_that_cannot_be_is_refused() {
+    let error = |more: &str| {
+        let text = format!("[servers]\ntier = 'on'\n{more}\n[[application]]\n[[application.phase]]");
+        match Plan::parse(&text, "test", Path::new(""), &[], &[]) {
+            Ok(plan) => simulate(&plan.runs[0].scenario, Options::default(), &RUN).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    assert!(error("tier_settings = 'rule'").contains("KEY=VALUE"));
+    assert!(error("tier_settings = 'rulle=cost'").contains("rule"));
+    assert!(error("tier_settings = 'unload=off'").contains("simulated"));
+    assert!(error("tier_device = 'ssd-sat'").contains("ssd-sata"));
+    assert!(error("tier_slot = 5000").contains("4096"));
+    assert!(error("tier_queue = '1000G'").contains("bytes"));
+    assert!(error("[[faults.event]]\nkind = 'crash'\nnode = 'server 0'").contains("crash"));
 }
 
 /// Everything in `scenarios/` can be read, and simulated: here one run of each, with little data.
@@ -604,4 +707,73 @@ fn a_server_that_chooses_finds_what_serves_streams_best() {
         assert!(asked.makespan_ns * 3 < noop.makespan_ns, "{kind}: {} and {}", asked.makespan_ns, noop.makespan_ns);
         assert_eq!(asked.digest, run(&[("servers.selector", kind)]).digest);
     }
+}
+
+/// MPI programs by each way of carrying out their calls: all bytes are moved, the same each time, and what is decided shows.
+#[test]
+fn mpi_programs_are_collective_and_data_driven() {
+    let text = |way: &str, phase: &str| {
+        format!(
+            "[clients]\nnodes = 2\n[servers]\ncount = 3\n[[application]]\nprocesses = 8\nmpi_io = '{way}'\n\
+             barrier_cost = '200us'\n[[application.phase]]\n{phase}"
+        )
+    };
+    let columns = "pattern = 'vector'\nregion = 800\nrequest = 800\ndata = 160000\nbarrier = 'phase'\n";
+    let run = |way: &str, phase: &str| {
+        let out = outcome(&text(way, phase), &[]);
+        assert_eq!(out.bytes, plan(&text(way, phase), &[]).runs[0].scenario.bytes(), "{way}");
+        assert_eq!(out.digest, outcome(&text(way, phase), &[]).digest, "{way}");
+        out
+    };
+    for op in ["read", "write", "mixed"] {
+        let phase = format!("{columns}op = '{op}'");
+        let plain = run("plain", &phase);
+        let [collective, driven] = ["collective", "dualpar"].map(|way| run(way, &phase));
+        assert!(plain.server_requests > 3 * driven.server_requests, "{op}: {}", driven.server_requests);
+        assert!(op != "read" || driven.makespan_ns < plain.makespan_ns);
+        assert!(op == "mixed" || collective.server_requests < plain.server_requests, "{op}");
+        let counts = driven.apps[0].data_driven.unwrap();
+        assert_eq!(plain.apps[0].data_driven, None);
+        match op {
+            "read" => assert!(counts.cycles > 0 && counts.used == counts.prefetched, "{counts:?}"),
+            "write" => assert!(counts.collected == 1600 && counts.written == 400, "{counts:?}"),
+            _ => {}
+        }
+    }
+    // Where to read next stands in what was read: the guard ends it, and little is lost.
+    let dependent = "pattern = 'random'\ndependent = true\nrequest = '64K'\ndata = '16M'";
+    let (plain, driven) = (run("plain", dependent), run("dualpar", dependent));
+    let counts = driven.apps[0].data_driven.unwrap();
+    assert!((1..40).contains(&counts.cycles) && counts.used * 2 < counts.prefetched, "{counts:?}");
+    let loss = driven.makespan_ns as f64 / plain.makespan_ns as f64 - 1.0;
+    assert!(loss <= 0.02, "{loss}");
+    // Depth is not for blocking calls.
+    let error = Plan::parse(&text("dualpar", "depth = 2"), "test", Path::new(""), &[], &[]).unwrap_err();
+    assert!(error.to_string().contains("depth"), "{error}");
+}
+
+/// As with GlusterFS's pieces of files: an I/O node knows where in the file a request is, and parts of a request overtake each other.
+#[test]
+fn io_nodes_see_gaps_between_pieces_and_parts_out_of_order() {
+    let text = "[clients]\ntransfer = '64K'\n[servers]\ncount = 2\nstripe = '1M'\n[io_nodes]\ncount = 1\npolicy = 'hbrr'\n\
+                window = '10ms'\n[[application]]\n[[application.phase]]\nrequest = '256K'\ndata = '16M'";
+    // Of the requests that followed others: how many, the share that began where these ended, and MiB between them.
+    let seen = |settings: &[(&str, &str)]| {
+        let options = Options { windows: true, check: true, ..Options::default() };
+        let outcome = simulate(&plan(text, settings).runs[0].scenario, options, &RUN).unwrap();
+        assert_eq!(outcome.device.bytes, 16 << 20);
+        let of_node = outcome.windows.iter().filter(|window| matches!(window.place, Place::IoNode(_)));
+        let reads: Vec<_> = of_node.map(|window| window.features.ops[0]).collect();
+        let sum = |of: fn(&sluice_core::OpFeatures) -> f64| reads.iter().map(of).sum::<f64>();
+        let count = sum(|op| op.distances as f64);
+        (count, sum(|op| op.contiguous * op.distances as f64) / count, sum(|op| op.distance_mean * op.distances as f64))
+    };
+    let (count, contiguous, between) = seen(&[]);
+    assert!(count > 200.0 && contiguous == 1.0 && between == 0.0, "{count} {contiguous} {between}");
+    let file = ("io_nodes.offsets", "file");
+    let (_, contiguous, between) = seen(&[file]);
+    let gaps = between / f64::from(1 << 20);
+    assert!((10.0..=14.0).contains(&gaps) && gaps.fract() < 1e-6 && contiguous < 1.0, "{gaps} {contiguous}");
+    let (_, contiguous, _) = seen(&[file, ("clients.disorder", "1ms")]);
+    assert!((0.05..0.8).contains(&contiguous), "{contiguous}");
 }

@@ -29,8 +29,9 @@ pub trait Data: Send + Sync {
         Vec::new()
     }
 
-    /// Reads from `target`'s file at `offset` into `bufs`, in order. Returns the bytes read, less than asked only at the
-    /// end of the target's file (which may be before the logical end: the caller fills holes with zeros).
+    /// Reads from `target`'s file at `offset` into `bufs`, in order. Returns the bytes read; less than asked only at the end
+    /// of the target's file (which may be before the logical end: the caller fills holes with zeros) or before an error.
+    /// Asking for the rest tells which: no bytes, or the error.
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize>;
 
     /// Writes `bufs`, in order, to `target`'s file at `offset`. Returns the bytes written; less than asked only together
@@ -76,8 +77,8 @@ pub trait Data: Send + Sync {
     ///
     /// The write of `range` (logical offsets) moved only its first `written` bytes, but some of its later parts may have
     /// been written and made the file longer. `before` is what [`Data::size_at_least`] said for `range.end` before the
-    /// parts were submitted. All parts have ended, and no other write to the file was under way since. Then the size is at most the end of what was written, or what it was. Does nothing where a file
-    /// lies on one target.
+    /// parts were submitted. All parts have ended, and no other write to the file was under way since. Then the size is at
+    /// most the end of what was written, or what it was. Does nothing where a file lies on one target.
     fn trim(&self, file: &FileRef, before: u64, range: Range<u64>, written: u64) -> io::Result<()> {
         let _ = (file, before, range, written);
         Ok(())

@@ -41,8 +41,26 @@ impl Mount {
 /// # Errors
 /// If the table cannot be read: then nobody knows what is mounted.
 pub fn table() -> io::Result<Vec<Mount>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|&byte| byte == b'\n').filter_map(Mount::parse).collect())
+    read(Path::new("/proc/self/mountinfo"))
+}
+
+/// Everything that another process has mounted, if that is in another namespace than what this one has: mounts that it took
+/// with it, as into a container, stay in use there after they were unmounted here. None for processes that are gone.
+/// O(its mounts).
+#[must_use]
+pub fn elsewhere(process: u32) -> Vec<Mount> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let process = process.to_string();
+    match namespace(&process) {
+        Some(other) if Some(&other) != namespace("self").as_ref() => {
+            read(&Path::new("/proc").join(process).join("mountinfo")).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn read(table: &Path) -> io::Result<Vec<Mount>> {
+    Ok(fs::read(table)?.split(|&byte| byte == b'\n').filter_map(Mount::parse).collect())
 }
 
 /// The mounts at exactly this path, which has no symbolic links, without touching them. They lie on top of each other: paths

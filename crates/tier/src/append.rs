@@ -6,12 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::format::{ENTRIES_MAX, Entry, HEADER_MAX, Header, Kind, SECTOR, Summary, header_bytes, summary_bytes};
 use crate::map::Extent;
+use crate::pace::RECORD_BYTES;
 use crate::recover::Used;
 use crate::stats::Counters;
 use crate::tier::Tier;
-
-/// Most bytes of data in a record.
-const DATA_MAX: usize = 1 << 20;
 
 /// Why something is not in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +40,11 @@ fn around(entries: usize) -> usize {
     header_bytes(entries) + summary_bytes(entries)
 }
 
+/// Most entries without data in a record, which an empty segment has to hold with its summary.
+fn most_entries(segment_bytes: usize) -> usize {
+    (1..=ENTRIES_MAX).take_while(|&entries| around(entries) <= segment_bytes).count().max(1)
+}
+
 impl Appender {
     pub(crate) fn new(next_seq: u64) -> Appender {
         Appender { next_seq, open: None }
@@ -68,7 +71,7 @@ impl Batch {
     fn add(&mut self, mut entry: Entry, data: Option<&[u8]>, segment_bytes: usize) -> bool {
         let (room, entries) = (self.bytes.len() - HEADER_MAX + entry.room(), self.entries.len() + 1);
         // An empty segment has to hold it.
-        let fits = room + around(entries) <= segment_bytes && room <= DATA_MAX && entries <= ENTRIES_MAX;
+        let fits = room + around(entries) <= segment_bytes && room <= RECORD_BYTES && entries <= ENTRIES_MAX;
         if fits {
             if let Some(data) = data {
                 entry.at = (self.bytes.len() - HEADER_MAX) as u32;
@@ -84,7 +87,7 @@ impl Batch {
 impl Tier {
     /// Most bytes of data in one entry.
     pub(crate) fn data_max(&self) -> u64 {
-        let most = (self.layout.segment_bytes as usize - around(1)).min(DATA_MAX);
+        let most = (self.layout.segment_bytes as usize - around(1)).min(RECORD_BYTES);
         (most / SECTOR * SECTOR) as u64
     }
 
@@ -172,7 +175,7 @@ impl Tier {
 
     /// Says in the log that these are lost. With the appender, nothing newer can come between looking and saying so.
     pub(crate) fn append_lost(&self, appender: &mut Appender, extents: &[(u64, Extent)]) -> Result<(), NotAppended> {
-        for extents in extents.chunks(ENTRIES_MAX) {
+        for extents in extents.chunks(most_entries(self.layout.segment_bytes as usize)) {
             let entry = |(offset, extent): &(u64, Extent)| Entry {
                 offset: *offset,
                 len: extent.len,

@@ -11,7 +11,7 @@ use crate::locality::Rule;
 /// Settings of a tier in use. Sizes of the log and the prefetch area are fixed when it is made ([`Geometry`]).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// When writes go to the SSD.
+    /// When writes go to the SSD. Ours by default ([`Rule::cost`]).
     pub rule: Rule,
     /// The algorithm of the ghost queue: the one that orders the disk's requests.
     pub ghost_policy: PolicyConfig,
@@ -78,10 +78,10 @@ pub fn failure_mark_of(disk: &std::path::Path) -> std::io::Result<Option<PathBuf
 }
 
 impl Default for Config {
-    /// The paper's rule (4, 2) and prefetching (2; 40 %, 60 %); everything else as the fields say.
+    /// Our rule, the paper's prefetching (2; 40 %, 60 %); everything else as the fields say.
     fn default() -> Config {
         Config {
-            rule: Rule::default(),
+            rule: Rule::cost(),
             ghost_policy: offset_order(),
             ghost_requests: 1024,
             bypass_bytes: 1 << 20,

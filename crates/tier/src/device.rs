@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,15 +78,17 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens it and takes its lock (`flock`).
+    /// Opens it and takes its lock (`flock`); a block device to `write` for this process alone.
     ///
     /// # Errors
-    /// Those of opening it, with the path; `WouldBlock` if somebody else has the lock.
+    /// Those of opening it, with the path; `WouldBlock` if somebody else has the lock, `ResourceBusy` if a block device is mounted
+    /// or otherwise in use.
     pub fn open(path: impl AsRef<Path>, write: bool) -> io::Result<FileDevice> {
         let path = path.as_ref();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let file = OpenOptions::new().read(true).write(write).open(path).map_err(named)?;
-        FileDevice::with(file, path).map_err(named)
+        let file =
+            OpenOptions::new().read(true).write(write).custom_flags(if write { libc::O_EXCL } else { 0 }).open(path);
+        FileDevice::with(file.map_err(named)?, path).map_err(named)
     }
 
     /// Makes a file of this size, with its space taken at once where the file system can do that.

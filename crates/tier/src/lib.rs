@@ -10,7 +10,9 @@
 //! | [`mod@format`] | what lies on the SSD |
 //! | [`map`] | which bytes are in the log: the mapping table |
 //! | [`locality`], [`slots`] | decisions: what goes to the SSD, what is prefetched. State machines without I/O |
+//! | [`pace`] | what is written back, given up and loaded, and when |
 //! | [`device`] | disk and SSD: files, block devices, files of any [`sluice_storage::Data`] |
+//! | [`OneFile`] | a tier as a storage, for hosts that serve files |
 //! | [`crash`] | devices that lose power and fail, a model of what must survive: for tests and `sluice-bench tier` |
 
 #![forbid(unsafe_code)]
@@ -23,6 +25,8 @@ pub mod format;
 pub mod locality;
 mod maintain;
 pub mod map;
+mod one_file;
+pub mod pace;
 mod recover;
 mod runner;
 mod settings;
@@ -33,6 +37,7 @@ mod tier;
 pub use config::{Config, Geometry, OpenError, failure_mark_of};
 pub use device::{DataDevice, Device, FileDevice};
 pub use locality::{Decision, Rule};
+pub use one_file::OneFile;
 pub use recover::{Check, Report, check};
 pub use runner::Runner;
 pub use settings::{SETTINGS, Setting};

@@ -8,17 +8,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::append::NotAppended;
 use crate::format::{Kind, SECTOR, SUPERBLOCKS, Use};
 use crate::map::{Extent, Map, State as Newest};
+use crate::pace::{FLUSH_BYTES, FLUSH_EXTENTS, LOOK, MERGE, Seen, pass_segments};
 use crate::slots::BLOCK;
 use crate::stats::{Counters, Health};
 use crate::tier::{Tier, write_to};
-
-/// Written back between flushes of the disk, in bytes and in extents.
-const FLUSH_BYTES: u64 = 64 << 20;
-const FLUSH_EXTENTS: usize = 65_536;
-/// Extents looked at with the state locked.
-const LOOK: usize = 4096;
-/// Most extents put together into one write.
-const MERGE: usize = 512;
 
 /// A pass over the dirty extents, by offset, as an elevator.
 #[derive(Default)]
@@ -57,41 +50,38 @@ impl Tier {
     /// Those of disk and SSD; what was not written back stays in the log.
     pub(crate) fn work(&self, idle: bool) -> io::Result<Work> {
         let mut maintenance = self.maintenance.lock();
-        let (health, used, dirty, idle, near) = {
+        let (health, seen, near) = {
             let state = self.state.lock();
-            let unused = state.disk_users == 0 && self.since(state.disk_used) >= self.config.idle;
-            let quiet =
-                state.map.dirty_bytes() >= self.config.idle_bytes || self.since(state.appended) >= self.config.quiet;
-            let dirty = state.map.dirty_bytes() > state.map.lost_bytes();
-            let near = (state.disk_head, u64::from(self.layout.slot_bytes));
-            (state.health, f64::from(state.segments_used()), dirty, (unused, idle || unused && quiet), near)
+            let seen = Seen {
+                segments: (self.layout.segments, state.segments_used()),
+                dirty_bytes: state.map.dirty_bytes() - state.map.lost_bytes(),
+                unused: (state.disk_users == 0).then(|| self.since(state.disk_used)),
+                quiet: self.since(state.appended),
+                in_pass: maintenance.cursor.is_some(),
+                forced: idle,
+            };
+            (state.health, seen, (state.disk_head, u64::from(self.layout.slot_bytes)))
         };
         if health == Health::Failing {
             return self.give_up_with(&mut maintenance).map(|()| Work::Done);
         }
-        let all = f64::from(self.layout.segments);
-        if used >= all * self.config.high {
-            maintenance.pressed = true;
-        } else if used <= all * self.config.low {
-            maintenance.pressed = false;
-        }
-        if health == Health::Well && dirty && (maintenance.pressed || idle.1 || maintenance.cursor.is_some() && idle.0)
-        {
+        let pace = self.config.pace(&seen, &mut maintenance.pressed);
+        if health == Health::Well && pace.write_back {
             return self.write_back(&mut maintenance);
         }
-        if maintenance.pressed || idle.1 {
+        if pace.reclaim {
             self.settle(&mut maintenance)?;
             if self.reclaim(&mut maintenance)? == Work::Done {
                 return Ok(Work::Done);
             }
         }
         if health == Health::Well && self.config.prefetch {
-            let slot = self.state.lock().slots.candidate((!idle.0).then_some(near));
+            let slot = self.state.lock().slots.candidate((!pace.any_slot).then_some(near));
             if let Some(slot) = slot {
                 return self.prefetch(slot);
             }
         }
-        Ok(if dirty { Work::Nothing } else { Work::Idle })
+        Ok(if seen.dirty_bytes > 0 { Work::Nothing } else { Work::Idle })
     }
 
     /// Writes everything back and gives all segments up.
@@ -202,13 +192,9 @@ impl Tier {
             let state = self.state.lock();
             if maintenance.cursor.is_none() {
                 maintenance.cursor = Some(0);
-                // The older half under pressure: room comes sooner, in pieces.
-                let half = state.used.len().div_ceil(2);
+                let end = state.used.get(pass_segments(state.used.len(), maintenance.pressed));
                 let whole = state.used.back().map_or(0, |last| last.first_seq + 1);
-                maintenance.end_seq = match maintenance.pressed {
-                    true => state.used.get(half).map_or(whole, |used| used.first_seq),
-                    false => whole,
-                };
+                maintenance.end_seq = end.map_or(whole, |used| used.first_seq);
             }
             state.arrivals
         };
@@ -216,13 +202,14 @@ impl Tier {
         maintenance.cursor = next;
         if let (Some((first, _)), Some((last, extent))) = (extents.first(), extents.last()) {
             let (first, end) = (*first, last + extent.len);
+            let own = extents.iter().map(|(_, extent)| extent.len).sum();
             if let Err(error) = self.copy_back(maintenance, &extents) {
                 maintenance.forget();
                 return Err(error);
             }
             let mut state = self.state.lock();
             let free = state.arrivals == arrivals;
-            state.decider.leaves_ssd(first, end - first, free);
+            state.decider.leaves_ssd(first, end - first, own, free);
         }
         let enough = maintenance.written_bytes >= FLUSH_BYTES || maintenance.written.len() >= FLUSH_EXTENTS;
         if enough || maintenance.cursor.is_none() {
@@ -244,12 +231,12 @@ impl Tier {
         };
         let from = maintenance.cursor.unwrap_or(0);
         let (mut extents, mut next) = state.map.dirty_from(from, (LOOK, MERGE), |segment| wanted[segment as usize]);
-        let mut count = self.together(&extents, self.config.fill_bytes);
+        let mut count = self.config.together(&extents, self.config.fill_bytes);
         if let Some(whole) = gaps(&extents[..count]) {
             // What lies between is written as it is on the disk, so nobody else may write it meanwhile. Nobody is waited for:
             // that one may wait for this thread.
             if state.writing.iter().any(|other| other.start < whole.end && whole.start < other.end) {
-                count = self.together(&extents, 0);
+                count = self.config.together(&extents, 0);
             } else {
                 state.writing.push(whole);
             }
@@ -262,24 +249,6 @@ impl Tier {
             state.pins[extent.segment as usize] += 1;
         }
         (extents, next)
-    }
-
-    /// How many of the extents go to the disk in one write, with at most `fill` bytes between two.
-    fn together(&self, extents: &[(u64, Extent)], fill: u64) -> usize {
-        let Some((start, _)) = extents.first() else { return 0 };
-        let mut end = *start;
-        let mut zeros = false;
-        let together = extents.iter().take_while(|(offset, extent)| {
-            let zero = extent.entry.kind != Kind::Data;
-            let first = offset == start;
-            let joins = first || *offset == end || offset - end <= fill;
-            end = offset + extent.len;
-            // Zeros go alone: they may be long, and are not data.
-            let fits = first || !zero && !zeros && end - start <= self.config.writeback_bytes as u64;
-            zeros |= zero;
-            joins && fits
-        });
-        together.count()
     }
 
     /// Copies extents that lie together to the disk, and unpins them.
@@ -296,7 +265,7 @@ impl Tier {
                 let mut rest = extents;
                 let mut result = Ok(());
                 while !rest.is_empty() {
-                    let (now, later) = rest.split_at(self.together(rest, 0));
+                    let (now, later) = rest.split_at(self.config.together(rest, 0));
                     match &result {
                         Ok(()) => result = self.copy_side_by_side(maintenance, now),
                         Err(_) => self.unpin_all(now),

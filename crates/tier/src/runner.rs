@@ -6,12 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::maintain::Work;
+use crate::pace::{LOOK_EVERY, LOOK_IDLE};
 use crate::tier::Tier;
 
-/// How often it looks whether the disk is idle.
-const LOOK: Duration = Duration::from_millis(10);
-/// The same with nothing to write back and no slot to load.
-const LOOK_IDLE: Duration = Duration::from_millis(100);
 /// How long it waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
@@ -37,7 +34,7 @@ fn run(tier: &Tier, stopped: &Receiver<()>) {
     loop {
         let wait = match tier.work(false) {
             Ok(Work::Done) => Duration::ZERO,
-            Ok(Work::Nothing) => LOOK,
+            Ok(Work::Nothing) => LOOK_EVERY,
             Ok(Work::Idle) => LOOK_IDLE,
             // It was told.
             Err(_) => AFTER_ERROR,

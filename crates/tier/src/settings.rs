@@ -25,12 +25,12 @@ pub struct Setting {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "rule",
-        default: "paper",
-        help: "when writes go to the SSD: paper, cost, always or never",
+        default: "cost",
+        help: "when writes go to the SSD: cost, paper, always or never",
         set: rule,
     },
-    Setting { key: "start", default: "4", help: "they begin to above this H (rule cost: 1.5)", set: start },
-    Setting { key: "stop", default: "2", help: "and end to below this one (rule cost: 1.1)", set: stop },
+    Setting { key: "start", default: "1.5", help: "they begin to above this H (rule paper: 4)", set: start },
+    Setting { key: "stop", default: "1.1", help: "and end to below this one (rule paper: 2)", set: stop },
     Setting {
         key: "profile",
         default: "none",
@@ -195,16 +195,8 @@ impl Config {
 
 fn rule(config: &mut Config, text: &str) -> Option<()> {
     config.rule = match text {
-        "paper" => Rule::default(),
-        // A disk of 7,200 revolutions, until its profile is given.
-        "cost" => Rule::Cost {
-            start: 1.5,
-            stop: 1.1,
-            positioning_ns: 12_000_000,
-            disk_byte_ns: 7.0,
-            ssd_request_ns: 100_000,
-            ssd_byte_ns: 2.0,
-        },
+        "paper" => Rule::paper(),
+        "cost" => Rule::cost(),
         "always" => Rule::Always,
         "never" => Rule::Never,
         _ => return None,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::crash::{Fault, Random, Recorder, Tape};
-use crate::format::{LOG_START, SECTOR};
+use crate::format::{Entry, Kind, LOG_START, SECTOR};
 use crate::maintain::Work;
+use crate::map::{Extent, State};
 use crate::{Config, Device, FileDevice, Geometry, Health, OpenError, Rule, Runner, Tier, check};
 
 const DISK: usize = 256 << 10;
@@ -198,6 +199,29 @@ fn salvage_goes_on_behind_a_whole_segment_and_writes_over_nothing() {
     tier.write_all_back().unwrap();
     drop(tier);
     is_left(&pair.open());
+}
+
+/// An entry of small pieces is lost: each is said in the log, in segments that are too small for the largest record.
+#[test]
+fn what_is_lost_in_small_pieces_is_said_in_small_segments_too() {
+    for segment_bytes in [4096, 8192, 8704, 9216] {
+        let pair = Pair::new();
+        let queue_bytes = 12 * u64::from(segment_bytes);
+        Tier::create(&*pair.disk, "the disk", &*pair.ssd, Geometry { segment_bytes, queue_bytes, ..GEOMETRY }).unwrap();
+        let tier = pair.open();
+        tier.write(&[1; 100], 0, true).unwrap();
+        let entry = Entry { offset: 0, len: 1, at: 0, crc: 0, kind: Kind::Lost };
+        let extent = Extent { len: 1, segment: 0, entry, skip: 0, version: 0, state: State::Lost };
+        let lost: Vec<(u64, Extent)> = (0..300).map(|at| (1000 + 2 * at, extent)).collect();
+        tier.append_lost(&mut tier.appender.lock(), &lost).unwrap();
+        tier.close_segment().unwrap();
+        tier.flush().unwrap();
+        drop(tier);
+        let tier = pair.try_open(&always()).unwrap_or_else(|error| panic!("segments of {segment_bytes}: {error}"));
+        assert_eq!(tier.status().lost_bytes, 300, "segments of {segment_bytes}");
+        assert_eq!(read(&tier, 0, 100).unwrap(), [1; 100]);
+        assert!(read(&tier, 1598, 1).is_err() && read(&tier, 1599, 1).is_ok());
+    }
 }
 
 #[test]

@@ -201,8 +201,8 @@ impl Tier {
             return Err(OpenError::Failed(ssd.describe()));
         }
         let queue_bytes = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
-        let decider = Decider::new(config.rule, &config.ghost_policy, config.ghost_requests, queue_bytes)
-            .map_err(|error| OpenError::Setting(format!("ghost queue: {error}")))?;
+        let decider =
+            Decider::new(&config, queue_bytes).map_err(|error| OpenError::Setting(format!("ghost queue: {error}")))?;
         let found = recover::recover(&*ssd, &superblock, false, config.salvage)?;
         if let (Some((first, last)), false) = (found.report.missing, config.salvage) {
             return Err(OpenError::Damaged { device: ssd.describe(), first, last });
@@ -646,9 +646,8 @@ impl Tier {
         if state.map.overlaps(range) || doubtful(range) {
             return Route::Log;
         }
-        let large = range.end - range.start >= self.config.bypass_bytes;
-        let log = state.health == Health::Well && state.decider.is_on() && !large && !full;
-        if log { Route::Log } else { Route::Disk }
+        let on = state.health == Health::Well && state.decider.is_on();
+        if self.config.takes(range.end - range.start, on, full) { Route::Log } else { Route::Disk }
     }
 
     /// Writes data or zeros, in parts that fit into a record.

@@ -5,6 +5,9 @@
 //! the kernel gives for the request: `SLURM_JOB_ID=17` of two users are two applications, and nobody is served, weighted
 //! or counted as another user's job. Within one user's processes the variable is believed.
 //!
+//! A process may name its job itself, which counts more ([`crate::announced`]): MPI programs under `sluice mpirun` do. Such a job has
+//! the same number on every machine.
+//!
 //! Reading `/proc/PID/environ` is too slow for every request and may even block, because
 //! it takes the memory lock of a process that can be waiting for this very file system. Therefore
 //!
@@ -20,10 +23,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sluice_core::AppId;
 
+use crate::announced::{self, Announced, Phases};
 use crate::lookups::{Answerer, Lookups};
 
 /// Seconds for which an answer is believed.
@@ -37,6 +42,8 @@ const MOST_ENVIRON: u64 = 1 << 20;
 
 /// Everybody who came after [`MOST_APPS`] others.
 const OTHERS: AppId = AppId(0);
+/// Before the name of a job that its processes have named.
+const JOB_IS: &str = "job=";
 
 /// The last caller of an open file.
 #[derive(Default)]
@@ -47,6 +54,9 @@ pub(crate) struct Apps {
     callers: Box<[Mutex<Caller>]>,
     /// The job of a process, by its id.
     jobs: Lookups<u32, Option<String>>,
+    announced: Arc<Announced>,
+    /// Counts announcements: what was known of callers before is looked up anew.
+    era: AtomicU32,
 }
 
 #[derive(Default)]
@@ -54,6 +64,8 @@ struct Names {
     list: Vec<String>,
     ids: HashMap<String, AppId>,
     users: HashMap<u32, AppId>,
+    /// Those whose numbers are not places in the list.
+    numbered: HashMap<AppId, String>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -62,44 +74,90 @@ struct Caller {
     uid: u32,
     app: AppId,
     checked_s: u64,
+    era: u32,
 }
 
 impl Caller {
     /// Whether this is what is known of the caller, and recent. The user counts: a thread can change it (file servers do).
-    fn is(&self, pid: u32, uid: u32) -> bool {
-        self.pid == pid && pid != 0 && self.uid == uid && now_s() - self.checked_s < FRESH_S
+    fn is(&self, pid: u32, uid: u32, era: u32) -> bool {
+        self.pid == pid && pid != 0 && self.uid == uid && self.era == era && now_s() - self.checked_s < FRESH_S
     }
 }
 
 impl Apps {
     pub(crate) fn new(variables: &[String]) -> std::io::Result<Arc<Apps>> {
         let variables: Vec<_> = variables.iter().map(|name| format!("{name}=").into_bytes()).collect();
-        Apps::reading(Box::new(move |pid| job_name(*pid, &variables)))
+        let announced = Arc::new(Announced::default());
+        let said = announced.clone();
+        let job = move |pid: &u32| {
+            said.job_of(*pid).map(|job| format!("{JOB_IS}{job}")).or_else(|| job_name(*pid, &variables))
+        };
+        Apps::reading(Box::new(job), announced)
     }
 
     /// With what tells the job of a process.
-    fn reading(job: Answerer<u32, Option<String>>) -> std::io::Result<Arc<Apps>> {
+    fn reading(job: Answerer<u32, Option<String>>, announced: Arc<Announced>) -> std::io::Result<Arc<Apps>> {
         let names = Names { list: vec!["others".into()], ..Names::default() };
         let callers = (0..SLOTS).map(|_| Mutex::default()).collect();
-        Ok(Arc::new(Apps { names: RwLock::new(names), callers, jobs: Lookups::new(job)? }))
+        let (names, era) = (RwLock::new(names), AtomicU32::new(0));
+        Ok(Arc::new(Apps { names, callers, jobs: Lookups::new(job)?, announced, era }))
+    }
+
+    /// A process names its job. False: that cannot be heard.
+    pub(crate) fn announce(&self, pid: u32, uid: u32, job: &str) -> bool {
+        let app = self.job(job, uid);
+        let is_heard = app != OTHERS && self.announced.job(pid, job, app);
+        self.era.fetch_add(1, Ordering::Release);
+        is_heard
+    }
+
+    /// A process that has named its job says what it does. False: that cannot be heard.
+    pub(crate) fn phase(&self, pid: u32, text: &[u8]) -> bool {
+        self.announced.phase(pid, text)
+    }
+
+    /// What the processes of an application do, as they say.
+    pub(crate) fn phases(&self, app: AppId) -> Option<Phases> {
+        self.announced.phases(app)
+    }
+
+    /// The application of a job that a process of the user has named: its own number, unless another one has that here.
+    fn job(&self, job: &str, uid: u32) -> AppId {
+        let name = job_of_user(&format!("{JOB_IS}{job}"), uid);
+        let number = announced::number(uid, job);
+        let mut names = self.names.write();
+        if let Some(&app) = names.ids.get(&name) {
+            return app;
+        }
+        if (number.0 as usize) < MOST_APPS || names.numbered.len() >= MOST_APPS || names.numbered.contains_key(&number)
+        {
+            drop(names);
+            return self.named(name);
+        }
+        names.numbered.insert(number, name.clone());
+        names.ids.insert(name, number);
+        number
     }
 
     /// What `status` shows for an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
     pub(crate) fn name(&self, app: AppId) -> String {
-        self.names.read().list.get(app.0 as usize).cloned().unwrap_or_else(|| format!("application {}", app.0))
+        let names = self.names.read();
+        let name = names.list.get(app.0 as usize).or_else(|| names.numbered.get(&app));
+        name.cloned().unwrap_or_else(|| format!("application {}", app.0))
     }
 
     /// The caller's application, through what the open file remembers.
     pub(crate) fn of_caller(&self, last: &LastCaller, pid: u32, uid: u32) -> AppId {
+        let era = self.era.load(Ordering::Acquire);
         // Where several threads use one open file at the same time the table of callers serves.
         if let Some(known) = last.0.try_lock()
-            && known.is(pid, uid)
+            && known.is(pid, uid, era)
         {
             return known.app;
         }
         let (app, sure) = self.of(pid, uid);
         if sure && let Some(mut known) = last.0.try_lock() {
-            *known = Caller { pid, uid, app, checked_s: now_s() };
+            *known = Caller { pid, uid, app, checked_s: now_s(), era };
         }
         app
     }
@@ -110,13 +168,19 @@ impl Apps {
             return (self.user(uid), false);
         }
         let slot = &self.callers[pid as usize % SLOTS];
-        let known = *slot.lock();
-        if known.is(pid, uid) {
+        let (known, era) = (*slot.lock(), self.era.load(Ordering::Acquire));
+        if known.is(pid, uid, era) {
             return (known.app, true);
         }
         let Some(job) = self.jobs.ask(uid, pid) else { return (self.user(uid), false) };
-        let app = job.map_or_else(|| self.user(uid), |job| self.named(job_of_user(&job, uid)));
-        *slot.lock() = Caller { pid, uid, app, checked_s: now_s() };
+        let app = job.map_or_else(
+            || self.user(uid),
+            |job| match job.strip_prefix(JOB_IS) {
+                Some(job) => self.job(job, uid),
+                None => self.named(job_of_user(&job, uid)),
+            },
+        );
+        *slot.lock() = Caller { pid, uid, app, checked_s: now_s(), era };
         (app, true)
     }
 
@@ -179,11 +243,24 @@ fn now_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
     fn variables() -> Vec<Vec<u8>> {
         vec![b"SLURM_JOB_ID=".to_vec(), b"PBS_JOBID=".to_vec()]
+    }
+
+    /// The application of a process: on a busy machine it is not known at once, as nobody waits long for it.
+    fn known(apps: &Apps, pid: u32, uid: u32) -> AppId {
+        let until = Instant::now() + Duration::from_secs(120);
+        loop {
+            match apps.of(pid, uid) {
+                (app, true) => return app,
+                _ => assert!(Instant::now() < until, "process {pid} of {uid} is never known"),
+            }
+            std::thread::yield_now();
+        }
     }
 
     #[test]
@@ -201,6 +278,7 @@ mod tests {
         let apps = Apps::new(&["SLUICE_NO_SUCH_JOB".into()]).unwrap();
         let pid = std::process::id();
         let last = LastCaller::default();
+        known(&apps, pid, 12345);
         let app = apps.of_caller(&last, pid, 12345);
         assert_eq!(apps.name(app), "uid=12345");
         assert_eq!(last.0.lock().pid, pid);
@@ -223,16 +301,30 @@ mod tests {
         // Until the program runs it has no environment; once it answers it has.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let (app, sure) = apps.of(child.id(), 1000);
-        assert_eq!((apps.name(app).as_str(), sure), ("SLURM_JOB_ID=4711 uid=1000", true));
+        let app = known(&apps, child.id(), 1000);
+        assert_eq!(apps.name(app), "SLURM_JOB_ID=4711 uid=1000");
         // Another user with the same variable is another application, even in the same process (set-user-ID programs).
-        let (other, sure) = apps.of(child.id(), 1001);
-        assert_eq!((apps.name(other).as_str(), sure), ("SLURM_JOB_ID=4711 uid=1001", true));
+        let other = known(&apps, child.id(), 1001);
+        assert_eq!(apps.name(other), "SLURM_JOB_ID=4711 uid=1001");
         assert_ne!(app, other);
         drop(child.stdin.take());
         child.wait().unwrap();
         let (user, sure) = apps.of(0, 1000);
         assert_eq!((apps.name(user).as_str(), sure), ("uid=1000", false));
+    }
+
+    #[test]
+    fn a_job_that_a_process_names_is_its_user_s_and_known_at_once() {
+        let apps = Apps::new(&[]).unwrap();
+        let (pid, last) = (std::process::id(), LastCaller::default());
+        assert_eq!(apps.name(apps.of_caller(&last, pid, 1000)), "uid=1000");
+        assert!(apps.announce(pid, 1000, "run-17"));
+        known(&apps, pid, 1000);
+        let app = apps.of_caller(&last, pid, 1000);
+        assert_eq!((app, apps.name(app).as_str()), (announced::number(1000, "run-17"), "job=run-17 uid=1000"));
+        // Another user in the same process does not take part in the job of this one.
+        assert_ne!(apps.of_caller(&last, pid, 1001), app);
+        assert!(apps.phase(pid, b"io") && apps.phases(app).is_some_and(|phases| phases.in_io == 1));
     }
 
     #[test]
@@ -246,16 +338,13 @@ mod tests {
             }
             Some(format!("SLURM_JOB_ID={pid}"))
         };
-        let apps = Apps::reading(Box::new(job)).unwrap();
-        let mut recognised = 0;
+        let apps = Apps::reading(Box::new(job), Arc::default()).unwrap();
         for pid in 1..50 {
             let (app, sure) = apps.of(pid, 1000);
             assert_eq!((apps.name(app).as_str(), sure), ("uid=1000", false));
-            // Each of a user of its own, as a busy machine may be late now and then.
-            let (app, sure) = apps.of(100 + pid, 2000 + pid);
-            recognised += u32::from(sure && apps.name(app) == format!("SLURM_JOB_ID={} uid={}", 100 + pid, 2000 + pid));
+            let app = known(&apps, 100 + pid, 2000 + pid);
+            assert_eq!(apps.name(app), format!("SLURM_JOB_ID={} uid={}", 100 + pid, 2000 + pid));
         }
-        assert!(recognised > 40, "{recognised} of 49");
         drop(held);
     }
 

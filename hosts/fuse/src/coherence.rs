@@ -22,10 +22,14 @@
 //! offered these (`FUSE_ASYNC_DIO`) and carries them out synchronously; and it lets only one direct write to a file go on at
 //! a time. Who wants many at a time mounts without the cache.
 //!
+//! What is written through a mapping the kernel sends when it likes, and it does not do so before it asks where data and holes
+//! are (`SEEK_DATA`). While somebody has the file open for writing its pages are dropped before that is answered: the kernel
+//! sends what has changed before it drops a page. It lets nobody else write meanwhile, so no cached write is disturbed.
+//!
 //! A notification waits for pages that are locked or being written back, and these for reads and writes under way; in the
 //! kernel also for those that are not sent yet, because so many others are (`max_background`). So **no read or write may
 //! ever wait for a notification, nor for a lock that is held across one**, or all wait for ever and cannot be killed. Only
-//! opening and asking for attributes wait, which the kernel does without holding a page, and on threads of a pool. In
+//! opening, asking for attributes and for holes wait, which the kernel does without holding a page, and on threads of a pool. In
 //! particular a write must not drop pages after itself: the kernel writes back mapped and delayed data with whatever open
 //! file can write, also with one that bypasses the cache.
 //!

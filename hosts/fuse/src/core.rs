@@ -21,7 +21,7 @@ use crate::filesystem::FuseHost;
 use crate::handles::{DirHandle, Handle, Handles};
 use crate::inodes::{Inode, Inodes, SET_ID, kind};
 use crate::pool::Pool;
-use crate::{CacheMode, MountOptions, groups};
+use crate::{CacheMode, MountOptions, announced, groups};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
 
@@ -107,7 +107,7 @@ type Listed = (FileAttr, Generation, Option<INodeNo>);
 /// A file that was just made, and is open.
 pub(crate) struct Created {
     inode: Arc<Inode>,
-    attr: FileAttr,
+    attr: Attr,
     file: FileRef,
 }
 
@@ -115,7 +115,14 @@ impl Core {
     /// Attributes for the kernel, noted in the inode.
     pub(crate) fn noted(&self, inode: &Inode, attr: &Attr) -> FileAttr {
         inode.note(attr);
-        self.inodes.file_attr(attr)
+        let mut told = self.inodes.file_attr(attr);
+        // What has no blocks programs take for one hole (`tar --sparse` does), while the kernel may have data that it has not
+        // sent yet: what was written through a mapping, or with a cache of writes, of which it knows the size alone.
+        let may_have_data = attr.size > 0 || self.options.cache == CacheMode::Writeback;
+        if told.blocks == 0 && told.kind == FileType::RegularFile && may_have_data && inode.is_written() {
+            told.blocks = 1;
+        }
+        told
     }
 
     /// Makes or links an object in a directory; its entry counts as a look-up.
@@ -255,6 +262,7 @@ impl Core {
         self.volume.opened(&file);
         let writable = is_writable(flags);
         let last = LastCaller::default();
+        inode.writers.fetch_add(writable.into(), Ordering::SeqCst);
         // Only writes come without a caller, so readers need not be asked after yet.
         let opener =
             if writable { self.apps.of_caller(&last, requester.pid, requester.uid) } else { Default::default() };
@@ -364,7 +372,7 @@ impl Core {
         };
         let attr = self.namespace.getattr_open(&file)?;
         let inode = self.inodes.looked_up(node);
-        let attr = self.noted(&inode, &attr);
+        inode.note(&attr);
         Ok(Created { inode, attr, file })
     }
 
@@ -378,6 +386,7 @@ impl Core {
     ) {
         let answer = move |core: &Core, Created { inode, attr, file }: Created, cache: CacheUse| {
             let fh = core.handle(requester, inode.clone(), file, flags, cache);
+            let attr = core.noted(&inode, &attr);
             reply.created(&core.ttl(&attr), &attr, inode.generation, fh, cache.flags());
         };
         if let Some(cache) = self.cache_use(&made.inode, &made.file, flags, false) {
@@ -409,6 +418,7 @@ impl Core {
 
     /// Closes what the kernel has released.
     pub(crate) fn close(&self, handle: &Handle) {
+        handle.inode.writers.fetch_sub(handle.writable.into(), Ordering::SeqCst);
         if !handle.cached {
             return;
         }
@@ -494,6 +504,9 @@ impl Core {
         value: &[u8],
         flags: i32,
     ) -> Answer<()> {
+        if announced::is_ours(name) {
+            return self.announce(requester, name, value);
+        }
         let inode = self.inodes.get(ino)?;
         let _modes = (name == "system.posix_acl_access").then(|| inode.modes.lock());
         let _change = self.change(&inode);
@@ -502,6 +515,26 @@ impl Core {
             inode.capable.store(true, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    /// A process says something of itself. Once more what it is served as is only read.
+    fn announce(&self, requester: Requester, name: &OsStr, value: &[u8]) -> Answer<()> {
+        let Requester { pid, uid, .. } = requester;
+        let is_heard = if name == announced::JOB {
+            self.apps.announce(pid, uid, announced::name_in(value).ok_or(Errno::EINVAL)?)
+        } else if name == announced::PHASE {
+            self.apps.phase(pid, value)
+        } else {
+            return Err(Errno::EOPNOTSUPP);
+        };
+        if is_heard { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    pub(crate) fn get_xattr(&self, requester: Requester, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
+        if name == announced::APP {
+            return Ok(self.apps.name(self.apps.of(requester.pid, requester.uid).0).into_bytes());
+        }
+        Ok(self.namespace.getxattr(&self.inodes.get(ino)?.node, name)?)
     }
 
     pub(crate) fn remove_xattr(&self, ino: INodeNo, name: &OsStr) -> Answer<()> {

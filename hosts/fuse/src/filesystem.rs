@@ -23,7 +23,7 @@ use sluice_runtime::{Done, Host};
 use sluice_storage::{Creator, SetAttr, SetTime};
 
 use crate::coherence::Change;
-use crate::core::{Answer, Requester, SluiceFs, answer_xattr, before, visible_names};
+use crate::core::{Answer, Core, Requester, SluiceFs, answer_xattr, before, visible_names};
 use crate::handles::DirHandle;
 use crate::inodes::sent_time;
 use crate::{CacheMode, MountOptions};
@@ -34,9 +34,19 @@ pub struct Ticket(Reply);
 
 #[derive(Debug)]
 enum Reply {
-    Read(ReplyData),
+    Read(ReplyData, Asker),
     /// The change ends before the answer.
-    Write(ReplyWrite, Option<Change>),
+    Write(ReplyWrite, Option<Change>, Asker),
+}
+
+/// Who a read or write is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asker {
+    /// A call, which takes what was moved before an error.
+    Call,
+    /// The kernel's page cache. It takes a short read for the end of the file, and does not look how much of a write that it
+    /// makes later was done: part of it would never be written, and no `fsync` say so.
+    Pages,
 }
 
 /// The FUSE side of the scheduler: passes results back to the kernel.
@@ -45,15 +55,21 @@ pub struct FuseHost;
 impl Host for FuseHost {
     type Ticket = Ticket;
 
+    fn complete_in_part(&self, ticket: Ticket, done: Done<'_>, error: io::Error) {
+        let (Reply::Read(_, asker) | Reply::Write(_, _, asker)) = &ticket.0;
+        let result = if *asker == Asker::Pages { Err(error) } else { Ok(done) };
+        self.complete(ticket, result);
+    }
+
     fn complete(&self, ticket: Ticket, result: io::Result<Done<'_>>) {
         match (ticket.0, result) {
-            (Reply::Read(reply), Ok(Done::Read(data))) => reply.data(data),
-            (Reply::Write(reply, change), Ok(Done::Written(bytes))) => {
+            (Reply::Read(reply, _), Ok(Done::Read(data))) => reply.data(data),
+            (Reply::Write(reply, change, _), Ok(Done::Written(bytes))) => {
                 drop(change);
                 reply.written(bytes as u32);
             }
-            (Reply::Read(reply), Err(error)) => reply.error(error.into()),
-            (Reply::Write(reply, change), Err(error)) => {
+            (Reply::Read(reply, _), Err(error)) => reply.error(error.into()),
+            (Reply::Write(reply, change, _), Err(error)) => {
                 drop(change);
                 reply.error(error.into());
             }
@@ -275,13 +291,15 @@ impl Filesystem for SluiceFs {
         offset: u64,
         size: u32,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         guarded("read", move || {
             let handle = self.files.get(&fh);
             let app = self.apps.of_caller(&handle.last, req.pid(), req.uid());
-            self.volume.read(&handle.file, app, offset, size, Ticket(Reply::Read(reply)));
+            // The kernel tells an owner of locks where it reads for a call, and none where it fills pages.
+            let asker = if lock_owner.is_some() { Asker::Call } else { Asker::Pages };
+            self.volume.read(&handle.file, app, offset, size, Ticket(Reply::Read(reply, asker)));
         });
     }
 
@@ -307,10 +325,12 @@ impl Filesystem for SluiceFs {
                 self.drop_capabilities(inode);
             }
             // The kernel's cache writes in nobody's name.
-            let late = req.pid() == 0 || write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+            let pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+            let late = req.pid() == 0 || pages;
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
             let change = (self.options.cache == CacheMode::Auto).then(|| self.change(inode));
-            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change)));
+            let asker = if pages { Asker::Pages } else { Asker::Call };
+            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change, asker)));
         });
     }
 
@@ -437,9 +457,8 @@ impl Filesystem for SluiceFs {
         answer!(reply, self.set_xattr(req.into(), ino, name, value, flags), () => reply.ok());
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let get = || -> Answer<_> { Ok(self.namespace.getxattr(&self.inodes.get(ino)?.node, name)?) };
-        guarded("getxattr", move || answer_xattr(reply, size, get()));
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        guarded("getxattr", move || answer_xattr(reply, size, self.get_xattr(req.into(), ino, name)));
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
@@ -476,9 +495,18 @@ impl Filesystem for SluiceFs {
         if self.options.cache == CacheMode::Writeback {
             return reply.error(Errno::ENOSYS);
         }
+        let (core, handle) = (self.0.clone(), self.files.share(&fh));
+        let inode = handle.inode.clone();
         let seek =
-            || -> Answer<u64> { Ok(self.namespace.seek_data(&self.files.get(&fh).file, offset as u64, whence)?) };
-        answer!(reply, seek(), to => reply.offset(to as i64));
+            move |core: &Core| -> Answer<u64> { Ok(core.namespace.seek_data(&handle.file, offset as u64, whence)?) };
+        if !inode.is_written() {
+            return answer!(reply, seek(&core), to => reply.offset(to as i64));
+        }
+        // What was written through a mapping may be in the kernel's pages alone.
+        self.invalidator.pool.run(move || {
+            core.invalidator.drop_pages(inode.ino);
+            answer!(reply, seek(&core), to => reply.offset(to as i64));
+        });
     }
 
     // The kernel does the following by itself when it is told that nobody else does. The FUSE library would say so as well,

@@ -28,6 +28,8 @@ pub(crate) struct Inode {
     pub(crate) modes: Mutex<()>,
     /// The object may have capabilities, which a write must take away: see `Core::drops_capabilities`.
     pub(crate) capable: AtomicBool,
+    /// Open files that can write. Who maps one keeps it open.
+    pub(crate) writers: AtomicU32,
     pub(crate) coherence: Coherence,
 }
 
@@ -76,8 +78,14 @@ impl Forgotten {
 
 impl Inode {
     fn new(node: NodeRef, ino: INodeNo, generation: u32) -> Arc<Inode> {
-        let (set_id, modes, capable, coherence) = Default::default();
-        Arc::new(Inode { node, ino, generation: Generation(generation.into()), set_id, modes, capable, coherence })
+        let (set_id, modes, capable, writers, coherence) = Default::default();
+        let generation = Generation(generation.into());
+        Arc::new(Inode { node, ino, generation, set_id, modes, capable, writers, coherence })
+    }
+
+    /// Somebody has it open for writing, or mapped so.
+    pub(crate) fn is_written(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
     }
 
     /// Remembers what matters of the attributes.

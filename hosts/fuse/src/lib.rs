@@ -41,6 +41,7 @@
 //!   it, so `strictatime` cannot be had.
 //! * No splicing (the FUSE library copies), leases or `ioctl`.
 
+mod announced;
 mod apps;
 mod attach;
 mod coherence;
@@ -58,6 +59,7 @@ mod pool;
 mod session;
 mod spare;
 
+pub use announced::Phases;
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
 pub use options::{CacheMode, MountOptions, Remount};

@@ -244,6 +244,14 @@ mod tests {
         }
     }
 
+    fn eventually(what: &str, came: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(120);
+        while !came() {
+            assert!(Instant::now() < until, "never: {what}");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn who_does_not_answer_holds_up_nobody_else_and_few_askers() {
         let (gate, lookups) = gated();
@@ -253,21 +261,19 @@ mod tests {
                 assert_eq!(asker.join().unwrap(), None);
             }
         });
-        assert!((1..=OPEN_MAX).contains(&gate.asked()));
+        // Threads of a busy machine come to the gate later than their askers left.
+        let open = || lookups.0.state.lock().users[&7].open;
+        eventually("who was let in is at the gate", || gate.asked() == open());
+        assert!((1..=OPEN_MAX).contains(&open()));
         let (before, asked) = (Instant::now(), gate.asked());
         (0..1_000).for_each(|_| assert_eq!(lookups.ask(7, 7), None));
         assert_eq!(gate.asked(), asked, "nobody asks again");
-        assert!(before.elapsed() < PATIENCE * 100, "and nobody waits");
-        // A busy machine may be late now and then.
-        let answered = (1_000..1_100).filter(|uid| lookups.ask(*uid, *uid) == Some(*uid)).count();
-        assert!(answered > 80, "{answered} of 100 others were answered");
-        assert!(lookups.threads() <= 2 * OPEN_MAX as usize);
+        assert!(before.elapsed() < PATIENCE * 500, "and nobody waits");
+        // A busy machine may be late now and then, and who was late is left alone for a while.
+        (1_000..1_100).for_each(|uid| eventually("others are answered", || lookups.ask(uid, uid) == Some(uid)));
+        eventually("few threads are left", || lookups.threads() <= 2 * OPEN_MAX as usize);
         gate.open();
-        let until = Instant::now() + Duration::from_secs(30);
-        while lookups.ask(7, 7).is_none() {
-            assert!(Instant::now() < until, "a user who answers again is asked again");
-            std::thread::yield_now();
-        }
+        eventually("a user who answers again is asked again", || lookups.ask(7, 7).is_some());
     }
 
     #[test]
@@ -281,11 +287,7 @@ mod tests {
         });
         assert_eq!(lookups.threads(), THREADS_MAX);
         gate.open();
-        let until = Instant::now() + Duration::from_secs(30);
-        while lookups.threads() > IDLE_MAX {
-            assert!(Instant::now() < until, "{} threads stay", lookups.threads());
-            std::thread::yield_now();
-        }
+        eventually("threads end", || lookups.threads() <= IDLE_MAX);
         (10_000..20_000).for_each(|uid| _ = lookups.ask(uid, uid));
         assert!(lookups.0.state.lock().users.len() <= USERS_KEPT + 100);
     }

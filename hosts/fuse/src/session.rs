@@ -10,6 +10,7 @@ use sluice_core::AppId;
 use sluice_runtime::{Volume, VolumeConfig};
 use sluice_storage::Storage;
 
+use crate::announced::Phases;
 use crate::apps::Apps;
 use crate::attach;
 use crate::coherence::Invalidator;
@@ -157,6 +158,12 @@ impl MountHandle {
     #[must_use]
     pub fn app_name(&self, app: AppId) -> String {
         self.apps.name(app)
+    }
+
+    /// What the processes of an application do, if they say so (MPI programs under `sluice mpirun` do). O(processes).
+    #[must_use]
+    pub fn app_phases(&self, app: AppId) -> Option<Phases> {
+        self.apps.phases(app)
     }
 
     /// Objects that the kernel remembers.

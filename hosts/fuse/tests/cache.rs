@@ -3,18 +3,21 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::aio::Aio;
+use common::wrap::{Hooks, wrap};
 use rustix::mount::UnmountFlags;
 use sluice_fuse::CacheMode;
 
 const BLOCK: usize = 8192;
 
-/// Threads that write a block of their own in a shared file and read it back, while somebody reads all of it; `reopens`:
-/// and opens it again and again.
+/// Threads that write a block of their own in a shared file and read it back, while somebody reads all of it and asks for
+/// holes; `reopens`: and opens it again and again.
 fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
     let path = m.path("shared");
     fs::write(&path, vec![0u8; threads * BLOCK]).unwrap();
@@ -40,12 +43,15 @@ fn own_writes(m: &common::Mount, threads: usize, rounds: u64, reopens: bool) {
             scope.spawn(|| {
                 let mut kept = File::open(&path).unwrap();
                 let mut all = vec![0; threads * BLOCK];
-                while !over.load(Ordering::Relaxed) {
+                for round in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
                     if reopens {
                         kept = File::open(&path).unwrap();
                     }
                     kept.metadata().unwrap();
                     kept.read_exact_at(&mut all, 0).unwrap();
+                    if round % 8 == 0 {
+                        assert_eq!(rustix::fs::seek(&kept, rustix::fs::SeekFrom::Data(0)), Ok(0), "it has no holes");
+                    }
                 }
             });
         }
@@ -116,13 +122,14 @@ fn a_change_underneath_is_seen_whatever_is_written_here_afterwards() {
     let below = OpenOptions::new().write(true).open(m.source("a")).unwrap();
     let seen = || fs::read(m.path("a")).unwrap()[BLOCK];
     let changed = || fs::metadata(m.source("a")).unwrap().modified().unwrap();
+    let now = std::time::SystemTime::now;
     for i in 1..11 {
         let looked = i % 2 == 0;
         let writer = OpenOptions::new().read(true).write(true).open(m.path("a")).unwrap();
         assert_eq!(seen(), i - 1);
         writer.write_all_at(&[i; BLOCK], 0).unwrap();
-        let ours = changed();
-        // Changes within a few ticks of the clock of a write here may be taken for ours.
+        // Changes within a few ticks of the clock of a write here, which ends when it is answered, may be taken for ours.
+        let ours = now();
         while changed() < ours + Duration::from_millis(50) {
             below.write_all_at(&[i], BLOCK as u64).unwrap();
         }
@@ -271,5 +278,86 @@ each_mode! {
             direct.write_all_at(&Aligned([round; BLOCK]).0, 0).unwrap();
             assert_eq!(fs::read(&path).unwrap()[..BLOCK], [round; BLOCK]);
         }
+    }
+}
+
+const PAGES: usize = 16;
+const LEN: usize = PAGES * 4096;
+/// In the 10th page.
+const BAD: u64 = 9 * 4096 + 100;
+
+/// What is read of an open file, call after call, and the error that ends it.
+fn read_on(file: &File) -> (Vec<u8>, Option<i32>) {
+    let (mut all, mut part) = (Vec::new(), vec![0; LEN]);
+    loop {
+        match file.read_at(&mut part, all.len() as u64) {
+            Ok(0) => return (all, None),
+            Ok(read) => all.extend_from_slice(&part[..read]),
+            Err(error) => return (all, error.raw_os_error()),
+        }
+    }
+}
+
+/// The kernel takes a short read for the end of the file: an error must stay one, and cost no more than the page it is on.
+#[test]
+fn an_error_in_the_middle_of_a_read_is_not_the_end_of_the_file() {
+    for mode in [CacheMode::None, CacheMode::Auto, CacheMode::Writeback] {
+        let hooks = Arc::new(Hooks::default());
+        let Some(m) = common::Mount::wrapped(mode, |_| (), |storage| wrap(storage, &hooks)) else { return };
+        let data: Vec<u8> = (0..LEN).map(|i| (i / 7) as u8).collect();
+        fs::write(m.source("f"), &data).unwrap();
+        hooks.bad.store(BAD, Ordering::SeqCst);
+        // By a call: all up to the error. By the cache: all pages up to the one with the error.
+        let pages = BAD as usize / 4096 * 4096;
+        let read = read_on(&File::open(m.path("f")).unwrap());
+        let before = if mode == CacheMode::None { BAD as usize } else { pages };
+        assert_eq!((read.0.len(), read.1), (before, Some(libc::EIO)), "{mode:?}");
+        assert!(read.0 == data[..before], "{mode:?}");
+        // Pages of memory are aligned.
+        let mut memory = vec![0u8; LEN + 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(m.path("f")).unwrap();
+        let read = direct.read_at(&mut memory[start..start + LEN], 0).unwrap();
+        assert_eq!(read, BAD as usize, "{mode:?}, O_DIRECT");
+        assert!(memory[start..start + read] == data[..read]);
+        drop(direct);
+        assert_eq!(fs::metadata(m.path("f")).unwrap().len(), LEN as u64);
+        hooks.bad.store(0, Ordering::SeqCst);
+        assert!(fs::read(m.path("f")).unwrap() == data, "{mode:?}: once it can be read again it is all there");
+        m.finish();
+    }
+}
+
+/// The kernel does not look how much of what it writes back was written: a full device must be told.
+#[test]
+fn what_is_written_back_in_part_is_not_taken_for_written() {
+    for (mode, mapped) in [(CacheMode::Writeback, false), (CacheMode::Writeback, true), (CacheMode::Auto, true)] {
+        let hooks = Arc::new(Hooks::default());
+        let Some(m) = common::Mount::wrapped(mode, |_| (), |storage| wrap(storage, &hooks)) else { return };
+        fs::write(m.path("f"), vec![1; LEN]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(m.path("f")).unwrap();
+        file.sync_all().unwrap();
+        hooks.bad.store(BAD, Ordering::SeqCst);
+        let synced = if mapped {
+            // SAFETY: nothing else uses the mapping.
+            unsafe {
+                let (all, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+                let memory = libc::mmap(std::ptr::null_mut(), LEN, all, shared, file.as_raw_fd(), 0);
+                assert_ne!(memory, libc::MAP_FAILED);
+                std::ptr::write_bytes(memory.cast::<u8>(), 2, LEN);
+                let synced = libc::msync(memory, LEN, libc::MS_SYNC);
+                let error = std::io::Error::last_os_error();
+                libc::munmap(memory, LEN);
+                if synced == 0 { Ok(()) } else { Err(error) }
+            }
+        } else {
+            file.write_all_at(&[2; LEN], 0).unwrap();
+            file.sync_all()
+        };
+        let error = synced.expect_err("it is not there").raw_os_error();
+        assert_eq!(error, Some(libc::ENOSPC), "{mode:?}, mapped: {mapped}");
+        hooks.bad.store(0, Ordering::SeqCst);
+        drop(file);
+        m.finish();
     }
 }

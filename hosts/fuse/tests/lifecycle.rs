@@ -6,12 +6,13 @@ mod common;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::process::Command;
 use std::sync::Arc;
 
 use common::{Mount, bounded, fuse_works, mount_at, options, place, unmount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sluice_core::PolicyConfig;
 use sluice_fuse::{CacheMode, MountError};
 use sluice_runtime::VolumeConfig;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
@@ -53,6 +54,61 @@ fn mistakes_are_explained() {
     assert!(matches!(fails(auto()), MountError::AlreadyMounted { .. }));
     unmount(&first);
     bounded(move || first.wait()).unwrap();
+}
+
+/// From what a process says to what an orchestrator is told: engines measure locality by the job's number.
+#[test]
+fn a_job_that_a_process_names_is_the_program_of_its_requests() {
+    if !fuse_works() {
+        return;
+    }
+    let dir = place();
+    fs::write(dir.path().join("source/data"), vec![7; 1 << 20]).unwrap();
+    let storage = PosixStorage::open(dir.path().join("source"), PosixOptions::default()).unwrap();
+    let config = VolumeConfig::new(PolicyConfig::parse("sjf").unwrap());
+    let options = options(CacheMode::None, dir.path());
+    let mount = sluice_fuse::mount(storage.into(), &dir.path().join("mnt"), options, config).unwrap();
+    let scheduler = mount.volume().scheduler();
+    scheduler.watch_locality(Some(1 << 30));
+    let file = File::open(dir.path().join("mnt/data")).unwrap();
+    let say = |name, text: &str| setxattr_of(&file, name, text.as_bytes());
+    let read = |offset| {
+        let mut room = [0; 4096];
+        file.read_exact_at(&mut room, offset).unwrap();
+    };
+    read(0);
+    let before: Vec<_> = scheduler.locality(0).unwrap().1.iter().map(|seen| seen.app).collect();
+    // Also through a file that may not be written. Nobody waits long for a job's name, so that it may take some requests.
+    say("system.sluice.job", "run-17").unwrap();
+    let until = std::time::Instant::now() + common::LIMIT;
+    let program = loop {
+        assert!(std::time::Instant::now() < until, "the job has no requests");
+        (1..9).for_each(|n| read(n * 65_536));
+        let mut seen = scheduler.locality(0).unwrap().1.into_iter();
+        let of_job = seen.find(|seen| mount.app_name(seen.app).starts_with("job=run-17 uid="));
+        if let Some(program) = of_job.filter(|program| program.requests >= 8) {
+            break program;
+        }
+    };
+    assert!(!before.contains(&program.app));
+    let phases = |text: &str| {
+        say("system.sluice.phase", text).unwrap();
+        mount.app_phases(program.app).unwrap()
+    };
+    assert_eq!(phases("io").in_io, 1);
+    assert_eq!((phases("batch 65536").in_batch, phases("batch end").batch_bytes), (1, 65_536));
+    // What cannot be heard is refused, and nothing of it is stored.
+    for (name, text) in [("system.sluice.job", "a b"), ("system.sluice.phase", "sleep"), ("system.sluice.app", "uid=0")]
+    {
+        assert!(say(name, text).is_err(), "{name} {text}");
+    }
+    drop(file);
+    unmount(&mount);
+    bounded(move || mount.wait()).unwrap();
+}
+
+fn setxattr_of(file: &File, name: &str, value: &[u8]) -> rustix::io::Result<()> {
+    rustix::fs::fsetxattr(file, name, value, rustix::fs::XattrFlags::empty())
 }
 
 /// Where mounts are shared it would be in the storage, and whoever goes there deep enough would stop all threads.

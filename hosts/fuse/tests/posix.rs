@@ -265,6 +265,41 @@ each_mode! {
         assert!(back[4096..12_288].iter().all(|&b| b == 0));
     }
 
+    fn where_a_mapping_was_written_to_there_is_no_hole(m) {
+        const LEN: usize = 1 << 20;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("a")).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        // SAFETY: a fresh mapping at an address of the kernel's choice, taken away below.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        // SAFETY: as many bytes are mapped there, and only this reference uses them.
+        let mapped = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), LEN) };
+        // The mapping keeps the file open for writing.
+        drop(file);
+        let reader = File::open(m.path("a")).unwrap();
+        for (place, byte) in [(LEN / 2, 7), (LEN / 4, 8)] {
+            mapped[place] = byte;
+            assert_ne!(fs::metadata(m.path("a")).unwrap().blocks(), 0, "not one hole");
+            let data = rustix::fs::seek(&reader, rustix::fs::SeekFrom::Data(0)).unwrap();
+            assert!(data <= place as u64, "data from {data} on, not {place}");
+            let copied = std::process::Command::new("cp")
+                .arg("--sparse=always").arg(m.path("a")).arg(m.path("b")).status().unwrap();
+            assert!(copied.success());
+            assert_eq!(fs::read(m.path("b")).unwrap()[place], byte);
+        }
+        // SAFETY: the mapping made above.
+        assert_eq!(unsafe { libc::munmap(at, LEN) }, 0);
+        assert_eq!(fs::read(m.path("a")).unwrap()[LEN / 2], 7);
+    }
+
+    fn what_was_just_written_has_blocks(m) {
+        let file = File::create(m.path("a")).unwrap();
+        file.write_all_at(&pattern(6, 5000), 0).unwrap();
+        assert_ne!(fs::metadata(m.path("a")).unwrap().blocks(), 0, "tar would take it for one hole");
+    }
+
     fn copying_with_holes_loses_nothing(m) {
         let file = File::create(m.path("a")).unwrap();
         file.write_all_at(&pattern(5, 5000), 2_000_000).unwrap();

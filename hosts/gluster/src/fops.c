@@ -219,11 +219,13 @@ static int32_t mark_writev(call_frame_t *frame, xlator_t *this, fd_t *fd, struct
     return 0;
 }
 
-void mark_only(xlator_t *this)
+/* The same in all graphs of a process; what is not here GlusterFS has filled in. */
+static struct xlator_fops marking;
+
+/* Once: a graph that is being replaced uses them while the next one begins. */
+static void make_marking(void)
 {
-    /* The same in all graphs of a process; what is not here GlusterFS has filled in. */
-    static struct xlator_fops fops;
-    fops = *this->fops;
+    struct xlator_fops fops = sluice_fops;
     fops.readv = mark_readv;
     fops.writev = mark_writev;
     fops.flush = default_flush;
@@ -234,7 +236,14 @@ void mark_only(xlator_t *this)
     fops.discard = default_discard;
     fops.zerofill = default_zerofill;
     fops.copy_file_range = default_copy_file_range;
-    this->fops = &fops;
+    marking = fops;
+}
+
+void mark_only(xlator_t *this)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_marking);
+    this->fops = &marking;
 }
 
 struct xlator_fops sluice_fops = {

@@ -1,5 +1,6 @@
 #include "translator.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@ struct group {
     char *name;
     struct sluice *scheduler;
     unsigned members;
+    /* Somebody else than the options chooses the algorithm. */
+    bool selects;
+    bool coordinated;
     struct room room;
     bool taken[TARGETS];
 };
@@ -62,14 +66,16 @@ static int predict(xlator_t *this, struct sluice *scheduler, const struct settin
 static int coordinate(xlator_t *this, struct sluice *scheduler, const struct settings *settings)
 {
     char name[65] = "";
-    char host[33] = "";
+    char host[HOST_NAME_MAX + 1] = "";
     const char *token = is_set(settings->coordinator_token) ? settings->coordinator_token : NULL;
     if (!is_set(settings->coordinator))
         return SLUICE_OK;
     if (is_set(settings->coordinator_name))
         snprintf(name, sizeof(name), "%s", settings->coordinator_name);
-    else if (!gethostname(host, sizeof(host) - 1))
-        snprintf(name, sizeof(name), "%s:%d:%.20s", host, (int)getpid(), this->name);
+    else
+        /* A longer name than it has room for is an error, and none is needed: the rest tells processes apart on one machine. */
+        snprintf(name, sizeof(name), "%.30s:%d:%.20s", gethostname(host, sizeof(host) - 1) ? "host" : host, (int)getpid(),
+                 this->name);
     int code = sluice_coordinate(scheduler, settings->coordinator, name, token);
     if (code != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "coordinator: %s", sluice_last_error());
@@ -109,6 +115,8 @@ static int create(xlator_t *this, struct group *group, const struct settings *se
         sluice_destroy(group->scheduler);
         return -1;
     }
+    group->selects = is_set(settings->selector) && strcmp(settings->selector, "fixed");
+    group->coordinated = is_set(settings->coordinator);
     if (code == SLUICE_OK && is_set(settings->metrics) &&
         sluice_metrics(group->scheduler, settings->metrics) != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "nothing is told: %s", sluice_last_error());
@@ -195,15 +203,22 @@ int group_join(struct translator *translator, const struct settings *settings)
     if (failed && group && !group->members)
         drop(group);
     pthread_mutex_unlock(&groups_lock);
+    if (failed || !joined)
+        return failed;
     /* The newest graph says how: the one before may have had other options. */
-    return failed || !joined ? failed : group_change(translator, settings);
+    failed = group_change(translator, settings);
+    if (failed)
+        /* Nobody ends a translator that has not begun: the others keep neither its place nor its client. */
+        group_leave(translator);
+    return failed;
 }
 
 int group_change(struct translator *translator, const struct settings *settings)
 {
     struct sluice_options options = SLUICE_OPTIONS_INIT;
     const char *name = translator->this->name;
-    if (is_set(settings->selector) && strcmp(settings->selector, "fixed")) {
+    const struct group *group = translator->group;
+    if (group->selects) {
         gf_log(name, GF_LOG_INFO, "the selector chooses: policy and limits stay as they were");
         return 0;
     }
@@ -212,7 +227,7 @@ int group_change(struct translator *translator, const struct settings *settings)
         return -1;
     set_limits(&options, settings);
     /* What a coordinator has chosen stays. */
-    int code = is_set(settings->coordinator) ? SLUICE_OK : sluice_set_policy(translator->client, policy);
+    int code = group->coordinated ? SLUICE_OK : sluice_set_policy(translator->client, policy);
     if (code == SLUICE_OK)
         code = sluice_set_limits(translator->client, &options);
     if (code != SLUICE_OK)
@@ -246,6 +261,10 @@ void group_leave(struct translator *translator)
 /* GlusterFS's processes end without the end of their translators: what is recorded would lack its last second. */
 __attribute__((destructor)) static void complete_traces(void)
 {
+    /* Other threads run on: one that ends a scheduler just now completes its recording by that. */
+    if (pthread_mutex_trylock(&groups_lock))
+        return;
     for (struct group *group = groups; group; group = group->next)
         sluice_trace_stop(group->scheduler);
+    pthread_mutex_unlock(&groups_lock);
 }

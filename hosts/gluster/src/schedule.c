@@ -26,10 +26,11 @@ static uint32_t application(call_frame_t *frame, dict_t *xdata)
 {
     uint64_t who = 0xcbf29ce484222325ULL;
     const client_t *client = frame->root->client;
-    char *job = NULL;
+    /* Whatever a client sent: nobody promises that it ends with a zero. */
+    const data_t *job = xdata ? dict_get_sizen(xdata, JOB_KEY) : NULL;
     who = hash(who, &frame->root->uid, sizeof(frame->root->uid));
-    if (xdata && !dict_get_str_sizen(xdata, JOB_KEY, &job))
-        who = hash(who, job, strlen(job));
+    if (job && job->data && job->len > 0)
+        who = hash(who, job->data, strnlen(job->data, (size_t)job->len));
     else if (client && client->client_uid)
         who = hash(who, client->client_uid, client_length(client->client_uid));
     return (uint32_t)(who ^ who >> 32);

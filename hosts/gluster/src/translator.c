@@ -258,7 +258,12 @@ static int32_t init(xlator_t *this)
     }
     translator->shard_bytes = settings.shard_bytes;
     if (*settings.job) {
-        translator->job = settings.job;
+        /* Options are GlusterFS's, which may replace them. */
+        translator->job = gf_strdup(settings.job);
+        if (!translator->job) {
+            GF_FREE(translator);
+            return -1;
+        }
         this->private = translator;
         mark_only(this);
         gf_log(this->name, GF_LOG_INFO, "requests are of the job %s", translator->job);
@@ -286,8 +291,6 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
         return 0;
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
-    GF_OPTION_RECONF("selector", settings.selector, wanted, str, failed);
-    GF_OPTION_RECONF("coordinator", settings.coordinator, wanted, str, failed);
     GF_OPTION_RECONF("in-flight", settings.in_flight, wanted, uint32, failed);
     GF_OPTION_RECONF("batch-size", settings.batch_bytes, wanted, size_uint64, failed);
     GF_OPTION_RECONF("max-wait", settings.max_wait_ms, wanted, uint32, failed);
@@ -311,6 +314,7 @@ static void fini(xlator_t *this)
         workers_free(translator->workers);
     }
     this->private = NULL;
+    GF_FREE(translator->job);
     GF_FREE(translator);
 }
 
@@ -373,7 +377,7 @@ static int32_t dump_priv(xlator_t *this)
     struct translator *translator = this->private;
     char section[256];
     char policy[256];
-    char coordinator[1024];
+    char coordinator[8192];
     if (!translator || translator->job)
         return 0;
     snprintf(section, sizeof(section), "xlator.sluice.%s", this->name);

@@ -96,7 +96,8 @@ void dualpar_open(struct file *file)
         return;
     /* Appending is done at the end of a file, wherever that is by then. */
     bool is_writable = !(file->amode & (MPI_MODE_RDONLY | MPI_MODE_APPEND));
-    file->dualpar = sluice_dualpar_open(file->descriptor, !(file->amode & MPI_MODE_WRONLY), is_writable, file->ranks > 1);
+    file->dualpar = sluice_dualpar_open(file->descriptor, !(file->amode & MPI_MODE_WRONLY), is_writable, file->ranks > 1,
+                                         file->listens);
 }
 
 /* As the MPI library would say it, to the handler of the file's errors, too. */

@@ -71,6 +71,7 @@ static void report(struct file *file)
 /* Also says if the descriptor's end tells an error: file systems may tell those of earlier writes to whoever closes first. */
 static int file_free(struct file *file)
 {
+    announce_close(file->descriptor, file->listens);
     int error = file->descriptor >= 0 && close(file->descriptor) != 0 && errno != EINTR ? errno : 0;
     if (file->hints != MPI_INFO_NULL)
         PMPI_Info_free(&file->hints);
@@ -136,6 +137,7 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
     file->type = sluice_flat_basic(1);
     file->etype_size = 1;
     file->descriptor = file->name ? open_again(file->name, amode) : -1;
+    file->listens = announce_open(file->descriptor);
     if (hints != MPI_INFO_NULL && PMPI_Info_dup(hints, &file->hints) != MPI_SUCCESS)
         file->hints = MPI_INFO_NULL;
     if (amode & MPI_MODE_SEQUENTIAL) {

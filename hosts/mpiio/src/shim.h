@@ -57,6 +57,7 @@ struct file {
     /* Collective calls that may go on behind the program's back have begun: decisions are no longer safe. */
     atomic_bool is_busy;
     int64_t watching, watched; /* looking at independent calls, and those calls, in nanoseconds; racy, as counters may be */
+    bool listens;  /* its file system is told what the process does */
     int dualpar; /* its number for data-driven execution, or -1 (dualpar.c) */
     char data_driven[512]; /* what that did, as JSON, or empty */
     struct file *below;
@@ -102,6 +103,11 @@ int resonant_call(struct file *file, const struct access *access);
 
 /* Flattened type, NULL if not understood; to be freed (types.c). */
 struct sluice_flat *flatten(MPI_Datatype type);
+
+/* announce.c: file systems of Sluicegate are told of which job this process is, when it opens the first file there, and then what it
+ * does. Whether the file's one listens. */
+bool announce_open(int descriptor);
+void announce_close(int descriptor, bool listens);
 
 /* files.c */
 void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int result, MPI_File handle);

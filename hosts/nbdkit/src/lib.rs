@@ -1,7 +1,7 @@
 //! A plugin for nbdkit: a disk with an SSD before it (`sluice_tier`), as a block device.
 //!
 //! ```text
-//! nbdkit ./libsluice_nbdkit.so disk=/dev/sdb ssd=/var/lib/sluice/sdb.tier [KEY=VALUE...]
+//! nbdkit sluice disk=/dev/sdb ssd=/var/lib/sluice/sdb.tier [KEY=VALUE...]
 //! ```
 //!
 //! The tier is made by `sluice tier create`. Keys beside those of the tier: `disk`, `ssd`; `status`, a file that is written

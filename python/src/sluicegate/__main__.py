@@ -64,12 +64,33 @@ def main(arguments: list[str] | None = None) -> int:
         help="selection: train with the cases in this file, which somebody measured, and simulate nothing",
     )
     train.add_argument(
-        "--seeds", type=int, help="experiments, scenarios or cases to train with (default: 8000, 1500, 1300)"
+        "--real",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="council: train with these windows, too, which `sluice-bench forwarding --record` wrote; may be "
+        "repeated",
+    )
+    train.add_argument(
+        "--seeds",
+        type=int,
+        help="experiments, scenarios or cases to train with (default: 8000, 1500, 1300); council: and half "
+        "as many with GlusterFS's I/O nodes",
     )
     train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
     train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
     train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 400, 80)")
     train.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
+    windows = commands.add_parser(
+        "windows", help="print where real windows of I/O nodes differ from simulated ones"
+    )
+    windows.add_argument("real", help="of `sluice-bench forwarding --record`")
+    windows.add_argument("simulated", help="of `sluice-bench council --export`")
+    windows.add_argument(
+        "--model",
+        default="models/council.json",
+        help="the network that is misled (default: models/council.json)",
+    )
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]
     try:
@@ -144,9 +165,19 @@ def _compare(args: argparse.Namespace) -> int:
     return 0
 
 
+def _windows(args: argparse.Namespace) -> int:
+    from sluicegate import council, windows
+
+    sets = (council.read(args.real), council.read(args.simulated))
+    print("\n".join(windows.compare(council.load(args.model), *sets)))
+    return 0
+
+
 def _train(args: argparse.Namespace) -> int:
     if args.data and args.model != "selection":
         raise ValueError("--data is for selection")
+    if args.real and args.model != "council":
+        raise ValueError("--real is for council")
     trainers = {"council": _train_council, "detector": _train_detector, "selection": _train_selection}
     return trainers[args.model](args)
 
@@ -159,8 +190,10 @@ def _train_council(args: argparse.Namespace) -> int:
         Path(args.out),
         Path(args.work),
         experiments=args.seeds or 8000,
+        gluster=(args.seeds or 8000) // 2,
         unseen=args.held_out or 600,
         seed=args.seed,
+        real=[Path(path) for path in args.real],
     )
     mean, least = scores["mean"], scores["min_experiment"]
     print(f"{args.out}/council.json: unseen experiments: {mean:.2%} of windows right, the worst {least:.1%}")
@@ -222,6 +255,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "import-darshan": (_import, "darshan"),
     "plot": (_plot, "plot"),
     "train": (_train, "train"),
+    "windows": (_windows, "train"),
 }
 
 

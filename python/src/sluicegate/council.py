@@ -22,6 +22,8 @@ FEATURES = 1
 # Columns before the inputs.
 KNOWN = 10
 PAPER = "paper_"
+# Sets of experiments to train with, and to judge by: the paper's system, and GlusterFS's I/O nodes.
+TRAIN, UNSEEN = ("train", "gluster"), ("unseen", "gluster-unseen")
 # First seed to train with, and to judge by; the sets differ in more than seeds.
 FIRST, FIRST_UNSEEN = 1_000, 20_000
 
@@ -63,6 +65,25 @@ def read(path: str | Path) -> Data:
         label=numbers[:, 1].astype(np.int64),
         seed=numbers[:, 0].astype(np.int64),
     )
+
+
+def join(sets: Sequence[Data]) -> Data:
+    """Return the rows of all sets; raises ValueError if their inputs differ."""
+    first = sets[0]
+    for other in sets[1:]:
+        if (other.names, other.paper_names) != (first.names, first.paper_names):
+            raise ValueError("data sets with other inputs: they come from another version of sluice-bench")
+    rows = {
+        key: np.concatenate([getattr(one, key) for one in sets])
+        for key in ("inputs", "paper", "label", "seed")
+    }
+    return Data(names=first.names, paper_names=first.paper_names, **rows)
+
+
+def joined(paths: Sequence[Path]) -> str:
+    """Return the texts of data sets with the same inputs as one."""
+    texts = [path.read_text().splitlines() for path in paths]
+    return "\n".join([texts[0][0], *itertools.chain.from_iterable(lines[1:] for lines in texts)]) + "\n"
 
 
 @dataclass
@@ -171,8 +192,10 @@ def adam(inputs: np.ndarray, label: np.ndarray, hidden: Sequence[int], seed: int
     with warnings.catch_warnings():
         # The number of epochs is meant.
         warnings.simplefilter("ignore")
-        model.fit(inputs, label)
-    return list(zip(model.coefs_, model.intercepts_, strict=True))
+        # 32 bits are enough, and faster.
+        model.fit(inputs.astype(np.float32), label)
+    wide = [[part.astype(np.float64) for part in parts] for parts in (model.coefs_, model.intercepts_)]
+    return list(zip(*wide, strict=True))
 
 
 def fit(names: list[str], inputs: np.ndarray, learn: Callable[[np.ndarray], list[Layer]]) -> Network:
@@ -218,23 +241,31 @@ def dumps(network: Network, trained: dict[str, Any]) -> str:
     return f'{head}"crc32": "{zlib.crc32((head + tail).encode()):08x}",\n{tail}'
 
 
+def load(path: str | Path) -> Network:
+    """Read a network's file."""
+    model = json.loads(Path(path).read_text())
+    arrays = {key: np.array(model[key]) for key in ("ranges", "lambdas", "means", "deviations")}
+    layers = [(np.array(layer["weights"]).T, np.array(layer["bias"])) for layer in model["layers"]]
+    return Network(names=model["inputs"], layers=layers, **arrays)
+
+
 class Bench(Program):
     """Simulates experiments, and evaluates networks as production does."""
 
     benchmark = "council"
 
-    def export(self, experiments: int, out: Path) -> None:
-        """Simulate the experiments for training."""
+    def export(self, which: str, experiments: int, out: Path) -> None:
+        """Simulate the experiments of a set for training."""
         seeds = ["--first", str(FIRST), "--experiments", str(experiments)]
-        self.run("--set", "train", *seeds, "--export", str(out))
+        self.run("--set", which, *seeds, "--export", str(out))
 
     def shares(self, data: Path, models: Sequence[Path]) -> np.ndarray:
         """Return what both networks say of a data set's rows, computed in Rust: ours, then the paper's."""
         return self.rows(*_models(models), "--classify", str(data))
 
-    def judge(self, models: Sequence[Path], experiments: int) -> dict[str, Any]:
-        """Judge both networks by experiments that they were not trained with."""
-        seeds = ["--first", str(FIRST_UNSEEN), "--experiments", str(experiments)]
+    def judge(self, which: str, models: Sequence[Path], experiments: int) -> dict[str, Any]:
+        """Judge both networks by experiments of a set that they were not trained with."""
+        seeds = ["--set", which, "--first", str(FIRST_UNSEEN), "--experiments", str(experiments)]
         text = self.run(*_models(models), "--only", "network", "--json", *seeds, may_miss=True)
         found: dict[str, Any] = json.loads(text)["network"]
         return found
@@ -250,33 +281,48 @@ def train(
     work: Path,
     *,
     experiments: int = 8000,
+    gluster: int = 4000,
     unseen: int = 600,
     hidden: Sequence[int] = (48, 24),
     epochs: int = 40,
     seed: int = 1,
+    real: Sequence[Path] = (),
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Train both networks, write them and the card to `out`; returns the scores.
 
-    What was simulated is kept in `work`, and used again.
+    What was simulated is kept in `work`, and used again. `experiments` are in the paper's system, `gluster`
+    at I/O nodes of GlusterFS. `real`: data sets of real windows (`sluice-bench forwarding --record`), which
+    are trained with as well.
     """
     work.mkdir(parents=True, exist_ok=True)
-    path = work / f"council-{experiments}.csv"
-    if not path.exists():
-        say(f"simulating {experiments} experiments: {path}")
+    paths = []
+    for which, count in zip(TRAIN, (experiments, gluster), strict=True):
+        path = work / f"council-{which}-{count}.csv"
+        paths.append(path)
+        if path.exists():
+            continue
+        say(f"simulating {count} experiments: {path}")
         with tempfile.TemporaryDirectory(dir=work) as made:
-            bench.export(experiments, Path(made) / "data.csv")
+            bench.export(which, count, Path(made) / "data.csv")
             (Path(made) / "data.csv").rename(path)
-    data = read(path)
-    say(f"{len(data)} windows of {len(np.unique(data.seed))} experiments")
+    recorded = [read(more) for more in real]
+    data = join([*map(read, paths), *recorded])
+    # Rust judges what Python was trained with from one file.
+    path = work / "council-all.csv"
+    path.write_text(joined([*paths, *real]))
+    say(f"{len(data)} windows, {sum(map(len, recorded))} of them real")
     if set(data.label.tolist()) != set(range(len(CLASSES))):
         raise ValueError(f"{path} does not have all {len(CLASSES)} patterns: more experiments are needed")
     trained: dict[str, Any] = {
         "experiments": experiments,
+        "gluster_experiments": gluster,
         "windows": len(data),
         "seed": seed,
         "command": "python -m sluicegate train council",
     }
+    if recorded:
+        trained["real_windows"] = sum(map(len, recorded))
     ours = fit(data.names, data.inputs, lambda scaled: adam(scaled, data.label, hidden, seed, epochs))
     paper = fit(data.paper_names, data.paper, lambda scaled: rmsprop(scaled, data.label, 5, seed))
     out.mkdir(parents=True, exist_ok=True)
@@ -289,9 +335,9 @@ def train(
     check_equal(bench.shares(path, models), shares)
     say(f"Rust and Python agree on all {len(data)} rows")
     write_check(out / "council-check.csv", path, shares, seed)
-    scores = bench.judge(models, unseen)
+    scores = [bench.judge(which, models, unseen) for which in UNSEEN]
     (out / "council.md").write_text(card(data, trained, hidden, scores))
-    return scores
+    return scores[0]
 
 
 def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
@@ -319,8 +365,8 @@ def write_check(path: Path, data: Path, shares: np.ndarray, seed: int, rows: int
     path.write_text("\n".join(text) + "\n")
 
 
-def card(data: Data, trained: dict[str, Any], hidden: Sequence[int], scores: dict[str, Any]) -> str:
-    """Return the models' card."""
+def card(data: Data, trained: dict[str, Any], hidden: Sequence[int], scores: Sequence[dict[str, Any]]) -> str:
+    """Return the models' card; `scores`: of the sets of UNSEEN."""
     counts = np.bincount(data.label, minlength=len(CLASSES))
     classes = ", ".join(f"{name} {count}" for name, count in zip(CLASSES, counts, strict=True))
     shape = "-".join(str(width) for width in (len(data.names), *hidden, len(CLASSES)))
@@ -335,43 +381,64 @@ def card(data: Data, trained: dict[str, Any], hidden: Sequence[int], scores: dic
         f"| `council.json` | {shape}, ReLU, softmax |",
         f"| `council-paper.json` | {paper}, the network of Bez et al. (2019, V), "
         "trained with the same windows |",
-        f"| data | {len(data)} windows of a second of I/O nodes, "
-        f"{trained['experiments']} simulated experiments: {classes} |",
+        f"| data | {len(data)} windows of a second of I/O nodes, {trained['experiments']} simulated "
+        f"experiments in the paper's system, {trained['gluster_experiments']} with GlusterFS's I/O nodes"
+        f"{_beside(trained)}: {classes} |",
         f"| seeds | experiments from {FIRST} on, networks {trained['seed']} |",
         "| Rust and Python | the same shares on all rows |",
         "",
         "## Scores",
         "",
         "Share of an experiment's windows that are recognised, on experiments with other seeds, numbers of "
-        "processes, sizes of requests and (a part of them) devices: `sluice-bench council --only network`.",
+        "processes, sizes of requests and (a part of them) devices: `sluice-bench council --only network "
+        "--set SET`.",
         "",
-        "| network | operation | experiments | windows | mean | minimum | below 95 % |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| set | network | operation | experiments | windows | mean | minimum | below 95 % |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
     ]
-    for name in ("paper", "ours"):
-        for it in scores[name]:
-            lines.append(
-                f"| {name} | {it['op']} | {it['experiments']} | {it['windows']} | {it['mean']:.2%} "
-                f"| {it['min']:.1%} | {it['below']} |"
-            )
-    bars = "met" if scores["met"] else "**missed**"
-    lines += ["", f"Bars, for reads and writes: mean 99.5 %, minimum 95 %: {bars}."]
-    for name in ("ours", "paper"):
-        for it in scores[name]:
-            lines += ["", f"{name}, {it['op']}: what windows were (rows), what they were taken for:", ""]
-            lines += ["| | " + " | ".join(CLASSES) + " |", "|---" * (len(CLASSES) + 1) + "|"]
-            for pattern, row in zip(CLASSES, it["confusion"], strict=True):
-                lines.append(f"| {pattern} | " + " | ".join(str(count) for count in row) + " |")
-    lines += ["", "What ours missed most:", "", "| recognised | windows | experiment |", "|---:|---:|---|"]
-    worst = sorted((miss for it in scores["ours"] for miss in it["worst"]), key=lambda miss: miss["right"])
-    for miss in worst:
-        lines.append(f"| {miss['right']:.1%} | {miss['windows']} | {miss['experiment']} |")
-    lines += ["", "## Limits", "", *LIMITS, ""]
+    for which, found in zip(UNSEEN, scores, strict=True):
+        for name in ("paper", "ours"):
+            for it in found[name]:
+                lines.append(
+                    f"| {which} | {name} | {it['op']} | {it['experiments']} | {it['windows']} "
+                    f"| {it['mean']:.2%} | {it['min']:.1%} | {it['below']} |"
+                )
+    bars = "; ".join(
+        f"{which}: {'met' if found['met'] else '**missed**'}"
+        for which, found in zip(UNSEEN, scores, strict=True)
+    )
+    lines += ["", f"Bars, for reads and writes: mean 99.5 %, minimum 95 %. {bars}."]
+    for which, found in zip(UNSEEN, scores, strict=True):
+        for name in ("ours", "paper"):
+            for it in found[name]:
+                lines += [
+                    "",
+                    f"{which}, {name}, {it['op']}: what windows were (rows), what they were taken for:",
+                    "",
+                ]
+                lines += ["| | " + " | ".join(CLASSES) + " |", "|---" * (len(CLASSES) + 1) + "|"]
+                for pattern, row in zip(CLASSES, it["confusion"], strict=True):
+                    lines.append(f"| {pattern} | " + " | ".join(str(count) for count in row) + " |")
+        lines += ["", f"{which}: what ours missed most:", "", "| recognised | windows | experiment |"]
+        lines.append("|---:|---:|---|")
+        worst = sorted((miss for it in found["ours"] for miss in it["worst"]), key=lambda miss: miss["right"])
+        for miss in worst:
+            lines.append(f"| {miss['right']:.1%} | {miss['windows']} | {miss['experiment']} |")
+    first = LIMITS_SIMULATED if "real_windows" not in trained else LIMITS_REAL
+    lines += ["", "## Limits", "", first, *LIMITS, ""]
     return "\n".join(lines)
 
 
+def _beside(trained: dict[str, Any]) -> str:
+    real = trained.get("real_windows")
+    return f" and {real} real ones (`sluice-bench forwarding --record`)" if real else ""
+
+
+LIMITS_SIMULATED = (
+    "* Windows are simulated ones, of one program with one pattern each. Real ones were not trained with."
+)
+LIMITS_REAL = "* Windows are of one program with one pattern each, most of them simulated."
 LIMITS = [
-    "* Windows are simulated ones, of one program with one pattern each. Real ones were not trained with.",
     "* Random accesses, regions with gaps and logs are of no class; it calls them one of the three.",
     "* Of a window with reads and writes the paper's inputs are those of the operation with most bytes; "
     "ours are mostly of both.",

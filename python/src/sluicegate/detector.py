@@ -288,6 +288,7 @@ LIMITS = [
     "* Other seeds of the judging platforms were seen while features were chosen; those of the scores not.",
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
     "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
+    "* Parts of a few MB that real processes go through again and again are often taken for another pattern.",
     "* One program with several small requests to a file under way looks like several that take turns in it.",
     "* Requests that were rearranged before the server (I/O nodes, client caches) are judged as they come.",
 ]

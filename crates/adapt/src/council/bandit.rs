@@ -23,6 +23,8 @@ const DEVIATION_WEIGHT: f64 = 4.0;
 const DEVIATION_MIN: f64 = 0.003;
 /// Evidence of an arm counts as at most so many observations, so that what comes later still matters.
 const WEIGHT_MAX: f64 = 200.0;
+/// Logarithms of rewards are not larger: their powers of e are finite.
+pub(super) const MEAN_MAX: f64 = 600.0;
 /// Of an arm of which similar situations say how good it is.
 const PRIOR_WEIGHT: f64 = 1.0;
 /// An arm that similar situations, or one observation, say loses so much is not tried: a half.
@@ -41,19 +43,61 @@ pub struct Prior {
 /// What is known of an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arm {
-    mean: f64,
-    weight: f64,
+pub(super) struct Arm {
+    pub(super) mean: f64,
+    pub(super) weight: f64,
     prior: Option<Prior>,
 }
 
-/// What is kept of a bandit: all but how its leader has done lately.
+impl Arm {
+    pub(super) fn tried(mean: f64, weight: f64) -> Arm {
+        Arm { mean, weight, prior: None }
+    }
+}
+
+/// What is kept of a bandit: all but how its leader has done lately. Of [`EpsilonGreedy`](super::EpsilonGreedy) it is the same, so
+/// that what one has learned the other one knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Kept {
     arms: Vec<Arm>,
     squares: f64,
     seen: f64,
+}
+
+impl Kept {
+    /// Of arms alone: how much rewards differ is not known.
+    pub(super) fn of(arms: Vec<Arm>) -> Kept {
+        Kept { arms, squares: DEVIATION * DEVIATION * DEVIATION_WEIGHT, seen: DEVIATION_WEIGHT }
+    }
+
+    /// Of so many arms.
+    ///
+    /// # Errors
+    /// If it says what cannot be.
+    pub(super) fn checked(self, arms: usize) -> Result<Kept, String> {
+        let range = |what: &str, value: f64, least: f64, most: f64| {
+            if (least..=most).contains(&value) { Ok(()) } else { Err(format!("{what} is {value}")) }
+        };
+        if self.arms.len() != arms {
+            return Err(format!("{} arms instead of {arms}", self.arms.len()));
+        }
+        for arm in &self.arms {
+            range("mean", arm.mean, -MEAN_MAX, MEAN_MAX)?;
+            range("weight", arm.weight, 0.0, 1e15)?;
+            if let Some(prior) = arm.prior {
+                range("gain", prior.gain, -MEAN_MAX, MEAN_MAX)?;
+                range("deviation", prior.deviation, 1e-9, MEAN_MAX)?;
+            }
+        }
+        range("squares", self.squares, 0.0, 1e12)?;
+        range("seen", self.seen, 1.0, 1e15)?;
+        Ok(self)
+    }
+
+    pub(super) fn arms(&self) -> &[Arm] {
+        &self.arms
+    }
 }
 
 /// See the module.
@@ -83,29 +127,9 @@ impl Bandit {
         Kept { arms: self.arms.clone(), squares: self.squares, seen: self.seen }
     }
 
-    /// Of so many arms.
-    ///
-    /// # Errors
-    /// If it says what cannot be.
-    pub(super) fn kept(kept: Kept, arms: usize) -> Result<Bandit, String> {
-        let range = |what: &str, value: f64, least: f64, most: f64| {
-            if (least..=most).contains(&value) { Ok(()) } else { Err(format!("{what} is {value}")) }
-        };
-        if kept.arms.len() != arms {
-            return Err(format!("{} arms instead of {arms}", kept.arms.len()));
-        }
-        for arm in &kept.arms {
-            range("mean", arm.mean, -1e3, 1e3)?;
-            range("weight", arm.weight, 0.0, WEIGHT_MAX)?;
-            if let Some(prior) = arm.prior {
-                range("gain", prior.gain, -1e3, 1e3)?;
-                range("deviation", prior.deviation, 1e-9, 1e3)?;
-            }
-        }
-        range("squares", kept.squares, 0.0, 1e12)?;
-        range("seen", kept.seen, 1.0, 1e15)?;
-        let Kept { arms, squares, seen } = kept;
-        Ok(Bandit { arms, squares, seen, change: PageHinkley::new(DEVIATION_MIN) })
+    pub(super) fn kept(Kept { mut arms, squares, seen }: Kept) -> Bandit {
+        arms.iter_mut().for_each(|arm| arm.weight = arm.weight.min(WEIGHT_MAX));
+        Bandit { arms, squares, seen, change: PageHinkley::new(DEVIATION_MIN) }
     }
 
     /// Of one reward.

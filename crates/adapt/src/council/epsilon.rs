@@ -1,5 +1,10 @@
 //! The paper's bandit (Bez et al. 2019, IV-B; Sutton and Barto, *Reinforcement Learning*, 2.2 and 2.4).
 
+use super::bandit::{Arm, Kept, MEAN_MAX};
+
+/// The share of choices in which the paper's tries any arm.
+pub const EPSILON: f64 = 0.15;
+
 /// Chooses the arm with the largest mean reward so far, or with a fixed probability any. An arm that was never chosen counts as 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpsilonGreedy {
@@ -13,6 +18,20 @@ impl EpsilonGreedy {
     #[must_use]
     pub fn new(arms: usize, epsilon: f64) -> EpsilonGreedy {
         EpsilonGreedy { epsilon, arms: vec![(0.0, 0); arms.max(1)] }
+    }
+
+    pub(super) fn keep(&self) -> Kept {
+        let arm = |&(mean, times): &(f64, u64)| match times {
+            0 => Arm::default(),
+            // A mean of 0 has no logarithm.
+            _ => Arm::tried(mean.max(f64::MIN_POSITIVE).ln().max(-MEAN_MAX), times as f64),
+        };
+        Kept::of(self.arms.iter().map(arm).collect())
+    }
+
+    pub(super) fn kept(kept: &Kept, epsilon: f64) -> EpsilonGreedy {
+        let arm = |arm: &Arm| if arm.weight > 0.0 { (arm.mean.exp(), arm.weight.ceil() as u64) } else { (0.0, 0) };
+        EpsilonGreedy { epsilon, arms: kept.arms().iter().map(arm).collect() }
     }
 
     /// The next arm. `random` gives numbers from 0 to below 1. O(arms).

@@ -2,13 +2,13 @@
 //! Forwarding Layer*).
 //!
 //! Each [`Situation`] has a [`Bandit`] of its own, which learns from the rewards of the arms that were used there; what similar
-//! situations have learned is where a new one begins ([`Knowledge`]). [`EpsilonGreedy`] is the paper's method, for comparison.
-//! No clock, no thread, no I/O; random numbers come from the caller.
+//! situations have learned is where a new one begins ([`Knowledge`]). [`EpsilonGreedy`] is the paper's method, in its place if that is wanted ([`Method`]).
+//! No clock, no thread, no I/O; random numbers come from the caller, or from a seed.
 
 mod bandit;
 mod epsilon;
 mod knowledge;
 
 pub use bandit::{Bandit, Prior};
-pub use epsilon::EpsilonGreedy;
-pub use knowledge::{Knowledge, Op, Pattern, SITUATIONS_MAX, Situation};
+pub use epsilon::{EPSILON, EpsilonGreedy};
+pub use knowledge::{Knowledge, Method, Op, Pattern, SITUATIONS_MAX, Situation};

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::verdict::{At, Server, Verdict, judge, mean};
-use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing, Trial};
+use super::meter::{Meter, compare};
+use super::verdict::{At, Server, Verdict, judge, mean, promise};
+use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing};
 
 /// Format of what [`Orchestrator::save`] gives.
 const VERSION: u32 = 1;
@@ -16,17 +17,15 @@ const SILENT_WINDOWS: u64 = 4;
 /// Decisions in a row that make a program eligible, or end that.
 const PASSES: u32 = 2;
 const FAILURES: u32 = 4;
-/// Windows that pass before a plan's effect is measured.
-const SETTLING_WINDOWS: u64 = 1;
 /// A program whose requests came too late while it was served alone is not tried again for so many windows.
 const SLOW_WINDOWS: u64 = 64;
+/// When a program has gone, a plan that brought much is tried again with the others after so many windows.
+const LEFT_WINDOWS: u64 = 16;
 /// Of a window, in thousandths: what slices are rounded to; and what is left for newcomers where there are no others.
 const GRAIN: u64 = 1_000;
 const NEWCOMERS: u64 = 4;
 /// Slices that differ by less than this share stay.
 const CHANGE_MIN: f64 = 0.1;
-/// A plan with which all programs together have less than this share of the speed is not tried to the end.
-const LOSS_MAX: f64 = 0.9;
 
 /// What is going on.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -67,30 +66,6 @@ struct Program {
     slow_until: u64,
 }
 
-/// Bytes and time, by server.
-#[derive(Debug, Default)]
-struct Meter {
-    from: u64,
-    seen: BTreeMap<u64, (u64, u64)>,
-}
-
-impl Meter {
-    fn starting(from: u64) -> Meter {
-        Meter { from, seen: BTreeMap::new() }
-    }
-
-    /// Bytes a second of a server, in the mean, if every one of these was seen for so long: there may be more of them than before, or
-    /// fewer. Of none, as after a restart, nothing is known.
-    fn rate(&self, servers: &BTreeMap<u64, Server>, ns: u64) -> Option<f64> {
-        if servers.is_empty() {
-            return None;
-        }
-        let whole = |server: &u64| self.seen.get(server).filter(|seen| seen.1 >= ns);
-        let rates = servers.keys().map(|server| whole(server).map(|&(bytes, ns)| bytes as f64 * 1e9 / ns as f64));
-        rates.sum::<Option<f64>>().map(|sum| sum / servers.len() as f64)
-    }
-}
-
 /// Why a saved state cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
@@ -114,6 +89,13 @@ struct Saved {
     phase: Phase,
     until: u64,
     refusals: u32,
+    /// A trial goes on with these: `SL_i` with `SeekTime_i`, a mean of the servers, and what was measured.
+    #[serde(default)]
+    apart: Option<(f64, f64)>,
+    #[serde(default)]
+    without: Vec<f64>,
+    #[serde(default)]
+    with: Vec<f64>,
 }
 
 /// Decides which programs are served alone, and when. See the [module](super).
@@ -132,10 +114,18 @@ pub struct Orchestrator {
     /// Programs that have slices of their own in this phase, and those that have not.
     eligible: BTreeSet<String>,
     others: BTreeSet<String>,
-    meter: Meter,
+    /// Those of them that had slices in plans that were refused.
+    refused: BTreeSet<String>,
+    /// What these programs do together while there is no plan, and while this one is tried.
+    without: Meter,
+    with: Meter,
+    /// The newest report that was heard.
+    latest: u64,
     plan: Option<Plan>,
     /// What was loaded holds until then, so that servers can report again.
     loaded_until: u64,
+    /// What was loaded of servers without a plan, for those that have not been without one since.
+    loaded: Option<(f64, f64)>,
 }
 
 impl Orchestrator {
@@ -153,9 +143,13 @@ impl Orchestrator {
             refusals: 0,
             eligible: BTreeSet::new(),
             others: BTreeSet::new(),
-            meter: Meter::default(),
+            refused: BTreeSet::new(),
+            without: Meter::default(),
+            with: Meter::default(),
+            latest: 0,
             plan: None,
             loaded_until: 0,
+            loaded: None,
         }
     }
 
@@ -194,15 +188,19 @@ impl Orchestrator {
         if self.servers.len() >= SERVERS_MAX && !self.servers.contains_key(&report.server) {
             return;
         }
-        let server = self.servers.entry(report.server).or_default();
+        let loaded = self.loaded;
+        let server = self.servers.entry(report.server).or_insert_with(|| Server { apart: loaded, ..Server::default() });
         if report.number <= server.number {
             return;
         }
         (server.number, server.heard) = (report.number, now);
+        self.latest = self.latest.max(report.at);
         if report.plan == Some(0)
             && let Some(distance) = self.settings.of(&report.distance)
         {
             server.apart = Some((distance, report.seek_ns as f64));
+            let requests: u64 = report.programs.iter().map(|program| program.requests).sum();
+            server.pace = Some(report.window_ns as f64 / requests.max(1) as f64);
         }
         server.others = self.settings.of(&report.others).or(server.others);
         for seen in &report.programs {
@@ -218,12 +216,11 @@ impl Orchestrator {
             at.distance = self.settings.of(&seen.distance).map(|near| (near, seen.seek_ns as f64)).or(at.distance);
             at.reuse = self.settings.of(&seen.reuse).or(at.reuse);
         }
-        let planned = matches!(self.phase, Phase::Trial { .. } | Phase::Keep { .. });
-        let fits = report.plan.is_some_and(|plan| (plan > 0) == planned);
-        if fits && report.at.saturating_sub(report.window_ns) >= self.meter.from {
-            let seen = self.meter.seen.entry(report.server).or_default();
-            seen.0 += report.programs.iter().map(|program| program.bytes).sum::<u64>();
-            seen.1 += report.window_ns;
+        let bytes: u64 = report.programs.iter().map(|program| program.bytes).sum();
+        match report.plan {
+            Some(0) => self.without.add(report, bytes),
+            Some(_) => self.with.add(report, bytes),
+            None => {}
         }
     }
 
@@ -242,8 +239,31 @@ impl Orchestrator {
             self.judge(now);
             let (eligible, others) = self.sets();
             if (&eligible, &others) != (&self.eligible, &self.others) {
-                (self.eligible, self.others, self.refusals) = (eligible, others, 0);
-                self.reconsider(now);
+                let is_same = eligible.union(&others).eq(self.eligible.union(&self.others));
+                let is_less = eligible.is_subset(&self.eligible) && others.is_subset(&self.others);
+                let are_several = eligible.len() + others.len() > 1 && !eligible.is_empty();
+                if !is_same {
+                    (self.without, self.refusals) = (Meter::starting(self.latest), 0);
+                    self.refused.clear();
+                }
+                // Who is at the limit of the conditions comes and goes: that is no reason for another trial.
+                let goes_on = match self.phase {
+                    Phase::Trial { .. } => is_same && are_several,
+                    // What brought much goes on for a while with those that are left.
+                    Phase::Keep { gain: Some(gain) } => {
+                        is_less && are_several && self.settings.trial.is_some_and(|trial| gain >= trial.promise_min)
+                    }
+                    Phase::Refused { .. } => is_same && eligible.is_subset(&self.refused),
+                    _ => false,
+                };
+                (self.eligible, self.others) = (eligible, others);
+                match self.phase {
+                    _ if !goes_on => self.reconsider(),
+                    Phase::Keep { .. } => {
+                        self.until = self.until.min(now.saturating_add(LEFT_WINDOWS * self.settings.window_ns));
+                    }
+                    _ => {}
+                }
             }
         }
         self.go_on(now);
@@ -260,6 +280,8 @@ impl Orchestrator {
     fn forget(&mut self, now: u64) {
         let oldest = now.saturating_sub(SILENT_WINDOWS * self.settings.window_ns);
         self.servers.retain(|_, server| server.heard >= oldest);
+        self.without.keep_only(&self.servers);
+        self.with.keep_only(&self.servers);
         let slow = |program: &Program| program.slow_until > now;
         self.programs.retain(|_, program| program.heard >= oldest || slow(program));
         for program in self.programs.values_mut() {
@@ -268,11 +290,16 @@ impl Orchestrator {
     }
 
     fn judge(&mut self, now: u64) {
+        // What is measured, or is about to be, says more than what is reckoned of times between requests.
+        let is_measured = matches!(self.phase, Phase::Watch | Phase::Trial { .. } | Phase::Keep { gain: Some(_) });
         for program in self.programs.values_mut() {
             let verdict = match self.settings.slicing {
                 _ if program.at.is_empty() || program.slow_until > now => Verdict::Unknown,
                 Slicing::Even => Verdict::Eligible,
-                Slicing::Inverse => judge(&self.settings, &self.servers, &program.at),
+                Slicing::Inverse => match judge(&self.settings, &self.servers, &program.at) {
+                    Verdict::Slow if is_measured => Verdict::Eligible,
+                    verdict => verdict,
+                },
             };
             (program.passes, program.failures) = match verdict {
                 Verdict::Eligible => (program.passes + 1, 0),
@@ -297,7 +324,7 @@ impl Orchestrator {
     }
 
     /// Who is there has changed, or it is time to try again.
-    fn reconsider(&mut self, now: u64) {
+    fn reconsider(&mut self) {
         // One that is alone has the servers anyway.
         let alone = self.eligible.len() + self.others.len() < 2;
         self.phase = match self.settings.trial {
@@ -305,42 +332,68 @@ impl Orchestrator {
             Some(_) => Phase::Watch,
             None => Phase::Keep { gain: None },
         };
-        self.meter = Meter::starting(now);
         self.until = u64::MAX;
     }
 
     fn go_on(&mut self, now: u64) {
-        let window_ns = self.settings.window_ns;
-        let Some(Trial { windows, gain_min, again_ns }) = self.settings.trial else { return };
-        // What loses is ended after one window.
-        let loses = |rate: &f64| matches!(self.phase, Phase::Trial { before } if *rate < before * LOSS_MAX);
-        let measured = self.meter.rate(&self.servers, u64::from(windows) * window_ns).filter(|rate| *rate > 0.0);
-        let measured = measured.or_else(|| self.meter.rate(&self.servers, window_ns).filter(loses));
-        match (&self.phase, measured) {
-            (Phase::Watch, Some(before)) => {
-                self.phase = Phase::Trial { before };
-                self.meter = Meter::starting(now + SETTLING_WINDOWS * window_ns);
+        let Some(trial) = self.settings.trial else { return };
+        match &self.phase {
+            Phase::Watch => {
+                let without = self.without.rates(&self.servers, trial.windows);
+                // Where much is to be gained it shows at once; each window without a plan would cost that.
+                let enough = if self.promise() >= trial.promise_min { 1 } else { trial.windows as usize };
+                let before = mean(&without);
+                if without.len() >= enough && before > 0.0 {
+                    self.phase = Phase::Trial { before };
+                    self.with = Meter::starting(self.next_window(now));
+                }
             }
-            (&Phase::Trial { before }, Some(after)) => {
-                let gain = after / before - 1.0;
-                self.refusals = if gain < gain_min { self.refusals + 1 } else { 0 };
-                self.until = now.saturating_add(again_ns << self.refusals.saturating_sub(1).min(8));
-                self.phase = if gain < gain_min { Phase::Refused { gain } } else { Phase::Keep { gain: Some(gain) } };
+            Phase::Trial { .. } => {
+                let without = self.without.rates(&self.servers, trial.windows);
+                let with = self.with.rates(&self.servers, trial.windows);
+                let Some(gain) = compare(&without, &with, &trial) else { return };
+                self.refusals = if gain < trial.gain_min { self.refusals + 1 } else { 0 };
+                self.until = now.saturating_add(trial.again_ns << self.refusals.saturating_sub(1).min(8));
+                let is_good = gain >= trial.gain_min;
+                if !is_good {
+                    self.refused.extend(self.eligible.iter().cloned());
+                }
+                self.phase = if is_good { Phase::Keep { gain: Some(gain) } } else { Phase::Refused { gain } };
             }
-            (Phase::Keep { .. } | Phase::Refused { .. }, _) if now >= self.until => self.reconsider(now),
+            Phase::Keep { .. } if now >= self.until => {
+                // What was measured then is old.
+                self.without = Meter::starting(now);
+                self.reconsider();
+            }
+            Phase::Refused { .. } if now >= self.until => {
+                self.refused.clear();
+                self.reconsider();
+            }
             _ => {}
         }
+    }
+
+    /// What slices are to bring by the device's times, as a share of what is done without.
+    fn promise(&self) -> f64 {
+        let programs = self.programs.values().filter(|program| !program.at.is_empty());
+        promise(&self.servers, programs.map(|program| (&program.at, program.requests)))
+    }
+
+    /// When the next window begins.
+    fn next_window(&self, now: u64) -> u64 {
+        let (epoch, window_ns) = (self.epoch.unwrap_or(now), self.settings.window_ns);
+        epoch + now.saturating_sub(epoch).div_ceil(window_ns) * window_ns
     }
 
     /// The plan for the next window, or the one in force for longer.
     fn make_plan(&mut self, now: u64) -> Plan {
         let window_ns = self.settings.window_ns;
         let epoch = *self.epoch.get_or_insert(now);
-        let slices = self.slices();
+        let slices = self.slices(now);
         let before = self.plan.take().filter(|plan| plan.expires > now && is_near(&plan.slices, &slices));
         let (from, slices) = match before {
             Some(plan) => (plan.from, plan.slices),
-            None => (epoch + now.saturating_sub(epoch).div_ceil(window_ns) * window_ns, slices),
+            None => (self.next_window(now), slices),
         };
         self.number = now.max(self.number + 1);
         let expires = now.saturating_add(window_ns).max(from + 1);
@@ -349,9 +402,13 @@ impl Orchestrator {
         plan
     }
 
-    /// Who is served for how long in a window.
-    fn slices(&self) -> Vec<PlanSlice> {
+    /// Who is served for how long in a window. Who had a slice in the last one, and no requests, is at an end or computes: what it
+    /// would have is the others'.
+    fn slices(&self, now: u64) -> Vec<PlanSlice> {
         let settings = &self.settings;
+        let is_quiet = |name: &String| {
+            self.programs.get(name).is_none_or(|program| program.heard.saturating_add(settings.window_ns) < now)
+        };
         let reuse = |name: &String| {
             let known: Vec<f64> = self.programs.get(name)?.at.values().filter_map(|at| at.reuse).collect();
             (!known.is_empty()).then(|| mean(&known).max(1.0) / self.size([name]))
@@ -362,8 +419,10 @@ impl Orchestrator {
         objects.push((Vec::new(), (!others.is_empty()).then(|| mean(&others).max(1.0) / self.size(&self.others))));
         let known: Vec<f64> = objects.iter().filter_map(|(_, reuse)| *reuse).collect();
         let usual = if known.is_empty() { 1.0 } else { mean(&known) };
+        let others_of = |programs: &Vec<String>| self.others.iter().filter(|_| programs.is_empty()).collect::<Vec<_>>();
         let weight = |(programs, reuse): &(Vec<String>, Option<f64>)| match settings.slicing {
-            _ if programs.is_empty() && self.others.is_empty() => 0.0,
+            Slicing::Even if programs.is_empty() && self.others.is_empty() => 0.0,
+            Slicing::Inverse if programs.iter().chain(others_of(programs)).all(is_quiet) => 0.0,
             Slicing::Even => 1.0,
             Slicing::Inverse => 1.0 / reuse.unwrap_or(usual),
         };
@@ -404,6 +463,9 @@ impl Orchestrator {
             phase: self.phase.clone(),
             until: self.until,
             refusals: self.refusals,
+            apart: self.loaded_or_mean(),
+            without: self.rates(&self.without),
+            with: self.rates(&self.with),
         };
         serde_json::to_value(saved).expect("numbers and texts")
     }
@@ -427,9 +489,24 @@ impl Orchestrator {
         }
         (self.eligible, self.others) = (saved.eligible, saved.others);
         (self.phase, self.until, self.refusals) = (saved.phase, saved.until, saved.refusals);
-        self.meter = Meter::starting(now);
+        if matches!(self.phase, Phase::Refused { .. }) {
+            self.refused = self.eligible.clone();
+        }
+        (self.without, self.with) = (Meter::going_on(saved.without, now), Meter::going_on(saved.with, now));
+        self.loaded = saved.apart;
         self.loaded_until = now + SILENT_WINDOWS * self.settings.window_ns;
         Ok(())
+    }
+
+    fn rates(&self, meter: &Meter) -> Vec<f64> {
+        meter.rates(&self.servers, self.settings.trial.map_or(0, |trial| trial.windows))
+    }
+
+    /// `SL_i` and `SeekTime_i` without a plan, as far as they are known.
+    fn loaded_or_mean(&self) -> Option<(f64, f64)> {
+        let apart: Vec<(f64, f64)> = self.servers.values().filter_map(|server| server.apart).collect();
+        let (distances, seeks): (Vec<f64>, Vec<f64>) = apart.into_iter().unzip();
+        if distances.is_empty() { self.loaded } else { Some((mean(&distances), mean(&seeks))) }
     }
 }
 

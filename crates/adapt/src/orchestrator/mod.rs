@@ -15,6 +15,7 @@
 
 mod decide;
 mod follower;
+mod meter;
 mod seek;
 mod verdict;
 
@@ -22,6 +23,7 @@ mod verdict;
 mod tests;
 
 use serde::{Deserialize, Serialize};
+use sluice_core::{AppId, GatePlan, GateSlice, Time};
 
 pub use decide::{Orchestrator, Phase, StateError};
 pub use follower::{Follow, Follower};
@@ -44,8 +46,12 @@ pub enum Slicing {
 /// A plan must bring something.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trial {
-    /// Windows without a plan, and then with one, that are compared; at least 1.
+    /// Windows without a plan, and then with one, that are compared, at most; 1 to 64. Fewer with a plan where the difference is
+    /// beyond doubt.
     pub windows: u32,
+    /// One window without a plan is enough where the times that the device needs for distances promise so much more than what is
+    /// done without, as a share of that.
+    pub promise_min: f64,
     /// Share by which all programs together must be faster.
     pub gain_min: f64,
     /// After so many nanoseconds it is tried again, whatever came of it; after twice the time when it was refused again.
@@ -91,7 +97,7 @@ impl Default for Settings {
             seek_ratio_min: 1.5,
             idle_ns: None,
             last_values: false,
-            trial: Some(Trial { windows: 4, gain_min: 0.05, again_ns: 120_000_000_000 }),
+            trial: Some(Trial { windows: 4, promise_min: 0.5, gain_min: 0.05, again_ns: 120_000_000_000 }),
         }
     }
 }
@@ -185,4 +191,22 @@ pub struct Plan {
     pub slices: Vec<PlanSlice>,
     /// See [`Settings::idle_ns`].
     pub idle_ns: Option<u64>,
+}
+
+impl Plan {
+    /// The plan as an engine follows it; `app` has the application of a program's name. Programs that are none are left out.
+    #[must_use]
+    pub fn gate(&self, app: impl Fn(&str) -> Option<AppId>) -> GatePlan {
+        let slice = |slice: &PlanSlice| GateSlice {
+            apps: slice.programs.iter().filter_map(|name| app(name)).collect(),
+            len_ns: slice.len_ns,
+        };
+        GatePlan {
+            epoch: Time(self.epoch),
+            from: Time(self.from),
+            expires: Time(self.expires),
+            slices: self.slices.iter().map(slice).collect(),
+            idle_ns: self.idle_ns,
+        }
+    }
 }

@@ -33,6 +33,16 @@ impl SeekTimes {
         SeekTimes(points)
     }
 
+    /// A device of which it is known how much longer a request takes at a random place in so many bytes than behind the one before,
+    /// as profiles say it: the curve of [`SeekTimes::hard_disk`] with other times, a third of the bytes being the mean distance.
+    #[must_use]
+    pub fn measured(mean_ns: u64, span_bytes: u64) -> SeekTimes {
+        let SeekTimes(mut points) = SeekTimes::hard_disk();
+        let usual = SeekTimes(points.clone()).ns((span_bytes as f64 / 3.0).max(1_048_576.0));
+        points.iter_mut().for_each(|point| point.1 *= mean_ns as f64 / usual as f64);
+        SeekTimes(points)
+    }
+
     /// The time in nanoseconds for a distance in bytes: linear between points, constant beyond them. O(log points).
     #[must_use]
     pub fn ns(&self, distance: f64) -> u64 {
@@ -58,6 +68,8 @@ mod tests {
         assert_eq!([0.0, 50.0, 100.0, 150.0, 1e9].map(|d| times.ns(d)), [0, 5, 10, 12, 14]);
         let disk = SeekTimes::hard_disk();
         assert_eq!([0.0, 65_536.0, 1_048_576.0, 1e15].map(|d| disk.ns(d)), [0, 0, 4_200_000, 13_000_000]);
+        let flash = SeekTimes::measured(60_000, 3 << 30);
+        assert_eq!([0.0, 65_536.0, (1_u64 << 30) as f64].map(|d| flash.ns(d)), [0, 0, 60_000]);
         assert_eq!((SeekTimes::new(Vec::new()), SeekTimes::constant(7).ns(1e12)), (None, 7));
     }
 }

@@ -99,6 +99,19 @@ fn whoever_comes_too_late_while_served_alone_loses_it() {
 }
 
 #[test]
+fn what_a_trial_measures_outweighs_when_requests_come() {
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    // Long enough to be tried again, after two minutes.
+    let plans = run(&mut orchestrator, 0, 600, &[STRONG, SLOW], 3.0);
+    let all = [vec!["slow".to_owned()], vec!["strong".to_owned()], vec![]];
+    assert!(plans.iter().flatten().filter(|plan| !plan.slices.is_empty()).all(|plan| objects(plan) == all));
+    assert!(matches!(orchestrator.phase(), Phase::Keep { gain: Some(_) }), "{:?}", orchestrator.phase());
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    run(&mut orchestrator, 0, 40, &[STRONG, SLOW], 1.0);
+    assert!(!matches!(orchestrator.phase(), Phase::Keep { .. }), "{:?}", orchestrator.phase());
+}
+
+#[test]
 fn one_program_alone_and_weak_ones_need_no_plan() {
     for programs in [&[STRONG][..], &[WEAK, UNEVEN], &[]] {
         let mut orchestrator = Orchestrator::new(Settings::paper());
@@ -157,9 +170,60 @@ fn a_restart_while_a_plan_is_tried_does_not_refuse_it() {
     after.load(20 * WINDOW, before.save()).unwrap();
     after.decide(20 * WINDOW + 1);
     assert!(matches!(after.phase(), Phase::Trial { .. }), "{:?}", after.phase());
-    // What the conditions need of times without a plan it has to see again, after that.
-    run(&mut after, 20, 4, &[STRONG, OTHER], 1.5);
-    assert!(matches!(after.phase(), Phase::Keep { gain: Some(_) }), "{:?}", after.phase());
+    // It goes on with what was measured before, and needs no more times without a plan.
+    let plans = run(&mut after, 20, 20, &[STRONG, OTHER], 1.5);
+    assert!(plans.iter().all(Option::is_some));
+    assert!(
+        matches!(after.phase(), Phase::Keep { gain: Some(gain) } if (gain - 0.5).abs() < 0.01),
+        "{:?}",
+        after.phase()
+    );
+}
+
+/// How many windows pass before a plan is kept.
+fn trial(settings: Settings, speed: f64) -> Option<u64> {
+    let mut orchestrator = Orchestrator::new(settings);
+    (1..40).find(|&number| {
+        run(&mut orchestrator, number, 1, &[STRONG, OTHER], speed);
+        matches!(orchestrator.phase(), Phase::Keep { .. })
+    })
+}
+
+#[test]
+fn a_trial_is_short_where_much_is_promised_and_kept() {
+    let doubtful = Trial { promise_min: f64::INFINITY, ..Settings::default().trial.unwrap() };
+    let patient = Settings { trial: Some(doubtful), ..Settings::default() };
+    assert_eq!([trial(Settings::default(), 3.0), trial(patient.clone(), 3.0)], [Some(3), Some(6)]);
+    assert_eq!([trial(Settings::default(), 1.2), trial(patient.clone(), 1.2)], [Some(6), Some(9)], "not beyond doubt");
+    assert_eq!([trial(Settings::default(), 1.0), trial(patient, 1.0)], [None, None]);
+}
+
+#[test]
+fn whoever_comes_and_goes_at_the_limit_of_the_conditions_is_not_tried_again_and_again() {
+    let uneven = Seen { name: "other", ..UNEVEN };
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    let mut trials = 0;
+    for number in 0..80 {
+        let was = orchestrator.plan().is_some();
+        let other = if number / 8 % 2 == 0 { OTHER } else { uneven };
+        run(&mut orchestrator, number, 1, &[STRONG, other], 0.8);
+        trials += u64::from(!was && orchestrator.plan().is_some());
+    }
+    assert_eq!(trials, 1);
+}
+
+#[test]
+fn whoever_had_a_slice_and_no_requests_leaves_it_to_the_others() {
+    let third = Seen { name: "third", ..STRONG };
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    run(&mut orchestrator, 0, 10, &[STRONG, OTHER, third], 1.5);
+    let plan = run(&mut orchestrator, 10, 2, &[STRONG, OTHER], 1.5)[1].clone().unwrap();
+    let lens: Vec<u64> = plan.slices.iter().map(|slice| slice.len_ns / MS).collect();
+    assert_eq!(objects(&plan)[2], ["third"]);
+    assert!(lens[0] >= 240 && lens[1] >= 240 && lens[2] == 2, "{lens:?}");
+    // And has it again when it goes on.
+    let plan = run(&mut orchestrator, 12, 2, &[STRONG, OTHER, third], 1.5)[1].clone().unwrap();
+    assert!(plan.slices.iter().take(3).all(|slice| slice.len_ns >= 160 * MS), "{:?}", plan.slices);
 }
 
 /// What servers do at a time: the slice of the plan in force, as an engine has it.

@@ -26,7 +26,6 @@ mod live;
 mod load;
 mod measured;
 mod model;
-#[cfg(test)]
 pub(crate) mod random;
 mod replace;
 mod state;

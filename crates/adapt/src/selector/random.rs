@@ -1,4 +1,4 @@
-//! Seeded numbers for tests.
+//! Seeded numbers.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Linux beds: an emulated disk as a block device, and what is mounted on it for a side: ext4 under one of the kernel's
 //! schedulers, with or without Sluicegate over it.
 
+mod cluster;
 mod run;
 
 use std::fs;
@@ -12,6 +13,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use sluice_notation::parse_bytes;
 
+pub(crate) use cluster::{Cluster, ClusterArgs};
 pub(crate) use run::{Runner, check_fio, fio_command};
 
 /// How long a file system may be busy with what has just left it.

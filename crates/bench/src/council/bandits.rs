@@ -6,15 +6,13 @@
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use sluice_adapt::council::{EpsilonGreedy, Knowledge, Op, Pattern, Situation};
+use sluice_adapt::council::{EPSILON, EpsilonGreedy, Knowledge, Method as Bandits, Op, Pattern, Situation};
 use sluice_cli::output;
 
 use super::Args;
 use crate::random::SplitMix64;
 
 const RESULTS: &str = include_str!("../../../../scenarios/results/twins-windows.csv");
-/// The paper's.
-const EPSILON: f64 = 0.15;
 /// Data servers of the scenario.
 const SERVERS: u64 = 4;
 /// Student's t of ten seeds, 95 %, two-sided: what the half widths are made with; and of two times ten.
@@ -129,17 +127,17 @@ struct Bin {
 /// Sums over a run: `bins[n / BIN]`.
 fn learn(method: Method, places: &[&Place], observations: usize, random: &mut SplitMix64, bins: &mut [Bin]) {
     let arms = places[0].arms.len();
-    let mut knowledge = Knowledge::new(arms);
+    let mut knowledge = Knowledge::new(arms, Bandits::Confidence);
     for at in random.shuffled(places.len()) {
         let place = places[at];
         let mut greedy = EpsilonGreedy::new(arms, EPSILON);
         if method == Method::Alone {
-            knowledge = Knowledge::new(arms);
+            knowledge = Knowledge::new(arms, Bandits::Confidence);
         }
         for step in 0..observations {
             let arm = match method {
                 Method::EpsilonGreedy => greedy.choose(|| share(random)),
-                Method::Alone | Method::Shared => knowledge.of(place.situation).choose(),
+                Method::Alone | Method::Shared => knowledge.choose(place.situation),
             };
             let measured = place.arms[arm];
             let bin = &mut bins[step / BIN];
@@ -148,7 +146,7 @@ fn learn(method: Method, places: &[&Place], observations: usize, random: &mut Sp
             let seen = (measured.of_best * (1.0 + measured.deviation * normal(random))).max(1e-6);
             match method {
                 Method::EpsilonGreedy => greedy.learn(arm, seen),
-                Method::Alone | Method::Shared => knowledge.of(place.situation).learn(arm, seen.ln()),
+                Method::Alone | Method::Shared => knowledge.learn(place.situation, arm, seen.ln()),
             }
         }
     }
@@ -174,8 +172,8 @@ struct Row {
 
 /// After how many observations the bars are asked for.
 const BAR_AT: usize = 100;
-const BAR_RIGHT: f64 = 0.90;
-const BAR_OF_BEST: f64 = 0.99;
+pub(super) const BAR_RIGHT: f64 = 0.90;
+pub(super) const BAR_OF_BEST: f64 = 0.99;
 
 /// What was learned by whom.
 #[derive(Serialize)]

@@ -1,7 +1,8 @@
 //! What networks learn from and are judged by: windows of one second of simulated I/O nodes, of one pattern each.
 //!
-//! The system is that of `scenarios/twins-windows.toml`. No number of processes, size of requests or seed is in both sets, nor is
-//! every device of the second in the first.
+//! The system is that of `scenarios/twins-windows.toml`, or one such as GlusterFS's clients and I/O nodes ([`Gluster`]). No number of
+//! processes, size of requests or seed is in both the set for training and that for judging, nor is every device of the second in
+//! the first.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -27,6 +28,10 @@ pub(crate) enum Set {
     Train,
     /// Judging.
     Unseen,
+    /// Training: GlusterFS's I/O nodes.
+    Gluster,
+    /// Judging: GlusterFS's I/O nodes.
+    GlusterUnseen,
 }
 
 impl Set {
@@ -34,11 +39,14 @@ impl Set {
         match self {
             Set::Train => &TRAIN,
             Set::Unseen => &UNSEEN,
+            Set::Gluster => &GLUSTER,
+            Set::GlusterUnseen => &GLUSTER_UNSEEN,
         }
     }
 }
 
 struct Choices {
+    /// With `gluster` those of each I/O node.
     processes: &'static [u64],
     io_nodes: &'static [u32],
     /// In KiB.
@@ -50,6 +58,30 @@ struct Choices {
     /// Longer ones are cut off.
     seconds: u64,
     salt: u64,
+    gluster: Option<Gluster>,
+}
+
+/// What GlusterFS and the kernels of its clients make of requests, which the paper's system does not:
+/// * direct requests are cut to what FUSE passes on at once, and the parts overtake each other on the way through several threads;
+/// * a file is in pieces of some MiB (`features/shard`), or on one server, and the translator knows where in the file a request is;
+/// * one mount is one client, with few processes, often every so many-th of the program's; they go through the same file again and
+///   again, with pauses between;
+/// * the data servers' page caches and their disks' queues answer some processes many times while others wait.
+struct Gluster {
+    /// In KiB: most bytes of a FUSE request (128 with the kernels of Debian 12's time; `max_pages`).
+    transfers: &'static [u64],
+    /// In MiB: bytes of a piece. 1,024: the file is on one server.
+    pieces: &'static [u64],
+    /// In us: how much later each part may come.
+    disorders: &'static [u64],
+    /// In ms: from the end of one pass to the beginning of the next.
+    pauses: &'static [u64],
+    /// In us: processor time of a request at an I/O node.
+    costs: &'static [u64],
+    /// In us: what a process does from an answer to its next request, up to twice as long.
+    thinks: &'static [u64],
+    page_caches: &'static [&'static str],
+    device_queues: &'static [u64],
 }
 
 const TRAIN: Choices = Choices {
@@ -61,6 +93,7 @@ const TRAIN: Choices = Choices {
     mebibytes: &[512, 1_024, 2_048, 4_096],
     seconds: 120,
     salt: 0x7e41,
+    gluster: None,
 };
 
 const UNSEEN: Choices = Choices {
@@ -72,6 +105,49 @@ const UNSEEN: Choices = Choices {
     mebibytes: &[1_024, 2_048, 4_096],
     seconds: 120,
     salt: 0x0e1d,
+    gluster: None,
+};
+
+const GLUSTER: Choices = Choices {
+    processes: &[2, 3, 4, 6, 8, 12, 16, 24],
+    io_nodes: &[1, 2, 2, 3, 4],
+    sizes: &[16, 32, 48, 64, 80, 128, 128, 160, 256, 320, 512, 512, 768, 1_024, 2_048],
+    servers: &[2, 2, 3, 4, 6],
+    devices: &["hdd-7200", "hdd-7200", "grimoire", "ssd-sata", "bali-hdd", "suno", "edel"],
+    mebibytes: &[16, 32, 64, 128, 256, 1_024],
+    seconds: 12,
+    salt: 0x61a5,
+    gluster: Some(Gluster {
+        transfers: &[128, 128, 128, 64, 256, 1_024],
+        pieces: &[4, 4, 8, 64, 1_024],
+        disorders: &[0, 50, 200, 500, 1_000, 3_000],
+        pauses: &[0, 50, 200, 500],
+        costs: &[20, 100, 300],
+        thinks: &[0, 0, 200, 2_000],
+        page_caches: &["off", "on"],
+        device_queues: &[1, 32],
+    }),
+};
+
+const GLUSTER_UNSEEN: Choices = Choices {
+    processes: &[5, 7, 10, 20],
+    io_nodes: &[1, 2, 3, 4],
+    sizes: &[24, 40, 96, 192, 384, 640, 1_536],
+    servers: &[2, 4, 5],
+    devices: &["hdd-7200", "taurus", "nvme"],
+    mebibytes: &[24, 48, 96, 512],
+    seconds: 12,
+    salt: 0x61e7,
+    gluster: Some(Gluster {
+        transfers: &[128, 128, 512],
+        pieces: &[4, 16, 1_024],
+        disorders: &[0, 100, 400, 2_000],
+        pauses: &[20, 300],
+        costs: &[50, 200],
+        thinks: &[0, 500],
+        page_caches: &["off", "on"],
+        device_queues: &[4, 32],
+    }),
 };
 
 const SCHEDULERS: &[&str] = &[
@@ -88,6 +164,8 @@ const SCHEDULERS: &[&str] = &[
 
 /// A process has at least so many requests.
 const REQUESTS_MIN: u64 = 8;
+/// More than there is time for.
+const PASSES: u32 = 1_000;
 
 /// An experiment.
 #[derive(Clone, Debug)]
@@ -119,7 +197,7 @@ pub(crate) fn experiment(set: Set, seed: u64) -> anyhow::Result<(Known, Scenario
     let mut dice = SplitMix64(seed.wrapping_mul(0x1_0001) ^ choices.salt << 32);
     let pattern = PATTERNS[(seed % 3) as usize];
     let op = if (seed / 3).is_multiple_of(2) { Op::Read } else { Op::Write };
-    let known = Known {
+    let mut known = Known {
         seed,
         pattern,
         op,
@@ -130,12 +208,37 @@ pub(crate) fn experiment(set: Set, seed: u64) -> anyhow::Result<(Known, Scenario
         device: dice.of(choices.devices),
         scheduler: dice.of(SCHEDULERS),
     };
+    if choices.gluster.is_some() {
+        known.processes *= u64::from(known.io_nodes);
+    }
     let requests = ((dice.of(choices.mebibytes) << 20) / known.processes / known.request).max(REQUESTS_MIN);
-    let scenario = scenario(&known, requests).with_context(|| format!("experiment {seed}"))?;
+    let further = choices.gluster.as_ref().map_or_else(Vec::new, |gluster| gluster.settings(&known, &mut dice));
+    let scenario = scenario(&known, requests, further).with_context(|| format!("experiment {seed}"))?;
     Ok((known, scenario))
 }
 
-fn scenario(known: &Known, requests: u64) -> anyhow::Result<Scenario> {
+impl Gluster {
+    fn settings(&self, known: &Known, dice: &mut SplitMix64) -> Vec<(&'static str, String)> {
+        vec![
+            ("clients.nodes", known.io_nodes.to_string()),
+            ("clients.placement", if dice.toss() { "cyclic" } else { "block" }.to_owned()),
+            ("clients.transfer", format!("{}K", dice.of(self.transfers))),
+            ("clients.disorder", format!("{}us", dice.of(self.disorders))),
+            ("servers.stripe", format!("{}M", dice.of(self.pieces))),
+            ("io_nodes.offsets", "file".to_owned()),
+            ("io_nodes.request_cost", format!("{}us", dice.of(self.costs))),
+            ("servers.page_cache", dice.of(self.page_caches).to_owned()),
+            ("servers.device_queue", dice.of(self.device_queues).to_string()),
+            ("application.phase.think", format!("{}us", dice.of(self.thinks))),
+            ("application.phase.think_spread", "1".to_owned()),
+            ("application.phase.compute", format!("{}ms", dice.of(self.pauses))),
+            // Until the time is over.
+            ("application.repeat", PASSES.to_string()),
+        ]
+    }
+}
+
+fn scenario(known: &Known, requests: u64, further: Vec<(&'static str, String)>) -> anyhow::Result<Scenario> {
     let mut table: toml::Table = SCENARIO.parse().context("scenarios/twins-windows.toml")?;
     // They are about what varies there.
     ["axis", "report", "scale"].iter().for_each(|key| drop(table.remove(*key)));
@@ -158,7 +261,8 @@ fn scenario(known: &Known, requests: u64) -> anyhow::Result<Scenario> {
             if known.pattern == Pattern::SharedStrided { "strided" } else { "contiguous" }.to_owned(),
         ),
     ];
-    let settings = settings.map(|(key, value)| (key.to_owned(), value));
+    let settings: Vec<(String, String)> =
+        settings.into_iter().chain(further).map(|(key, value)| (key.to_owned(), value)).collect();
     let plan = Plan::parse(&table.to_string(), "council", Path::new(""), &settings, &[])?;
     Ok(plan.runs[0].scenario.clone())
 }

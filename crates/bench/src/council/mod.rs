@@ -4,6 +4,7 @@
 mod bandits;
 mod experiments;
 mod network;
+mod online;
 mod scale;
 
 use std::path::PathBuf;
@@ -11,11 +12,13 @@ use std::process::ExitCode;
 
 use sluice_cli::output;
 
+pub(crate) use network::KNOWN;
+
 /// How well the council recognises patterns, and how fast it finds the best time window of TWINS, in simulated systems
 ///
 /// The pattern networks are judged by experiments with seeds, numbers of processes and sizes that they were not trained with. The
-/// bandits learn in 144 situations; arms are seven windows, arrival order and HBRR, so that it can be said that no window is best. A
-/// choice is right if no other is significantly better (t-test, 5 %).
+/// bandits learn in 144 situations, from what was measured of each; then, at work, in simulated systems. Arms are seven windows, arrival
+/// order and HBRR, so that it can be said that no window is best. A choice is right if no other is significantly better (t-test, 5 %).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -54,6 +57,9 @@ pub(crate) struct Args {
     /// Networks: write the windows of the experiments as a data set (CSV) instead of judging
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
+    /// Networks: judge them by the rows of a data set, such as real windows (sluice-bench forwarding --record), instead of simulated ones
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["export", "classify", "scale", "only"])]
+    judge: Option<PathBuf>,
     /// Networks: print what both say of each row of a data set instead of judging
     #[arg(long, value_name = "FILE", conflicts_with = "export")]
     classify: Option<PathBuf>,
@@ -64,8 +70,10 @@ pub(crate) struct Args {
 enum Part {
     /// The pattern networks.
     Network,
-    /// The bandits.
+    /// The bandits, by what was measured.
     Bandit,
+    /// The bandits at work.
+    Online,
 }
 
 /// Judges, or writes what is asked for.
@@ -81,13 +89,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         network::export(args, path)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(path) = &args.judge {
+        let report = network::judge_data(args, path)?;
+        if args.json {
+            output::pretty_json(&serde_json::json!({"data": path, "met": report.met, "network": report}))?;
+        } else {
+            network::print(&report, "runs of a data set");
+        }
+        return Ok(if report.met { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     if let Some(path) = &args.classify {
         network::classify(args, path)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let network = (args.only != Some(Part::Bandit)).then(|| network::judge(args)).transpose()?;
-    let bandit = (args.only != Some(Part::Network)).then(|| bandits::judge(args)).transpose()?;
-    let met = network.as_ref().is_none_or(|it| it.met) && bandit.as_ref().is_none_or(|it| it.met);
+    let wanted = |part: Part| args.only.is_none_or(|only| only == part);
+    let network = wanted(Part::Network).then(|| network::judge(args)).transpose()?;
+    let bandit = wanted(Part::Bandit).then(|| bandits::judge(args)).transpose()?;
+    let online = wanted(Part::Online).then(|| online::judge(args)).transpose()?;
+    let met = network.as_ref().is_none_or(|it| it.met)
+        && bandit.as_ref().is_none_or(|it| it.met)
+        && online.as_ref().is_none_or(|it| it.met);
     if args.json {
         let mut report = serde_json::json!({"simulated": true, "met": met});
         if let Some(network) = &network {
@@ -96,10 +117,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(bandit) = &bandit {
             report["bandit"] = serde_json::to_value(bandit)?;
         }
+        if let Some(online) = &online {
+            report["online"] = serde_json::to_value(online)?;
+        }
         output::pretty_json(&report)?;
     } else {
-        network.iter().for_each(network::print);
+        let what = "simulated experiments with unseen seeds, numbers of processes and sizes";
+        network.iter().for_each(|report| network::print(report, what));
         bandit.iter().for_each(bandits::print);
+        online.iter().for_each(online::print);
     }
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

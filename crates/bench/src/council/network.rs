@@ -1,11 +1,12 @@
 //! How often the networks recognise the pattern of a second of an I/O node.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
-use sluice_adapt::council::Op;
+use sluice_adapt::council::{Op, Pattern};
 use sluice_adapt::net::{CLASSES, INPUTS, Network, PAPER_INPUTS, REQUESTS_MIN};
 use sluice_cli::output;
 
@@ -80,7 +81,7 @@ fn seen(args: &Args) -> anyhow::Result<Vec<Seen>> {
 }
 
 /// Columns of a data set before the inputs.
-const KNOWN: [&str; 10] =
+pub(crate) const KNOWN: [&str; 10] =
     ["seed", "label", "op", "io_nodes", "processes", "request", "servers", "device", "scheduler", "requests"];
 
 /// Writes the windows of experiments as a data set; of long experiments some, evenly.
@@ -113,32 +114,110 @@ pub(super) fn export(args: &Args, path: &Path) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// Prints what the networks say of a data set's rows: the shares of ours, then of the paper's.
-pub(super) fn classify(args: &Args, path: &Path) -> anyhow::Result<()> {
+/// A row of a data set: what is known of it, and the shares of ours, then of the paper's.
+struct Row {
+    known: Vec<String>,
+    shares: [[f64; 3]; 2],
+}
+
+fn rows(args: &Args, path: &Path) -> anyhow::Result<Vec<Row>> {
     let [ours, paper] = networks(args)?;
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let mut answers = String::new();
-    for (number, line) in text.lines().enumerate().skip(1) {
-        let row = || -> Option<_> {
-            let numbers: Vec<f64> =
-                line.split(',').skip(KNOWN.len()).map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let row = |(number, line): (usize, &str)| {
+        let words: Vec<&str> = line.split(',').collect();
+        let shares = || {
+            let (known, inputs) = words.split_at_checked(KNOWN.len())?;
+            let numbers: Vec<f64> = inputs.iter().map(|field| field.parse().ok()).collect::<Option<_>>()?;
             let (few, many) = numbers.split_at_checked(PAPER_INPUTS.len())?;
-            Some(ours.shares(many)?.into_iter().chain(paper.shares(few)?))
+            let known = known.iter().map(|word| (*word).to_owned()).collect();
+            Some(Row { known, shares: [ours.shares(many)?, paper.shares(few)?] })
         };
-        let shares =
-            row().with_context(|| format!("{}, line {}: no row of such a data set", path.display(), number + 1))?;
-        let shares: Vec<String> = shares.map(|share| share.to_string()).collect();
+        shares().with_context(|| format!("{}, line {}: no row of such a data set", path.display(), number + 1))
+    };
+    text.lines().enumerate().skip(1).map(row).collect()
+}
+
+/// Prints what the networks say of a data set's rows: the shares of ours, then of the paper's.
+pub(super) fn classify(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let mut answers = String::new();
+    for row in rows(args, path)? {
+        let shares: Vec<String> = row.shares.iter().flatten().map(f64::to_string).collect();
         let _ = writeln!(answers, "{}", shares.join(","));
     }
     output::line(answers.trim_end());
     Ok(())
 }
 
+/// Judges both networks by a data set, such as one of real windows.
+pub(super) fn judge_data(args: &Args, path: &Path) -> anyhow::Result<Report> {
+    let mut experiments: BTreeMap<String, Judged> = BTreeMap::new();
+    for Row { known, shares } in rows(args, path)? {
+        let truth: usize = known[1]
+            .parse()
+            .ok()
+            .filter(|label| *label < CLASSES.len())
+            .with_context(|| format!("{}: the label {:?} is no class", path.display(), known[1]))?;
+        let judged = experiments.entry(known[0].clone()).or_insert_with(|| Judged {
+            op: if known[2] == "read" { Op::Read } else { Op::Write },
+            truth,
+            experiment: format!(
+                "run {}: {}, {} processes, {} bytes, {} I/O nodes, {} servers, {}, {}",
+                known[0], CLASSES[truth], known[4], known[5], known[3], known[6], known[7], known[8]
+            ),
+            found: Default::default(),
+        });
+        let most = |shares: [f64; 3]| (0..3).max_by(|&a, &b| shares[a].total_cmp(&shares[b]));
+        judged.found.iter_mut().zip(shares).for_each(|(found, shares)| found.push(most(shares)));
+    }
+    let experiments: Vec<Judged> = experiments.into_values().collect();
+    ensure!(!experiments.is_empty(), "{}: it has no rows", path.display());
+    Ok(Report::of(&experiments))
+}
+
 fn op_name(op: Op) -> &'static str {
     if op == Op::Read { "read" } else { "write" }
 }
 
-fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
+/// An experiment, and what each of its windows was taken for by ours and by the paper's; `None`: nothing was said.
+struct Judged {
+    op: Op,
+    truth: usize,
+    experiment: String,
+    found: [Vec<Option<usize>>; 2],
+}
+
+fn place(pattern: Pattern) -> usize {
+    PATTERNS.iter().position(|known| *known == pattern).unwrap_or(0)
+}
+
+impl Judged {
+    fn of(seen: &Seen, networks: &[Network; 2]) -> Judged {
+        let Seen { known, windows, .. } = seen;
+        let found = |network: &Network| {
+            windows.iter().map(|window| network.classify(window).map(|verdict| place(verdict.pattern))).collect()
+        };
+        let truth = place(known.pattern);
+        Judged {
+            op: known.op,
+            truth,
+            experiment: format!(
+                "seed {}: {}, {} processes, {} KiB, {} I/O nodes, {} servers, {}, {}",
+                known.seed,
+                CLASSES[truth],
+                known.processes,
+                known.request >> 10,
+                known.io_nodes,
+                known.servers,
+                known.device,
+                known.scheduler
+            ),
+            found: networks.each_ref().map(found),
+        }
+    }
+}
+
+/// `which`: 0 for ours, 1 for the paper's.
+fn score(all: &[Judged], op: Op, which: usize) -> Scores {
     let mut scores = Scores {
         op: op_name(op),
         experiments: 0,
@@ -150,17 +229,15 @@ fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
         confusion: [[0; 3]; 3],
         worst: Vec::new(),
     };
-    for Seen { known, windows, .. } in seen.iter().filter(|seen| seen.known.op == op) {
-        let truth = PATTERNS.iter().position(|pattern| *pattern == known.pattern).unwrap_or(0);
+    for judged in all.iter().filter(|judged| judged.op == op) {
         let (mut right, mut said) = (0, 0);
-        for window in windows {
-            let Some(verdict) = network.classify(window) else {
+        for found in &judged.found[which] {
+            let Some(found) = *found else {
                 scores.silent += 1;
                 continue;
             };
-            let found = PATTERNS.iter().position(|pattern| *pattern == verdict.pattern).unwrap_or(0);
-            scores.confusion[truth][found] += 1;
-            right += u64::from(found == truth);
+            scores.confusion[judged.truth][found] += 1;
+            right += u64::from(found == judged.truth);
             said += 1;
         }
         if said == 0 {
@@ -173,18 +250,7 @@ fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
         scores.min = scores.min.min(share);
         scores.below += usize::from(share < BAR_MIN);
         if right < said {
-            let experiment = format!(
-                "seed {}: {}, {} processes, {} KiB, {} I/O nodes, {} servers, {}, {}",
-                known.seed,
-                CLASSES[truth],
-                known.processes,
-                known.request >> 10,
-                known.io_nodes,
-                known.servers,
-                known.device,
-                known.scheduler
-            );
-            scores.worst.push(Miss { right: share, windows: said, experiment });
+            scores.worst.push(Miss { right: share, windows: said, experiment: judged.experiment.clone() });
         }
     }
     scores.mean /= scores.experiments.max(1) as f64;
@@ -193,30 +259,39 @@ fn score(seen: &[Seen], op: Op, network: &Network) -> Scores {
     scores
 }
 
+impl Report {
+    fn of(experiments: &[Judged]) -> Report {
+        let [ours, paper] = [0, 1].map(|which| [Op::Read, Op::Write].map(|op| score(experiments, op, which)).to_vec());
+        // Of an operation that was not there nothing is known.
+        let least = |scores: &[Scores], of: fn(&Scores) -> f64| {
+            scores.iter().filter(|it| it.experiments > 0).map(of).fold(1.0, f64::min)
+        };
+        let (mean, min_experiment) = (least(&ours, |it| it.mean), least(&ours, |it| it.min));
+        Report {
+            mean,
+            min_experiment,
+            paper_mean: least(&paper, |it| it.mean),
+            paper_min: least(&paper, |it| it.min),
+            classes: CLASSES,
+            met: mean >= BAR_MEAN && min_experiment >= BAR_MIN,
+            ours,
+            paper,
+        }
+    }
+}
+
 /// Simulates the experiments and judges both networks by them.
 pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     let networks = networks(args)?;
-    let seen = seen(args)?;
-    let [ours, paper] = networks.map(|network| [Op::Read, Op::Write].map(|op| score(&seen, op, &network)).to_vec());
-    let least = |scores: &[Scores], of: fn(&Scores) -> f64| scores.iter().map(of).fold(1.0, f64::min);
-    let (mean, min_experiment) = (least(&ours, |it| it.mean), least(&ours, |it| it.min));
-    Ok(Report {
-        mean,
-        min_experiment,
-        paper_mean: least(&paper, |it| it.mean),
-        paper_min: least(&paper, |it| it.min),
-        classes: CLASSES,
-        met: mean >= BAR_MEAN && min_experiment >= BAR_MIN,
-        ours,
-        paper,
-    })
+    let judged: Vec<Judged> = seen(args)?.iter().map(|seen| Judged::of(seen, &networks)).collect();
+    Ok(Report::of(&judged))
 }
 
-pub(super) fn print(report: &Report) {
+/// `what`: the experiments.
+pub(super) fn print(report: &Report, what: &str) {
     let experiments: usize = report.ours.iter().map(|scores| scores.experiments).sum();
     output::line(format_args!(
-        "pattern networks, {experiments} simulated experiments with unseen seeds, numbers of processes and sizes: share of the seconds\n\
-         of I/O nodes that are recognised, in %\n"
+        "pattern networks, {experiments} {what}: share of the seconds\nof I/O nodes that are recognised, in %\n"
     ));
     output::line(format_args!(
         "{:<8} {:<6} {:>8} {:>8} {:>8} {:>10} {:>9} {:>9}",

@@ -18,10 +18,13 @@ const ANSWERED_NS: u64 = 100_000;
 /// No scenario needs more events; one that does (a device that is far too slow for it) is cut off.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// A scenario's windows.
+/// The windows of a scenario, or of a real program.
 pub(crate) struct Seen {
     pub(crate) seed: u64,
-    pub(crate) known: Known,
+    pub(crate) platform: String,
+    pub(crate) mode: &'static str,
+    /// The watcher was told of completions.
+    pub(crate) knows_answers: bool,
     pub(crate) windows: Vec<PatternWindow>,
 }
 
@@ -62,11 +65,13 @@ pub(crate) fn rows(seen: &PatternWindow) -> Vec<Row<'_>> {
 }
 
 fn see(set: Set, seed: u64) -> anyhow::Result<Option<Seen>> {
-    let known = scenario(set, seed)?;
-    let answers = if known.knows_answers { Answers::Known } else { Answers::After(ANSWERED_NS) };
+    let Known { platform, mode, knows_answers, scenario } = scenario(set, seed)?;
+    let answers = if knows_answers { Answers::Known } else { Answers::After(ANSWERED_NS) };
     let options = Options { patterns: Some(answers), events_max: EVENTS_MAX, ..Options::default() };
-    match simulate(&known.scenario, options, &AtomicBool::new(false)) {
-        Ok(outcome) => Ok(Some(Seen { seed, known, windows: outcome.patterns })),
+    match simulate(&scenario, options, &AtomicBool::new(false)) {
+        Ok(outcome) => {
+            Ok(Some(Seen { seed, platform: platform.to_owned(), mode, knows_answers, windows: outcome.patterns }))
+        }
         Err(sluice_sim::Failure::Interrupted) => Ok(None),
         Err(failure) => Err(failure).with_context(|| format!("scenario {seed}")),
     }
@@ -142,9 +147,9 @@ pub(crate) fn lines(text: &mut String, seen: &Seen) {
                 text,
                 "{},{},{},{},{},{},{},{},{},{},{},{label}",
                 seen.seed,
-                seen.known.platform,
-                seen.known.mode,
-                u8::from(seen.known.knows_answers),
+                seen.platform,
+                seen.mode,
+                u8::from(seen.knows_answers),
                 server_of(window.place),
                 window.window.end.0,
                 u8::from(row.file.is_some()),

@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Scenarios
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    /// Scenarios; 0: none, for `--real` alone
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     /// First seed
     #[arg(long, default_value_t = 1_000)]
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// A model other than the shipped one
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Write the windows as a data set (CSV) instead of judging
+    /// Write the windows, also those of real processes, as a data set (CSV) instead of judging
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
     /// Print what the model says of a data set's rows of known patterns, the votes of each in a line, instead of judging
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// devices; needs FUSE, fio and python3
     #[arg(long)]
     real: bool,
+    /// From what their processes, requests and parts are drawn
+    #[arg(long, default_value_t = 1, value_name = "SEED", value_parser = clap::value_parser!(u64).range(0..1_000_000))]
+    real_seed: u64,
     /// How long each of these runs
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     seconds: f64,
@@ -155,7 +158,10 @@ struct Report {
 impl Report {
     /// What is asked for: of what, which share, and which it is.
     fn bars(&self) -> Vec<(&'static str, f64, f64)> {
-        let mut bars = vec![("servers", BAR_SERVER, self.server_accuracy), ("files", BAR_FILE, self.file_accuracy)];
+        let mut bars = Vec::new();
+        if self.scenarios > 0 {
+            bars = vec![("servers", BAR_SERVER, self.server_accuracy), ("files", BAR_FILE, self.file_accuracy)];
+        }
         bars.extend(self.real_accuracy.map(|accuracy| ("servers of real processes", BAR_REAL, accuracy)));
         bars
     }
@@ -174,21 +180,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} scenarios, {eta} left")?);
     let seen = simulated(args.set, args.first..args.first + args.seeds, jobs, &|| progress.inc(1))?;
     progress.finish_and_clear();
+    let detector = args.detector()?;
+    let mut real = Vec::new();
+    if args.real {
+        let (runner, sluice) = (Runner::new()?, bed::program(args.sluice.as_deref())?);
+        let (dir, seconds, seed) = (&args.dir, args.seconds, args.real_seed);
+        real = Programs { runner, sluice, dir, seconds, seed, detector: &detector }.run(&args.beds)?;
+    }
     if let Some(path) = &args.export {
         let mut text = data::head();
-        seen.iter().for_each(|seen| data::lines(&mut text, seen));
+        seen.iter().chain(real.iter().map(|(_, seen)| seen)).for_each(|seen| data::lines(&mut text, seen));
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let detector = args.detector()?;
     let thesis = Forest::parse(THESIS, &THESIS_PURPOSE)?;
     let mut scores = Scores::default();
     seen.iter().for_each(|seen| scores.judge(seen, &detector, &thesis));
     let mut report = scores.report(seen.len());
     if args.real {
-        let (runner, sluice) = (Runner::new()?, bed::program(args.sluice.as_deref())?);
-        let programs = Programs { runner, sluice, dir: &args.dir, seconds: args.seconds, detector: &detector };
-        report.real = programs.run(&args.beds)?;
+        report.real = real.into_iter().map(|(run, _)| run).collect();
         report.real_accuracy = Some(sum(report.real.iter().map(|run| run.server)).share());
     }
     let missed = report.bars().into_iter().filter(|(_, bar, share)| share < bar);
@@ -204,9 +214,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 impl Scores {
     fn judge(&mut self, seen: &Seen, detector: &Detector, thesis: &Forest) {
-        let answers = if seen.known.knows_answers { "completions known" } else { "arrivals only" };
-        let whats =
-            [format!("platform {}", seen.known.platform), format!("workload {}", seen.known.mode), answers.to_owned()];
+        let answers = if seen.knows_answers { "completions known" } else { "arrivals only" };
+        let whats = [format!("platform {}", seen.platform), format!("workload {}", seen.mode), answers.to_owned()];
         for window in &seen.windows {
             let found = detector.detect(&window.window, Settings::default().requests_min).all.class();
             let mut all = [0; 5];
@@ -293,7 +302,7 @@ fn print(report: &Report) {
         for run in &report.real {
             let bed = if run.bed == "tmpfs" { "tmpfs".to_owned() } else { format!("emulated {}", run.bed) };
             let (server, file) = (percent(run.server), percent(run.file));
-            output::line(format!("{bed:<18} {:<46} {:>7} requests {server:>8} {file:>8}", run.workload, run.requests));
+            output::line(format!("{bed:<18} {:<62} {:>7} requests {server:>8} {file:>8}", run.workload, run.requests));
         }
     }
     output::line("");

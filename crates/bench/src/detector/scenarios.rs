@@ -70,18 +70,22 @@ const HELD_OUT_PROCESSES: &[u32] = &[3, 6, 10, 20, 28, 48];
 const PIECES: u64 = 30_000;
 
 /// A random number generator with what scenarios need of it.
-struct Dice(SplitMix64);
+pub(super) struct Dice(SplitMix64);
 
 impl Dice {
-    fn below(&mut self, count: u64) -> u64 {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(SplitMix64(seed))
+    }
+
+    pub(super) fn below(&mut self, count: u64) -> u64 {
         self.0.next() % count.max(1)
     }
 
-    fn of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(super) fn of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len() as u64) as usize]
     }
 
-    fn percent(&mut self, share: u64) -> bool {
+    pub(super) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 }
@@ -102,7 +106,7 @@ pub(crate) fn scenario(set: Set, seed: u64) -> anyhow::Result<Known> {
         Set::Train => (TRAIN, TRAIN_PROCESSES, 0x7e41),
         Set::HeldOut => (HELD_OUT, HELD_OUT_PROCESSES, 0x0e1d),
     };
-    let mut dice = Dice(SplitMix64(seed.wrapping_mul(0x1_0001) ^ salt << 32));
+    let mut dice = Dice::new(seed.wrapping_mul(0x1_0001) ^ salt << 32);
     let platform = dice.of(platforms);
     let knows_answers = dice.percent(67);
     let policy = dice.of(&["noop", "noop", "to", "to-agg", "sjf", "mlf", "aioli", "hbrr", "wfq"]);

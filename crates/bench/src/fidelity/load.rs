@@ -188,9 +188,12 @@ mod tests {
         for situation in list().unwrap().iter().take(8) {
             let scenario = scenario(situation, &situation.sides[0], "hdd-7200", 4 << 30, 3).unwrap();
             let notes = parking_lot::Mutex::new(Vec::new());
-            let rate =
-                run(&scenario, Duration::from_millis(20), &AtomicBool::new(false), |_| Ok(Notes(&notes))).unwrap();
-            assert!(rate > 0.0);
+            // On a busy machine the time may be over before anything is done.
+            let rate = (1..=100_u32).map(|times| {
+                let time = times * Duration::from_millis(20);
+                run(&scenario, time, &AtomicBool::new(false), |_| Ok(Notes(&notes))).unwrap()
+            });
+            assert!({ rate }.any(|rate| rate > 0.0));
             let end = if situation.pattern == "own" { OWN_BYTES } else { SHARED_BYTES };
             assert!(notes.lock().iter().all(|&(_, offset, len)| offset + len as u64 <= end), "{}", situation.name);
         }

@@ -1,26 +1,24 @@
 //! `sluice-bench forwarding`: algorithms of I/O nodes, and the council, in real clusters of GlusterFS processes on this machine.
 
 mod load;
+mod record;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
 use sluice_cli::output;
 
-use crate::bed::{self, Runner};
+use crate::bed::{Cluster, ClusterArgs, Runner};
 use crate::random::SplitMix64;
 use crate::statistics::median;
 
 use load::Pattern;
 pub(crate) use load::{LoadArgs, load};
 
-/// Data servers, as in the paper.
-const SERVERS: u32 = 4;
 const WINDOWS: [&str; 7] = ["125us", "250us", "500us", "1ms", "2ms", "4ms", "8ms"];
 const QUICK_WINDOWS: [&str; 3] = ["125us", "1ms", "8ms"];
 
@@ -43,6 +41,13 @@ pub(crate) struct Args {
     /// Numbers of I/O nodes
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     io_nodes: Vec<u32>,
+    /// Data servers; the paper has four
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=64))]
+    servers: u32,
+    /// Write the windows that I/O nodes announce while programs run whose pattern is known, as a data set (CSV), instead of
+    /// measuring
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Client processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1_024))]
     processes: u64,
@@ -55,18 +60,11 @@ pub(crate) struct Args {
     /// Model of the emulated disks of the data servers; none: directories
     #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
     emulate: String,
-    /// Where everything is, and is removed afterwards
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    dir: PathBuf,
-    /// The translator sluice.so [default: where make install-gluster puts it]
-    #[arg(long, value_name = "FILE")]
-    translator: Option<PathBuf>,
     /// The first of the ports of the processes
     #[arg(long, default_value_t = 24_200)]
     port: u16,
-    /// The sluice command [default: the one beside this]
-    #[arg(long, value_name = "FILE")]
-    sluice: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 impl Args {
@@ -86,9 +84,9 @@ impl Args {
         Duration::from_secs(self.learn.unwrap_or(if self.quick { 5 } else { 60 }))
     }
 
-    /// Requests of each process.
-    fn requests(&self) -> u64 {
-        (self.data.unwrap_or(if self.quick { 2 } else { 32 }) << 20) / REQUEST
+    /// Requests of each process, of so many bytes.
+    fn requests(&self, request: u64) -> u64 {
+        ((self.data.unwrap_or(if self.quick { 2 } else { 32 }) << 20) / request).max(1)
     }
 }
 
@@ -140,96 +138,70 @@ impl Arm {
     }
 }
 
-/// A cluster of its own, which ends with it.
-struct Cluster<'a> {
+/// The cluster, and what runs on it.
+struct Bed<'a> {
     args: &'a Args,
-    runner: &'a Runner,
-    sluice: PathBuf,
-    room: tempfile::TempDir,
-    io_nodes: u32,
+    cluster: Cluster,
 }
 
-impl Cluster<'_> {
-    fn config(&self) -> PathBuf {
-        self.room.path().join("cluster.toml")
-    }
-
-    fn mounts(&self) -> Vec<String> {
-        (0..self.io_nodes).map(|n| self.room.path().join(format!("run/client-{n}")).display().to_string()).collect()
-    }
-
-    fn sluice(&self, words: &[&str]) -> anyhow::Result<()> {
-        let mut command = Command::new(&self.sluice);
-        command.args(["-q", "cluster"]).args(words).arg(self.config());
-        self.runner.finish(&mut command, false).map(drop)
-    }
-
-    fn text(&self, arm: &Arm) -> String {
-        let (policy, parameters) = arm.policy();
-        let mut text = format!(
-            "name = \"bench-{}\"\ndirectory = {:?}\nport = {}\n",
-            std::process::id(),
-            self.room.path().join("run"),
-            self.args.port
-        );
-        if let Some(translator) = &self.args.translator {
-            let _ = writeln!(text, "translator = {translator:?}");
-        }
-        let _ = writeln!(text, "[servers]\ncount = {SERVERS}");
-        if self.args.emulate != "none" {
-            let _ = writeln!(text, "emulate = {{ model = {:?}, size = \"8G\" }}", self.args.emulate);
-        }
-        let _ = write!(
-            text,
-            "[nodes]\ncount = {0}\npolicy = \"{policy}\"\nparameters = \"{parameters}\"\n[clients]\ncount = {0}\n\
-             attribute_timeout = 0\n",
-            self.io_nodes
-        );
-        if arm.is_coordinated() {
-            text.push_str("[coordinator]\n");
-        }
-        text
-    }
-
+impl Bed<'_> {
     /// Starts it anew with what the I/O nodes are to do.
-    fn start(&self, arm: &Arm) -> anyhow::Result<()> {
-        self.runner.go_on()?;
-        if self.config().exists() {
-            self.sluice(&["down"])?;
-        }
-        fs::write(self.config(), self.text(arm))?;
-        self.sluice(&["up"])
+    fn start(&self, arm: &Arm, io_nodes: u32) -> anyhow::Result<()> {
+        self.start_with(arm, io_nodes, if arm.is_coordinated() { "[coordinator]\n" } else { "" })
     }
 
-    /// Runs processes; returns MB/s.
-    fn load(&self, pattern: Pattern, round: u64, verify: bool) -> anyhow::Result<f64> {
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.args(["forwarding-load", "--pattern", pattern.name(), "--mounts", &self.mounts().join(",")]);
+    /// The same with these words on the coordinator.
+    fn start_with(&self, arm: &Arm, io_nodes: u32, coordinator: &str) -> anyhow::Result<()> {
+        let (policy, parameters) = arm.policy();
+        let mut text = format!("[servers]\ncount = {}\n", self.args.servers);
+        // Writing to a text cannot fail.
+        if self.args.emulate != "none" {
+            _ = writeln!(text, "emulate = {{ model = {:?}, size = \"8G\" }}", self.args.emulate);
+        }
+        _ = write!(
+            text,
+            "[nodes]\ncount = {io_nodes}\npolicy = \"{policy}\"\nparameters = \"{parameters}\"\n[clients]\ncount = {io_nodes}\n\
+             attribute_timeout = 0\n"
+        );
+        text.push_str(coordinator);
+        self.cluster.start(&text).with_context(|| arm.name())
+    }
+
+    /// Runs processes with requests of so many bytes; returns MB/s.
+    fn load(&self, pattern: Pattern, io_nodes: u32, run: u64, verify: bool, request: u64) -> anyhow::Result<f64> {
+        let mounts: Vec<String> =
+            (0..io_nodes as usize).map(|client| self.cluster.mount(client).display().to_string()).collect();
+        let mut words = vec![
+            "forwarding-load".to_owned(),
+            format!("--pattern={}", pattern.name()),
+            format!("--mounts={}", mounts.join(",")),
+        ];
         for (key, value) in [
-            ("--processes", self.args.processes),
-            ("--request", REQUEST),
-            ("--requests", self.args.requests()),
-            ("--round", round),
+            ("processes", self.args.processes),
+            ("request", request),
+            ("requests", self.args.requests(request)),
+            ("round", run),
         ] {
-            command.arg(key).arg(value.to_string());
+            words.push(format!("--{key}={value}"));
         }
-        if verify {
-            command.arg("--verify");
-        }
-        let said = self.runner.run(&mut command).with_context(|| pattern.name())?;
-        let said: serde_json::Value = serde_json::from_str(&said.out).context("what the client processes say")?;
+        words.extend(verify.then(|| "--verify".to_owned()));
+        let said = self.cluster.load(&words).with_context(|| pattern.name())?;
         let of = |key: &str| said[key].as_f64().with_context(|| format!("the client processes say no {key}"));
         Ok(of("bytes")? / of("seconds")? / 1e6)
     }
-}
 
-impl Drop for Cluster<'_> {
-    fn drop(&mut self) {
-        if self.config().exists()
-            && let Err(error) = self.sluice(&["down", "--force", "--remove-disks"])
-        {
-            output::tell(format_args!("{error:#}\nparts of the cluster stay in {}", self.room.path().display()));
+    /// A pattern with one arm: MB/s.
+    fn measure(&self, pattern: Pattern, io_nodes: u32, arm: &Arm, run: u64) -> anyhow::Result<f64> {
+        self.start(arm, io_nodes)?;
+        let began = Instant::now();
+        while *arm == Arm::Council && began.elapsed() < self.args.learning() {
+            self.load(pattern, io_nodes, run, false, REQUEST).context("while the council learns")?;
         }
+        let rate = self.load(pattern, io_nodes, run, false, REQUEST).with_context(|| arm.name())?;
+        if pattern != Pattern::StridedRead {
+            self.load(pattern, io_nodes, run, true, REQUEST).with_context(|| format!("{}, read again", arm.name()))?;
+        }
+        Ok(rate)
     }
 }
 
@@ -246,6 +218,8 @@ struct Cell {
 struct Row {
     pattern: &'static str,
     io_nodes: u32,
+    /// Whole ones that were measured.
+    rounds: usize,
     fifo_mb_s: f64,
     hbrr_mb_s: f64,
     best_window: String,
@@ -257,9 +231,10 @@ struct Row {
 }
 
 impl Row {
-    fn of(pattern: Pattern, io_nodes: u32, measured: Vec<(Arm, Vec<f64>)>) -> anyhow::Result<Row> {
-        let cells = measured.into_iter().map(|(arm, mut rates)| {
-            let (mb_s, range) = median(&mut rates);
+    /// Of the rates of all arms in each round; there is at least one.
+    fn of(pattern: Pattern, io_nodes: u32, arms: &[Arm], rounds: &[Vec<f64>]) -> anyhow::Result<Row> {
+        let cells = arms.iter().enumerate().map(|(at, arm)| {
+            let (mb_s, range) = median(&mut rounds.iter().map(|rates| rates[at]).collect::<Vec<f64>>());
             (matches!(arm, Arm::Window(_)), Cell { arm: arm.name(), mb_s, range })
         });
         let cells: Vec<(bool, Cell)> = cells.collect();
@@ -270,6 +245,7 @@ impl Row {
         Ok(Row {
             pattern: pattern.name(),
             io_nodes,
+            rounds: rounds.len(),
             fifo_mb_s,
             hbrr_mb_s: rate("hbrr").context("HBRR was not measured")?,
             best_window: best.arm.clone(),
@@ -288,56 +264,59 @@ impl Row {
     }
 }
 
-/// Measures one size of cluster.
-fn measure(args: &Args, runner: &Runner, io_nodes: u32) -> anyhow::Result<Vec<Row>> {
-    let room = tempfile::Builder::new().prefix("sluice-forwarding-").tempdir_in(&args.dir);
-    let room = room.with_context(|| args.dir.display().to_string())?;
-    let cluster = Cluster { args, runner, sluice: bed::program(args.sluice.as_deref())?, room, io_nodes };
+fn bed<'a>(args: &'a Args, runner: &Runner) -> anyhow::Result<Bed<'a>> {
+    Ok(Bed { args, cluster: Cluster::new(runner, "forwarding", &args.cluster, args.port)? })
+}
+
+/// Measures round by round, pattern by pattern: rows of all that was measured in whole rounds, and how it ended.
+fn measure(args: &Args, runner: &Runner) -> anyhow::Result<(Vec<Row>, anyhow::Result<()>)> {
+    let bed = bed(args, runner)?;
     let arms = Arm::all(args);
-    let mut rates = vec![vec![Vec::new(); arms.len()]; Pattern::MEASURED.len()];
-    let mut random = SplitMix64(u64::from(io_nodes));
-    let bar = output::bar(u64::from(args.rounds()) * arms.len() as u64, "{bar:40} {pos}/{len} {msg}");
-    for round in 0..u64::from(args.rounds()) {
-        for at in random.shuffled(arms.len()) {
-            let arm = &arms[at];
-            bar.set_message(format!("{io_nodes} I/O nodes, {}", arm.name()));
-            cluster.start(arm).with_context(|| arm.name())?;
-            if rates[0].iter().all(Vec::is_empty) {
-                cluster.load(Pattern::Prepare, 0, false)?;
+    let sizes = args.io_nodes().iter().copied();
+    let situations: Vec<(Pattern, u32)> =
+        sizes.flat_map(|io_nodes| Pattern::MEASURED.map(|pattern| (pattern, io_nodes))).collect();
+    bed.start(&Arm::Fifo, args.io_nodes()[0])?;
+    bed.load(Pattern::Prepare, args.io_nodes()[0], 0, false, REQUEST)?;
+    // Of each situation the rates of all arms in each round.
+    let mut measured: Vec<Vec<Vec<f64>>> = vec![Vec::new(); situations.len()];
+    let mut random = SplitMix64(2);
+    let bar =
+        output::bar(u64::from(args.rounds()) * (situations.len() * arms.len()) as u64, "{bar:40} {pos}/{len} {msg}");
+    let ended = (0..u64::from(args.rounds())).try_for_each(|round| {
+        situations.iter().zip(&mut measured).try_for_each(|((pattern, io_nodes), measured)| {
+            let mut rates = vec![0.0; arms.len()];
+            for at in random.shuffled(arms.len()) {
+                bar.set_message(format!("{}, {io_nodes} I/O nodes, {}", pattern.name(), arms[at].name()));
+                // No two runs write the same.
+                rates[at] = bed.measure(*pattern, *io_nodes, &arms[at], round * arms.len() as u64 + at as u64)?;
+                bar.inc(1);
             }
-            // No two runs write the same.
-            let run = round * arms.len() as u64 + at as u64;
-            for (pattern, rates) in Pattern::MEASURED.into_iter().zip(&mut rates) {
-                let began = Instant::now();
-                while *arm == Arm::Council && began.elapsed() < args.learning() {
-                    cluster.load(pattern, run, false).context("while the council learns")?;
-                }
-                rates[at].push(cluster.load(pattern, run, false).with_context(|| arm.name())?);
-                if pattern != Pattern::StridedRead {
-                    cluster.load(pattern, run, true).with_context(|| format!("{}, read again", arm.name()))?;
-                }
-            }
-            bar.inc(1);
-        }
-    }
+            measured.push(rates);
+            anyhow::Ok(())
+        })
+    });
     bar.finish_and_clear();
-    let rows = Pattern::MEASURED.into_iter().zip(rates);
-    rows.map(|(pattern, rates)| Row::of(pattern, io_nodes, arms.iter().cloned().zip(rates).collect())).collect()
+    let rows: Vec<Row> = { situations.iter().zip(&measured) }
+        .filter(|(_, rounds)| !rounds.is_empty())
+        .map(|((pattern, io_nodes), rounds)| Row::of(*pattern, *io_nodes, &arms, rounds))
+        .collect::<anyhow::Result<_>>()?;
+    Ok((rows, ended))
 }
 
 /// Measures all.
 ///
 /// # Errors
-/// If a cluster cannot be started, a process fails, or data are wrong.
+/// If a cluster cannot be started, a process fails, data are wrong, or it was interrupted: what was found before is printed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        rustix::process::geteuid().is_root(),
-        "it needs root: data servers keep attributes that are root's"
-    );
     let runner = Runner::new()?;
-    let mut rows = Vec::new();
-    for io_nodes in args.io_nodes() {
-        rows.extend(measure(args, &runner, *io_nodes)?);
+    if let Some(path) = &args.record {
+        record::record(&bed(args, &runner)?, args, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut rows, ended) = measure(args, &runner)?;
+    if rows.is_empty() {
+        ended?;
+        anyhow::bail!("nothing was measured");
     }
     rows.sort_by(|a, b| a.gain().total_cmp(&b.gain()));
     let mut overheads: Vec<f64> = rows.iter().map(|row| row.council_overhead).collect();
@@ -345,28 +324,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let device = if args.emulate == "none" { "directories".to_owned() } else { format!("emulated {}", args.emulate) };
     if args.json {
         output::pretty_json(&serde_json::json!({
-            "rows": rows, "council_overhead": overhead, "devices": device, "servers": SERVERS, "processes": args.processes,
-            "request": REQUEST, "requests": args.requests(), "rounds": args.rounds(), "verified": true,
+            "rows": rows, "council_overhead": overhead, "devices": device, "network": args.cluster.network(), "servers": args.servers,
+            "processes": args.processes, "request": REQUEST, "requests": args.requests(REQUEST), "rounds": args.rounds(), "verified": true,
         }))?;
     } else {
         print(&rows, args, &device, overhead);
     }
-    Ok(ExitCode::SUCCESS)
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 fn print(rows: &[Row], args: &Args, device: &str, overhead: f64) {
     output::line(format_args!(
-        "{SERVERS} data servers on {device}, {} client processes, {} requests of {} KiB each; MB/s, median and range of {};\n\
+        "{} data servers on {device}, {}, {} client processes, {} requests of {} KiB each; MB/s, median and range of {};\n\
          every byte was compared; where windows bring least comes first\n",
+        args.servers,
+        args.cluster.network(),
         args.processes,
-        args.requests(),
+        args.requests(REQUEST),
         REQUEST >> 10,
         args.rounds()
     ));
     for row in rows {
         let gain = (row.gain() - 1.0) * 100.0;
+        let whole = row.rounds == args.rounds() as usize;
+        let counted = if whole { String::new() } else { format!(" (rounds: {})", row.rounds) };
         output::line(format_args!(
-            "{}, {} I/O nodes: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr",
+            "{}, {} I/O nodes{counted}: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr",
             row.pattern, row.io_nodes, row.best_window
         ));
         for Cell { arm, mb_s, range: [least, most] } in &row.cells {

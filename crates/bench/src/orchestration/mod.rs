@@ -75,9 +75,9 @@ pub(crate) struct Args {
 
 /// A gain in per cent, with the half-width of its interval towards 0.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Gain {
-    percent: f64,
-    half_width: f64,
+pub(crate) struct Gain {
+    pub(crate) percent: f64,
+    pub(crate) half_width: f64,
 }
 
 /// An experiment.
@@ -157,11 +157,11 @@ fn paper(experiment: &str) -> Option<f64> {
 }
 
 /// All programs' throughputs together, each over its own time: bytes a second.
-fn throughput(outcome: &Outcome) -> f64 {
+pub(crate) fn throughput(outcome: &Outcome) -> f64 {
     outcome.apps.iter().map(|app| app.bytes as f64 * 1e9 / app.makespan_ns.max(1) as f64).sum()
 }
 
-fn gain(of: &[Outcome], over: &[Outcome]) -> Gain {
+pub(crate) fn gain(of: &[Outcome], over: &[Outcome]) -> Gain {
     let logs: Vec<f64> = of.iter().zip(over).map(|(a, b)| (throughput(a) / throughput(b)).ln()).collect();
     let estimate = Estimate::of(&logs);
     let percent = |log: f64| (log.exp() - 1.0) * 100.0;
@@ -175,10 +175,10 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The services of one situation, by name.
-type Services = BTreeMap<String, Vec<Outcome>>;
+pub(crate) type Services = BTreeMap<String, Vec<Outcome>>;
 
 /// Simulates a scenario file; for each situation the services that were compared in it.
-fn simulate(
+pub(crate) fn simulate(
     text: &str,
     only: &[(String, Vec<String>)],
     seeds: u32,
@@ -316,7 +316,8 @@ fn add(report: &mut Report, real: Real) {
 /// Runs the experiments and prints what they give.
 ///
 /// # Errors
-/// If a scenario cannot be simulated; for real, if there can be no cluster, or data are wrong.
+/// If a scenario cannot be simulated; for real, if there can be no cluster, data are wrong, or it was interrupted: what was found
+/// before is printed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
     let mut report = match args.real.only_real {
@@ -331,9 +332,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         false => simulated(args, seeds)?,
     };
+    let mut ended = Ok(());
     if args.real.real || args.real.only_real {
-        let measured = real::measure(&args.real, args.quick)?;
-        add(&mut report, measured);
+        ended = real::measure(&args.real, args.quick).and_then(|(measured, ended)| {
+            add(&mut report, measured);
+            ended
+        });
+    }
+    if report.rows.is_empty() {
+        ended?;
+        return Ok(ExitCode::FAILURE);
     }
     report.rows.sort_by(|a, b| a.simulated.or(a.real).unwrap_or(0.0).total_cmp(&b.simulated.or(b.real).unwrap_or(0.0)));
     report.bars.sort_by_key(|bar| bar.met);
@@ -342,6 +350,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         print(&report);
     }
+    ended?;
     let met = report.bars.iter().all(|bar| bar.met);
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::Context;
 use serde::Serialize;
-use serde_json::Value;
 use sluice_cli::output;
 use sluice_sim::jain;
 
-use crate::bed::{self, Runner};
+use crate::bed::{Cluster, ClusterArgs, Runner};
 use crate::random::SplitMix64;
 use crate::statistics::median;
 
@@ -54,9 +52,9 @@ pub(super) struct RealArgs {
     /// Seconds of each real run; 30, with --quick 12, if not given
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: Option<u64>,
-    /// Only real experiments whose names have this in them
+    /// Only real experiments whose names have this in them; may be repeated
     #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    only: Vec<String>,
     /// MiB of each program's file, on all data servers together
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     file: u64,
@@ -70,18 +68,11 @@ pub(super) struct RealArgs {
     /// scenarios/iorchestrator-*.toml]
     #[arg(long, value_name = "MODEL")]
     emulate: Option<String>,
-    /// Where everything is, and is removed afterwards
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    dir: PathBuf,
-    /// The translator sluice.so [default: where make install-gluster puts it]
-    #[arg(long, value_name = "FILE")]
-    translator: Option<PathBuf>,
     /// The first of the ports of the processes
     #[arg(long, default_value_t = 24_300)]
     port: u16,
-    /// The sluice command [default: the one beside this]
-    #[arg(long, value_name = "FILE")]
-    sluice: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// What data servers do.
@@ -153,100 +144,84 @@ const EXPERIMENTS: [Experiment; 4] = [
     Experiment { name: "three programs", programs: &["mpi-io-test", "noncontig", "hpio"], op: "read", holds: true },
 ];
 
-/// A cluster of its own, which ends with it.
-struct Cluster<'a> {
+/// The cluster, and what runs on it.
+struct Bed<'a> {
     args: &'a RealArgs,
     seconds: u64,
-    runner: &'a Runner,
-    sluice: PathBuf,
-    room: tempfile::TempDir,
+    cluster: Cluster,
 }
 
-impl Cluster<'_> {
-    fn config(&self) -> PathBuf {
-        self.room.path().join("cluster.toml")
-    }
-
-    fn sluice(&self, words: &[&str]) -> anyhow::Result<()> {
-        let mut command = Command::new(&self.sluice);
-        command.args(["-q", "cluster"]).args(words).arg(self.config());
-        self.runner.finish(&mut command, false).map(drop)
-    }
-
-    fn text(&self, arm: Arm) -> String {
-        let mut text = format!(
-            "name = \"orchestration-{}\"\ndirectory = {:?}\nport = {}\n",
-            std::process::id(),
-            self.room.path().join("run"),
-            self.args.port
-        );
-        // Writing to a text cannot fail.
-        if let Some(translator) = &self.args.translator {
-            _ = writeln!(text, "translator = {translator:?}");
-        }
-        let own = self.room.path().join("drive.toml").display().to_string();
-        let (count, model) = (self.args.servers, self.args.emulate.as_ref().unwrap_or(&own));
-        _ = write!(text, "[servers]\ncount = {count}\n{}", arm.servers());
-        _ = writeln!(text, "emulate = {{ model = {model:?}, size = \"8G\" }}");
-        // Each program has a mount of its own, which says whose its requests are.
-        _ = writeln!(
-            text,
-            "[nodes]\ndistribution = \"distribute\"\n[clients]\ncount = {MOUNTS}\nattribute_timeout = 0"
-        );
-        if let Some(how) = arm.coordinator() {
-            _ = writeln!(text, "[coordinator]\nroles = [\"orchestrator\"]\norchestrate = {how:?}");
-        }
-        text
+impl Bed<'_> {
+    fn drive(&self) -> PathBuf {
+        self.cluster.room().join("drive.toml")
     }
 
     /// Starts it anew with what the data servers are to do, with nothing in their memory.
     fn start(&self, arm: Arm) -> anyhow::Result<()> {
-        self.runner.go_on()?;
-        if self.config().exists() {
-            self.sluice(&["down"])?;
+        let own = self.drive().display().to_string();
+        let (count, model) = (self.args.servers, self.args.emulate.as_ref().unwrap_or(&own));
+        // Each program has a mount of its own, which says whose its requests are.
+        let mut text = format!(
+            "[servers]\ncount = {count}\n{}emulate = {{ model = {model:?}, size = \"8G\" }}\n\
+             [nodes]\ndistribution = \"distribute\"\n[clients]\ncount = {MOUNTS}\nattribute_timeout = 0\n",
+            arm.servers()
+        );
+        if let Some(how) = arm.coordinator() {
+            // Writing to a text cannot fail.
+            _ = writeln!(text, "[coordinator]\nroles = [\"orchestrator\"]\norchestrate = {how:?}");
         }
-        fs::write(self.config(), self.text(arm))?;
-        self.sluice(&["up"])
+        self.cluster.start(&text).with_context(|| arm.name())
     }
 
     /// Runs programs, by their places in an experiment; MB/s of each.
     fn load(&self, experiment: &Experiment, programs: &[usize], prepare: bool) -> anyhow::Result<Vec<f64>> {
         let program = |at: &usize| {
-            let dir = self.room.path().join(format!("run/client-{at}/program-{at}"));
+            let dir = self.cluster.mount(*at).join(format!("program-{at}"));
             format!("{}:{}:{}", experiment.programs[*at], experiment.op, dir.display())
         };
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command
-            .arg("orchestration-load")
-            .args(["--programs", &programs.iter().map(program).collect::<Vec<_>>().join(",")]);
+        let programs: Vec<String> = programs.iter().map(program).collect();
+        let mut words = vec!["orchestration-load".to_owned(), format!("--programs={}", programs.join(","))];
         for (key, value) in [
-            ("--servers", u64::from(self.args.servers)),
-            ("--ranks", self.args.ranks),
-            ("--bytes", self.args.file << 20),
-            ("--seconds", self.seconds),
+            ("servers", u64::from(self.args.servers)),
+            ("ranks", self.args.ranks),
+            ("bytes", self.args.file << 20),
+            ("seconds", self.seconds),
         ] {
-            command.arg(key).arg(value.to_string());
+            words.push(format!("--{key}={value}"));
         }
         if prepare {
-            command.arg("--prepare").arg((self.args.between << 20).to_string());
-            return self.runner.run(&mut command).context("making files").map(|_| Vec::new());
+            words.push(format!("--prepare={}", self.args.between << 20));
+            return self.cluster.load(&words).context("making files").map(|_| Vec::new());
         }
-        let said = self.runner.run(&mut command).context(experiment.name)?;
-        let said: Value = serde_json::from_str(&said.out).context("what the programs say")?;
+        let said = self.cluster.load(&words).context(experiment.name)?;
         let seconds = said["seconds"].as_f64().context("the programs say no seconds")?;
         let bytes = said["bytes"].as_array().context("the programs say no bytes")?;
         Ok(bytes.iter().map(|bytes| bytes.as_f64().unwrap_or(0.0) / seconds / 1e6).collect())
     }
+
+    /// An experiment with each arm, in random order. Each program alone comes with the first one.
+    fn round(&self, experiment: &Experiment, order: &[usize]) -> anyhow::Result<Round> {
+        let mut round = Round::default();
+        let all: Vec<usize> = (0..experiment.programs.len()).collect();
+        for arm in order.iter().map(|at| Arm::ALL[*at]) {
+            // What one has learned of another is not the question.
+            self.start(arm)?;
+            if arm == Arm::None {
+                for program in &all {
+                    round.alone.extend(self.load(experiment, &[*program], false)?);
+                }
+            }
+            round.together.insert(arm, self.load(experiment, &all, false).with_context(|| arm.name())?);
+        }
+        Ok(round)
+    }
 }
 
-impl Drop for Cluster<'_> {
-    fn drop(&mut self) {
-        if self.config().exists()
-            && let Err(error) = self.sluice(&["down", "--force", "--remove-disks"])
-        {
-            output::tell(format_args!("{error:#}\nparts of the cluster stay in {}", self.room.path().display()));
-        }
-    }
+/// One round of an experiment, whole: MB/s of each program, alone and with the others.
+#[derive(Default)]
+struct Round {
+    alone: Vec<f64>,
+    together: BTreeMap<Arm, Vec<f64>>,
 }
 
 /// What was measured of an arm.
@@ -270,6 +245,8 @@ pub(super) struct RealRow {
     pub(super) experiment: &'static str,
     pub(super) holds: bool,
     pub(super) programs: Vec<&'static str>,
+    /// Whole ones that were measured.
+    pub(super) rounds: usize,
     /// Each alone, MB/s.
     pub(super) alone_mb_s: Vec<f64>,
     pub(super) cells: Vec<Cell>,
@@ -285,112 +262,104 @@ impl RealRow {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Real {
     pub(super) devices: String,
+    pub(super) network: String,
     pub(super) servers: u32,
+    /// That were asked for; each row says how many there were.
     pub(super) rounds: u32,
     pub(super) seconds: u64,
     pub(super) rows: Vec<RealRow>,
 }
 
-/// Rates of the programs of an experiment, by arm and round.
-type Measured = BTreeMap<Arm, Vec<Vec<f64>>>;
-
-fn row(experiment: &Experiment, measured: &Measured, alone: &[Vec<f64>]) -> anyhow::Result<RealRow> {
-    let alone_mb_s: Vec<f64> = alone.iter().map(|rates| median(&mut rates.clone()).0).collect();
-    let sums = |arm: Arm| -> Vec<f64> { measured[&arm].iter().map(|rates| rates.iter().sum()).collect() };
-    let none = sums(Arm::None);
+/// What rounds of an experiment come to; there is at least one.
+fn row(experiment: &Experiment, rounds: &[Round]) -> RealRow {
+    let middle = |values: &mut dyn Iterator<Item = f64>| median(&mut values.collect::<Vec<f64>>());
+    let programs = 0..experiment.programs.len();
+    let alone_mb_s: Vec<f64> =
+        programs.clone().map(|program| middle(&mut rounds.iter().map(|round| round.alone[program])).0).collect();
+    let sum = |round: &Round, arm: Arm| round.together[&arm].iter().sum::<f64>();
     let cell = |arm: Arm| {
-        let mut all = sums(arm);
-        let mut gains: Vec<f64> = all.iter().zip(&none).map(|(here, none)| (here / none - 1.0) * 100.0).collect();
+        let (mb_s, range) = middle(&mut rounds.iter().map(|round| sum(round, arm)));
+        let gain = |round: &Round| (sum(round, arm) / sum(round, Arm::None) - 1.0) * 100.0;
+        let (gain, gain_range) = middle(&mut rounds.iter().map(gain));
         let slow = |program: usize| {
-            let mut times: Vec<f64> = measured[&arm].iter().map(|rates| alone_mb_s[program] / rates[program]).collect();
-            median(&mut times).0
+            middle(&mut rounds.iter().map(|round| alone_mb_s[program] / round.together[&arm][program])).0
         };
-        let slow_downs: Vec<f64> = (0..experiment.programs.len()).map(slow).collect();
-        let ((mb_s, range), (gain, gain_range)) = (median(&mut all), median(&mut gains));
+        let slow_downs: Vec<f64> = programs.clone().map(slow).collect();
         Cell { arm: arm.name(), mb_s, range, gain, gain_range, jain: jain(&slow_downs), slow_downs }
     };
-    let cells = Arm::ALL.into_iter().map(cell).collect();
-    Ok(RealRow {
+    RealRow {
         experiment: experiment.name,
         holds: experiment.holds,
         programs: experiment.programs.to_vec(),
+        rounds: rounds.len(),
+        cells: Arm::ALL.into_iter().map(cell).collect(),
         alone_mb_s,
-        cells,
-    })
+    }
 }
 
-/// Measures for real.
+/// Measures for real: round by round, experiment by experiment. What was measured when that failed or was interrupted, in whole
+/// rounds of an experiment, and with what error.
 ///
 /// # Errors
-/// If a cluster cannot be started, a program fails, or data are wrong.
-pub(super) fn measure(args: &RealArgs, quick: bool) -> anyhow::Result<Real> {
-    anyhow::ensure!(
-        rustix::process::geteuid().is_root(),
-        "it needs root: data servers keep attributes that are root's"
-    );
+/// If a cluster cannot be started, a program fails, or data are wrong, before anything was measured.
+pub(super) fn measure(args: &RealArgs, quick: bool) -> anyhow::Result<(Real, anyhow::Result<()>)> {
     let runner = Runner::new()?;
     let rounds = args.rounds.unwrap_or(if quick { 1 } else { 5 });
     let seconds = args.seconds.unwrap_or(if quick { QUICK_SECONDS } else { SECONDS });
-    let room = tempfile::Builder::new().prefix("sluice-orchestration-").tempdir_in(&args.dir);
-    let room = room.with_context(|| args.dir.display().to_string())?;
-    let cluster = Cluster { args, seconds, runner: &runner, sluice: bed::program(args.sluice.as_deref())?, room };
-    let wanted = |experiment: &&Experiment| match &args.only {
-        Some(text) => experiment.name.contains(text.as_str()),
-        None => !quick || ["mpi-io-test read barrier", "three programs"].contains(&experiment.name),
+    let bed = Bed { args, seconds, cluster: Cluster::new(&runner, "orchestration", &args.cluster, args.port)? };
+    let wanted = |experiment: &&Experiment| match args.only.as_slice() {
+        [] => !quick || ["mpi-io-test read barrier", "three programs"].contains(&experiment.name),
+        only => only.iter().any(|text| experiment.name.contains(text.as_str())),
     };
     let experiments: Vec<&Experiment> = EXPERIMENTS.iter().filter(wanted).collect();
     anyhow::ensure!(!experiments.is_empty(), "--only: no experiment has that in its name");
-    let mut measured: Vec<Measured> = experiments.iter().map(|_| Measured::new()).collect();
-    let mut alone: Vec<Vec<Vec<f64>>> =
-        experiments.iter().map(|experiment| vec![Vec::new(); experiment.programs.len()]).collect();
-    fs::write(cluster.room.path().join("drive.toml"), drive())?;
-    cluster.start(Arm::None)?;
+    fs::write(bed.drive(), drive())?;
+    bed.start(Arm::None)?;
     // The files are those of all experiments: what programs write is what was there.
-    cluster.load(&EXPERIMENTS[EXPERIMENTS.len() - 1], &[0, 1, 2], true)?;
+    bed.load(&EXPERIMENTS[EXPERIMENTS.len() - 1], &[0, 1, 2], true)?;
+    let mut measured: Vec<Vec<Round>> = experiments.iter().map(|_| Vec::new()).collect();
     let mut random = SplitMix64(17);
-    let bar = output::bar(u64::from(rounds) * Arm::ALL.len() as u64, "{bar:40} {pos}/{len} {msg}");
-    for _ in 0..rounds {
-        for at in random.shuffled(Arm::ALL.len()) {
-            let arm = Arm::ALL[at];
-            bar.set_message(arm.name());
-            for (at, experiment) in experiments.iter().enumerate() {
-                // What one has learned of another is not the question.
-                cluster.start(arm).with_context(|| arm.name())?;
-                if arm == Arm::None {
-                    for (program, rates) in alone[at].iter_mut().enumerate() {
-                        rates.extend(cluster.load(experiment, &[program], false)?);
-                    }
-                }
-                let all: Vec<usize> = (0..experiment.programs.len()).collect();
-                let rates = cluster.load(experiment, &all, false).with_context(|| arm.name())?;
-                measured[at].entry(arm).or_default().push(rates);
-            }
+    let bar = output::bar(u64::from(rounds) * experiments.len() as u64, "{bar:40} {pos}/{len} {msg}");
+    let ended = (0..rounds).try_for_each(|_| {
+        experiments.iter().zip(&mut measured).try_for_each(|(experiment, measured)| {
+            bar.set_message(experiment.name);
+            measured.push(bed.round(experiment, &random.shuffled(Arm::ALL.len()))?);
             bar.inc(1);
-        }
-    }
+            anyhow::Ok(())
+        })
+    });
     bar.finish_and_clear();
-    let rows = experiments.iter().zip(&measured).zip(&alone);
-    Ok(Real {
+    let rows: Vec<RealRow> = { experiments.iter().zip(&measured) }
+        .filter(|(_, rounds)| !rounds.is_empty())
+        .map(|(experiment, rounds)| row(experiment, rounds))
+        .collect();
+    if rows.is_empty() {
+        ended?;
+        anyhow::bail!("nothing was measured");
+    }
+    let real = Real {
         devices: format!("emulated {}", args.emulate.as_deref().unwrap_or("hdd-7200 with a cache as of 2006")),
+        network: args.cluster.network(),
         servers: args.servers,
         rounds,
         seconds,
-        rows: rows
-            .map(|((experiment, measured), alone)| row(experiment, measured, alone))
-            .collect::<anyhow::Result<_>>()?,
-    })
+        rows,
+    };
+    Ok((real, ended))
 }
 
 pub(super) fn print(real: &Real) {
     output::line(format_args!(
-        "\nfor real: {} data servers of GlusterFS on {}, {} rounds of {} s in random order; MB/s of all programs, gain over none in \
-         the same round in %: median and range",
-        real.servers, real.devices, real.rounds, real.seconds
+        "\nfor real: {} data servers of GlusterFS on {}, {}, {} rounds of {} s in random order; MB/s of all programs, gain over \
+         none in the same round in %: median and range",
+        real.servers, real.devices, real.network, real.rounds, real.seconds
     ));
     for row in &real.rows {
         let alone: Vec<String> =
             row.programs.iter().zip(&row.alone_mb_s).map(|(name, rate)| format!("{name} {rate:.1}")).collect();
-        output::line(format_args!("{}: alone {}", row.experiment, alone.join(", ")));
+        let counted =
+            if row.rounds == real.rounds as usize { String::new() } else { format!(" (rounds: {})", row.rounds) };
+        output::line(format_args!("{}{counted}: alone {}", row.experiment, alone.join(", ")));
         for cell in &row.cells {
             let slow: Vec<String> = cell.slow_downs.iter().map(|times| format!("{times:.2}")).collect();
             output::line(format_args!(

@@ -34,8 +34,8 @@ const GEOMETRY: Geometry =
 /// A log that is full soon, so that what is measured is writing back.
 const SMALL: u64 = 64 << 20;
 const BURST: u64 = 256 << 20;
-/// Of requests that write, as many are given to the page cache at most: it takes them at the speed of memory, and then the disk
-/// needs milliseconds for each.
+/// Of a burst of requests that write, as many are given to the page cache at most: it takes them at the speed of memory, and then
+/// the disk needs milliseconds for each. Where the log is full soon, so is the page cache, and no bound is needed.
 const RIVAL_REQUESTS: u64 = 2048;
 /// What was written becomes durable so often, as in the paper's tests (section 6.3.2 of the dissertation).
 const SYNC: Duration = Duration::from_secs(1);
@@ -125,7 +125,8 @@ pub(super) struct Row {
     /// The same with an SSD before it.
     pub(super) with_mb_s: f64,
     with_spread: [f64; 2],
-    /// ext4 on an emulated block device, through the kernel's page cache; `None` where that is not possible.
+    /// ext4 on an emulated block device, through the kernel's page cache, of which as much may be dirty as the log has bytes;
+    /// `None` where that is not possible.
     pub(super) page_cache_mb_s: Option<f64>,
     page_cache_spread: Option<[f64; 2]>,
     /// With over without.
@@ -145,7 +146,7 @@ type Round = (f64, f64, Option<f64>, Status);
 pub(super) fn rows(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Result<Vec<Row>> {
     let wanted: Vec<&Workload> = WORKLOADS
         .iter()
-        .filter(|workload| args.only.as_ref().is_none_or(|only| workload.name.contains(only)))
+        .filter(|workload| args.only.is_empty() || args.only.iter().any(|only| workload.name.contains(only.as_str())))
         .collect();
     anyhow::ensure!(!wanted.is_empty(), "--only: there is no such workload");
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
@@ -420,10 +421,22 @@ impl Rival {
         opened.with_context(|| path.display().to_string())
     }
 
+    /// As much of the disk's data may wait in memory to be written as the log holds, so that writers then wait for the disk.
+    fn bound(&self, bytes: u64) -> anyhow::Result<()> {
+        let bdi = self.bed.sysfs().join("bdi");
+        for (name, value) in [("strict_limit", 1), ("max_bytes", bytes)] {
+            let path = bdi.join(name);
+            let hint = "no bound on dirty memory (Linux 6.2 has one); try --no-page-cache";
+            std::fs::write(&path, value.to_string()).with_context(|| format!("{}: {hint}", path.display()))?;
+        }
+        Ok(())
+    }
+
     fn measure(&self, run: &Run<'_>) -> anyhow::Result<f64> {
         let (file, read) = (self.file()?, run.workload.read);
-        let most = match (read, run.workload.threads) {
-            (false, 2..) => RIVAL_REQUESTS * run.workload.size,
+        self.bound(run.workload.queue)?;
+        let most = match (read, run.workload.most) {
+            (false, BURST) => RIVAL_REQUESTS * run.workload.size,
             _ => run.workload.most,
         };
         let workload = Workload { most, ..*run.workload };

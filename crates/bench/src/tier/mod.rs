@@ -1,7 +1,9 @@
 //! `sluice-bench tier`: whether the SSD before a disk loses anything, and what it brings.
 
 mod figures;
+mod simulated;
 
+use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,12 +19,13 @@ use sluice_tier::crash::{self, Plan, Random, kill};
 use sluice_tier::{Config, FileDevice, Geometry, Rule, Tier};
 
 use self::figures::Row;
+use self::simulated::Simulated;
 use crate::bed;
 
 /// Crashes tiers, kills writers, and measures workloads on an emulated disk with this machine's own disk as SSD.
 ///
 /// Three columns: the disk under Sluicegate's scheduler; the same with an SSD before it; ext4 on such a disk through the
-/// kernel's page cache (needs root, FUSE and loop devices).
+/// kernel's page cache (needs root, FUSE and loop devices). And what the dissertation on iTransformer reports, simulated.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Fewer histories, kills and rounds, shorter workloads, a log of 1 GiB
@@ -58,9 +61,19 @@ pub(crate) struct Args {
     /// Only histories and kills
     #[arg(long)]
     no_figures: bool,
-    /// Only workloads whose name has this in it, and no start of a full log
+    /// Only chapter 6 of the dissertation, simulated; else that comes with the figures
+    #[arg(long, conflicts_with = "no_figures")]
+    simulated: bool,
+    /// Seeds of each simulation [default: 3, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    seeds: Option<u32>,
+    /// Simulations at a time; as many as there are cores if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Only workloads whose name has this in it, no start of a full log, and nothing simulated unless that is asked for; may be
+    /// repeated
     #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    only: Vec<String>,
     /// Not the page cache
     #[arg(long)]
     no_page_cache: bool,
@@ -94,6 +107,7 @@ struct Results {
     kills: u64,
     recovery: Option<Recovery>,
     rows: Vec<Row>,
+    simulated: Option<Simulated>,
     /// The worst of all rows that wrote to the log.
     write_amplification: f64,
     seconds: f64,
@@ -111,17 +125,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let runner = bed::Runner::new()?;
     let mut results = Results { emulated: true, model: args.model.clone(), ..Results::default() };
-    let dir = tempfile::Builder::new().prefix("sluice-tier-").tempdir_in(&args.dir)?;
-    histories(args, &runner, &mut results);
-    runner.go_on()?;
-    kills(args, &runner, dir.path(), &mut results)?;
-    runner.go_on()?;
-    if !args.no_figures {
-        if args.only.is_none() {
-            results.recovery = Some(recovery(args, &runner, dir.path())?);
-        }
-        results.rows = figures::rows(args, &runner, dir.path())?;
-        results.write_amplification = results.rows.iter().map(|row| row.write_amplification).fold(0.0, f64::max);
+    if args.simulated || !args.no_figures && args.only.is_empty() {
+        let seeds = args.seeds.unwrap_or(if args.quick { 2 } else { 3 });
+        results.simulated = Some(simulated::simulated(seeds, args.jobs, &args.only)?);
+    }
+    if !args.simulated {
+        measure(args, &runner, &mut results)?;
     }
     results.violation_count = results.violation_texts.len();
     results.seconds = began.elapsed().as_secs_f64();
@@ -131,6 +140,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(args, &results);
     }
     Ok(if results.violation_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is done for real.
+fn measure(args: &Args, runner: &bed::Runner, results: &mut Results) -> anyhow::Result<()> {
+    let dir = tempfile::Builder::new().prefix("sluice-tier-").tempdir_in(&args.dir)?;
+    histories(args, runner, results);
+    runner.go_on()?;
+    kills(args, runner, dir.path(), results)?;
+    runner.go_on()?;
+    if !args.no_figures {
+        if args.only.is_empty() {
+            results.recovery = Some(recovery(args, runner, dir.path())?);
+        }
+        results.rows = figures::rows(args, runner, dir.path())?;
+        results.write_amplification = results.rows.iter().map(|row| row.write_amplification).fold(0.0, f64::max);
+    }
+    Ok(())
 }
 
 fn kills(args: &Args, runner: &bed::Runner, dir: &Path, results: &mut Results) -> anyhow::Result<()> {
@@ -246,10 +272,15 @@ fn recovery(args: &Args, runner: &bed::Runner, dir: &Path) -> anyhow::Result<Rec
 }
 
 fn print(args: &Args, results: &Results) {
-    output::line(format_args!(
-        "{} histories, {} crashes recovered and compared, {} writers killed: {} violations",
-        results.histories, results.crashes, results.kills, results.violation_count
-    ));
+    if !args.simulated {
+        output::line(format_args!(
+            "{} histories, {} crashes recovered and compared, {} writers killed: {} violations",
+            results.histories, results.crashes, results.kills, results.violation_count
+        ));
+    }
+    if let Some(simulated) = &results.simulated {
+        simulated::print(simulated);
+    }
     results.violation_texts.iter().for_each(output::line);
     if let Some(Recovery { log_bytes, entries, seconds }) = results.recovery {
         let met = if seconds <= 5.0 { "met" } else { "missed" };

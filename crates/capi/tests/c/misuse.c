@@ -154,6 +154,13 @@ static void requests(void) {
     list[1].struct_size = list[0].struct_size;
     EXPECT(sluice_submit_list(s, list, 2, &accepted), SLUICE_ERR_FULL, "the queue is full");
     EXPECT((int)accepted, 0, NULL);
+    /* A length that was negative. */
+    EXPECT(sluice_submit_list(s, list, (size_t)-1, &accepted), SLUICE_ERR_INVALID, "no memory for so many");
+    EXPECT((int)accepted, 0, NULL);
+    sluice_completion never = {UINT64_MAX, 1, 0};
+    EXPECT(sluice_complete_all(s, &never, (size_t)-1), SLUICE_ERR_INVALID, "no memory for so many");
+    const char *trace = "";
+    EXPECT(sluice_predict_load(s, &trace, (size_t)-1), SLUICE_ERR_INVALID, "no memory for so many");
     /* Completing: once, twice, what never was. */
     EXPECT(sluice_complete(s, id, 1, 0), SLUICE_OK, NULL);
     EXPECT(sluice_complete(s, id, 1, 0), SLUICE_ERR_STALE, "completed before");

@@ -1,5 +1,6 @@
 //! `sluice cluster check`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -34,6 +35,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     tell("GlusterFS", version());
     tell("root", if rustix::process::geteuid().is_root() { Ok("yes".into()) } else { Err(anyhow::anyhow!("no")) });
+    if let Some(tier) = config.servers.emulate.as_ref().and_then(|emulate| emulate.tier.as_deref()) {
+        let found = || {
+            ensure!(
+                tier.is_dir(),
+                "{} is no directory, in which each data server's disk could have a file",
+                tier.display()
+            );
+            Ok(format!("files in {}", tier.display()))
+        };
+        tell("tier", found());
+    }
     let plan = Plan::new(&config);
     match plan {
         Err(error) => tell("translator", Err(error)),
@@ -50,6 +62,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     }),
                 );
             }
+            if let Some(links) = &plan.links {
+                tell("links", links.check(&plan.directory));
+            }
             let runs = running::status(&plan);
             for (machine, status) in plan.machines.iter().zip(&runs) {
                 if machine.host.is_some() {
@@ -58,7 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 if matches!(status.state, State::Up | State::Starting) {
                     tell(&machine.name, Ok(format!("runs, process {}", status.pid.unwrap_or(0))));
                 } else {
-                    tell(&machine.name, place(&machine.role));
+                    tell(&machine.name, place(&machine.role, plan.links.is_some()));
                 }
             }
         }
@@ -79,18 +94,19 @@ fn version() -> anyhow::Result<String> {
     Ok(found)
 }
 
-/// Whether a process would find what it needs.
-fn place(role: &Role) -> anyhow::Result<String> {
+/// Whether a process would find what it needs. With links nobody else is where it listens.
+fn place(role: &Role, has_links: bool) -> anyhow::Result<String> {
+    let is_free = |listens: SocketAddr| {
+        let free = if has_links { Ok(()) } else { running::is_free(listens) };
+        free.map(|()| format!("{listens} is free"))
+    };
     match role {
         Role::Server { brick, listens } => {
-            running::is_free(*listens)?;
+            let free = is_free(*listens)?;
             attributes(brick)?;
-            Ok(format!("{} can keep data, {listens} is free", brick.display()))
+            Ok(format!("{} can keep data, {free}", brick.display()))
         }
-        Role::Node { listens } | Role::Coordinator { listens, .. } => {
-            running::is_free(*listens)?;
-            Ok(format!("{listens} is free"))
-        }
+        Role::Node { listens } | Role::Coordinator { listens, .. } => is_free(*listens),
         Role::Client { mount, .. } => {
             let empty =
                 mount.read_dir().map_or(Ok(true), |mut entries| entries.next().transpose().map(|one| one.is_none()))?;

@@ -52,14 +52,19 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
                 )
             }
             Some((_, true)) => continue,
-            Some((_, false)) => anyhow::bail!("the emulated disk {name} is broken: see sluice disk list"),
+            Some((_, false)) => {
+                sluice(&["disk", "up", &name])
+                    .with_context(|| format!("the disk {name} is broken; end what uses it with sluice cluster down"))?;
+                output::say(format_args!("{name:<12} is back, with what is on it"));
+                continue;
+            }
             None => {}
         }
         std::fs::create_dir_all(brick).with_context(|| brick.display().to_string())?;
         let brick = brick.to_str().context("the brick's name")?;
         let scheduler = emulate.scheduler.as_deref().unwrap_or("none");
         let seed = (n + 1).to_string();
-        sluice(&[
+        let mut words = vec![
             "disk",
             "create",
             &name,
@@ -75,21 +80,34 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
             brick,
             "--seed",
             &seed,
-        ])?;
-        output::say(format_args!("{name:<12} emulated {} on {brick}", emulate.model));
+        ];
+        if let Some(tier) = &emulate.tier {
+            words.extend(["--tier", tier.to_str().context("the name of servers.emulate.tier")?]);
+        }
+        if let Some(size) = &emulate.tier_size {
+            words.extend(["--tier-size", size]);
+        }
+        words.extend(emulate.tier_set.iter().flat_map(|text| ["--tier-set", text]));
+        sluice(&words)?;
+        let with = emulate.tier.as_ref().map_or_else(String::new, |tier| format!(" with a tier in {}", tier.display()));
+        output::say(format_args!("{name:<12} emulated {}{with} on {brick}", emulate.model));
     }
     Ok(())
 }
 
-/// Removes them, with what is on them.
+/// Removes them, with what is on them; by `force` even those that are in use.
 ///
 /// # Errors
-/// If one cannot be removed.
-pub(super) fn remove(config: &Config) -> anyhow::Result<()> {
+/// If one cannot be removed, after the others have been.
+pub(super) fn remove(config: &Config, force: bool) -> anyhow::Result<()> {
     let own = |name: &String| (0..config.servers.count as usize).any(|n| self::name(config, n) == *name);
+    let mut failed = Ok(());
     for (name, _) in ready()?.into_iter().filter(|(name, _)| own(name)) {
-        sluice(&["disk", "remove", &name])?;
-        output::say(format_args!("{name:<12} removed"));
+        let words: &[&str] = if force { &["disk", "remove", "--force", &name] } else { &["disk", "remove", &name] };
+        match sluice(words) {
+            Ok(_) => output::say(format_args!("{name:<12} removed")),
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
-    Ok(())
+    failed
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sluice_cluster::running::{self, State, Status};
-use sluice_cluster::{Config, Plan};
+use sluice_cluster::{Config, LinksStatus, Plan};
 
 use crate::{interrupt, output};
 
@@ -54,7 +54,7 @@ pub(crate) struct Down {
     /// What the cluster is to be
     #[arg(value_name = "CLUSTER.toml")]
     config: PathBuf,
-    /// Unmount clients even if programs use them, which then find nothing there
+    /// Unmount clients, and with --remove-disks remove devices, even if programs use them, which then find nothing there
     #[arg(long)]
     force: bool,
     /// Remove the emulated devices as well, with the data on them
@@ -110,6 +110,8 @@ struct Report {
     directory: PathBuf,
     /// Devices of data servers are emulated.
     emulated: bool,
+    /// Of a stated rate; none: loopback.
+    links: Option<LinksStatus>,
     machines: Vec<Status>,
 }
 
@@ -117,10 +119,12 @@ fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.config)?;
     let plan = Plan::of_running(&config);
     let machines = running::status(&plan);
-    let all_up = machines.iter().all(|machine| machine.state == State::Up);
+    let links = plan.links.as_ref().map(|links| links.status());
+    let all_up = machines.iter().all(|machine| machine.state == State::Up)
+        && links.as_ref().is_none_or(|links| links.missing.is_empty());
     let emulated = config.servers.emulate.is_some();
     if args.json {
-        let report = Report { name: plan.name, directory: plan.directory, emulated, machines };
+        let report = Report { name: plan.name, directory: plan.directory, emulated, links, machines };
         output::json(&report)?;
     } else {
         let mut text = format!("{:<12} {:<9} {:>8}  at\n", "machine", "state", "process");
@@ -139,6 +143,9 @@ fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         if emulated {
             output::say("the data servers' devices are emulated");
         }
+        if let Some(links) = links {
+            output::say(links.text());
+        }
     }
     Ok(if all_up { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -148,7 +155,7 @@ fn down(args: &Down) -> anyhow::Result<ExitCode> {
     let plan = Plan::of_running(&config);
     running::down(&plan, args.force, |machine| output::say(format_args!("{:<12} ended", machine.name)))?;
     if args.remove_disks {
-        disks::remove(&config)?;
+        disks::remove(&config, args.force)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -209,6 +209,8 @@ mod tests {
                 && settings.node.take().is_some()
         );
         assert!(settings.metrics.take().is_some());
+        let tier = &mut settings.tier;
+        assert!(tier.disk.take().is_some() && tier.ssd.take().is_some() && tier.file.take().is_some());
         let prediction = &mut settings.prediction;
         assert!(
             settings.record.take().is_some()

@@ -85,6 +85,15 @@ keys! {
             ("auto", DeviceKind::Auto), ("disk", DeviceKind::Disk), ("flash", DeviceKind::Flash),
         ])?;
     }
+    "tier" {
+        "disk" => |s, v| s.tier.disk = Some(v.path()?);
+        "ssd" => |s, v| s.tier.ssd = Some(v.path()?);
+        "file" => |s, v| s.tier.file = Some(v.text()?.to_owned());
+        "settings" => |s, v| for text in &v.texts {
+            let (key, value) = text.split_once('=').ok_or("a list of KEY=VALUE, as `sluice tier settings` shows them")?;
+            s.tier.config.set(key, value).map_err(|error| format!("what `sluice tier settings` shows: {error}"))?;
+        };
+    }
     "scheduler" {
         "policy" => |s, v| s.policy = Some(v.text()?.to_owned());
         "selector" => |s, v| s.selector = match v.text() {

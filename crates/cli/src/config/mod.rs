@@ -55,6 +55,16 @@ pub(crate) enum Profiling {
     Off,
 }
 
+/// A disk with an SSD before it (docs/tier.md).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TierSettings {
+    pub(crate) disk: Option<PathBuf>,
+    pub(crate) ssd: Option<PathBuf>,
+    /// What the only file of the mount is called; `None`: as the disk.
+    pub(crate) file: Option<String>,
+    pub(crate) config: sluice_tier::Config,
+}
+
 /// Everything that can be set about a mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -66,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) stripe: Option<u64>,
     pub(crate) first_target: Option<FirstTarget>,
     pub(crate) direct: bool,
+    /// An SSD before a disk, which is then all that is mounted.
+    pub(crate) tier: TierSettings,
     /// Model of the emulated devices.
     pub(crate) emulate: Option<String>,
     pub(crate) seed: u64,
@@ -115,6 +127,7 @@ impl Default for Settings {
             stripe: None,
             first_target: None,
             direct: false,
+            tier: TierSettings::default(),
             emulate: None,
             seed: 1,
             device: DeviceKind::default(),
@@ -219,6 +232,7 @@ impl Settings {
         Ok(Some(sluice_control::Options {
             address,
             name: name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect(),
+            positioning: self.prediction.profile.as_deref().map(sluice_predict::positioning).transpose()?,
         }))
     }
 

@@ -87,7 +87,8 @@ impl Client {
     /// # Errors
     /// If it stays.
     pub(crate) fn wait_for_the_end(mut self) -> anyhow::Result<()> {
-        let stays = "unmounted, but the process that served the mount does not end";
+        let stays =
+            "unmounted, but the process that served the mount does not end: is it still mounted in another namespace?";
         if let Some(process) = &self.process {
             // Readable once the process has ended. The connection ends a moment earlier.
             let patience = PATIENCE_AT_THE_END.try_into()?;

@@ -245,6 +245,9 @@ pub(crate) struct Status {
     /// How it is with the coordinator, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) coordinator: Option<sluice_control::AgentStatus>,
+    /// The SSD before the disk, if there is one: what `docs/tier.md` says of its status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tier: Option<serde_json::Value>,
     /// What a user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -298,6 +301,26 @@ pub(crate) struct App {
     pub(crate) recent_mb_s: f64,
     /// From arrival to completion.
     pub(crate) latency: Latency,
+    /// What its processes do, if they say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) phases: Option<Phases>,
+}
+
+/// What the processes of an application do, as they say.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Phases {
+    pub(crate) computing: u32,
+    pub(crate) in_io: u32,
+    pub(crate) in_batch: u32,
+    pub(crate) batches: u64,
+    pub(crate) batch_bytes: u64,
+}
+
+impl From<sluice_fuse::Phases> for Phases {
+    fn from(said: sluice_fuse::Phases) -> Phases {
+        let sluice_fuse::Phases { computing, in_io, in_batch, batches, batch_bytes } = said;
+        Phases { computing, in_io, in_batch, batches, batch_bytes }
+    }
 }
 
 impl Latency {
@@ -353,6 +376,7 @@ impl App {
             bytes: total.bytes,
             recent_mb_s: if recent_s > 0.0 { recent_bytes as f64 / 1e6 / recent_s } else { 0.0 },
             latency: Latency::of(&total.latency),
+            phases: None,
         }
     }
 }
@@ -416,13 +440,14 @@ mod tests {
         let status = Status {
             anticipation: Some(Anticipating::default()),
             gate: Some(Gate::default()),
-            apps: vec![App::default()],
+            apps: vec![App { phases: Some(Default::default()), ..App::default() }],
             windows: vec![Window::default()],
             recording: Some(Recorded { path: String::new(), entries: 0, dropped: 0, failed: Some(String::new()) }),
             prediction: Some(predict::Status { learned: Some(learned), traces, ..Default::default() }),
             device: Some(device()),
             selection: Some(selection()),
             coordinator: Some(sluice_control::AgentStatus::default()),
+            tier: Some(serde_json::Value::Null),
             ..Default::default()
         };
         let mut printed = serde_json::to_value(&status).unwrap();
@@ -446,7 +471,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 28, "tables that are found");
+        assert_eq!(objects, 29, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.

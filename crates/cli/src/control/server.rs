@@ -41,6 +41,7 @@ pub(crate) struct Served {
     pub(crate) selection: Option<Arc<Selection>>,
     pub(crate) agent: Option<Arc<sluice_control::Agent>>,
     pub(crate) learning: Option<Arc<Learning>>,
+    pub(crate) tier: Option<Arc<sluice_tier::Tier>>,
     pub(crate) predictions: Arc<Predictions>,
     pub(crate) prediction: predict::Options,
 }
@@ -258,7 +259,8 @@ fn status(served: &Served) -> Status {
     let name = |app: Option<AppId>| app.map_or_else(|| "others".to_owned(), |app| handle.app_name(app));
     let of_app = |app: &AppCounts| {
         let now = recent.apps.iter().find(|recent| recent.app == app.app);
-        App::of(app, now, window_s, name(app.app))
+        let phases = app.app.and_then(|app| handle.app_phases(app)).map(Into::into);
+        App { phases, ..App::of(app, now, window_s, name(app.app)) }
     };
     let mut apps: Vec<App> = total.apps.iter().filter(|app| app.completed > 0).map(of_app).collect();
     apps.sort_by_key(|app| std::cmp::Reverse(app.bytes));
@@ -299,6 +301,7 @@ fn status(served: &Served) -> Status {
         device: served.learning.as_ref().map(|learning| learning.status()),
         selection: served.selection.as_ref().map(|selection| selection.status()),
         coordinator: served.agent.as_ref().map(|agent| agent.status()),
+        tier: served.tier.as_ref().and_then(|tier| serde_json::to_value(tier.status()).ok()),
         notes,
     }
 }

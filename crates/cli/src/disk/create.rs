@@ -15,7 +15,7 @@ use sluice_storage::mounts;
 use super::interrupt::Interrupt;
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase, Store, check_name};
-use super::{list, queue, teardown};
+use super::{list, queue, state, teardown, tier};
 use crate::{control, output, suggest};
 
 /// Sizes are multiples of this: a page, of which no part is ever read to write the rest.
@@ -32,18 +32,26 @@ const PR_SET_IO_FLUSHER: libc::c_int = 57;
 /// Makes a block device with an emulated drive's timing, with or without a file system
 ///
 /// Its bytes are in a sparse file, which bypasses the page cache; its service times are computed by the model. Everything
-/// that is measured on it is emulated. It stays until `sluice disk remove NAME`, or until the machine is restarted.
+/// that is measured on it is emulated; with --disk it is a real disk instead, before which an SSD stands (--tier). It stays
+/// until `sluice disk remove NAME`; `sluice disk up` brings it back after a restart of the machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to call it
     name: String,
-    /// Device model: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md)
-    #[arg(short, long, value_parser = suggest::models(), hide_possible_values = true)]
-    model: String,
+    /// Device model: hdd-7200, ssd-sata, nvme, ..., or a model's file (docs/devices.md) [default: none, which
+    /// needs --disk]
+    #[arg(short, long, value_parser = suggest::models(), hide_possible_values = true, required_unless_present = "disk")]
+    model: Option<String>,
+    /// A real disk, block device or file, instead of an emulated one: what is on it stays [default: none]
+    #[arg(long, value_name = "DISK", requires = "tier",
+        conflicts_with_all = ["model", "size", "stripe", "mkfs", "dir", "seed"])]
+    disk: Option<PathBuf>,
+    #[command(flatten)]
+    ssd: tier::Options,
     /// How large it is, in bytes or like 20G (powers of 1,024) [default: as large as the model]
     #[arg(short, long, value_name = "BYTES")]
     size: Option<String>,
-    /// The kernel's I/O scheduler: none, mq-deadline, bfq, kyber [default: mq-deadline for hard disks, none for flash]
+    /// The kernel's I/O scheduler: none, mq-deadline, bfq, kyber [default: mq-deadline for emulated hard disks, else none]
     #[arg(long, value_name = "NAME",
         value_parser = suggest::choice(&["none", "mq-deadline", "bfq", "kyber"]), hide_possible_values = true)]
     scheduler: Option<String>,
@@ -59,8 +67,9 @@ pub(crate) struct Args {
     /// Make a file system on it [default: none]
     #[arg(long, value_name = "TYPE", value_parser = ["ext4", "xfs"])]
     mkfs: Option<String>,
-    /// Mount the file system there; the directory is made, and removed with the disk, if there is none [default: not mounted]
-    #[arg(long, value_name = "DIR", requires = "mkfs")]
+    /// Mount the file system there, with --disk the one that is on it; the directory is made, and removed with the disk, if there
+    /// is none [default: not mounted]
+    #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// Directory in which a directory NAME is made for the image [default: /var/lib/sluice/disks]
     #[arg(long, value_name = "DIR")]
@@ -77,6 +86,10 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_name(&args.name)?;
     let store = Store::open()?;
+    // Before its own SSD looks like one that is too small, or in use.
+    if let Some(old) = store.load(&args.name)? {
+        refuse(&old, list::problem(&old))?;
+    }
     let mut disk = plan(args, &store)?;
     store.make()?;
     let lock = clear(&store, &args.name)?;
@@ -99,7 +112,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What the disk is to be. Finds whatever can be wrong before anything is made.
 fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
-    let model = sluice_device::model(&args.model, args.seed)?;
+    if args.mount.is_some() && args.mkfs.is_none() && args.disk.is_none() {
+        bail!("--mount: there is no file system; make one with --mkfs ext4");
+    }
+    let Some(model_name) = &args.model else { return plan_real(args, store) };
+    let model = sluice_device::model(model_name, args.seed)?;
     let rotates = model.rotates();
     let drives = args.stripe.unwrap_or(1);
     let most = (model.capacity_bytes() / EXTENT * EXTENT).saturating_mul(drives.into()).max(SIZE_MIN);
@@ -107,6 +124,10 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
     let stripe = args.stripe_size.as_ref().map_or(Ok(64 << 10), |text| size_of_stripe(text))?;
     let scheduler = args.scheduler.clone().unwrap_or_else(|| queue::default_scheduler(rotates).to_owned());
     queue::expect_scheduler(&scheduler)?;
+    let tier = args.ssd.plan(&args.name)?;
+    if tier.is_some() && drives > 1 {
+        bail!("--tier: an SSD stands before one drive; leave --stripe out");
+    }
     if let Some(kind) = &args.mkfs {
         expect_mkfs(kind)?;
     }
@@ -115,8 +136,8 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
         None => store.path().to_owned(),
     };
     // The emulation is another process, and perhaps in another directory.
-    let shipped = sluice_device::models().iter().any(|shipped| shipped.name == args.model);
-    let model = if shipped { args.model.clone() } else { fs::canonicalize(&args.model)?.display().to_string() };
+    let shipped = sluice_device::models().iter().any(|shipped| shipped.name == model_name);
+    let model = if shipped { model_name.clone() } else { fs::canonicalize(model_name)?.display().to_string() };
     Ok(Disk {
         rotates,
         drives,
@@ -124,7 +145,23 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
         queue_depth: args.queue_depth.unwrap_or((DEPTH * drives).min(DEPTH_MAX)),
         scheduler,
         filesystem: args.mkfs.clone(),
+        tier,
         ..Disk::new(&args.name, model, size, dir.join(&args.name))
+    })
+}
+
+/// The same for a real disk. It has a queue of its own, so that its requests are not sorted above the tier.
+fn plan_real(args: &Args, store: &Store) -> anyhow::Result<Disk> {
+    let (path, size) = tier::real(args.disk.as_deref().context("--model or --disk: one is needed")?)?;
+    let scheduler = args.scheduler.clone().unwrap_or_else(|| queue::NONE.to_owned());
+    queue::expect_scheduler(&scheduler)?;
+    Ok(Disk {
+        emulated: false,
+        disk: Some(path),
+        tier: args.ssd.plan(&args.name)?,
+        queue_depth: args.queue_depth.unwrap_or(DEPTH),
+        scheduler,
+        ..Disk::new(&args.name, String::new(), size, store.path().join(&args.name))
     })
 }
 
@@ -132,6 +169,9 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
 fn settle(args: &Args, disk: &mut Disk) -> anyhow::Result<()> {
     if disk.dir.exists() {
         bail!("{} exists and is not this disk's; choose another name or --dir", disk.dir.display());
+    }
+    if let Some(tier) = &mut disk.tier {
+        tier.made = !tier.ssd.exists();
     }
     if let Some(path) = &args.mount {
         let path = mount_point(path)?;
@@ -180,13 +220,24 @@ fn expect_mkfs(kind: &str) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("--mkfs {kind}: there is no {program} here; install it (apt install {package})"))
 }
 
+/// What is wrong with a disk that may be cleared away.
+fn refuse(old: &Disk, problem: Option<String>) -> anyhow::Result<String> {
+    let (name, what) = (&old.name, old.describe());
+    match problem {
+        None => bail!("{name}: there is such a disk already ({what}); remove it first, or choose another name"),
+        Some(problem) if old.tier.is_some() && old.phase == Phase::Ready => bail!(
+            "{name}: there is such a disk already ({what}), but {problem}; bring it back with what is on it (sluice disk up {name}), \
+             or remove it"
+        ),
+        Some(problem) => Ok(problem),
+    }
+}
+
 /// Takes the name, and clears away what is left of a disk that has it but does not work.
 fn clear<'a>(store: &'a Store, name: &str) -> anyhow::Result<Locked<'a>> {
     let lock = store.lock(name)?;
     let Some(old) = lock.load()? else { return Ok(lock) };
-    let Some(problem) = list::problem(&old) else {
-        bail!("{name}: there is such a disk already ({}); remove it first, or choose another name", old.describe());
-    };
+    let problem = refuse(&old, list::problem(&old))?;
     teardown::remove(lock, old, false)
         .with_context(|| format!("{name}: an old one is broken ({problem}), and stays"))?;
     output::tell(format_args!("{name}: cleared away an old one that was broken: {problem}"));
@@ -196,23 +247,41 @@ fn clear<'a>(store: &'a Store, name: &str) -> anyhow::Result<Locked<'a>> {
 /// Makes everything, from the bottom up.
 fn make(disk: &mut Disk, seed: u64, lock: &Locked<'_>, interrupt: &Interrupt) -> anyhow::Result<Loop> {
     make_directories(disk)?;
-    emulate(disk, seed, interrupt)?;
-    make_image(disk)?;
+    configure(disk, seed)?;
+    if let Some(tier) = disk.tier.clone() {
+        // What has a tier has one drive, so that there is nothing to deal out.
+        if disk.emulated {
+            make_image(disk, &disk.below())?;
+        }
+        tier::make(disk, &tier)?;
+        disk.tier = Some(state::Tier { ready: true, ..tier });
+        lock.save(disk)?;
+        serve(disk, interrupt)?;
+    } else {
+        serve(disk, interrupt)?;
+        make_image(disk, &disk.image())?;
+    }
+    let device = attach(disk, lock, interrupt)?;
+    if let Some(kind) = &disk.filesystem {
+        make_filesystem(kind, &device, interrupt)?;
+    }
+    if let Some(path) = &disk.mount_point {
+        mount(disk.filesystem.as_deref(), &device, path)?;
+    }
+    interrupt.check()?;
+    disk.phase = Phase::Ready;
+    lock.save(disk)?;
+    Ok(device)
+}
+
+/// Makes the block device of an image that is served.
+pub(super) fn attach(disk: &mut Disk, lock: &Locked<'_>, interrupt: &Interrupt) -> anyhow::Result<Loop> {
     interrupt.check()?;
     let device = Loop::attach(&disk.image())?;
     disk.queue_before = Some(queue::begin(&device.sysfs())?);
     lock.save(disk)?;
     let Disk { scheduler, queue_depth: depth, rotates, .. } = disk.clone();
     queue::apply(&device.sysfs(), &queue::Settings { scheduler, depth, rotates })?;
-    if let Some(kind) = &disk.filesystem {
-        make_filesystem(kind, &device, interrupt)?;
-        if let Some(path) = &disk.mount_point {
-            mount(kind, &device, path)?;
-        }
-    }
-    interrupt.check()?;
-    disk.phase = Phase::Ready;
-    lock.save(disk)?;
     Ok(device)
 }
 
@@ -232,6 +301,8 @@ struct Config {
     mount: MountSection,
     volume: VolumeSection,
     device: DeviceSection,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<tier::Section>,
     scheduler: SchedulerSection,
     log: LogSection,
 }
@@ -259,7 +330,8 @@ struct VolumeSection {
 
 #[derive(Serialize)]
 struct DeviceSection {
-    emulate: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emulate: Option<String>,
     seed: u64,
 }
 
@@ -297,26 +369,31 @@ fn config(disk: &Disk, seed: u64) -> Config {
             first_target: disk.stripe_bytes.map(|_| "zero"),
             direct: true,
         },
-        device: DeviceSection { emulate: disk.model.clone(), seed },
+        device: DeviceSection { emulate: disk.emulated.then(|| disk.model.clone()), seed },
+        tier: tier::Section::of(disk),
         scheduler: SchedulerSection { policy: "noop", in_flight: 0, workers: "threads", workers_max: disk.queue_depth },
         log: LogSection { file: disk.log() },
     }
 }
 
-/// Starts the process that emulates the drives.
-fn emulate(disk: &Disk, seed: u64, interrupt: &Interrupt) -> anyhow::Result<()> {
+/// Says how the disk is served.
+fn configure(disk: &Disk, seed: u64) -> anyhow::Result<()> {
     let text = toml::to_string(&config(disk, seed)).context("the configuration of the emulation")?;
     let path = disk.config();
-    fs::write(&path, text).with_context(|| path.display().to_string())?;
+    fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+/// Starts the process that serves the disk as configured.
+pub(super) fn serve(disk: &Disk, interrupt: &Interrupt) -> anyhow::Result<()> {
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.args(["mount", "--daemon", "--config"]).arg(&path);
+    command.args(["mount", "--daemon", "--config"]).arg(disk.config());
     // Inherited. While it is written back to the disk, memory may be short, and then the kernel must not make the process
     // wait for just that. A container may forbid it; that is no reason to have no disk.
     io_flusher(true);
     // Not to be ended by a signal: the process that it starts would come up all the same.
     let started = interrupt.run(&mut command, false);
     io_flusher(false);
-    started.context("starting the emulation")?;
+    started.with_context(|| format!("starting the process behind {}", disk.describe()))?;
     interrupt.check()
 }
 
@@ -326,10 +403,9 @@ fn io_flusher(on: bool) {
     let _ = unsafe { libc::prctl(PR_SET_IO_FLUSHER, libc::c_ulong::from(on), ZERO, ZERO, ZERO) };
 }
 
-/// Makes the sparse image, through the emulation, which deals it out to the drives.
-fn make_image(disk: &Disk) -> anyhow::Result<()> {
-    let path = disk.image();
-    let made = || OpenOptions::new().write(true).create_new(true).open(&path)?.set_len(disk.size_bytes);
+/// Makes the sparse image; through the emulation, which deals it out to the drives if there are several.
+fn make_image(disk: &Disk, path: &Path) -> anyhow::Result<()> {
+    let made = || OpenOptions::new().write(true).create_new(true).open(path)?.set_len(disk.size_bytes);
     made().with_context(|| format!("making the image {} of {}", path.display(), show_bytes(disk.size_bytes)))
 }
 
@@ -350,8 +426,18 @@ fn make_filesystem(kind: &str, device: &Loop, interrupt: &Interrupt) -> anyhow::
     rest.iter().fold(run(first), |result, options| result.or_else(|_| run(options)))
 }
 
-fn mount(kind: &str, device: &Loop, path: &Path) -> anyhow::Result<()> {
+/// Mounts the file system on the device, of whatever kind if none is said.
+pub(super) fn mount(kind: Option<&str>, device: &Loop, path: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(path).with_context(|| format!("making the mount point {}", path.display()))?;
+    let Some(kind) = kind else {
+        // Which kinds there are, and how each is recognised, is that program's.
+        let output = Command::new("mount").arg(device.path()).arg(path).output().context("starting mount")?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if !output.status.success() {
+            bail!("mounting {} on {}: {said}", device.path().display(), path.display());
+        }
+        return Ok(());
+    };
     let mounted = rustix::mount::mount(device.path(), path, kind, MountFlags::empty(), c"");
     mounted.with_context(|| {
         format!("mounting the {kind} of {} on {} (has this kernel {kind}?)", device.path().display(), path.display())
@@ -369,12 +455,13 @@ fn take_back(lock: Locked<'_>, disk: Disk, error: anyhow::Error) -> anyhow::Erro
     }
 }
 
-fn summary(disk: &Disk, device: &Loop) -> String {
+pub(super) fn summary(disk: &Disk, device: &Loop) -> String {
     let stripe =
         disk.stripe_bytes.map_or_else(String::new, |bytes| format!(", striped by {}", show_size(bytes as f64)));
     let filesystem = match (&disk.filesystem, &disk.mount_point) {
         (Some(kind), Some(path)) => format!(", {kind} on {}", path.display()),
         (Some(kind), None) => format!(", {kind}"),
+        (None, Some(path)) => format!(", mounted on {}", path.display()),
         _ => String::new(),
     };
     format!(

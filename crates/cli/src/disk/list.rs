@@ -13,7 +13,7 @@ use super::state::{Disk, Phase, Store};
 use crate::control;
 use crate::output::{self, Versioned};
 
-/// Lists emulated disks with model, size, scheduler, mount points, parts and state
+/// Lists disks with model, size, scheduler, mount points, parts and state
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON: a list of objects
@@ -25,8 +25,11 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// Always true.
     emulated: bool,
+    /// The real disk that is below.
+    disk: Option<PathBuf>,
+    /// The SSD before it: `docs/tier.md` says what its status has.
+    tier: Option<Tier>,
     device: Option<PathBuf>,
     model: Option<String>,
     drives: u32,
@@ -46,6 +49,14 @@ struct Row {
     /// What it is, for people.
     #[serde(skip)]
     description: String,
+}
+
+#[derive(Serialize)]
+struct Tier {
+    ssd: PathBuf,
+    size_bytes: u64,
+    /// Absent where nobody serves it.
+    status: Option<serde_json::Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,9 +93,11 @@ pub(super) fn problem(disk: &Disk) -> Option<String> {
     let problem = match disk.phase {
         Phase::Creating => "its creation did not come to an end",
         Phase::Removing => "its removal did not come to an end",
-        Phase::Ready if !mounts::is_mount_point(&path) => "its emulation is gone (was the machine restarted?)",
+        Phase::Ready if !mounts::is_mount_point(&path) => {
+            "the mount of the process that serves it is gone (was the machine restarted?)"
+        }
         // Asked at the socket, not at the mount: a process that hangs answers neither, but only the latter is waited for.
-        Phase::Ready if !matches!(control::connect(&path), Ok(Some(_))) => "the process that emulates it has died",
+        Phase::Ready if !matches!(control::connect(&path), Ok(Some(_))) => "the process that serves it has died",
         Phase::Ready if Loop::bound_to(&disk.image_name()).is_empty() => "its block device was unbound",
         Phase::Ready => return None,
     };
@@ -108,9 +121,16 @@ fn look(store: &Store, name: &str) -> Option<Row> {
     };
     let numbers = device.as_ref().and_then(Loop::numbers);
     let scheduler = device.as_ref().and_then(|device| queue::scheduler(&device.sysfs()));
+    let tier = disk.tier.as_ref().map(|tier| Tier {
+        ssd: tier.ssd.clone(),
+        size_bytes: tier.size_bytes,
+        status: status_of_tier(&disk).filter(|_| state == State::Ready),
+    });
     Some(Row {
         name: name.to_owned(),
-        emulated: true,
+        emulated: disk.emulated,
+        disk: disk.disk.clone(),
+        tier,
         device: device.as_ref().map(Loop::path),
         drives: disk.drives,
         stripe_bytes: disk.stripe_bytes,
@@ -121,10 +141,10 @@ fn look(store: &Store, name: &str) -> Option<Row> {
         mount_points: numbers.map(|numbers| mounts::of_device(&numbers)).unwrap_or_default(),
         backing: Some(disk.dir.clone()),
         state,
-        remedy: problem.as_ref().map(|_| remedy(name)),
+        remedy: problem.as_ref().map(|_| remedy(&disk)),
         problem,
         description: disk.describe(),
-        model: Some(disk.model),
+        model: disk.emulated.then_some(disk.model),
     })
 }
 
@@ -133,6 +153,8 @@ fn damaged(name: &str, error: &anyhow::Error) -> Row {
     Row {
         name: name.to_owned(),
         emulated: true,
+        disk: None,
+        tier: None,
         device: None,
         model: None,
         drives: 0,
@@ -146,12 +168,21 @@ fn damaged(name: &str, error: &anyhow::Error) -> Row {
         state: State::Broken,
         problem: Some(format!("{error:#}")),
         remedy: Some("see losetup --list and /proc/mounts for what is left of it, and remove the file".to_owned()),
-        description: "emulated".to_owned(),
+        description: "unknown".to_owned(),
     }
 }
 
-fn remedy(name: &str) -> String {
-    format!("clear it away: sluice disk remove {name}")
+fn status_of_tier(disk: &Disk) -> Option<serde_json::Value> {
+    control::connect(&disk.emulation()).ok()??.status().ok()?.tier
+}
+
+fn remedy(disk: &Disk) -> String {
+    let name = &disk.name;
+    let back = match disk.phase {
+        Phase::Ready => format!("bring it back: sluice disk up {name}, or "),
+        Phase::Creating | Phase::Removing => String::new(),
+    };
+    format!("{back}clear it away: sluice disk remove {name}")
 }
 
 fn table(rows: &[Row]) -> String {
@@ -182,6 +213,10 @@ fn table(rows: &[Row]) -> String {
         text.push('\n');
     }
     for row in rows {
+        let status = row.tier.as_ref().and_then(|tier| tier.status.as_ref());
+        if let Some(error) = status.filter(|status| status["health"] != "well").map(|status| &status["last_error"]) {
+            text += &format!("{}: its tier has failed: {}\n", row.name, error.as_str().unwrap_or_default());
+        }
         if let (Some(problem), Some(remedy)) = (&row.problem, &row.remedy) {
             text += &format!("{} is broken: {problem}; {remedy}\n", row.name);
         }
@@ -198,7 +233,7 @@ mod tests {
         let row = damaged("d1", &anyhow::anyhow!("the state file is empty"));
         let text = table(&[row]);
         assert!(text.contains("d1 is broken: the state file is empty; see losetup"), "{text}");
-        assert!(text.lines().nth(1).unwrap().contains("emulated"), "{text}");
+        assert!(text.lines().nth(1).unwrap().contains("unknown"), "{text}");
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //!     state file NAME.json                 what the disk is to be, and how far it got
 //! ```
 //!
+//! With a tier (`--tier`), that one process serves the image, or a real disk, with an SSD before it (`tier`).
+//!
 //! The state file is written before anything else is made and removed after everything else. It says what the disk *should*
 //! consist of; what is there is always asked of the system: loop devices are found by the name of the image, which no other
 //! file has, mounts in the kernel's table. So whatever was killed at whatever moment, the same teardown clears it away.
@@ -23,6 +25,8 @@ mod queue;
 mod remove;
 mod state;
 mod teardown;
+mod tier;
+mod up;
 
 use std::process::ExitCode;
 
@@ -31,11 +35,13 @@ use anyhow::bail;
 /// Makes block devices with the timing of an emulated hard disk or flash drive
 ///
 /// They are Linux block devices (/dev/loopN): the kernel's I/O schedulers, file systems and page cache work on them as on
-/// a drive. The bytes are real, in a sparse file; the times are computed, so everything measured on one is emulated.
+/// a drive. The bytes are real, in a sparse file; the times are computed, so everything measured on one is emulated. With --tier
+/// an SSD stands before it; with --disk, too, it is a real disk, of which nothing is emulated.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Create(Box<create::Args>),
     List(list::Args),
+    Up(up::Args),
     Remove(remove::Args),
 }
 
@@ -50,6 +56,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Create(args) => create::run(&args),
         Command::List(args) => list::run(&args),
+        Command::Up(args) => up::run(&args),
         Command::Remove(args) => remove::run(&args),
     }
 }

@@ -8,9 +8,10 @@ use super::state::{Store, check_name};
 use super::teardown;
 use crate::output;
 
-/// Removes disks with everything that is on them
+/// Removes disks, emulated ones with everything that is on them
 ///
-/// Unmounts, frees the loop device, ends the emulation, removes the image. Also clears away what is left of disks whose processes were killed, or that were not finished.
+/// Unmounts, frees the loop device, ends the emulation, removes the image. A real disk (--disk) keeps its data, and gets what
+/// only its SSD has; the tier goes. Also clears away what is left of disks whose processes were killed, or that were not finished.
 #[derive(clap::Args)]
 #[command(override_usage = "sluice disk remove [--force] NAME...\n       sluice disk remove [--force] --all")]
 pub(crate) struct Args {

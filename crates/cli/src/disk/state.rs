@@ -38,10 +38,9 @@ pub(super) enum Phase {
 pub(super) struct Disk {
     pub(super) version: u32,
     pub(super) name: String,
-    /// Always true; for whoever reads the file.
     pub(super) emulated: bool,
     pub(super) phase: Phase,
-    /// A shipped model's name or an absolute path.
+    /// A shipped model's name or an absolute path; empty if nothing is emulated.
     pub(super) model: String,
     pub(super) rotates: bool,
     pub(super) size_bytes: u64,
@@ -60,6 +59,26 @@ pub(super) struct Disk {
     pub(super) dir: PathBuf,
     /// How the loop device's queue was before it was this disk's.
     pub(super) queue_before: Option<queue::Settings>,
+    /// The real disk, file or device, that is not emulated.
+    #[serde(default)]
+    pub(super) disk: Option<PathBuf>,
+    /// The SSD before it.
+    #[serde(default)]
+    pub(super) tier: Option<Tier>,
+}
+
+/// An SSD before a disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Tier {
+    /// Absolute.
+    pub(super) ssd: PathBuf,
+    /// It is a file that was not there before.
+    pub(super) made: bool,
+    /// It is divided for this disk.
+    pub(super) ready: bool,
+    pub(super) size_bytes: u64,
+    /// `KEY=VALUE`.
+    pub(super) settings: Vec<String>,
 }
 
 impl Disk {
@@ -82,6 +101,8 @@ impl Disk {
             made_mount_point: false,
             dir,
             queue_before: None,
+            disk: None,
+            tier: None,
         }
     }
 
@@ -104,6 +125,11 @@ impl Disk {
         self.emulation().join(self.image_name())
     }
 
+    /// What the tier is before: the real disk, or the image of the emulated one.
+    pub(super) fn below(&self) -> PathBuf {
+        self.disk.clone().unwrap_or_else(|| self.dir.join("drive0").join(self.image_name()))
+    }
+
     /// How the emulation is mounted.
     pub(super) fn config(&self) -> PathBuf {
         self.dir.join("mount.toml")
@@ -113,10 +139,17 @@ impl Disk {
         self.dir.join("log")
     }
 
-    /// For people: `emulated hdd-7200`, `4 x emulated hdd-7200`.
+    /// For people: `emulated hdd-7200`, `4 x emulated hdd-7200`, `/dev/sdb with a tier on /ssd/data.tier`.
     pub(super) fn describe(&self) -> String {
-        let model = format!("emulated {}", self.model);
-        if self.drives > 1 { format!("{} x {model}", self.drives) } else { model }
+        let what = match &self.disk {
+            Some(disk) => disk.display().to_string(),
+            None => format!("emulated {}", self.model),
+        };
+        match &self.tier {
+            Some(tier) => format!("{what} with a tier on {}", tier.ssd.display()),
+            None if self.drives > 1 => format!("{} x {what}", self.drives),
+            None => what,
+        }
     }
 }
 

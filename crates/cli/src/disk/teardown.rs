@@ -12,7 +12,7 @@ use sluice_storage::mounts;
 
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase};
-use super::{devices, queue};
+use super::{devices, queue, tier};
 use crate::{output, unmount};
 
 /// How long a `sluice mount` whose starter was killed may need to come up, or a killed one to be gone.
@@ -32,9 +32,31 @@ pub(super) fn remove(lock: Locked<'_>, mut disk: Disk, force: bool) -> anyhow::R
         begin(&lock, &mut disk)?;
         break_off(&disk.emulation())?;
     }
+    unbind(&disk, force)?;
+    // Until here somebody's use of it leaves the disk as it was.
+    begin(&lock, &mut disk)?;
+    end_emulation(&disk.emulation())?;
+    if let Some(tier) = disk.tier.clone() {
+        tier::take_off(&disk, &tier, force)?;
+        disk.tier = None;
+        lock.save(&disk)?;
+    }
+    remove_files(&disk)?;
+    if let Some(mount_point) = disk.mount_point.filter(|_| disk.made_mount_point) {
+        // What others have put there meanwhile is theirs.
+        let _ = fs::remove_dir(mount_point);
+    }
+    lock.forget()
+}
+
+/// Unmounts what is on the device, and frees it.
+///
+/// # Errors
+/// If somebody uses it and not `force`, and what the system says.
+pub(super) fn unbind(disk: &Disk, force: bool) -> anyhow::Result<()> {
     for device in Loop::bound_to(&disk.image_name()) {
         unmount_all(&device, force)?;
-        let restore = || restore_queue(&device, &disk);
+        let restore = || restore_queue(&device, disk);
         if force {
             restore();
             device.detach_later()?;
@@ -42,15 +64,7 @@ pub(super) fn remove(lock: Locked<'_>, mut disk: Disk, force: bool) -> anyhow::R
             device.detach(restore)?;
         }
     }
-    // Until here somebody's use of it leaves the disk as it was.
-    begin(&lock, &mut disk)?;
-    end_emulation(&disk.emulation())?;
-    remove_files(&disk)?;
-    if let Some(mount_point) = disk.mount_point.filter(|_| disk.made_mount_point) {
-        // What others have put there meanwhile is theirs.
-        let _ = fs::remove_dir(mount_point);
-    }
-    lock.forget()
+    Ok(())
 }
 
 fn begin(lock: &Locked<'_>, disk: &mut Disk) -> anyhow::Result<()> {
@@ -96,7 +110,10 @@ fn unmount_fs(path: &Path, flags: UnmountFlags) -> io::Result<()> {
 
 /// Ends the mount, and removes its mount point. One whose starter was killed may just be coming up, so this goes on until
 /// the mount point is gone, without which nothing can come.
-fn end_emulation(path: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If it is in use, and what the system says.
+pub(super) fn end_emulation(path: &Path) -> anyhow::Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
         let ended = if mounts::is_mount_point(path) { unmount::end(path, false).map(drop) } else { Ok(()) };

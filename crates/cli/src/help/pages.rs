@@ -62,6 +62,10 @@ pub(super) static PAGES: &[Page] = &[
                 "sluice mount --emulate hdd-7200 /tmp/a /mnt/a",
                 "real bytes, the computed times of an emulated hard disk",
             ),
+            (
+                "sluice mount /data /mnt/data",
+                "with an SSD before the disk, after: sluice disk create data --disk /dev/sdb --tier /ssd --mount /data",
+            ),
             ("sluice mount --config /etc/sluice/data.toml", "everything as a file says"),
             ("sluice mount -o remount,ro /mnt/data", "refuse changes from now on"),
         ],
@@ -260,6 +264,11 @@ pub(super) static PAGES: &[Page] = &[
             ),
             ("sluice disk create fast --model nvme --mkfs xfs --mount /mnt/fast", "with a file system on it, mounted"),
             ("sluice disk create raid --model hdd-7200 --stripe 4 --scheduler bfq", "RAID-0, under the kernel's BFQ"),
+            ("sluice disk create data --disk /dev/sdb --tier /ssd --mount /data", "a real disk, with an SSD before it"),
+            (
+                "sluice disk create slow --model hdd-7200 --size 20G --mkfs ext4 --tier /ssd --tier-set rule=always",
+                "an emulated one",
+            ),
         ],
         variables: &[DISKS, RUNTIME[0]],
         success: "the disk is there",
@@ -275,9 +284,20 @@ pub(super) static PAGES: &[Page] = &[
         interruptible: false,
     },
     Page {
+        command: "disk up",
+        examples: &[
+            ("sluice disk up data", "after its process was killed, with all that was durable"),
+            ("sluice disk up --all", "after a restart of the machine"),
+        ],
+        variables: &[DISKS, RUNTIME[0]],
+        success: "all of them run",
+        failure: "one of them is not there, was never finished, or is in use",
+        interruptible: false,
+    },
+    Page {
         command: "disk remove",
         examples: &[
-            ("sluice disk remove slow", "with everything that is on it"),
+            ("sluice disk remove slow", "with everything that is on it; a real disk gets what only its SSD has"),
             ("sluice disk remove --force --all", "all of them, even those in use"),
         ],
         variables: &[DISKS, RUNTIME[0]],
@@ -291,7 +311,7 @@ pub(super) static PAGES: &[Page] = &[
             ("sluice tier create /ssd/sdb.tier --disk /dev/sdb", "8G for writes, 8G for what is read, 4M slots"),
             (
                 "sluice tier check /ssd/sdb.tier",
-                "what is in it; then nbdkit ./libsluice_nbdkit.so disk=/dev/sdb ssd=/ssd/sdb.tier serves both as one",
+                "what is in it; then nbdkit sluice disk=/dev/sdb ssd=/ssd/sdb.tier serves both as one",
             ),
             ("sluice tier detach /ssd/sdb.tier", "all of it goes to the disk"),
         ],

@@ -7,6 +7,7 @@ mod options;
 mod serve;
 mod signals;
 mod storage;
+mod tier;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use crate::output::Verbosity;
 use crate::suggest;
 
 pub(crate) use serve::state_path;
+pub(crate) use tier::{device as open_device, is_in_use};
 
 /// Puts the scheduler in front of a directory, or of several as one striped volume
 ///

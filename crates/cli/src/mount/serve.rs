@@ -14,6 +14,7 @@ use sluice_runtime::Shutdown;
 use sluice_select::{Learning, Selection};
 use tracing_subscriber::filter::LevelFilter;
 
+use super::tier::Tiered;
 use super::{device, signals, storage};
 use crate::config::{self, Settings};
 use crate::predict::{self, Predictions};
@@ -31,6 +32,7 @@ pub(super) struct Mounted {
     learning: Option<Arc<Learning>>,
     agent: Option<Arc<Agent>>,
     metrics: Option<Endpoint>,
+    tier: Option<Tiered>,
     /// One line for people.
     pub(super) summary: String,
 }
@@ -61,7 +63,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     // Before anything is opened: a volume must not be made for a mount that cannot be.
     let mountpoint = sluice_fuse::check_mountpoint(mountpoint, &dirs)?;
     let disks = storage::on_disks(settings, &dirs);
-    let opened = storage::open(settings, &dirs)?;
+    let (opened, tier) = storage::open(settings, &dirs)?;
     let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
     let mut config = settings.volume_config(targets, disks)?;
     let devices = device::name(&dirs, settings.emulate.as_deref());
@@ -87,6 +89,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         selection,
         learning,
         agent,
+        tier: tier.as_ref().map(|tiered| tiered.tier.clone()),
         predictions: predictions.clone(),
         prediction: prediction.clone(),
         handle,
@@ -128,7 +131,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         max_write = sluice_notation::show_bytes(options.max_write.into()),
         "{summary}"
     );
-    Ok(Mounted { handle, server, signals, selection, learning, agent, metrics, summary })
+    Ok(Mounted { handle, server, signals, selection, learning, agent, metrics, tier, summary })
 }
 
 /// Where what was learned about this mount is kept, unless the user says otherwise; nowhere if there is no such place.
@@ -204,7 +207,7 @@ fn begin(
 /// # Errors
 /// If serving the mount failed.
 pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
-    let Mounted { handle, server, signals, selection, learning, agent, metrics, .. } = mounted;
+    let Mounted { handle, server, signals, selection, learning, agent, metrics, tier, .. } = mounted;
     signals.unmount(&handle)?;
     let result = handle.wait();
     // While the volume is there.
@@ -221,6 +224,9 @@ pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
     let report = handle.volume().shutdown(Shutdown::Drain { timeout: DRAIN });
     if report.failed > 0 {
         tracing::warn!(failed = report.failed, "requests were still queued at the end and failed");
+    }
+    if let Some(tier) = tier {
+        tier.end();
     }
     tracing::info!("{} is unmounted", handle.mountpoint().display());
     drop(server);

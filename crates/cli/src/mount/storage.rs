@@ -11,9 +11,10 @@ use sluice_storage::emulated::Emulated;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::striped::{StripedError, StripedOptions, StripedStorage};
 
+use super::tier::{self, Tiered};
 use crate::config::{DeviceKind, Profiling, Settings};
 
-/// How long a striped volume may be in use by another process, which may just be ending, before that is said.
+/// How long a volume or an SSD may be in use by another process, which may just be ending, before that is said.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The directories that the storage consists of, checked.
@@ -47,33 +48,42 @@ pub(super) fn directories(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// If it cannot be opened, or there is no such device model.
-pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<Storage> {
+pub(super) fn open(settings: &Settings, dirs: &[PathBuf]) -> anyhow::Result<(Storage, Option<Tiered>)> {
     let direct = settings.direct;
     let storage: Storage = if settings.source.is_some() {
         let storage = PosixStorage::open(&dirs[0], PosixOptions { direct });
         storage.with_context(|| format!("the source {} cannot be opened", dirs[0].display()))?.into()
     } else {
-        let until = Instant::now() + PATIENCE;
         let options = StripedOptions { stripe: settings.stripe, first: settings.first_target, direct };
         let open = || StripedStorage::create_or_open(dirs, options);
-        let wait = || {
-            std::thread::sleep(Duration::from_millis(50));
-            Instant::now() < until
-        };
-        when_free(open, wait)?.into()
+        when_free(open, |error| matches!(error, StripedError::InUse { .. }), patience())?.into()
     };
-    Ok(match &settings.emulate {
+    let storage = match &settings.emulate {
         Some(model) => storage.wrapped(|data| Emulated::new(data, model, settings.seed))?,
         None => storage,
-    })
+    };
+    tier::open(settings, storage, dirs)
 }
 
-/// Opens a volume again while another process has it and `wait` says so: a process that was killed has its locks until its
-/// last thread is gone, which waits for the disk.
-fn when_free<T>(open: impl Fn() -> Result<T, StripedError>, mut wait: impl FnMut() -> bool) -> Result<T, StripedError> {
+/// Waits a moment; false when that was long enough.
+pub(crate) fn patience() -> impl FnMut() -> bool {
+    let until = Instant::now() + PATIENCE;
+    move || {
+        std::thread::sleep(Duration::from_millis(50));
+        Instant::now() < until
+    }
+}
+
+/// Opens something again while another process has it (`is_in_use`) and `wait` says so: a process that was killed has its
+/// locks until its last thread is gone, which waits for the disk.
+pub(crate) fn when_free<T, E>(
+    open: impl Fn() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+    mut wait: impl FnMut() -> bool,
+) -> Result<T, E> {
     loop {
         match open() {
-            Err(StripedError::InUse { .. }) if wait() => {}
+            Err(error) if is_in_use(&error) && wait() => {}
             result => return result,
         }
     }
@@ -120,9 +130,10 @@ mod tests {
             StripedStorage::create_or_open(&paths, StripedOptions { stripe: Some(4096), ..StripedOptions::default() })
         };
         let mut other = Some(open().unwrap());
-        assert!(matches!(when_free(open, || false), Err(StripedError::InUse { .. })), "not for ever");
+        let in_use = |error: &StripedError| matches!(error, StripedError::InUse { .. });
+        assert!(matches!(when_free(open, in_use, || false), Err(StripedError::InUse { .. })), "not for ever");
         let mut waits = 0;
-        let opened = when_free(open, || {
+        let opened = when_free(open, in_use, || {
             waits += 1;
             if waits == 2 {
                 other = None;

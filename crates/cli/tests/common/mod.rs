@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Longest time any test waits for anything.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// Longest time any test waits for anything: for the end of what hangs, on the busiest machine.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// False, and says so, where FUSE file systems cannot be mounted.
 pub fn fuse_works() -> bool {
@@ -238,6 +238,19 @@ impl Drop for Foreground {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Kills a process that is not the test's to wait for. When this returns it has ended, and holds nothing any more.
+pub fn kill(pid: rustix::process::Pid) {
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    eventually("the killed process ends", || has_ended(pid));
+}
+
+/// Whether a process has ended, with all its threads: perhaps nobody has asked for its result (a container without an init).
+pub fn has_ended(pid: rustix::process::Pid) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
+    let stats = { threads }.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    { stats }.all(|stat| stat.contains(") Z ") || stat.contains(") X "))
 }
 
 /// Waits for something that must come soon.

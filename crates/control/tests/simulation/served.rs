@@ -19,15 +19,22 @@ pub struct Served {
     pub looked: u32,
 }
 
-/// Whose turn it is by a plan, at a time of the coordinator's clock.
-fn turn(plan: &GatePlan, now: u64) -> usize {
+/// Whose turn it may be by a plan, between two times of the coordinator's clock.
+fn turns(plan: &GatePlan, from: u64, to: u64) -> Vec<usize> {
     let window = plan.window_ns();
-    let mut phase = (i128::from(now) - i128::from(plan.epoch.0)).rem_euclid(i128::from(window)) as u64;
-    for (object, slice) in plan.slices.iter().enumerate() {
-        let Some(rest) = phase.checked_sub(slice.len_ns) else { return object };
-        phase = rest;
+    let mut phase = (i128::from(from) - i128::from(plan.epoch.0)).rem_euclid(i128::from(window)) as u64;
+    let mut left = to - from;
+    let mut turns = Vec::new();
+    for (object, slice) in plan.slices.iter().enumerate().cycle().take(2 * plan.slices.len()) {
+        let Some(rest) = slice.len_ns.checked_sub(phase).filter(|&rest| rest > 0) else {
+            phase -= slice.len_ns;
+            continue;
+        };
+        turns.push(object);
+        let Some(later) = left.checked_sub(rest) else { break };
+        (left, phase) = (later, 0);
     }
-    unreachable!("the phase is within the window")
+    turns
 }
 
 impl Served {
@@ -103,14 +110,7 @@ impl Served {
         assert!(now <= newest.expires.0 + off, "a gate {} ns behind its plan's end", now - newest.expires.0);
         let (_, said, off) =
             self.followed.iter().rfind(|(own, ..)| *own == plan).expect("a plan that nobody has followed");
-        let might = [now - off, now, now + off].map(|at| turn(said, at));
-        let count = said.slices.len();
-        let between = (0..count).map(|ahead| (might[0] + ahead) % count);
-        let mut between = between.take_while(|object| *object != might[2]).chain([might[2]]);
-        assert!(
-            between.any(|object| object == status.open),
-            "it serves {}, and it is the turn of {might:?}",
-            status.open
-        );
+        let turns = turns(said, now - off, now + off);
+        assert!(turns.contains(&status.open), "it serves {}, and it may be the turn of {turns:?}", status.open);
     }
 }

@@ -155,15 +155,16 @@ impl Engine {
             prediction.predictor.submitted(now, &request);
         }
         if let Some(gate) = &mut self.gate {
-            gate.arrived(request.app);
+            gate.arrived(slot, request.app);
         }
         let blocker = self.is_strict().then(|| self.queues.conflict(slot, self.submissions)).flatten();
         match blocker {
             Some(blocker) => {
                 self.queues.block(slot, blocker, self.submissions);
                 self.stats.blocked();
-                if self.gate.is_some() {
-                    self.call(now, blocker, slot);
+                if let Some(gate) = &mut self.gate {
+                    gate.blocked(&mut self.queues.arrival_links, slot, request.app);
+                    self.call(now, slot);
                 }
             }
             None => self.make_eligible(now, slot),
@@ -310,7 +311,10 @@ impl Engine {
         self.stats.roll(now);
         match self.queues.entries[slot as usize].state {
             State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
-            State::Blocked(_) => self.queues.unblock(slot),
+            State::Blocked(_) => {
+                self.queues.unblock(slot);
+                self.note_unblocked(slot);
+            }
             State::Delayed { .. } => self.cancel_delayed(now, slot),
             State::Held { .. } => self.cancel_held(slot),
             State::Queued { .. } => {
@@ -460,13 +464,24 @@ impl Engine {
         self.bypasses_queue && !self.is_gated()
     }
 
-    /// True if a driver may execute a request without submitting it and count it elsewhere ([`Stats::for_bypass`]),
-    /// provided that no request is outstanding which it could overlap: the algorithm lets every request through at once,
-    /// and nobody wants to hear of each one.
+    /// So many requests a driver may have under way at a time without submitting them, counting them elsewhere
+    /// ([`Stats::for_bypass`]), provided that nothing is outstanding: what is there alone has nobody to be put before or
+    /// behind, and an algorithm that does not wait would dispatch it at once. None where somebody wants to hear of each one: a
+    /// gate, events, and (unless the algorithm has no use for them) a predictor, anticipation, statistics of locality.
+    /// `u32::MAX`: there is no limit in flight. O(1).
     #[must_use]
-    pub fn allows_bypass(&self) -> bool {
-        // A predictor is asked only by policies that aggregate.
-        self.bypasses_queue() && !self.events.on()
+    pub fn bypass_max(&self) -> u32 {
+        let info = self.policy.config().info();
+        let listens = self.prediction.is_some() || self.streams.is_some() || self.locality.is_some();
+        if self.is_gated() || self.events.on() {
+            0
+        } else if self.bypasses_queue {
+            u32::MAX
+        } else if info.waits || info.shared_engine || listens {
+            0
+        } else {
+            Some(self.config.in_flight_max).filter(|&max| max > 0).unwrap_or(u32::MAX)
+        }
     }
 
     /// Requests accepted and not dispatched, including those that wait for an overlapping one, for predicted neighbours, or
@@ -724,9 +739,18 @@ impl Engine {
         while at != NIL {
             let next = self.queues.next_waiter(at);
             if self.queues.recheck(at) {
+                self.note_unblocked(at);
                 self.make_eligible(now, at);
+            } else if self.gate.is_some() {
+                self.call(now, at);
             }
             at = next;
+        }
+    }
+
+    fn note_unblocked(&mut self, slot: Slot) {
+        if let Some(gate) = &mut self.gate {
+            gate.unblocked(&mut self.queues.arrival_links, slot, self.queues.entries[slot as usize].app);
         }
     }
 

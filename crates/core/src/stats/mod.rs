@@ -284,7 +284,7 @@ impl Stats {
     }
 
     /// Empty statistics for requests that a driver executes without the engine that has these settings
-    /// ([`Engine::allows_bypass`](crate::Engine::allows_bypass)). `start`: that of the engine's own, so that windows agree.
+    /// ([`Engine::bypass_max`](crate::Engine::bypass_max)). `start`: that of the engine's own, so that windows agree.
     #[must_use]
     pub fn for_bypass(config: &EngineConfig, start: Time) -> Stats {
         Stats::new(start, config.window_ns, config.apps_max)

@@ -1,6 +1,9 @@
 //! Drives an engine and checks every promise that holds whatever the policy.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use sluice_core::{
     Anticipation, AppId, Batch, Engine, EngineConfig, FileId, GatePlan, Op, Ordering, Outcome, PolicyConfig, Request,
@@ -123,8 +126,11 @@ pub struct Harness {
 pub struct Gate {
     pub plan: Option<GatePlan>,
     used: bool,
-    /// What was ever submitted behind a gate, with its place in the order.
-    submitted: Vec<(u64, Request)>,
+    /// The objects, and which of them is open.
+    turn: Option<(Vec<Vec<AppId>>, usize)>,
+    /// What was cancelled or completed since that one opened: what it waited for, maybe through one that was cancelled, may have
+    /// been called before.
+    gone: Vec<Item>,
 }
 
 impl Gate {
@@ -176,7 +182,16 @@ impl Harness {
             return;
         }
         (self.gate.plan, self.gate.used) = (plan, true);
-        self.gate.submitted = self.items.iter().map(|item| (item.number, item.request)).collect();
+        self.turn_gate();
+    }
+
+    /// Time has come to the engine: maybe another object is open.
+    fn turn_gate(&mut self) {
+        let objects = |plan: &GatePlan| plan.slices.iter().map(|slice| slice.apps.clone()).collect();
+        let turn = self.gate.in_force(self.now).map(|plan| (objects(plan), Gate::open(plan, self.now).0));
+        if turn != self.gate.turn {
+            (self.gate.turn, self.gate.gone) = (turn, Vec::new());
+        }
     }
 
     /// A request behind the gate that may go now.
@@ -184,19 +199,45 @@ impl Harness {
         plan.idle_ns.is_some() || Gate::object(plan, request.app) == Gate::open(plan, self.now).0
     }
 
+    /// Numbers of requests that may go now: those of the open object, and what they wait for, also through others.
+    fn called(&self, plan: &GatePlan, gone: &[Item]) -> BTreeSet<u64> {
+        let strict = self.engine.config().ordering == Ordering::Strict;
+        let mut items: Vec<&Item> = self.items.iter().chain(gone).collect();
+        items.sort_by_key(|item| Reverse(item.number));
+        let mut called: Vec<&Item> = Vec::new();
+        for item in items {
+            let is_called = || strict && called.iter().any(|later| item.conflicts(later));
+            if self.is_open(plan, &item.request) || is_called() {
+                called.push(item);
+            }
+        }
+        called.iter().map(|item| item.number).collect()
+    }
+
+    /// What is in flight, and what waits for that, maybe through others.
+    pub fn served(&self) -> Vec<Item> {
+        let mut items = self.items.clone();
+        items.sort_by_key(|item| item.number);
+        let mut served: Vec<Item> = Vec::new();
+        for item in items {
+            if item.in_flight || served.iter().any(|earlier| earlier.conflicts(&item)) {
+                served.push(item);
+            }
+        }
+        served
+    }
+
     /// A batch that was let out although it may be of a closed object.
-    pub fn check_gate(&self, numbers: &[u64]) {
+    pub fn check_gate(&mut self, numbers: &[u64]) {
+        self.turn_gate();
         let Some(plan) = self.gate.in_force(self.now) else { return };
         let max_wait = self.engine.config().max_wait_ns;
+        let called = self.called(plan, &self.gate.gone);
         for item in self.items.iter().filter(|item| numbers.contains(&item.number)) {
-            let blocks = |&(number, later): &(u64, Request)| {
-                let later = Item { request: later, number, ..*item };
-                number > item.number && item.conflicts(&later) && self.is_open(plan, &later.request)
-            };
             let waited = item.eligible.map_or(0, |(since, _)| self.now.since(since));
             let overdue = max_wait != 0 && waited >= max_wait.saturating_add(plan.window_ns()) && numbers.len() == 1;
             assert!(
-                self.is_open(plan, &item.request) || overdue || self.gate.submitted.iter().any(blocks),
+                overdue || called.contains(&item.number),
                 "request {} goes although its object is closed",
                 item.number
             );
@@ -232,7 +273,6 @@ impl Harness {
             Ok(id) => {
                 assert!(!full, "more requests than the capacity");
                 self.submitted += 1;
-                self.gate.submitted.push((self.submitted, request));
                 let (number, arrived) = (self.submitted, self.now);
                 self.items.push(Item { id, request, number, arrived, eligible: None, in_flight: false });
                 self.release()
@@ -262,7 +302,9 @@ impl Harness {
         let oldest = queued.iter().min_by_key(|item| item.place()).copied();
         let max_wait = self.engine.config().max_wait_ns;
         let slice = self.engine.config().anticipation.map(|anticipation| anticipation.longest_slice_ns());
-        if !self.engine.poll_dispatch(self.now, &mut self.batch) {
+        let goes = self.engine.poll_dispatch(self.now, &mut self.batch);
+        self.turn_gate();
+        if !goes {
             let wake = self.engine.poll_timeout();
             assert!(wake.is_none_or(|at| at > self.now), "asks to be called again at once");
             if let Some(plan) = &plan
@@ -342,6 +384,7 @@ impl Harness {
         assert!(self.engine.complete(self.now, item.id, Outcome::ok(0)).is_err(), "completed twice");
         assert!(self.engine.cancel(self.now, item.id).is_err(), "cancelled after its completion");
         self.completed += 1;
+        self.gate.gone.push(item);
         self.batches.iter_mut().for_each(|batch| batch.retain(|number| *number != item.number));
         self.batches.retain(|batch| !batch.is_empty());
         self.forget(item.number)
@@ -357,6 +400,7 @@ impl Harness {
         assert_eq!(self.engine.cancel(self.now, item.id), Ok(item.request));
         assert!(self.engine.cancel(self.now, item.id).is_err(), "cancelled twice");
         self.cancelled += 1;
+        self.gate.gone.push(item);
         Some((item, self.forget(item.number)))
     }
 

@@ -1,8 +1,12 @@
 //! The bypass: requests that are executed where they are submitted, without an engine seeing them first.
 //!
-//! With an algorithm that lets everything through, an engine only keeps overlapping requests apart and counts. On a volume
-//! of one target nothing is outstanding but what callers execute themselves, mostly; then a request may go by the engine
-//! and be counted afterwards. That saves a third of the processor time of a small request.
+//! With an algorithm that lets everything through, an engine only keeps overlapping requests apart and counts; with any other
+//! that does not wait, too, as long as fewer requests are under way than may be ([`Engine::bypass_max`]) and the storage
+//! answers faster than a request could be handed over. On a volume of one target nothing is outstanding but what callers
+//! execute themselves, mostly; then a request may go by the engine and be counted afterwards. That saves a third of the
+//! processor time of a small request.
+//!
+//! [`Engine::bypass_max`]: sluice_core::Engine::bypass_max
 //!
 //! Ordering safety: requests in the bypass are concurrent calls of several threads, of which none is the earlier one, and
 //! reach the storage as such. Against requests that an engine has:
@@ -15,13 +19,13 @@
 //! (All sequentially consistent: of two that come at the same time at least one sees the other.)
 
 use std::cell::Cell;
-use std::io;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use sluice_core::{EngineConfig, Op, Outcome, Request, Stats, Time};
 use sluice_storage::Segment;
 
+use super::ending::Moved;
 use super::memory::{self, Buffer};
 use super::{Access, Done, Host, Volume};
 use crate::effects::InCallback;
@@ -69,12 +73,14 @@ impl Bypass {
         Bypass { stripes: (0..count).map(stripe).collect(), closed: AtomicU32::new(0), emptied: Gate::default() }
     }
 
-    /// Enters, if it is open and, once this one is counted, `free`.
-    pub(super) fn enter(&self, free: impl FnOnce() -> bool) -> Option<Stay<'_>> {
+    /// Enters, if it is open, not more than `max` are inside and, once this one is counted, `free`.
+    pub(super) fn enter(&self, max: u32, free: impl FnOnce() -> bool) -> Option<Stay<'_>> {
         let stripe = &*self.stripes[thread_number() as usize % self.stripes.len()];
         stripe.inside.fetch_add(1, Ordering::SeqCst);
         let stay = Stay { bypass: self, stripe };
-        (self.closed.load(Ordering::SeqCst) == 0 && free()).then_some(stay)
+        // Whoever comes last sees all the others.
+        let has_room = || max == u32::MAX || self.inside() <= max;
+        (has_room() && self.closed.load(Ordering::SeqCst) == 0 && free()).then_some(stay)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -133,20 +139,22 @@ impl Drop for Stay<'_> {
 impl<H: Host> Volume<H> {
     /// A place in the bypass, if there is one and the request may take it.
     pub(super) fn enter_bypass(&self, access: &Access<'_>) -> Option<Stay<'_>> {
-        let bypass = self.bypass.as_ref().filter(|_| self.client.allows_bypass(0))?;
+        let bypass = self.bypass.as_ref()?;
+        let max = self.client.bypass_max(0);
         let fits = (1..=self.piece_max).contains(&(access.len as u64)) && access.end().is_some();
         // What is submitted from inside a completion does not hold that up.
-        let slow = self.service.speed.is_slow(access.op);
-        if !fits || slow || InCallback::is_deep() || self.service.descriptor(access.file, 0).is_none() {
+        let speed = &self.service.speed;
+        let suits = if self.client.bypasses_queue(0) { !speed.is_slow(access.op) } else { speed.is_fast(access.op) };
+        if max == 0 || !fits || !suits || InCallback::is_deep() || self.service.descriptor(access.file, 0).is_none() {
             return None;
         }
-        bypass.enter(|| {
-            self.client.allows_bypass(0) && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked))
+        bypass.enter(max, || {
+            self.client.bypass_max(0) > 0 && (self.service.ops.outstanding() == 0 || sabotaged!(BypassUnchecked))
         })
     }
 
     /// Executes a request that has a place in the bypass.
-    pub(super) fn execute_bypassing(&self, access: &Access<'_>, memory: Segment, stay: &Stay<'_>) -> io::Result<usize> {
+    pub(super) fn execute_bypassing(&self, access: &Access<'_>, memory: Segment, stay: &Stay<'_>) -> Moved {
         let (clock, tap) = (self.scheduler.clock(), &self.service.tap);
         let start = clock.now();
         let request = self.request(access, 0, (0, access.offset, access.len as u32));
@@ -154,18 +162,15 @@ impl<H: Host> Volume<H> {
         self.client.record(self.client.is_watched().then_some(start), &request);
         let result = self.service.call_whole(access.file, &request, memory);
         if tap.wants_sums() {
-            let bytes = if access.op == Op::Write { access.len } else { *result.as_ref().unwrap_or(&0) };
+            let bytes = if access.op == Op::Write { access.len } else { result.bytes as usize };
             let sum = memory::checksum(memory.part(0, bytes));
             tap.record_summed(start, &request, sum, bytes as u32);
         }
-        let outcome = match &result {
-            Ok(bytes) => Outcome::ok(*bytes as u32),
-            Err(error) => Outcome { bytes: 0, error: error.raw_os_error().unwrap_or(libc::EIO) },
-        };
+        let outcome = Outcome { bytes: result.bytes, error: result.errno };
         let end = clock.now();
         self.service.speed.note(end.since(start), access.len as u64, access.op);
         stay.count(start, end, &request, outcome);
-        result
+        result.into()
     }
 
     /// Executes a read in a buffer that stays with this thread, and so in its processor's cache.
@@ -177,7 +182,7 @@ impl<H: Host> Volume<H> {
         // The host is told outside the bypass: it may submit again.
         self.service.will_tell();
         drop(stay);
-        self.service.tell(ticket, result.map(|bytes| Done::Read(buffer.bytes(bytes))));
+        self.service.tell(ticket, Done::Read(buffer.bytes(result.bytes)), result);
         self.service.told();
         match buffer.size() {
             ..=KEPT => BUFFER.with(|kept| kept.set(Some(buffer))),
@@ -193,7 +198,7 @@ mod tests {
     use sluice_core::policy::PolicyInfo;
     use sluice_core::{AppId, PolicyConfig};
     use sluice_storage::posix::{PosixOptions, PosixStorage};
-    use sluice_storage::{Creator, Namespace};
+    use sluice_storage::{Creator, FileRef, Namespace};
     use std::ffi::OsStr;
     use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, Barrier};
@@ -210,30 +215,49 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !end.load(Ordering::Relaxed) {
-                        if let Some(_stay) = bypass.enter(|| engine_has.load(Ordering::SeqCst) == 0) {
+                        if let Some(_stay) = bypass.enter(u32::MAX, || engine_has.load(Ordering::SeqCst) == 0) {
                             entered.fetch_add(1, Ordering::Relaxed);
                         }
                     }
                 });
             }
-            for turn in 0..2_000 {
+            for turn in 0..500 {
                 engine_has.fetch_add(1, Ordering::SeqCst);
                 bypass.wait_empty(None);
                 let before = entered.load(Ordering::Relaxed);
                 // Somebody may stand at the entrance, but gets no further.
-                assert!(bypass.enter(|| engine_has.load(Ordering::SeqCst) == 0).is_none());
+                assert!(bypass.enter(u32::MAX, || engine_has.load(Ordering::SeqCst) == 0).is_none());
                 std::thread::yield_now();
                 assert_eq!(entered.load(Ordering::Relaxed), before, "turn {turn}");
                 engine_has.fetch_sub(1, Ordering::SeqCst);
             }
             bypass.close();
             bypass.wait_empty(None);
-            assert!(bypass.enter(|| true).is_none());
+            assert!(bypass.enter(u32::MAX, || true).is_none());
             bypass.open();
             end.store(true, Ordering::Relaxed);
         });
-        assert!(bypass.enter(|| true).is_some());
+        assert!(bypass.enter(u32::MAX, || true).is_some());
         assert!(bypass.is_empty());
+    }
+
+    #[test]
+    fn no_more_are_inside_than_may_be() {
+        const MAX: u32 = 3;
+        let (bypass, entered) = (bypass(), Barrier::new(MAX as usize + 1));
+        std::thread::scope(|scope| {
+            for _ in 0..MAX {
+                scope.spawn(|| {
+                    let _stay = std::iter::repeat_with(|| bypass.enter(MAX, || true)).find_map(|stay| stay).unwrap();
+                    entered.wait();
+                    entered.wait();
+                });
+            }
+            entered.wait();
+            assert!(bypass.enter(MAX, || true).is_none() && bypass.enter(MAX + 1, || true).is_some());
+            entered.wait();
+        });
+        assert!(bypass.enter(1, || true).is_some() && bypass.is_empty());
     }
 
     #[test]
@@ -251,7 +275,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let stay = bypass.enter(|| true).unwrap();
+                    let stay = bypass.enter(u32::MAX, || true).unwrap();
                     stay.count(Time(10), Time(1_010), &request, Outcome::ok(4096));
                 });
             }
@@ -265,6 +289,46 @@ mod tests {
         assert_eq!((total.apps[0].app, total.apps[0].completed), (Some(request.app), 3));
         assert_eq!(stats.last_window().completed(), 3);
         assert_eq!(stats.current_window().completed(), 0);
+    }
+
+    /// A monitor that nobody asks.
+    struct Silent;
+
+    impl crate::Monitor for Silent {
+        fn arrived(&mut self, _: Time, _: &Request) {}
+        fn dispatched(&mut self, _: Time, _: u32) {}
+        fn completed(&mut self, _: Time, _: &Request) {}
+    }
+
+    #[test]
+    fn algorithms_that_do_not_wait_are_bypassed_on_fast_storages_where_nobody_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = |policy: &str, in_flight_max: u32| {
+            let storage = PosixStorage::open(dir.path(), PosixOptions::default()).unwrap();
+            let (flags, creator) = (libc::O_RDWR | libc::O_CREAT, Creator::process());
+            let (_, file) = storage.create(&storage.root(), OsStr::new("f"), 0o600, flags, &creator).unwrap();
+            let engine = EngineConfig { in_flight_max, ..EngineConfig::default() };
+            let config =
+                VolumeConfig { policy: PolicyConfig::parse(policy).unwrap(), engine, ..VolumeConfig::default() };
+            (Volume::start(storage.into(), Arc::new(()), config).unwrap(), file)
+        };
+        // Whether one of so many writes goes by the engine. How fast the storage is, is measured: more may be needed for one.
+        let goes_by = |(volume, file): &(Volume<()>, FileRef), turns: u32| {
+            (0..turns).any(|_| {
+                volume.write_at(file, AppId(0), 0, &[1; 512]).unwrap();
+                volume.bypass.as_ref().unwrap().requests() > 0
+            })
+        };
+        for info in sluice_core::policy::table().iter().filter(|info| !info.bypasses_queue) {
+            let may = !info.waits && !info.shared_engine;
+            assert_eq!(goes_by(&volume(info.name, 0), if may { 10_000_000 } else { 500 }), may, "{}", info.name);
+        }
+        let seen = volume("sjf", 0);
+        assert!(seen.0.scheduler.set_monitor(0, Some(Box::new(Silent))).is_none());
+        assert!(!goes_by(&seen, 500));
+        seen.0.service.speed.note(1_000_000, 512, Op::Write);
+        assert!(seen.0.scheduler.set_monitor(0, None).is_some());
+        assert!(!goes_by(&seen, 1), "it was slow");
     }
 
     /// Each thread writes and reads back its own block; all sorts of algorithms come and go meanwhile.

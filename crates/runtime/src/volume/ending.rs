@@ -15,10 +15,31 @@ use crate::client::Completer;
 use crate::effects::{Effects, InCallback, in_callback, tell_later};
 use crate::sync::atomic::Ordering;
 
+/// Bytes that an operation moved, from its first on, and the error number of what stopped it (0: nothing did, or the end of
+/// the file).
+#[derive(Clone, Copy)]
+pub(super) struct Moved {
+    pub(super) bytes: usize,
+    pub(super) errno: i32,
+}
+
+impl From<Ended> for Moved {
+    fn from(ended: Ended) -> Moved {
+        Moved { bytes: ended.bytes as usize, errno: ended.errno }
+    }
+}
+
+impl Moved {
+    /// For who takes what was moved before an error, and is told the error when it asks for the rest.
+    pub(super) fn as_call(self) -> Result<usize, i32> {
+        if self.bytes == 0 && self.errno != 0 { Err(self.errno) } else { Ok(self.bytes) }
+    }
+}
+
 /// What a host is to be told of an operation.
 struct Ending<T> {
     ticket: T,
-    result: Result<usize, i32>,
+    result: Moved,
     op: Op,
     /// Where the data of a read is.
     memory: Memory,
@@ -102,10 +123,10 @@ impl<H: Host> Service<H> {
     fn conclude(&self, slot: u32) -> Option<Ending<H::Ticket>> {
         let mut state = self.ops.slot(slot).state.lock();
         let result = self.result(&state);
-        if state.op == Op::Write && self.targets > 1 && result != Ok(state.len) {
-            self.trim(slot, &state, result.unwrap_or(0));
+        if state.op == Op::Write && self.targets > 1 && result.bytes != state.len {
+            self.trim(slot, &state, result.bytes);
         }
-        self.record_read(&mut state, result.unwrap_or(0));
+        self.record_read(&mut state, result.bytes);
         let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
         let memory = std::mem::replace(&mut state.memory, Memory::None);
         let (op, bytes) = (state.op, state.len as u64);
@@ -118,7 +139,7 @@ impl<H: Host> Service<H> {
         if let Waiter::Thread(thread) = waiter {
             // Here, and not when the thread has it: it may be telling a host of something else, who waits for the file.
             self.ops.end(slot);
-            state.result = Some(result);
+            state.result = Some(result.as_call());
             drop(state);
             drop(file);
             thread.unpark();
@@ -157,13 +178,12 @@ impl<H: Host> Service<H> {
 
     fn tell_ending_now(&self, ending: Ending<H::Ticket>) {
         let Ending { ticket, result, op, memory } = ending;
-        let done = match (&result, op, &memory) {
-            (Err(errno), ..) => Err(io::Error::from_raw_os_error(*errno)),
-            (Ok(len), Op::Write, _) => Ok(Done::Written(*len)),
-            (Ok(len), Op::Read, Memory::Pooled(buffer)) => Ok(Done::Read(buffer.bytes(*len))),
-            (Ok(_), Op::Read, _) => Ok(Done::Read(&[])),
+        let done = match (op, &memory) {
+            (Op::Write, _) => Done::Written(result.bytes),
+            (Op::Read, Memory::Pooled(buffer)) => Done::Read(buffer.bytes(result.bytes)),
+            (Op::Read, _) => Done::Read(&[]),
         };
-        self.tell(ticket, done);
+        self.tell(ticket, done, result);
         if let Memory::Pooled(buffer) = memory {
             self.buffers.put(buffer);
         }
@@ -190,13 +210,20 @@ impl<H: Host> Service<H> {
     /// Tells the host of an operation that moves nothing.
     pub(super) fn tell_nothing(&self, ticket: H::Ticket, op: Op, result: Result<(), Errno>) {
         let done = if op == Op::Read { Done::Read(&[]) } else { Done::Written(0) };
-        self.shallow(move |me| me.tell(ticket, result.map(|()| done).map_err(io::Error::from)));
+        let errno = result.map_or_else(Errno::raw_os_error, |()| 0);
+        self.shallow(move |me| me.tell(ticket, done, Moved { bytes: 0, errno }));
     }
 
-    /// Tells the host of a result. A panic of it is its own.
-    pub(super) fn tell(&self, ticket: H::Ticket, result: io::Result<Done<'_>>) {
+    /// Tells the host of a result: of what was `moved`, which is `done`. A panic of it is its own.
+    pub(super) fn tell(&self, ticket: H::Ticket, done: Done<'_>, moved: Moved) {
         let _inside = InCallback::enter();
-        if catch_unwind(AssertUnwindSafe(|| self.host.complete(ticket, result))).is_err() {
+        let error = io::Error::from_raw_os_error(moved.errno);
+        let tell = || match moved {
+            Moved { errno: 0, .. } => self.host.complete(ticket, Ok(done)),
+            Moved { bytes: 0, .. } => self.host.complete(ticket, Err(error)),
+            Moved { .. } => self.host.complete_in_part(ticket, done, error),
+        };
+        if catch_unwind(AssertUnwindSafe(tell)).is_err() {
             tracing::error!("the host panicked when told of a result");
         }
     }
@@ -217,7 +244,7 @@ impl<H: Host> Service<H> {
     }
 
     /// Bytes until the first piece that is short, holes filled with zeros.
-    fn result(&self, state: &Operation<H::Ticket>) -> Result<usize, i32> {
+    fn result(&self, state: &Operation<H::Ticket>) -> Moved {
         let mut size = None;
         let mut total = 0;
         for piece in &state.pieces {
@@ -227,7 +254,7 @@ impl<H: Host> Service<H> {
                 continue;
             }
             if errno != 0 {
-                return if total == 0 { Err(errno) } else { Ok(total) };
+                return Moved { bytes: total, errno };
             }
             // The target's file ended here, or did when this piece was read, but the file may not: its size is what the
             // longest target says.
@@ -238,8 +265,7 @@ impl<H: Host> Service<H> {
                 Some(size) => size,
                 None => match self.size(state) {
                     Ok(now) => *size.insert(now),
-                    Err(errno) if total == 0 => return Err(errno),
-                    Err(_) => break,
+                    Err(errno) => return Moved { bytes: total, errno },
                 },
             };
             let end = size.saturating_sub(state.offset + piece.start).min(u64::from(piece.len));
@@ -255,7 +281,7 @@ impl<H: Host> Service<H> {
                 break;
             }
         }
-        Ok(total)
+        Moved { bytes: total, errno: 0 }
     }
 
     /// A write over several targets failed in part: what it made the file longer by, beyond what it moved, goes again. Only

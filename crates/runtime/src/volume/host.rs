@@ -12,6 +12,14 @@ pub trait Host: Send + Sync + 'static {
     /// It may submit again (on a full volume that waits for other requests). It should not take long: it is on the way of
     /// the device's next request.
     fn complete(&self, ticket: Self::Ticket, result: io::Result<Done<'_>>);
+
+    /// In place of [`Host::complete`], for a request that moved something before an error stopped it. What was moved is a
+    /// result of its own to who asks as with `read` and `write`; a cache that takes a short read for the end of the file, or
+    /// all of what it wrote for written, must be told the error instead.
+    fn complete_in_part(&self, ticket: Self::Ticket, done: Done<'_>, error: io::Error) {
+        let _ = error;
+        self.complete(ticket, Ok(done));
+    }
 }
 
 /// Whoever uses nothing but the blocking calls ([`Volume::read_at`](crate::Volume::read_at) and the like), which end when their
@@ -24,8 +32,8 @@ impl Host for () {
 /// A request's success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Done<'a> {
-    /// The bytes read; fewer than asked for at the end of the file, or before an error.
+    /// The bytes read; fewer than asked for at the end of the file, or [before an error](Host::complete_in_part).
     Read(&'a [u8]),
-    /// Number of bytes written; fewer than given only before an error.
+    /// Number of bytes written; fewer than given only [before an error](Host::complete_in_part).
     Written(usize),
 }

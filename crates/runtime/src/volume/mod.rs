@@ -213,7 +213,7 @@ impl<H: Host> Volume<H> {
             // The host is told outside the bypass: it may submit again.
             self.service.will_tell();
             drop(stay);
-            self.service.tell(ticket, result.map(Done::Written));
+            self.service.tell(ticket, Done::Written(result.bytes), result);
             return self.service.told();
         }
         self.submit_operation(&access, Some(memory), Waiter::Ticket(ticket));
@@ -239,7 +239,10 @@ impl<H: Host> Volume<H> {
 
     fn execute_waiting(&self, access: &Access<'_>, memory: Segment) -> io::Result<usize> {
         match self.enter_bypass(access) {
-            Some(stay) => self.execute_bypassing(access, memory, &stay),
+            Some(stay) => {
+                let result = self.execute_bypassing(access, memory, &stay).as_call();
+                result.map_err(io::Error::from_raw_os_error)
+            }
             None => self.submit_operation(access, Some(memory), Waiter::Thread(thread::current())).unwrap_or(Ok(0)),
         }
     }

@@ -632,12 +632,10 @@ impl<H: Host> Service<H> {
             let extent = self.gather(parts, from, lender, &mut scratch.parts);
             let request = parts[from].request;
             let Scratch { parts: memory, slices, ended, .. } = &mut *scratch;
-            // What the ring moved says nothing of the end of the file: the kernel moves 2 GiB at most, for example.
-            let certain = self.targets == 1 && first.is_none();
             let mut io = |slices: &mut [Segment], at| {
                 first.take().unwrap_or_else(|| self.call(&extent.file, &request, slices, at))
             };
-            transfer(memory, request.offset, request.op == Op::Write, certain, slices, &mut io, ended);
+            transfer(memory, request.offset, request.op == Op::Write, slices, &mut io, ended);
             // An error may come from the handle that was used.
             let own = &mut ended[before + from..before + extent.end];
             let failed = parts[from..extent.end].iter().zip(own).filter(|(_, ended)| ended.errno != 0);
@@ -662,16 +660,12 @@ impl<H: Host> Service<H> {
             let target = request.target.0 as usize;
             let Scratch { parts: memory, slices, ended, .. } = &mut *scratch;
             let mut io = |slices: &mut [Segment], at: u64| {
-                let read = match missed {
-                    true => None,
-                    false => guarded(Ok(None), || {
-                        self.storage.data.try_read(&extent.file, target, at, Segment::for_read(slices))
-                    })?,
-                };
+                let try_read = || self.storage.data.try_read(&extent.file, target, at, Segment::for_read(slices));
+                let read = if missed { None } else { guarded(Ok(None), try_read)? };
                 missed |= read.is_none();
                 read.ok_or_else(|| Errno::AGAIN.into())
             };
-            transfer(memory, request.offset, false, false, slices, &mut io, ended);
+            transfer(memory, request.offset, false, slices, &mut io, ended);
             hit = !missed && ended.iter().all(|ended| ended.errno == 0);
         }
         if hit {
@@ -693,7 +687,7 @@ impl<H: Host> Service<H> {
         let request = part.request;
         let mut io = |slices: &mut [Segment], at| self.call(&extent.file, &request, slices, at);
         let write = request.op == Op::Write;
-        transfer(&parts, request.offset, write, self.targets == 1, &mut Vec::new(), &mut io, &mut again);
+        transfer(&parts, request.offset, write, &mut Vec::new(), &mut io, &mut again);
         *ended = again[0];
     }
 
@@ -709,26 +703,22 @@ impl<H: Host> Service<H> {
         })
     }
 
-    /// Executes a request that is a whole operation, on this thread.
-    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Segment) -> io::Result<usize> {
-        let mut done = 0;
-        loop {
-            let mut rest = [memory.part(done, memory.len() - done)];
+    /// Executes a request that is a whole operation, on this thread: what [`transfer`] does with one part.
+    pub(super) fn call_whole(&self, file: &FileRef, request: &Request, memory: Segment) -> Ended {
+        let (mut done, len) = (0, memory.len());
+        let errno = loop {
+            let mut rest = [memory.part(done, len - done)];
             match self.call(file, request, &mut rest, request.offset + done as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What was moved before an error counts; the error comes with the next request.
-                Err(_) if done > 0 => return Ok(done),
-                Err(error) => return Err(error),
-                // Neither progress nor an error: do not try for ever.
-                Ok(0) if request.op == Op::Write => return if done > 0 { Ok(done) } else { Err(Errno::IO.into()) },
-                // A storage that claims more is wrong, but must not harm its neighbours.
-                Ok(moved) => done = memory.len().min(done + moved),
+                Err(error) => break error.raw_os_error().unwrap_or(libc::EIO),
+                Ok(0) => break if request.op == Op::Write { libc::EIO } else { 0 },
+                Ok(moved) => done = len.min(done + moved),
             }
-            // A short read is the end of the file.
-            if request.op == Op::Read || done == memory.len() {
-                return Ok(done);
+            if done == len {
+                break 0;
             }
-        }
+        };
+        Ended { bytes: done as u32, errno }
     }
 
     /// Memory of the parts from `from` on that one call can do.

@@ -60,7 +60,7 @@ fn the_only_thread_makes_room_for_itself_where_there_can_be_no_other() {
         volume.write(&one, AppId(0), 0, &[1; 4096], 0);
         volume.write(&other, AppId(0), 4096, &[2; 4096], 1);
         go.send(()).unwrap();
-        let next = || told.recv_timeout(Duration::from_secs(20)).expect("the thread waits for itself");
+        let next = || told.recv_timeout(Duration::from_secs(120)).expect("the thread waits for itself");
         let mut tickets = [next(), next(), next()];
         tickets.sort_unstable();
         assert_eq!(tickets, [0, 1, 2]);

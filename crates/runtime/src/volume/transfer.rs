@@ -19,13 +19,11 @@ pub(super) struct Ended {
 ///
 /// A call that comes back short has moved the parts before the cut. What is behind it is asked for again, which gives
 /// either more bytes, the end of the file, or the error; an error of a call over several parts belongs to one of them, so
-/// from there on each part gets a call of its own. `eof_certain`: a short read of the last part is the end of the file,
-/// no need to ask again.
+/// from there on each part gets a call of its own.
 pub(super) fn transfer(
     parts: &[Segment],
     offset: u64,
     write: bool,
-    eof_certain: bool,
     slices: &mut Vec<Segment>,
     io: &mut dyn FnMut(&mut [Segment], u64) -> io::Result<usize>,
     ended: &mut Vec<Ended>,
@@ -59,13 +57,12 @@ pub(super) fn transfer(
                 if moved == want {
                     continue;
                 }
-                let last = next + 1 == parts.len();
                 if write && moved == 0 {
                     // Neither progress nor an error: do not try for ever.
                     at += (parts[next].len() - done) as u64;
                     ended.push(Ended { bytes: done as u32, errno: libc::EIO });
                     (next, done, alone) = (next + 1, 0, true);
-                } else if !write && (moved == 0 || (eof_certain && last)) {
+                } else if !write && moved == 0 {
                     ended.push(Ended { bytes: done as u32, errno: 0 });
                     ended.extend(parts[next + 1..].iter().map(|_| Ended::default()));
                     return;
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
 
     /// A file of which byte `i` is readable and writable unless it is in `bad`; calls stop at a bad byte or at `cut`.
-    fn run(lens: &[usize], size: u64, bad: &[u64], cuts: &[usize], write: bool, certain: bool) -> (Vec<Ended>, u32) {
+    fn run(lens: &[usize], size: u64, bad: &[u64], cuts: &[usize], write: bool) -> (Vec<Ended>, u32) {
         let mut memory = vec![0u8; lens.iter().sum()];
         let whole = crate::volume::memory::borrow_mut(&mut memory);
         let mut at = 0;
@@ -103,7 +100,7 @@ mod tests {
                 None => Ok(limit as usize),
             }
         };
-        transfer(&parts, 0, write, certain, &mut Vec::new(), &mut io, &mut ended);
+        transfer(&parts, 0, write, &mut Vec::new(), &mut io, &mut ended);
         (ended, calls)
     }
 
@@ -115,32 +112,31 @@ mod tests {
 
     #[test]
     fn a_whole_batch_is_one_call() {
-        assert_eq!(run(&[10, 20, 30], 100, &[], &[], false, false), (vec![ok(10), ok(20), ok(30)], 1));
-        assert_eq!(run(&[1; 3000], 3000, &[], &[], true, false).1, 3);
+        assert_eq!(run(&[10, 20, 30], 100, &[], &[], false), (vec![ok(10), ok(20), ok(30)], 1));
+        assert_eq!(run(&[1; 3000], 3000, &[], &[], true).1, 3);
     }
 
     #[test]
     fn the_end_of_the_file_cuts_once() {
-        assert_eq!(run(&[10, 10, 10], 15, &[], &[], false, false), (vec![ok(10), ok(5), ok(0)], 2));
-        assert_eq!(run(&[10, 10], 15, &[], &[], false, true), (vec![ok(10), ok(5)], 1));
-        assert_eq!(run(&[10, 10], 15, &[], &[], false, false), (vec![ok(10), ok(5)], 2));
-        assert_eq!(run(&[0, 10], 0, &[], &[], false, false).0, vec![ok(0), ok(0)]);
+        assert_eq!(run(&[10, 10, 10], 15, &[], &[], false), (vec![ok(10), ok(5), ok(0)], 2));
+        assert_eq!(run(&[10, 10], 15, &[], &[], false), (vec![ok(10), ok(5)], 2));
+        assert_eq!(run(&[0, 10], 0, &[], &[], false).0, vec![ok(0), ok(0)]);
     }
 
     #[test]
     fn an_error_hits_the_part_it_belongs_to() {
         for write in [false, true] {
-            assert_eq!(run(&[10; 4], 40, &[10], &[], write, false).0, vec![ok(10), EIO, ok(10), ok(10)]);
-            assert_eq!(run(&[10; 4], 40, &[0, 35], &[], write, false).0[..3], [EIO, ok(10), ok(10)]);
+            assert_eq!(run(&[10; 4], 40, &[10], &[], write).0, vec![ok(10), EIO, ok(10), ok(10)]);
+            assert_eq!(run(&[10; 4], 40, &[0, 35], &[], write).0[..3], [EIO, ok(10), ok(10)]);
             let partial = Ended { bytes: 5, errno: libc::EIO };
-            assert_eq!(run(&[10; 4], 40, &[35], &[], write, false).0, vec![ok(10), ok(10), ok(10), partial]);
+            assert_eq!(run(&[10; 4], 40, &[35], &[], write).0, vec![ok(10), ok(10), ok(10), partial]);
         }
     }
 
     #[test]
     fn short_calls_are_continued() {
-        assert_eq!(run(&[10; 4], 40, &[], &[3, 12, 7], true, false), (vec![ok(10); 4], 4));
-        assert_eq!(run(&[10; 4], 40, &[], &[3, 12, 7], false, false), (vec![ok(10); 4], 4));
-        assert_eq!(run(&[10; 2], 20, &[], &[0], true, false).0, vec![EIO, ok(10)]);
+        assert_eq!(run(&[10; 4], 40, &[], &[3, 12, 7], true), (vec![ok(10); 4], 4));
+        assert_eq!(run(&[10; 4], 40, &[], &[3, 12, 7], false), (vec![ok(10); 4], 4));
+        assert_eq!(run(&[10; 2], 20, &[], &[0], true).0, vec![EIO, ok(10)]);
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         workers.push(Box::new(first), refused);
         waiting.recv().unwrap();
         workers.push(Box::new(move || done.store(true, Ordering::SeqCst)), refused);
-        assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(Some(7)));
+        assert_eq!(ended.recv_timeout(Duration::from_secs(120)), Ok(Some(7)));
         workers.stop();
     }
 }

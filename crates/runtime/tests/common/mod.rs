@@ -66,11 +66,14 @@ impl Results {
     }
 }
 
+/// Longest time any test waits for anything.
+pub const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+
 /// Fails the test (leaving the thread) unless it ends in time.
 pub fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || _ = tell.send(work()));
-    match told.recv_timeout(std::time::Duration::from_secs(15)) {
+    match told.recv_timeout(LIMIT) {
         Ok(value) => value,
         Err(_) => {
             eprintln!("HANG: {what}");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use shuttle::thread;
@@ -12,7 +12,7 @@ use sluice_runtime::{Done, Host, Shutdown, Volume, VolumeConfig};
 use sluice_storage::null::NullStorage;
 use sluice_storage::{Data, FileRef, Layout, Namespace, Storage};
 
-use crate::checker::{WINDOW_NS, check};
+use crate::checker::{WINDOW_NS, check, check_stopping};
 
 const STRIPE: usize = 4;
 const SIZE: usize = 16;
@@ -88,6 +88,19 @@ fn volume_with(targets: u32, policy: &str, capacity: u32, change: impl FnOnce(&m
 }
 
 fn start(targets: u32, policy: &str, capacity: u32, pauses: u32, change: impl FnOnce(&mut VolumeConfig)) -> Opened {
+    let host = Arc::new(Told::default());
+    let (volume, file) = start_for(host.clone(), targets, policy, capacity, pauses, change);
+    (volume, host, file)
+}
+
+fn start_for<H: Host>(
+    host: Arc<H>,
+    targets: u32,
+    policy: &str,
+    capacity: u32,
+    pauses: u32,
+    change: impl FnOnce(&mut VolumeConfig),
+) -> (Volume<H>, FileRef) {
     let layout = Layout::striped(targets, STRIPE as u64);
     let null = Arc::new(NullStorage::new(layout, SIZE as u64));
     let bytes = (0..targets).map(|_| Mutex::new(vec![0; SIZE])).collect();
@@ -96,8 +109,7 @@ fn start(targets: u32, policy: &str, capacity: u32, pauses: u32, change: impl Fn
     let engine = EngineConfig { capacity, files_max: 4, window_ns: WINDOW_NS, ..EngineConfig::default() };
     let mut config = VolumeConfig { engine, threads_max: 2, ..VolumeConfig::new(PolicyConfig::parse(policy).unwrap()) };
     change(&mut config);
-    let host = Arc::new(Told::default());
-    (Volume::start(storage, host.clone(), config).unwrap(), host, file)
+    (Volume::start(storage, host, config).unwrap(), file)
 }
 
 /// Two threads write all of the file, and read it: whatever is read is of one writer.
@@ -191,6 +203,54 @@ fn every_ticket_comes_back_once() {
             check(60, move || tickets(targets, policy, Shutdown::Fail(libc::EIO)));
         }
     }
+}
+
+/// Writes over several targets when it is told of something.
+#[derive(Default)]
+struct WritesInside {
+    volume: OnceLock<(Weak<Volume<WritesInside>>, FileRef)>,
+    told: Mutex<Vec<u64>>,
+}
+
+/// Tickets of writes inside calls begin here.
+const INSIDE: u64 = 100;
+
+impl Host for WritesInside {
+    type Ticket = u64;
+    fn complete(&self, ticket: u64, _: io::Result<Done<'_>>) {
+        self.told.lock().expect("no panic").push(ticket);
+        let (volume, file) = self.volume.get().expect("set before anything is submitted");
+        if let Some(volume) = volume.upgrade().filter(|_| ticket < INSIDE) {
+            volume.write(file, AppId(0), 0, &[0; 6], INSIDE + ticket);
+        }
+    }
+}
+
+/// The volume ends while operations over its targets are submitted, by a host that submits more of them in its calls.
+pub fn writes_inside_at_the_end() {
+    let host = Arc::new(WritesInside::default());
+    let (volume, file) = start_for(host.clone(), 2, "to", 16, 1, |config| config.engine.in_flight_max = 1);
+    let volume = Arc::new(volume);
+    assert!(host.volume.set((Arc::downgrade(&volume), file.clone())).is_ok());
+    let threads: Vec<_> = (0..2)
+        .map(|thread| {
+            let (volume, file) = (volume.clone(), file.clone());
+            thread::spawn(move || {
+                (0..2).for_each(|n| volume.write(&file, AppId(0), 0, &[1; 6], thread * 10 + n));
+            })
+        })
+        .collect();
+    volume.shutdown(Shutdown::Fail(libc::EIO));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    volume.shutdown(Shutdown::Fail(libc::EIO));
+    let mut told = host.told.lock().unwrap().clone();
+    told.sort_unstable();
+    assert_eq!(told, [0, 1, 10, 11, 100, 101, 110, 111]);
+}
+
+#[test]
+fn a_volume_ends_whose_host_writes_in_its_calls() {
+    check_stopping(2000, writes_inside_at_the_end);
 }
 
 /// Requests go by the engine and through it in turns, as the algorithm changes: no write is lost in between.

@@ -1,8 +1,9 @@
 //! How much a scenario asks for, estimated before anything is built: what cannot be done is refused with the numbers.
 
+use sluice_dualpar::plan::{IN_FLIGHT, LONGEST, LONGEST_WRITE};
 use sluice_notation::show_bytes;
 
-use super::spec::{Scale, Scenario};
+use super::spec::{Application, COLLECTIVE_BUFFER, MpiIo, Scale, Scenario};
 use super::value::{Result, ScenarioError};
 use crate::workload::{Pattern, Phase};
 
@@ -28,6 +29,8 @@ const FILE: u128 = 320;
 const PIECE: u128 = 320;
 const CACHE_BLOCK: u128 = 160;
 const REGION: u128 = 16;
+/// Of a piece of a tier's log: in its mapping table, in its segment, and while it is written back.
+const EXTENT: u128 = 256;
 
 /// What a simulation will need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,7 @@ impl Scenario {
                 most = (most.0.max(pieces.1.saturating_mul(depth)), most.1.max(region_count(phase)));
                 files += u128::from(phase.files(application.processes));
             }
+            most.0 = most.0.max(self.batch_pieces(application));
             under_way = most.0.saturating_mul(processes).saturating_add(under_way);
             regions = most.1.saturating_mul(processes).saturating_add(regions);
         }
@@ -77,8 +81,13 @@ impl Scenario {
             let block = u128::from(cache.memory).min(needs.bytes.saturating_mul(2) / servers) / (64 << 10);
             block * CACHE_BLOCK
         });
+        // Of what is written, no more than fits into the log.
+        let logged = self.storage.tier.as_ref().map_or(0, |tier| {
+            let pieces = u128::from(tier.queue) / 1024;
+            pieces.min(needs.requests / servers) * EXTENT
+        });
         needs.memory = needs.processes * PROCESS
-            + servers * cached
+            + servers * (cached + logged)
             + machines * MACHINE
             + servers * (SERVER + engine(self.servers.capacity, files, under_way))
             + io_nodes * engine(self.io_nodes.capacity, files.saturating_mul(servers), forwarded);
@@ -99,6 +108,17 @@ impl Scenario {
     /// Most requests on the network that one process has under way in a phase.
     pub(crate) fn pieces_max(&self, phase: &Phase) -> u64 {
         u64::try_from(self.pieces(phase).1 * u128::from(phase.depth)).unwrap_or(u64::MAX)
+    }
+
+    /// Most requests on the network that one process has under way for others.
+    pub(crate) fn batch_pieces(&self, application: &Application) -> u128 {
+        let unit = self.clients.transfer.min(u32::try_from(self.storage.stripe).unwrap_or(u32::MAX));
+        let most = match application.mpi_io {
+            MpiIo::Plain => return 0,
+            MpiIo::Collective => COLLECTIVE_BUFFER,
+            MpiIo::DataDriven { .. } => LONGEST_WRITE.max(LONGEST * IN_FLIGHT as u64),
+        };
+        u128::from(most / u64::from(unit) + 1 + IN_FLIGHT as u64)
     }
 
     /// Refuses what cannot be simulated.

@@ -14,9 +14,10 @@ use std::path::Path;
 pub use bounds::Needs;
 pub use keys::{Key, keys};
 pub use read::parse_policy;
+pub(crate) use spec::COLLECTIVE_BUFFER;
 pub use spec::{
-    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, Orchestration, PageCache,
-    Place, Scale, Scenario, Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, MpiIo, Network, Nodes, Orchestration,
+    PageCache, Place, Scale, Scenario, Storage, Tier,
 };
 pub use value::ScenarioError;
 

@@ -9,8 +9,8 @@ use sluice_core::{Op, Ordering, PolicyConfig};
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
-    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, Network, Nodes, Orchestration, PageCache,
-    Place, Scale, Scenario, Storage,
+    Allocation, Application, Clients, FaultEvent, FaultKind, Faults, Kernel, MpiIo, Network, Nodes, Orchestration,
+    PageCache, Place, Scale, Scenario, Storage, Tier,
 };
 use super::value::{Reader, Result, ScenarioError};
 use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted, benchmark};
@@ -23,6 +23,13 @@ const SELECTING_NS: u64 = 250_000_000;
 
 const ALLOCATIONS: [(&str, Allocation); 3] =
     [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];
+
+const MPI_IO: [(&str, MpiIo); 4] = [
+    ("plain", MpiIo::Plain),
+    ("collective", MpiIo::Collective),
+    ("dualpar", MpiIo::DataDriven { forced: true }),
+    ("dualpar-auto", MpiIo::DataDriven { forced: false }),
+];
 
 /// Most machines of a kind.
 const NODES_MAX: u64 = 1 << 20;
@@ -59,7 +66,13 @@ impl Scenario {
             source: root.text("source")?.unwrap_or_default(),
             scale,
             seed: root.number("seed", 1)?,
-            clients: clients.unwrap_or(Clients { nodes: 1, transfer: 1 << 20, jitter_ns: JITTER_NS }),
+            clients: clients.unwrap_or(Clients {
+                nodes: 1,
+                cyclic: false,
+                transfer: 1 << 20,
+                jitter_ns: JITTER_NS,
+                disorder_ns: 0,
+            }),
             network: network.unwrap_or_else(default_network),
             servers,
             storage,
@@ -73,6 +86,13 @@ impl Scenario {
             let reason =
                 "with a page cache a crash would lose what was answered already; faults are for servers without one";
             return Err(root.error("faults", reason));
+        }
+        let crashes = |event: &FaultEvent| event.kind == FaultKind::Crash && matches!(event.place, Place::Server(_));
+        if scenario.storage.tier.is_some() && scenario.faults.iter().flat_map(|faults| &faults.events).any(crashes) {
+            return Err(root.error("faults.event", "a server with a simulated tier does not crash; `tier` must be off"));
+        }
+        if scenario.faults.is_some() && scenario.applications.iter().any(|app| app.mpi_io != MpiIo::Plain) {
+            return Err(root.error("faults", "are for applications whose `mpi_io` is plain"));
         }
         root.finish()?;
         scenario.check_bounds()?;
@@ -96,8 +116,10 @@ fn read_scale(root: &Reader<'_>) -> Result<Scale> {
 fn read_clients(reader: Reader<'_>) -> Result<Clients> {
     let clients = Clients {
         nodes: reader.count("nodes", 1, 1, NODES_MAX)? as u32,
+        cyclic: reader.choice("placement", false, &[("block", false), ("cyclic", true)])?,
         transfer: reader.bytes("transfer", 512, 1 << 30)?.unwrap_or(1 << 20) as u32,
         jitter_ns: reader.duration("jitter", JITTER_NS)?,
+        disorder_ns: reader.duration("disorder", 0)?,
     };
     reader.finish()?;
     Ok(clients)
@@ -180,6 +202,7 @@ fn read_nodes(reader: &Reader<'_>, count: u64) -> Result<Nodes> {
         coherence: reader.factor("coherence", 0.0, 1e6)?,
         cores: reader.count("cores", 4, 1, 1024)? as u32,
         window_ns: reader.duration("window", 1_000_000_000)?.max(1000),
+        in_file: false,
     };
     let bounded = nodes.count_peers || nodes.in_flight > 0 || reader.table.contains_key("threads");
     if (nodes.contention > 0.0 || nodes.coherence > 0.0) && !bounded {
@@ -224,6 +247,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
     let (background, hard) = (reader.factor("dirty_background", 0.1, 0.5)?, reader.factor("dirty_limit", 0.2, 0.5)?);
     let memory = reader.bytes("memory", 1 << 20, 1 << 50)?.unwrap_or(4 << 30);
     let read_ahead = reader.bytes("read_ahead", 4 << 10, 1 << 30)?.unwrap_or(128 << 10);
+    let sync_ns = reader.duration("sync", 0)?;
     if !reader.choice("page_cache", false, &[("off", false), ("on", true)])? {
         return Ok(None);
     }
@@ -233,7 +257,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
         );
     }
     let memory = scaled(memory, scale).map_err(|reason| reader.error("memory", reason))?.max(1 << 20);
-    Ok(Some(PageCache { memory, background, hard, read_ahead }))
+    Ok(Some(PageCache { memory, background, hard, read_ahead, sync_ns }))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -263,6 +287,34 @@ fn read_orchestration(reader: &Reader<'_>) -> Result<Option<Orchestration>> {
     let ends_ns = reader.duration("orchestrator_ends", 0)?;
     let idle_ns = (idle_ns > 0).then_some(idle_ns);
     Ok(settings.map(|settings| Orchestration { settings: Settings { window_ns, idle_ns, ..settings }, ends_ns }))
+}
+
+/// An SSD before a server's device: with little data it is small, too.
+fn read_tier(reader: &Reader<'_>, scale: Scale) -> Result<Option<Tier>> {
+    let kind = reader.choice("tier", None, &[("off", None), ("paper", Some(true)), ("on", Some(false))])?;
+    let setting = |word: &str| match word.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(reader.error("tier_settings", format!("{word:?} is not of the form KEY=VALUE"))),
+    };
+    let settings = reader.text("tier_settings")?.unwrap_or_default();
+    let settings = settings.split_whitespace().map(setting).collect::<Result<Vec<_>>>()?;
+    let bytes = |key| {
+        let all = reader.bytes(key, 0, 1 << 50)?.unwrap_or(8 << 30);
+        scaled(all, scale).map_err(|reason| reader.error(key, reason))
+    };
+    let (queue, area) = (bytes("tier_queue")?.max(1 << 20), bytes("tier_area")?);
+    let slot = reader.bytes("tier_slot", 4096, 1 << 30)?.unwrap_or(4 << 20);
+    if !slot.is_multiple_of(4096) {
+        return Err(reader.error("tier_slot", format!("is {slot}, must be a multiple of 4096")));
+    }
+    let device = reader.text("tier_device")?.unwrap_or_else(|| "ssd-sata".to_owned());
+    let Some(paper) = kind else { return Ok(None) };
+    // As many segments as a log of the usual size has at least, so that room comes in pieces here, too.
+    let segment = (queue / 64 / 4096 * 4096).clamp(64 << 10, 4 << 20);
+    let tier = Tier { paper, settings, device, queue, segment, area, slot };
+    tier.config().map_err(|reason| reader.error("tier_settings", reason))?;
+    sluice_device::model_with(&tier.device, &[], 0).map_err(|e| reader.error("tier_device", e.to_string()))?;
+    Ok(Some(tier))
 }
 
 fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) -> Result<(Nodes, Storage)> {
@@ -295,6 +347,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         selector,
         file_distance: reader.bytes("file_distance", 0, 1 << 50)?.unwrap_or(0),
         orchestration: read_orchestration(reader)?,
+        tier: read_tier(reader, scale)?,
     };
     for most in [false, true] {
         let chosen = |(key, low, high): &(String, f64, f64)| (key.clone(), if most { *high } else { *low });
@@ -308,7 +361,8 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
 }
 
 fn read_io_nodes(reader: Reader<'_>) -> Result<Nodes> {
-    let nodes = read_nodes(&reader, 0)?;
+    let in_file = reader.choice("offsets", false, &[("server", false), ("file", true)])?;
+    let nodes = Nodes { in_file, ..read_nodes(&reader, 0)? };
     reader.finish()?;
     Ok(nodes)
 }
@@ -344,8 +398,14 @@ fn read_application(reader: Reader<'_>, scale: Scale, base: &Path, before: &[App
         start_ns: reader.duration("start", 0)?,
         start_spread_ns: reader.duration("start_spread", 1_000_000)?,
         repeat: reader.count("repeat", 1, 1, 1 << 30)? as u32,
+        barrier_ns: reader.duration("barrier_cost", 0)?,
+        mpi_io: reader.choice("mpi_io", MpiIo::Plain, &MPI_IO)?,
+        quota: reader.bytes("quota", 4096, 1 << 30)?.unwrap_or(1 << 20),
         phases,
     };
+    if application.mpi_io != MpiIo::Plain && application.phases.iter().any(|phase| phase.depth > 1) {
+        return Err(reader.error("mpi_io", "is about blocking calls: `depth` must be 1"));
+    }
     reader.finish()?;
     let named = |copy| Application { name: format!("{}-{copy}", application.name), ..application.clone() };
     Ok(if copies == 1 { vec![application] } else { (1..=copies).map(named).collect() })
@@ -435,6 +495,7 @@ fn read_phase(reader: Reader<'_>, base: &Path) -> Result<Phase> {
         compute_ns: reader.duration("compute", 0)?,
         compute_spread: reader.share("compute_spread", 0)?,
         barrier: reader.choice("barrier", Barrier::None, &barriers)?,
+        dependent: reader.flag("dependent", false)?,
     };
     reader.finish()?;
     Ok(phase)

@@ -29,10 +29,14 @@ impl std::fmt::Display for Scale {
 pub struct Clients {
     /// How many.
     pub nodes: u32,
+    /// Processes go to them by turns; else in contiguous groups.
+    pub cyclic: bool,
     /// Largest request on the network in bytes.
     pub transfer: u32,
     /// A request of a process leaves up to this much later.
     pub jitter_ns: u64,
+    /// Each part of a request that is split leaves up to this much later than the request, by itself.
+    pub disorder_ns: u64,
 }
 
 /// Links.
@@ -93,6 +97,8 @@ pub struct Nodes {
     pub cores: u32,
     /// Length of the windows of the engine's statistics, in nanoseconds.
     pub window_ns: u64,
+    /// The engine knows where requests are in the file, not in the data server's part of it. I/O nodes only.
+    pub in_file: bool,
 }
 
 /// What only data servers have.
@@ -128,6 +134,51 @@ pub struct Storage {
     pub file_distance: u64,
     /// Who decides which programs are served alone; none: nobody.
     pub orchestration: Option<Orchestration>,
+    /// An SSD before the device.
+    pub tier: Option<Tier>,
+}
+
+/// An SSD as extension of the queue before a server's device ([`sluice_tier`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// By the rules of the paper alone; else with ours.
+    pub paper: bool,
+    /// Settings that differ from these.
+    pub settings: Vec<(String, String)>,
+    /// Device model of the SSD.
+    pub device: String,
+    /// Bytes of the log,
+    pub queue: u64,
+    /// and of a segment of it.
+    pub segment: u64,
+    /// Bytes of the area for slots that are read,
+    pub area: u64,
+    /// and of a slot.
+    pub slot: u64,
+}
+
+/// What the paper does differently: its rule, all writes whatever their size, nothing written that was not asked for, and a ghost
+/// queue that is bounded by bytes only.
+const PAPER: [(&str, &str); 3] = [("rule", "paper"), ("bypass", "none"), ("fill", "0")];
+/// Settings about what a simulated tier has not: data, files, an end.
+const NOT_SIMULATED: [&str; 6] = ["profile", "durable-writes", "unload", "disk-name", "failure-mark", "salvage"];
+
+impl Tier {
+    /// The settings as [`sluice_tier`] takes them.
+    ///
+    /// # Errors
+    /// In words, if one cannot be used.
+    pub fn config(&self) -> Result<sluice_tier::Config, String> {
+        let mut config = sluice_tier::Config::default();
+        let paper = PAPER.iter().filter(|_| self.paper).copied();
+        for (key, value) in paper.chain(self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()))) {
+            if NOT_SIMULATED.contains(&key) {
+                return Err(format!("{key} means nothing for a simulated tier"));
+            }
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
 }
 
 /// An orchestrator of all data servers.
@@ -172,6 +223,25 @@ pub struct PageCache {
     pub hard: f64,
     /// Most bytes of a read-ahead window.
     pub read_ahead: u64,
+    /// How often all of it is written back and forgotten, in nanoseconds; 0: never.
+    pub sync_ns: u64,
+}
+
+/// What a node reads or writes at a time in a collective call, in bytes (ROMIO's `cb_buffer_size`).
+pub(crate) const COLLECTIVE_BUFFER: u64 = 16 << 20;
+
+/// How the calls of an MPI program are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpiIo {
+    /// Each process's by itself.
+    Plain,
+    /// As collective calls, in two phases (ROMIO): each node reads or writes a contiguous part of what all want.
+    Collective,
+    /// Data-driven (DualPar), by the decisions of `sluice_dualpar`; `forced`: without asking whether it pays.
+    DataDriven {
+        /// In the mode from the start.
+        forced: bool,
+    },
 }
 
 /// A program.
@@ -187,6 +257,12 @@ pub struct Application {
     pub start_spread_ns: u64,
     /// Times it goes through its phases.
     pub repeat: u32,
+    /// From the last process's coming to a barrier until all go on, in nanoseconds.
+    pub barrier_ns: u64,
+    /// How its calls are carried out.
+    pub mpi_io: MpiIo,
+    /// Bytes that a process may have prefetched, if it is data-driven.
+    pub quota: u64,
     /// Its phases.
     pub phases: Vec<Phase>,
 }

@@ -31,7 +31,7 @@ const TURN_PAGES: u64 = 1024;
 const WRITE_BACK_MAX: u32 = 128;
 /// Dirty pages are written back when they are so old, and looked at so often, in nanoseconds.
 const EXPIRE_NS: u64 = 30_000_000_000;
-pub(super) const FLUSH_EVERY_NS: u64 = 5_000_000_000;
+const FLUSH_EVERY_NS: u64 = 5_000_000_000;
 
 /// What page caches have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -135,6 +135,10 @@ pub(super) struct Cache {
     writes_under_way: u32,
     /// Batches that wait for room for dirty pages.
     throttled: VecDeque<u32>,
+    /// How often everything is written back and forgotten, in nanoseconds; 0: never.
+    sync_ns: u64,
+    /// Pages that were dirty when that was last told, and have not gone.
+    sync_left: u64,
     /// The write-back timer is planned.
     pub(super) timer: bool,
     pub(super) outcome: CacheOutcome,
@@ -178,8 +182,43 @@ impl Cache {
             moving_free: Vec::new(),
             writes_under_way: 0,
             throttled: VecDeque::new(),
+            sync_ns: 0,
+            sync_left: 0,
             timer: false,
             outcome: CacheOutcome::default(),
+        }
+    }
+
+    /// The same with somebody who writes everything back so often, and drops what is clean, as one does to measure devices
+    /// (`sync; echo 3 > /proc/sys/vm/drop_caches`).
+    pub(super) fn synced(self, sync_ns: u64) -> Cache {
+        Cache { sync_ns, ..self }
+    }
+
+    /// How often [`Cache::look`] is to be called while something is dirty.
+    pub(super) fn look_every_ns(&self) -> u64 {
+        if self.sync_ns > 0 { self.sync_ns } else { FLUSH_EVERY_NS }
+    }
+
+    /// Looks for what is to be written back for its age.
+    pub(super) fn look(&mut self, now: u64, out: &mut Vec<Transfer>) {
+        if self.sync_ns > 0 {
+            self.sync_left = self.dirty;
+            self.drop_clean();
+        }
+        self.write_back(now, out);
+    }
+
+    fn drop_clean(&mut self) {
+        let mut slot = self.oldest;
+        while slot != NONE {
+            let Block { key, dirty, writing, loading, newer, .. } = self.slots[slot as usize];
+            if dirty | writing | loading == 0 {
+                self.unlink(slot);
+                self.blocks.remove(&key);
+                self.free.push(slot);
+            }
+            slot = newer;
         }
     }
 
@@ -508,7 +547,7 @@ impl Cache {
         while self.writes_under_way < WRITE_BACK_MAX {
             let Some(file) = self.dirty_files.front().copied() else { return };
             let expired = self.files.get(&file).is_some_and(|state| state.dirty_since_ns + EXPIRE_NS <= now);
-            if self.dirty <= self.background && !expired && self.throttled.is_empty() {
+            if self.dirty <= self.background && !expired && self.throttled.is_empty() && self.sync_left == 0 {
                 return;
             }
             self.dirty_files.pop_front();
@@ -549,6 +588,7 @@ impl Cache {
             self.writing += pages;
             self.writes_under_way += 1;
             left -= pages.min(left);
+            self.sync_left = self.sync_left.saturating_sub(pages);
             let what = Transfer { number: 0, file, page: from, pages, writes: true };
             let what = self.begin(what);
             out.push(what);
@@ -622,6 +662,26 @@ mod tests {
         // Far ahead of the reader: more than the windows of the other test, 128 KB.
         assert!(cache.has(1, 64 * 64 + 300) && !cache.has(1, 64 * 64 + 1400), "{loads:?}");
         assert_eq!(cache.outcome.misses, 64, "only the first read waited");
+    }
+
+    #[test]
+    fn a_sync_writes_all_back_and_forgets_what_is_clean() {
+        let mut cache = cache().synced(1_000_000_000);
+        read(&mut cache, 1, 5000, 2);
+        assert!(cache.write(0, 1, 1, (0, 10)) && cache.write(0, 2, 2, (70, 3)));
+        let mut out = Vec::new();
+        cache.write_back(0, &mut out);
+        assert!(out.is_empty() && cache.has(1, 5000), "far below the threshold, and young");
+        cache.look(1_000_000_000, &mut out);
+        assert_eq!(
+            out.iter().map(|what| (what.file, what.page, what.pages)).collect::<Vec<_>>(),
+            [(1, 0, 10), (2, 70, 3)]
+        );
+        assert!(!cache.has(1, 5000) && cache.has(1, 0) && cache.sync_left == 0);
+        assert!(cache.write(1, 3, 1, (20, 1)));
+        out.clear();
+        cache.write_back(1_000_000_001, &mut out);
+        assert!(out.is_empty(), "not until the next one");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::cache::Cache;
 use super::elevator::{Elevator, Next, Owner, Queued};
 use super::orchestration::Starts;
 use super::places::Places;
+use super::tier::Tier;
 use crate::random::Noise;
 use crate::scenario::{Kernel, PageCache, Storage};
 
@@ -64,6 +65,12 @@ impl Hasher for Mixer {
     }
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value as u64);
     }
     fn write_u64(&mut self, value: u64) {
         self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -124,9 +131,11 @@ pub(super) struct Disk {
     /// Batches being executed, and those that wait for a thread.
     pub(super) executing: u32,
     pub(super) waiting: VecDeque<u32>,
-    /// Numbers of threads that are free, the lowest last.
+    /// Numbers of threads that are free: the last one is taken next, which is the one that was freed last.
     pub(super) idle: Vec<u32>,
     pub(super) cache: Option<Box<Cache>>,
+    /// An SSD before the device.
+    pub(super) tier: Option<Box<Tier>>,
     /// Whoever wants to know where files lie.
     starts: Option<Starts>,
 }
@@ -137,10 +146,13 @@ impl Disk {
         storage: &Storage,
         noise: Option<Noise>,
         starts: Option<Starts>,
+        tier: Option<Box<Tier>>,
     ) -> Disk {
         let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation, storage.file_distance);
-        let cache =
-            |cache: &PageCache| Box::new(Cache::new(cache.memory, cache.background, cache.hard, cache.read_ahead));
+        let cache = |cache: &PageCache| {
+            let PageCache { memory, background, hard, read_ahead, sync_ns } = *cache;
+            Box::new(Cache::new(memory, background, hard, read_ahead).synced(sync_ns))
+        };
         let depth = match storage.device_queue {
             0 if storage.kernel == Kernel::None => QUEUE_MAX,
             0 => KERNEL_QUEUE_MAX,
@@ -164,6 +176,7 @@ impl Disk {
             waiting: VecDeque::new(),
             idle: (0..storage.threads).rev().collect(),
             cache: storage.cache.as_ref().map(cache),
+            tier,
             starts,
         }
     }
@@ -189,11 +202,35 @@ impl Disk {
         // What nobody waits for is what the cache writes back.
         let sync = wanted.op == Op::Read || matches!(owner, Owner::Batch(_));
         let queued = Queued { pending, owner, more: Vec::new(), context, sync };
+        match &mut self.tier {
+            Some(tier) => tier.arrives(now, queued),
+            None => self.enter(queued),
+        }
+    }
+
+    fn enter(&mut self, queued: Queued) {
         if matches!(self.elevator, Elevator::None(_)) && self.pending.len() < self.depth && self.elevator.is_empty() {
-            self.pending.push(pending);
-            self.queued.push(queued);
+            self.give(queued);
         } else {
             self.elevator.add(queued);
+        }
+    }
+
+    fn give(&mut self, queued: Queued) {
+        self.pending.push(queued.pending);
+        self.queued.push(queued);
+    }
+
+    /// Takes what the tier has for the device.
+    fn take_from_tier(&mut self, now: u64) {
+        let Some(tier) = &mut self.tier else { return };
+        tier.turn(now);
+        let (mut to_disk, mut direct) = (std::mem::take(&mut tier.to_disk), std::mem::take(&mut tier.direct));
+        to_disk.drain(..).for_each(|queued| self.enter(queued));
+        direct.drain(..).for_each(|queued| self.give(queued));
+        // For use again.
+        if let Some(tier) = &mut self.tier {
+            (tier.to_disk, tier.direct) = (to_disk, direct);
         }
     }
 
@@ -202,10 +239,7 @@ impl Disk {
         self.wake_ns = u64::MAX;
         while self.pending.len() + self.busy as usize <= self.depth.saturating_sub(1) {
             match self.elevator.next(now) {
-                Next::Give(queued) => {
-                    self.pending.push(queued.pending);
-                    self.queued.push(queued);
-                }
+                Next::Give(queued) => self.give(queued),
                 Next::Wait(until) => {
                     self.wake_ns = until;
                     return;
@@ -217,6 +251,7 @@ impl Disk {
 
     /// Starts the next command, if one waits and the device can take it.
     pub(super) fn start(&mut self, now: u64) -> Option<Started> {
+        self.take_from_tier(now);
         self.fill(now);
         if self.busy == self.lanes || self.pending.is_empty() {
             return None;
@@ -242,9 +277,12 @@ impl Disk {
     }
 
     /// A command that was started is served.
-    pub(super) fn served(&mut self, context: u32) {
+    pub(super) fn served(&mut self, now: u64, started: &Started) {
         self.busy -= 1;
-        self.elevator.completed(context);
+        self.elevator.completed(started.context);
+        if let Some(tier) = &mut self.tier {
+            tier.disk_served(now, started.command, started.owners().map(|(owner, _)| owner));
+        }
     }
 
     /// Forgets all commands that wait; what the device serves, it serves.

@@ -21,12 +21,14 @@ use sluice_device::{Op, Pending};
 use crate::scenario::Kernel;
 
 /// Whom a command of a device belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// A batch that waits for it.
     Batch(u32),
     /// A transfer of the page cache.
     Pages(u32),
+    /// The tier before the device: a read of which the SSD serves a part, or what it does in the background.
+    Tier(u32),
 }
 
 /// A command with those it belongs to.

@@ -316,7 +316,7 @@ impl Simulation<'_> {
         let owners = at_device.into_iter().flat_map(|at| self.running[at].1.owners().collect::<Vec<_>>());
         let batches = owners.filter_map(|(owner, _)| match owner {
             Owner::Batch(batch) => Some(batch),
-            Owner::Pages(_) => None,
+            Owner::Pages(_) | Owner::Tier(_) => None,
         });
         let at_device: BTreeSet<u32> = batches.collect();
         for batch in self.batches.places() {

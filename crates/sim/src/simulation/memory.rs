@@ -2,7 +2,7 @@
 
 use sluice_core::Op;
 
-use super::cache::{FLUSH_EVERY_NS, PAGE, Transfer};
+use super::cache::{PAGE, Transfer};
 use super::disk::Wanted;
 use super::elevator::Owner;
 use super::{Failure, Simulation};
@@ -130,7 +130,7 @@ impl Simulation<'_> {
             && cache.unwritten() > 0
         {
             cache.timer = true;
-            self.calendar.plan(now + FLUSH_EVERY_NS, Event::Flush(node));
+            self.calendar.plan(now + cache.look_every_ns(), Event::Flush(node));
         }
     }
 
@@ -140,7 +140,7 @@ impl Simulation<'_> {
         let mut wanted = std::mem::take(&mut self.transfers);
         if let Some(cache) = self.nodes[node as usize].disk.as_mut().and_then(|disk| disk.cache.as_mut()) {
             cache.timer = false;
-            cache.write_back(now, &mut wanted);
+            cache.look(now, &mut wanted);
         }
         self.start_transfers(node, FLUSHER, &mut wanted);
         self.transfers = wanted;

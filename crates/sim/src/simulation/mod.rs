@@ -7,11 +7,13 @@
 
 mod cache;
 mod check;
+mod data_driven;
 mod disk;
 mod elevator;
 mod faults;
 mod learning;
 mod memory;
+mod mpi;
 mod network;
 mod node;
 mod orchestration;
@@ -22,6 +24,7 @@ mod prediction;
 mod processes;
 mod records;
 mod selection;
+mod tier;
 mod windows;
 
 use std::collections::HashMap;
@@ -36,25 +39,29 @@ use sluice_core::PolicyConfig;
 use crate::calendar::{Calendar, Event};
 use crate::link::{Link, Message};
 use crate::random::{Noise, Random};
-use crate::scenario::{Application, Place, Scenario};
+use crate::scenario::{Application, MpiIo, Place, Scenario};
 use crate::slab::Slab;
 use crate::workload::Phase;
 
 pub use cache::CacheOutcome;
 pub(crate) use check::BLOCK;
+pub use data_driven::DataDrivenCounts;
 pub use disk::DeviceOutcome;
 pub use faults::FaultCounts;
-pub use orchestration::OrchestrationOutcome;
+pub use orchestration::{OrchestrationOutcome, ProgramOutcome};
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
 pub use selection::Adaptive;
+pub use tier::TierOutcome;
 pub use windows::{Selector, Setup, Window, windows_csv};
 
 use cache::Transfer;
 use check::Check;
+use data_driven::DataDriven;
 use disk::{Disk, Started};
 use faults::Trouble;
+use mpi::Work;
 use node::Node;
 use orchestration::Orchestration;
 use patterns::Watch;
@@ -132,6 +139,10 @@ pub(crate) struct Simulation<'a> {
     nodes: Vec<Node>,
     apps: Vec<App>,
     processes: Vec<Process>,
+    /// Of each application, if it is data-driven.
+    data_driven: Vec<Option<Box<DataDriven>>>,
+    /// What processes do for others.
+    works: Slab<Work>,
     /// Ends of files that are appended to.
     ends: Vec<u64>,
     calls: Slab<Call>,
@@ -266,6 +277,8 @@ impl<'a> Simulation<'a> {
             nodes: Vec::new(),
             apps: Vec::new(),
             processes: Vec::new(),
+            data_driven: Vec::new(),
+            works: Slab::default(),
             ends: Vec::new(),
             calls: Slab::default(),
             sent: Slab::default(),
@@ -300,6 +313,9 @@ impl<'a> Simulation<'a> {
         if options.check && options.until_ns != 0 {
             return Err(Failure::Setup("what ends before all is answered cannot be checked".to_owned()));
         }
+        if options.check && scenario.applications.iter().any(|application| application.mpi_io != MpiIo::Plain) {
+            return Err(Failure::Setup("only applications whose `mpi_io` is plain can be checked".to_owned()));
+        }
         if let Some(trouble) = &mut simulation.faults {
             trouble.forgetful = options.forgetful;
         }
@@ -332,8 +348,9 @@ impl<'a> Simulation<'a> {
             self.note_file_ends(application, &first, files.next);
             let classes = patterns::classes(self.scenario, application);
             self.apps.push(App::new(first, ends, classes, application.start_ns));
+            self.data_driven.push(DataDriven::new(application, number as u32));
             for rank in 0..application.processes {
-                let client = (number * u64::from(self.clients) / total) as u32;
+                let client = self.client_of(number, total);
                 let random = Random::new(self.scenario.seed, number);
                 let mut process = Process::new(place as u32, rank, client, random);
                 let late = process.random().below(application.start_spread_ns + 1);
@@ -360,6 +377,12 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// The machine of a process, of so many.
+    fn client_of(&self, number: u64, total: u64) -> u32 {
+        let clients = u64::from(self.clients);
+        (if self.scenario.clients.cyclic { number % clients } else { number * clients / total }) as u32
+    }
+
     fn add_nodes(&mut self, files: u64) -> Result<(), Failure> {
         let total: u64 = self.scenario.applications.iter().map(|app| u64::from(app.processes)).sum();
         let pieces =
@@ -368,9 +391,10 @@ impl<'a> Simulation<'a> {
         let mut by_client = vec![0; self.clients as usize];
         let mut number: u64 = 0;
         for application in &self.scenario.applications {
-            let pieces = pieces(application);
+            let batch = u64::try_from(self.scenario.batch_pieces(application)).unwrap_or(u64::MAX);
+            let pieces = pieces(application).max(batch);
             for _ in 0..application.processes {
-                let client = &mut by_client[(number * u64::from(self.clients) / total) as usize];
+                let client = &mut by_client[self.client_of(number, total) as usize];
                 *client = pieces.saturating_add(*client);
                 number += 1;
             }
@@ -406,7 +430,9 @@ impl<'a> Simulation<'a> {
                 .map_err(|error| Failure::Setup(error.to_string()))?;
             let noise = Noise::new(self.scenario.seed, NOISE + u64::from(server), self.scenario.noise);
             let starts = self.orchestration.as_ref().map(|orchestration| orchestration.starts(server));
-            let disk = Disk::new(device, storage, noise, starts.clone());
+            let before = |wanted| tier::Tier::new(wanted, device.capacity_bytes(), !seed).map(Box::new);
+            let tier = storage.tier.as_ref().map(before).transpose()?;
+            let disk = Disk::new(device, storage, noise, starts.clone(), tier);
             let nodes = &self.scenario.servers;
             let policy = node_policy(&nodes.policy, server, self.servers);
             let machine = self.server_machine(server);
@@ -480,6 +506,8 @@ impl<'a> Simulation<'a> {
             Event::Received(job) => self.batch_answered(job)?,
             Event::Window(node) => self.window(node)?,
             Event::Kernel(node) => self.start_device(node),
+            Event::Ssd(node, number) => self.ssd_served(node, number)?,
+            Event::Tier(node) => self.look_at_tier(node),
             Event::Copied(batch) => self.copied(batch)?,
             Event::Flush(node) => self.flush(node),
             Event::Link(port) => self.link_turn(port)?,
@@ -488,6 +516,8 @@ impl<'a> Simulation<'a> {
             Event::Report(server) => self.report(server)?,
             Event::Decide => self.decide(),
             Event::Control(message) => self.control(message)?,
+            Event::Work(work) => self.worked(work),
+            Event::Patience(process) => self.patience_is_over(process),
         }
         Ok(())
     }
@@ -520,6 +550,7 @@ impl<'a> Simulation<'a> {
         let (io_nodes, servers) = self.nodes.split_at(self.io_nodes as usize);
         let mut device = DeviceOutcome::default();
         let mut cache: Option<CacheOutcome> = None;
+        let mut tier: Option<TierOutcome> = None;
         let mut lanes = 0;
         for disk in servers.iter().filter_map(|node| node.disk.as_ref()) {
             device.merge(&disk.outcome);
@@ -527,6 +558,9 @@ impl<'a> Simulation<'a> {
             if let Some(own) = &disk.cache {
                 let own = CacheOutcome { dirty: own.unwritten(), ..own.outcome };
                 cache.get_or_insert_default().merge(&own);
+            }
+            if let Some(own) = &disk.tier {
+                tier.get_or_insert_default().merge(&own.outcome());
             }
         }
         let start = self.apps.iter().map(|app| app.start_ns).min().unwrap_or(0);
@@ -546,13 +580,15 @@ impl<'a> Simulation<'a> {
             server_requests: self.server_requests,
             under_way_max: self.sent.most() as u64,
             apps: apps
-                .map(|(application, app)| AppOutcome {
+                .zip(&self.data_driven)
+                .map(|((application, app), driven)| AppOutcome {
                     name: application.name.clone(),
                     makespan_ns: finish(application, app) - app.start_ns,
                     bytes: app.bytes,
                     calls: app.calls,
                     latency: (&app.latency).into(),
                     slow_down: None,
+                    data_driven: driven.as_ref().map(|driven| driven.counts),
                 })
                 .collect(),
             servers: NodesOutcome::new(servers.iter().map(Node::counters)),
@@ -560,6 +596,7 @@ impl<'a> Simulation<'a> {
             device,
             devices: lanes,
             cache,
+            tier,
             policy_changes: self.policy_changes,
             windows: self.windows,
             patterns,

@@ -232,26 +232,32 @@ impl Node {
 }
 
 impl Simulation<'_> {
-    /// Gives a received request to the engine.
-    pub(super) fn submit(&mut self, node: u32, job: u32) -> Result<(), Failure> {
-        let now = self.calendar.now();
-        let content = self.jobs[job].content;
-        let request = Request {
+    /// A request as the engine of a node knows it.
+    fn request(&self, node: u32, job: u32) -> Request {
+        let content = &self.jobs[job].content;
+        let in_file = self.scenario.io_nodes.in_file && !self.is_server(node);
+        Request {
             cookie: job.into(),
             file: FileId(content.file),
             app: AppId(content.app),
             target: TargetId(content.server),
             op: content.op,
-            offset: content.offset,
+            offset: if in_file { self.striping.in_file(content, self.scenario.storage.stripe) } else { content.offset },
             len: content.len,
-        };
+        }
+    }
+
+    /// Gives a received request to the engine.
+    pub(super) fn submit(&mut self, node: u32, job: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
+        let (request, class) = (self.request(node, job), self.jobs[job].content.class);
         let here = &mut self.nodes[node as usize];
         let clock = here.clock(now);
         match here.engine.submit(clock, request) {
             Ok(id) => {
                 self.jobs[job].id = id;
                 if let Some(watch) = &mut here.watch {
-                    watch.arrived(clock, &content);
+                    watch.arrived(clock, &request, class);
                 }
                 if let Some(check) = &mut self.check {
                     check.submitted(node, job, clock.0, &request);
@@ -312,7 +318,8 @@ impl Simulation<'_> {
             let parts = dispatched.parts().iter();
             parts.for_each(|part| versions.extend_from_slice(&self.jobs[part.request.cookie as u32].versions));
         }
-        let offset = dispatched.offset();
+        // Where the first part is in the server's file.
+        let offset = self.jobs[next].content.offset;
         self.batches.insert(Batch {
             node,
             epoch: self.nodes[node as usize].epoch,
@@ -397,7 +404,7 @@ impl Simulation<'_> {
             if let Some(record) = &mut self.record {
                 let app = match started.owner {
                     Owner::Batch(batch) => self.jobs[self.batches[batch].first].content.app,
-                    Owner::Pages(_) => NONE,
+                    Owner::Pages(_) | Owner::Tier(_) => NONE,
                 };
                 record.command(node - self.io_nodes, now, &started, app);
             }
@@ -408,15 +415,24 @@ impl Simulation<'_> {
         if disk.wake_ns != u64::MAX {
             self.calendar.plan(disk.wake_ns, Event::Kernel(node));
         }
+        if let Some(tier) = &mut disk.tier {
+            while let Some((number, end)) = tier.start_ssd(now) {
+                self.calendar.plan(end, Event::Ssd(node, number));
+            }
+            if let Some(at) = tier.wake(now) {
+                self.calendar.plan(at, Event::Tier(node));
+            }
+        }
     }
 
     /// A device has served a command.
     pub(super) fn served(&mut self, running: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
         let (node, started) = self.running[running].clone();
         self.running[running].0 = NONE;
         self.running.free(running);
         if let Some(disk) = &mut self.nodes[node as usize].disk {
-            disk.served(started.context);
+            disk.served(now, &started);
         }
         self.start_device(node);
         let positioned = started.positioned;
@@ -428,13 +444,14 @@ impl Simulation<'_> {
                     self.batch_served(node, batch, len)?;
                 }
                 Owner::Pages(transfer) => self.pages_served(node, transfer)?,
+                Owner::Tier(_) => {}
             }
         }
-        Ok(())
+        self.tiered(node)
     }
 
     /// A command of a batch is served.
-    fn batch_served(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
+    pub(super) fn batch_served(&mut self, node: u32, batch: u32, len: u64) -> Result<(), Failure> {
         let here = &mut self.nodes[node as usize];
         let record = &mut self.batches[batch];
         // The node may have lost its memory meanwhile; the batch is kept until then for the device's sake.
@@ -500,13 +517,13 @@ impl Simulation<'_> {
         let clock = self.nodes[node as usize].clock(now);
         while job != NONE {
             let next = self.jobs[job].next;
-            let content = self.jobs[job].content;
+            let (content, request) = (self.jobs[job].content, self.request(node, job));
             let here = &mut self.nodes[node as usize];
             let ended = if failed { Ended::err(EIO) } else { Ended::ok(content.len) };
             let told = here.engine.complete(clock, self.jobs[job].id, ended);
             told.map_err(|error| Failure::Violation(format!("completion refused by the engine: {error}")))?;
             if let Some(watch) = &mut here.watch {
-                watch.completed(clock, &content, positioned);
+                watch.completed(clock, &request, positioned);
             }
             here.left(content.file);
             if let Some(check) = &mut self.check {

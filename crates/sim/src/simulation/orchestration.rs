@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use sluice_adapt::orchestrator::{Follow, Follower, Orchestrator, Plan, ProgramReport, Report, SeekTimes};
-use sluice_core::{AppId, AppLocality, FileId, GatePlan, GateSlice, LocalityConfig, Placement, TargetId, Time};
+use sluice_core::{AppId, AppLocality, FileId, LocalityConfig, Placement, TargetId};
 use sluice_device::profiler::Modelled;
 
 use super::{Failure, Simulation};
@@ -36,6 +36,52 @@ pub struct OrchestrationOutcome {
     pub cuts: u64,
     /// When a server held requests back for the last time, in nanoseconds.
     pub last_held_ns: u64,
+    /// Applications, in the order of the scenario.
+    pub programs: Vec<ProgramOutcome>,
+    /// `SeekTime_i` in nanoseconds: of requests one after the other of any program, while there was no plan.
+    pub seek_ns: f64,
+    seeks: u64,
+}
+
+/// What orchestration did with an application.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProgramOutcome {
+    /// Share of the window that was its own, of the time in which it had a slice of its own.
+    pub share: f64,
+    /// Decisions that gave it one.
+    pub planned: u64,
+    /// The device's time for the distance from one of its requests to its next, in nanoseconds.
+    pub seek_ns: f64,
+    /// From one of its requests to its next at a server, while that served it alone, in nanoseconds.
+    pub reuse_ns: f64,
+    reports: u64,
+    reuses: u64,
+}
+
+impl OrchestrationOutcome {
+    fn program(&mut self, name: &str) -> Option<&mut ProgramOutcome> {
+        let at: usize = name.parse().ok()?;
+        self.programs.get_mut(at)
+    }
+
+    fn note(&mut self, report: &Report) {
+        let add = |mean: &mut f64, count: &mut u64, value: f64| {
+            *count += 1;
+            *mean += (value - *mean) / *count as f64;
+        };
+        if report.plan == Some(0) && report.distance.count > 0 {
+            add(&mut self.seek_ns, &mut self.seeks, report.seek_ns as f64);
+        }
+        for seen in &report.programs {
+            let Some(program) = self.program(&seen.program) else { continue };
+            if seen.distance.count > 0 {
+                add(&mut program.seek_ns, &mut program.reports, seen.seek_ns as f64);
+            }
+            if seen.reuse.count > 0 {
+                add(&mut program.reuse_ns, &mut program.reuses, seen.reuse.mean);
+            }
+        }
+    }
 }
 
 /// Where files begin on a server's device, as far as it was used.
@@ -101,7 +147,10 @@ impl Orchestration {
             random: Random::new(scenario.seed, 0x04c4),
             decisions: 0,
             planned: 0,
-            outcome: OrchestrationOutcome::default(),
+            outcome: OrchestrationOutcome {
+                programs: vec![ProgramOutcome::default(); scenario.applications.len()],
+                ..OrchestrationOutcome::default()
+            },
         })
     }
 
@@ -155,22 +204,6 @@ fn program(app: AppId) -> String {
     app.0.to_string()
 }
 
-/// A plan as an engine follows it: programs are the scenario's applications, by number.
-fn gate(plan: &Plan) -> GatePlan {
-    let apps = |programs: &[String]| programs.iter().filter_map(|name| name.parse().ok().map(AppId)).collect();
-    GatePlan {
-        epoch: Time(plan.epoch),
-        from: Time(plan.from),
-        expires: Time(plan.expires),
-        slices: plan
-            .slices
-            .iter()
-            .map(|slice| GateSlice { apps: apps(&slice.programs), len_ns: slice.len_ns })
-            .collect(),
-        idle_ns: plan.idle_ns,
-    }
-}
-
 impl Simulation<'_> {
     pub(super) fn plan_orchestration(&mut self) {
         let Some(orchestration) = &self.orchestration else { return };
@@ -216,6 +249,7 @@ impl Simulation<'_> {
                 programs: programs.collect(),
             };
             (known.plan, known.reported_ns) = (plan, now);
+            orchestration.outcome.note(&report);
             self.send_control(Control::Report(report));
         }
         self.plan_again(self.orchestration_window_ns(), Event::Report(server));
@@ -253,6 +287,17 @@ impl Simulation<'_> {
         .or(outcome.gain);
         orchestration.decisions += 1;
         orchestration.planned += u64::from(orchestration.orchestrator.plan().is_some());
+        if let Some(plan) = orchestration.orchestrator.plan() {
+            let window_ns = plan.slices.iter().map(|slice| slice.len_ns).sum::<u64>() as f64;
+            for slice in &plan.slices {
+                if let [name] = &slice.programs[..]
+                    && let Some(program) = outcome.program(name)
+                {
+                    program.planned += 1;
+                    program.share += (slice.len_ns as f64 / window_ns - program.share) / program.planned as f64;
+                }
+            }
+        }
         let period_ns = orchestration.orchestrator.period_ns();
         if let Some(plan) = plan {
             outcome.plans += u64::from(!plan.slices.is_empty());
@@ -310,7 +355,7 @@ impl Simulation<'_> {
         let plan = match known.follower.heard(clock.0, plan) {
             Follow::Ignore => return Ok(()),
             Follow::Clear => None,
-            Follow::Set(plan) => Some(gate(&plan)),
+            Follow::Set(plan) => Some(plan.gate(|name| name.parse().ok().map(AppId))),
         };
         here.engine.set_gate(clock, plan).map_err(|error| Failure::Violation(error.to_string()))?;
         self.pump(node)

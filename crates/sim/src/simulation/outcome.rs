@@ -4,11 +4,13 @@ use serde::Serialize;
 use sluice_core::{Counters, Histogram};
 
 use super::cache::CacheOutcome;
+use super::data_driven::DataDrivenCounts;
 use super::disk::{DeviceOutcome, Started};
 use super::faults::FaultCounts;
 use super::orchestration::OrchestrationOutcome;
 use super::patterns::PatternWindow;
 use super::prediction::PredictionCounts;
+use super::tier::TierOutcome;
 use super::windows::Window;
 use sluice_adapt::device::Estimate;
 
@@ -54,6 +56,9 @@ pub struct AppOutcome {
     pub latency: Durations,
     /// Makespan divided by that of the same application alone; absent if not simulated.
     pub slow_down: Option<f64>,
+    /// What was done if it is data-driven; absent if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_driven: Option<DataDrivenCounts>,
 }
 
 /// All nodes of one kind.
@@ -126,6 +131,8 @@ pub struct Outcome {
     pub devices: u32,
     /// What the servers' page caches did; absent without them.
     pub cache: Option<CacheOutcome>,
+    /// What the SSDs before the servers' devices did; absent without them.
+    pub tier: Option<TierOutcome>,
     /// Times that a [`Selector`](super::Selector) changed an algorithm.
     pub policy_changes: u64,
     /// What data servers' requests were like and what they were, if wanted: server by server, in order of time.
@@ -210,7 +217,7 @@ pub struct Point {
     pub address: u64,
     /// Bytes.
     pub len: u64,
-    /// Application of its first part; [`u32::MAX`] for what the page cache moves.
+    /// Application of its first part; [`u32::MAX`] for what the page cache or a tier moves.
     pub app: u32,
 }
 

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use sluice_adapt::detector::Class;
 use sluice_adapt::features::{Answers, Settings, Watcher, Window};
-use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
+use sluice_core::{AppId, FileId, Op, Request, Time};
 
 use super::Simulation;
-use super::records::Content;
 use crate::scenario::{Application, Place, Scenario};
 use crate::workload::{Pattern, Phase};
 
@@ -49,28 +48,19 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// I/O nodes know of no stripes, as `sluice_select::Follower` does not there.
     pub(super) fn new(place: Place, stripe: u64, answers: Answers) -> Watch {
-        let settings = Settings { stripe, answers, ..Settings::default() };
+        let usual = Settings::default();
+        let stripe = if matches!(place, Place::IoNode(_)) { usual.stripe } else { stripe };
+        let settings = Settings { stripe, answers, ..usual };
         Watch { place, watcher: Watcher::new(settings, Time::ZERO), truths: BTreeMap::new(), windows: Vec::new() }
     }
 
-    fn request(content: &Content) -> Request {
-        Request {
-            cookie: 0,
-            file: FileId(content.file),
-            app: AppId(content.app),
-            target: TargetId(content.server),
-            op: content.op,
-            offset: content.offset,
-            len: content.len,
-        }
-    }
-
     /// A request arrived, of a class.
-    pub(super) fn arrived(&mut self, now: Time, content: &Content) {
-        self.watcher.arrived(now, &Watch::request(content));
-        let truth = self.truths.entry((content.file, content.app, content.op.index() as u8)).or_default();
-        truth[usize::from(content.class)] += u64::from(content.len);
+    pub(super) fn arrived(&mut self, now: Time, request: &Request, class: u8) {
+        self.watcher.arrived(now, request);
+        let truth = self.truths.entry((request.file.0, request.app.0, request.op.index() as u8)).or_default();
+        truth[usize::from(class)] += u64::from(request.len);
     }
 
     pub(super) fn dispatched(&mut self, now: Time, requests: usize) {
@@ -78,8 +68,8 @@ impl Watch {
     }
 
     /// A request was answered; `positioned`: whether the device had to move for it, if it is one that can.
-    pub(super) fn completed(&mut self, now: Time, content: &Content, positioned: Option<bool>) {
-        self.watcher.completed(now, &Watch::request(content), positioned.map(|positioned| !positioned));
+    pub(super) fn completed(&mut self, now: Time, request: &Request, positioned: Option<bool>) {
+        self.watcher.completed(now, request, positioned.map(|positioned| !positioned));
     }
 
     fn close(&mut self, now: Time) {

@@ -2,8 +2,11 @@
 
 use crate::calendar::Event;
 use crate::random::Random;
+use crate::scenario::MpiIo;
+use crate::slab::NONE;
 use crate::workload::{Barrier, Next, Pattern, Progress};
 
+use super::mpi::Collective;
 use super::records::{Call, Content, Parent};
 use super::{Failure, Simulation};
 use sluice_core::Histogram;
@@ -17,6 +20,8 @@ pub(super) enum Step {
     Meet,
     /// Issues the request.
     Issue,
+    /// Comes to its neighbours, to be served with them (DualPar).
+    Join,
     /// Nothing before its event.
     Asleep,
     /// Nothing any more.
@@ -24,21 +29,21 @@ pub(super) enum Step {
 }
 
 pub(super) struct Process {
-    app: u32,
-    rank: u32,
+    pub(super) app: u32,
+    pub(super) rank: u32,
     /// Machine.
-    client: u32,
-    phase: u32,
+    pub(super) client: u32,
+    pub(super) phase: u32,
     round: u32,
     outstanding: u32,
     phase_start_ns: u64,
-    progress: Progress,
-    random: Random,
+    pub(super) progress: Progress,
+    pub(super) random: Random,
     step: Step,
     /// What it does when its event comes.
     after: Step,
-    next: Option<Next>,
-    regions: Vec<(u64, u64)>,
+    pub(super) next: Option<Next>,
+    pub(super) regions: Vec<(u64, u64)>,
 }
 
 impl Process {
@@ -87,6 +92,7 @@ pub(super) struct App {
     /// Waiting before a request, and after a phase.
     meeting: Vec<u32>,
     ended: Vec<u32>,
+    pub(super) collective: Option<Collective>,
 }
 
 impl App {
@@ -103,6 +109,7 @@ impl App {
             latency: Histogram::default(),
             meeting: Vec::new(),
             ended: Vec::new(),
+            collective: None,
         }
     }
 }
@@ -128,6 +135,15 @@ impl Striping {
     pub(super) fn position(self, file: u64, server: u32) -> u32 {
         (server + self.servers - self.first_server(file)) % self.servers
     }
+
+    /// Where in its file something is that a server has.
+    pub(super) fn in_file(self, content: &Content, stripe: u64) -> u64 {
+        if self.servers == 1 {
+            return content.offset;
+        }
+        let row = content.offset / stripe * u64::from(self.servers);
+        (row + u64::from(self.position(content.file, content.server))) * stripe + content.offset % stripe
+    }
 }
 
 impl Simulation<'_> {
@@ -148,7 +164,8 @@ impl Simulation<'_> {
                 Step::Fetch if process.outstanding > 0 && self.exhausted(process) => return,
                 Step::Fetch => self.fetch(number),
                 Step::Meet => self.meet(number),
-                Step::Issue => self.issue(number),
+                Step::Issue => self.carry_out(number),
+                Step::Join => self.join(number),
                 Step::Asleep | Step::Finished => return,
             }
         }
@@ -189,7 +206,12 @@ impl Simulation<'_> {
         }
     }
 
-    fn sleep(&mut self, number: u32, until: u64, after: Step) {
+    /// A process does nothing until somebody has it go on.
+    pub(super) fn sleep_until_called(&mut self, number: u32) {
+        self.processes[number as usize].step = Step::Asleep;
+    }
+
+    pub(super) fn sleep(&mut self, number: u32, until: u64, after: Step) {
         let process = &mut self.processes[number as usize];
         (process.step, process.after) = (Step::Asleep, after);
         self.calendar.plan(until, Event::Process(number));
@@ -198,12 +220,17 @@ impl Simulation<'_> {
     fn meet(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let app = process.app;
-        let phase = &self.scenario.applications[app as usize].phases[process.phase as usize];
-        if phase.barrier != Barrier::Request {
+        let application = &self.scenario.applications[app as usize];
+        let phase = &application.phases[process.phase as usize];
+        let is_collective = application.mpi_io == MpiIo::Collective && !phase.per_process;
+        if phase.barrier != Barrier::Request && !is_collective {
             process.step = Step::Issue;
             return;
         }
         process.step = Step::Asleep;
+        if self.settles(number, Step::Meet, false) {
+            return;
+        }
         self.apps[app as usize].meeting.push(number);
         self.try_barrier(app);
     }
@@ -215,10 +242,11 @@ impl Simulation<'_> {
         if state.meeting.len() + state.ended.len() < processes {
             return;
         }
-        let now = self.calendar.now();
+        let now = self.calendar.now() + self.scenario.applications[app as usize].barrier_ns;
         if !state.meeting.is_empty() {
-            for number in std::mem::take(&mut state.meeting) {
-                self.sleep(number, now, Step::Issue);
+            let met = std::mem::take(&mut state.meeting);
+            if !self.collective(app, &met) {
+                met.into_iter().for_each(|number| self.sleep(number, now, Step::Issue));
             }
             return;
         }
@@ -233,11 +261,15 @@ impl Simulation<'_> {
     fn end_phase(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let app = process.app;
+        process.step = Step::Asleep;
+        if self.settles(number, Step::Fetch, true) {
+            return;
+        }
+        let process = &self.processes[number as usize];
         let phase = &self.scenario.applications[app as usize].phases[process.phase as usize];
         if phase.barrier == Barrier::None {
             return self.next_phase(number);
         }
-        process.step = Step::Asleep;
         self.apps[app as usize].ended.push(number);
         self.try_barrier(app);
     }
@@ -276,40 +308,58 @@ impl Simulation<'_> {
     }
 
     /// Issues the request that was fetched: splits it by stripe and by the largest transfer.
-    fn issue(&mut self, number: u32) {
-        let now = self.calendar.now();
+    pub(super) fn issue(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         process.step = Step::Fetch;
         process.outstanding += 1;
         let Some(next) = process.next.take() else { return };
-        let (app, client, rank) = (process.app, process.client, process.rank);
-        let phase = &self.scenario.applications[app as usize].phases[process.phase as usize];
-        let own = if phase.per_process { rank } else { 0 };
-        let file = self.apps[app as usize].files[process.phase as usize] + u64::from(next.file) + u64::from(own);
-        let class = self.apps[app as usize].classes[process.phase as usize];
         let mut regions = std::mem::take(&mut process.regions);
+        let file = self.file_of(number, &next);
+        self.send(number, file, next.op, &regions, NONE);
+        regions.clear();
+        self.processes[number as usize].regions = regions;
+    }
+
+    /// The file that a request of a process is about.
+    pub(super) fn file_of(&self, number: u32, next: &Next) -> u64 {
+        let process = &self.processes[number as usize];
+        let phase = &self.scenario.applications[process.app as usize].phases[process.phase as usize];
+        let own = if phase.per_process { process.rank } else { 0 };
+        self.apps[process.app as usize].files[process.phase as usize] + u64::from(next.file) + u64::from(own)
+    }
+
+    /// Sends what a process wants of a file; `work` is what it is part of, or [`NONE`].
+    pub(super) fn send(&mut self, number: u32, file: u64, op: sluice_core::Op, regions: &[(u64, u64)], work: u32) {
+        let now = self.calendar.now();
+        let process = &self.processes[number as usize];
+        let (app, client) = (process.app, process.client);
+        let class = self.apps[app as usize].classes[process.phase as usize];
+        let bytes = regions.iter().map(|&(_, len)| len).sum();
         let call = self.calls.insert(Call {
             process: number,
             pieces: 0,
-            op: next.op,
+            op,
             started_ns: now,
             done_ns: now,
-            bytes: next.bytes,
+            bytes,
             version: 0,
+            work,
         });
-        let version = self.check.as_mut().map_or(0, |check| check.began(now, next.op));
+        let version = self.check.as_mut().map_or(0, |check| check.began(now, op));
         self.calls[call].version = version;
         let late = self.random.below(self.scenario.clients.jitter_ns + 1);
+        let disorder = self.scenario.clients.disorder_ns;
         let mut pieces = 0;
-        for &(offset, len) in &regions {
+        for &(offset, len) in regions {
             let (mut at, end) = (offset, offset + len);
             while at < end {
-                let content = self.piece(file, at, end, (app, class), next.op);
+                let content = self.piece(file, at, end, (app, class), op);
                 at += u64::from(content.len);
                 pieces += 1;
                 let check = self.check.as_mut();
                 let versions = check.map_or_else(Vec::new, |check| check.will_write(version, &content));
                 let to = self.entrance(client, content.server);
+                let late = late + if disorder > 0 { self.random.below(disorder + 1) } else { 0 };
                 self.send_request(content, Parent::Call(call), (client, to), late, versions);
             }
         }
@@ -317,8 +367,6 @@ impl Simulation<'_> {
         if pieces == 0 {
             self.calendar.plan(now, Event::Done(call));
         }
-        regions.clear();
-        self.processes[number as usize].regions = regions;
     }
 
     /// The first piece of a range of a file.
@@ -347,19 +395,31 @@ impl Simulation<'_> {
         }
     }
 
-    /// All of a call is answered.
-    pub(super) fn done(&mut self, call: u32) -> Result<(), Failure> {
+    /// A call of a program has ended.
+    pub(super) fn count(&mut self, process: u32, bytes: u64, started_ns: u64) {
         let now = self.calendar.now();
-        let Call { process, bytes, started_ns, version, op, .. } = self.calls[call];
-        if let Some(check) = &mut self.check {
-            check.ended(now, op, version)?;
-        }
-        self.calls.free(call);
         self.digest.add(&[now, u64::from(process), bytes]);
         let app = &mut self.apps[self.processes[process as usize].app as usize];
         app.bytes += bytes;
         app.calls += 1;
         app.latency.record(now - started_ns);
+    }
+
+    /// All of a call is answered.
+    pub(super) fn done(&mut self, call: u32) -> Result<(), Failure> {
+        let now = self.calendar.now();
+        let Call { process, bytes, started_ns, version, op, work, .. } = self.calls[call];
+        if let Some(check) = &mut self.check {
+            check.ended(now, op, version)?;
+        }
+        self.calls.free(call);
+        if work != NONE {
+            self.digest.add(&[now, u64::from(process), bytes]);
+            self.part_done(work);
+            return Ok(());
+        }
+        self.count(process, bytes, started_ns);
+        self.passed(process);
         let state = &mut self.processes[process as usize];
         state.outstanding -= 1;
         if state.step == Step::Fetch {

@@ -47,6 +47,8 @@ pub(super) struct Call {
     pub(super) bytes: u64,
     /// For the checker: number of the write, or of the read.
     pub(super) version: u64,
+    /// What it is a part of, if a process does it for others.
+    pub(super) work: u32,
 }
 
 /// Who waits for an answer.

@@ -94,6 +94,8 @@ pub struct Phase {
     pub compute_spread: u64,
     /// Waiting for others.
     pub barrier: Barrier,
+    /// Where a random request goes depends on what the one before has read: who runs ahead without it is wrong.
+    pub dependent: bool,
 }
 
 impl Default for Phase {
@@ -111,6 +113,7 @@ impl Default for Phase {
             compute_ns: 0,
             compute_spread: 0,
             barrier: Barrier::None,
+            dependent: false,
         }
     }
 }

@@ -50,13 +50,16 @@ impl Emulated {
         Ok(Emulated { inner, model: model_name.to_owned(), queues })
     }
 
+    /// Size of a target's part of a file, if it has no hole at the end.
+    fn size_on(&self, target: usize, file: &FileRef) -> Option<u64> {
+        let size = self.inner.size_at_least(file, u64::MAX).ok()?;
+        Some(self.inner.layout().of(&**file).target_size(target as u32, size))
+    }
+
     fn transfer<R>(&self, op: Op, file: &FileRef, target: usize, range: (u64, usize), io: impl FnOnce() -> R) -> R {
         let queue = &self.queues[target];
-        let size = || {
-            // If its size is not known it is laid out as it is touched.
-            let size = self.inner.size_at_least(file, u64::MAX).unwrap_or(0);
-            self.inner.layout().of(&**file).target_size(target as u32, size)
-        };
+        // If its size is not known it is laid out as it is touched.
+        let size = || self.size_on(target, file).unwrap_or(0);
         let commands = queue.place(file.id(), range.0, range.1 as u64, size);
         let mut io = Some(io);
         let mut result = None;
@@ -87,6 +90,10 @@ impl Data for Emulated {
     }
 
     fn read(&self, file: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        // Where a file ends no device is asked: readers look there for what is behind a short read.
+        if offset > 0 && self.size_on(target, file).is_some_and(|size| size <= offset) {
+            return self.inner.read(file, target, offset, bufs);
+        }
         let len = bufs.iter().map(|buf| buf.len()).sum();
         self.transfer(Op::Read, file, target, (offset, len), || self.inner.read(file, target, offset, bufs))
     }
@@ -97,11 +104,14 @@ impl Data for Emulated {
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
         let flush = Command { op: Op::Flush, address: 0, len: 0 };
         // Every device flushes at its own pace, so each needs someone to wait for it.
+        let wait = move |queue: &Queue| queue.serve(flush, || ());
         std::thread::scope(|scope| {
-            for queue in &self.queues[1..] {
-                scope.spawn(|| queue.serve(flush, || ()));
-            }
-            self.queues[0].serve(flush, || self.inner.sync(file, metadata))
+            let start = |queue| std::thread::Builder::new().spawn_scoped(scope, move || wait(queue)).is_err();
+            let alone: Vec<&Queue> = self.queues[1..].iter().filter(|queue| start(queue)).collect();
+            let result = self.queues[0].serve(flush, || self.inner.sync(file, metadata));
+            // Those that the system refused a thread are waited for here.
+            alone.into_iter().for_each(wait);
+            result
         })
     }
     fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {

@@ -122,5 +122,41 @@ fn a_panic_of_what_is_below_does_not_stop_the_device() {
         }
         tell.send(storage.device_stats()[0].requests).unwrap();
     });
-    assert_eq!(told.recv_timeout(std::time::Duration::from_secs(30)), Ok(6));
+    assert_eq!(told.recv_timeout(std::time::Duration::from_secs(120)), Ok(6));
+}
+
+/// Runs this test program's `inner_sync_without_threads` in a process whose threads would need stacks that no machine has.
+#[test]
+fn syncing_needs_no_thread() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "emulated::tests::inner_sync_without_threads", "--test-threads=1", "--nocapture"]);
+    let output = child.env("RUST_MIN_STACK", (1u64 << 46).to_string()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn inner_sync_without_threads() {
+    if std::env::var_os("RUST_MIN_STACK").is_none() {
+        return;
+    }
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the system refuses threads");
+    let (storage, file) = emulated(Layout::striped(3, 4096));
+    storage.sync(&file, true).unwrap();
+    assert!(storage.device_stats().iter().all(|stats| stats.requests == 1), "every device has flushed");
+}
+
+#[test]
+fn behind_the_end_of_a_file_no_device_is_asked() {
+    let model = fast_model();
+    let null = Arc::new(NullStorage::new(Layout::striped(2, 4096), 10_000));
+    let file = null.open(&null.lookup(&null.root(), "1".as_ref()).unwrap(), libc::O_RDWR).unwrap();
+    let storage = Emulated::new(null, model.path().to_str().unwrap(), 1).unwrap();
+    let first = file.first_target() as usize;
+    // Of 10,000 bytes the second target of the file has 4,096.
+    for (target, size) in [(first, 5904), (1 - first, 4096)] {
+        let read = |offset| storage.read(&file, target, offset, &mut [IoSliceMut::new(&mut [0; 8192])]).unwrap();
+        assert_eq!((read(0), read(size), read(size + 1)), (size as usize, 0, 0));
+        assert_eq!(storage.device_stats()[target].requests, 1);
+    }
 }

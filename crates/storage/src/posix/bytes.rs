@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::{self, Errno, Result};
 
-use super::cache::with_room;
+use super::cache::{to_keep, with_room};
 use super::{Fd, link};
 
 /// Alignment for direct I/O: the page size, so that no page is written both ways. At least what devices ask for; if one
@@ -34,11 +34,15 @@ impl Bytes {
     /// Opens the object of an `O_PATH` descriptor for I/O at explicit offsets.
     ///
     /// Files opened for writing only are opened for reading too where permissions allow: the kernel's writeback cache
-    /// reads the pages that it fills only partly. `O_DIRECT` in `flags` is ignored: the storage decides.
-    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool) -> Result<Bytes> {
+    /// reads the pages that it fills only partly. `O_DIRECT` in `flags` is ignored: the storage decides. `again`: somebody
+    /// has the file open, so it may have descriptors of the reserve.
+    pub(super) fn reopen(node: Fd<'_>, flags: OFlags, direct: bool, again: bool) -> Result<Bytes> {
         let keep = Bytes::kept(flags) | flags & OFlags::TRUNC;
         let path = link(node);
-        let open = |flags| with_room(|| sys::open(&*path, flags, Mode::empty()));
+        let open = |flags| {
+            let open = || sys::open(&*path, flags, Mode::empty());
+            if again { with_room(open) } else { to_keep(node, open) }
+        };
         let access = flags & OFlags::RWMODE;
         let writable = access != OFlags::RDONLY;
         let (access, buffered) = if writable {
@@ -68,7 +72,7 @@ impl Bytes {
             let flags = Bytes::kept(flags) | OFlags::RDWR | OFlags::DIRECT;
             // Without the right to (the mode may forbid its owner what its maker may), or without another descriptor, this
             // handle goes through the page cache.
-            with_room(|| sys::open(link(&fd), flags, Mode::empty())).ok()
+            to_keep(&fd, || sys::open(link(&fd), flags, Mode::empty())).ok()
         };
         let direct = if direct { reopen() } else { None };
         Bytes { buffered: Arc::new(fd), direct }
@@ -164,6 +168,10 @@ impl Bytes {
 
 /// Reads the aligned range around the wanted one and copies out.
 fn read_bounced(direct: &OwnedFd, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    // Who has come to the end of a file inside a page, and looks what follows, need not wait for the device.
+    if !offset.is_multiple_of(ALIGN as u64) && sys::fstat(direct)?.st_size as u64 <= offset {
+        return Ok(0);
+    }
     let total = length(bufs.iter().map(|buf| &**buf));
     let mut targets = bufs.iter_mut();
     let mut target: &mut [u8] = &mut [];
@@ -174,7 +182,10 @@ fn read_bounced(direct: &OwnedFd, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> R
         let skip = (at % ALIGN as u64) as usize;
         let span = (skip + total - done).next_multiple_of(ALIGN).min(bounce.len);
         let chunk = &mut bounce.bytes()[..span];
-        let got = read_all(direct.as_fd(), at - skip as u64, &mut [IoSliceMut::new(chunk)])?;
+        let got = match read_all(direct.as_fd(), at - skip as u64, &mut [IoSliceMut::new(chunk)]) {
+            Err(_) if done > 0 => break, // the next call reports it
+            got => got?,
+        };
         let mut fresh = &chunk[skip.min(got)..got];
         fresh = &fresh[..fresh.len().min(total - done)];
         done += fresh.len();
@@ -210,7 +221,7 @@ fn write_some(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], at: u64) -> Result<usize
     }
 }
 
-/// Reads until the buffers are full or the file ends (one call takes at most `IOV_MAX` buffers).
+/// Reads until the buffers are full or the file ends (one call takes at most `IOV_MAX` buffers), or up to the first error.
 fn read_all(fd: BorrowedFd<'_>, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
     let total = length(bufs.iter().map(|buf| &**buf));
     let mut bufs = bufs;
@@ -225,8 +236,8 @@ fn read_all(fd: BorrowedFd<'_>, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> Res
                 }
             }
             Err(Errno::INTR) => {}
-            // A direct read that ended at the file's unaligned end cannot go on from there: nothing is left to read.
-            Err(Errno::INVAL) if done > 0 => break,
+            // The next call reports it. (No error: a direct read that ended at the file's unaligned end cannot go on there.)
+            Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         }
     }

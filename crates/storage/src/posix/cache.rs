@@ -5,12 +5,17 @@
 //! reopened when needed. The same holds for open files, where they [can be reopened](super::file): there is one bound for
 //! either, and what these leave of the process's limit is for files that must keep their descriptors, and for others.
 //! When the process runs out of descriptors, those kept here make room: remembered objects' first, then open files'.
+//!
+//! What keeps a descriptor for as long as somebody likes ([`to_keep`]) gets none of the last numbers, the reserve. So these are
+//! only for what is closed after a moment or can be closed here, and look-ups, and reads of files that were closed early, go
+//! on when nothing more can be opened. (The kernel gives out the lowest free number.)
 
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use rustix::io::{Errno, Result};
+use rustix::io::{DupFlags, Errno, Result, dup3, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
 /// Most descriptors kept, whatever the process may have: each keeps the kernel from forgetting an inode.
@@ -21,6 +26,9 @@ const RELEASED: usize = 16;
 /// Most places looked at for one that is free, where many may be in use.
 const LOOKS: usize = 64;
 const NO_PLACE: u32 = u32::MAX;
+/// The part of the limit that is the reserve, and the most that it is: more than are in use for a moment.
+const RESERVE_PART: u64 = 8;
+const RESERVE_MAX: u64 = 128;
 
 /// Something that has a descriptor and can do without.
 pub(super) trait Evict: Send + Sync {
@@ -88,8 +96,7 @@ pub(super) static FILES: Cache = Cache::new(u64::MAX, LOOKS);
 pub(super) fn with_room<R>(mut open: impl FnMut() -> Result<R>) -> Result<R> {
     loop {
         match open() {
-            Err(Errno::MFILE | Errno::NFILE)
-                if CACHE.release(RELEASED) > 0 || FILES.release(RELEASED) > 0 || FILES.settle() > 0 => {}
+            Err(Errno::MFILE | Errno::NFILE) if make_room() => {}
             Err(none @ (Errno::MFILE | Errno::NFILE)) => {
                 say_once(none);
                 return Err(none);
@@ -97,6 +104,55 @@ pub(super) fn with_room<R>(mut open: impl FnMut() -> Result<R>) -> Result<R> {
             result => return result,
         }
     }
+}
+
+/// As [`with_room`], for a descriptor that nobody can close before its user does: none of the reserve. `open` may have an
+/// effect; without a descriptor for its result it is not called. `any`: some descriptor.
+///
+/// # Errors
+/// Those of `open`; `EMFILE` if only the reserve is left.
+pub(super) fn to_keep(any: impl AsFd, open: impl FnMut() -> Result<OwnedFd>) -> Result<OwnedFd> {
+    let mut place = copy_to_keep(any)?;
+    let fd = with_room(open)?;
+    if is_reserve(&fd) {
+        dup3(&fd, &mut place, DupFlags::CLOEXEC)?;
+        return Ok(place);
+    }
+    Ok(fd)
+}
+
+/// Another descriptor for the same, none of the reserve.
+///
+/// # Errors
+/// `EMFILE` if only the reserve is left.
+pub(super) fn copy_to_keep(fd: impl AsFd) -> Result<OwnedFd> {
+    loop {
+        let copy = with_room(|| fcntl_dupfd_cloexec(&fd, 0))?;
+        if !is_reserve(&copy) {
+            return Ok(copy);
+        }
+        drop(copy);
+        if !make_room() {
+            say_once(Errno::MFILE);
+            return Err(Errno::MFILE);
+        }
+    }
+}
+
+/// A descriptor of the reserve.
+pub(super) fn is_reserve(fd: &OwnedFd) -> bool {
+    fd.as_raw_fd() as u64 >= to_be_kept()
+}
+
+/// How many descriptors the process may have without the reserve.
+fn to_be_kept() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit - (limit / RESERVE_PART).min(RESERVE_MAX)
+}
+
+/// Closes what can be closed; false if there is nothing.
+fn make_room() -> bool {
+    CACHE.release(RELEASED) > 0 || FILES.release(RELEASED) > 0 || FILES.settle() > 0
 }
 
 /// Callers see the error; why it came, and what helps, whoever runs the process should know.
@@ -120,7 +176,7 @@ impl Cache {
 
     /// Takes the process's limit into account, of which half is left for the other cache.
     pub(super) fn fit_to_limit(&self) {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = to_be_kept();
         let mut entries = self.0.lock();
         entries.bound = (limit / 2).saturating_sub(32).clamp(LEAST, entries.most) as usize;
     }

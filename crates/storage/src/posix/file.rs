@@ -6,7 +6,7 @@
 //!
 //! * *Permissions*: a file is checked when it is opened, and never again. So this is only done where the process may open
 //!   whatever it likes, and by handle: whatever happened to names and modes since, it is the same file.
-//! * *Removed files* are kept by their node ([`PosixNode::pin`]) while they are open. One that others removed underneath
+//! * *Removed files* are kept by their node ([`PosixNode::pin`]), which leads to them. One that others removed underneath
 //!   keeps its descriptor, if it was not closed before that: then it is `ESTALE`.
 //! * *Errors of writing back* are told to the descriptor through which the kernel was given the data. A file that was
 //!   changed keeps its descriptor until it was synced. Only where nothing else is left to close it is synced for that, and
@@ -30,7 +30,6 @@ use crate::OpenFile;
 
 /// An open file.
 pub(super) struct PosixFile {
-    node: Arc<PosixNode>,
     body: Arc<Body>,
     /// As the file was opened, without what happens only once.
     flags: OFlags,
@@ -41,6 +40,7 @@ pub(super) struct PosixFile {
 
 /// What the cache may hold on to as well.
 struct Body {
+    node: Arc<PosixNode>,
     /// Locked for writing to take the descriptors away or put new ones there; for reading by who uses them.
     bytes: RwLock<Option<Bytes>>,
     /// How often something was changed through the descriptors, and how much of that was synced.
@@ -56,13 +56,15 @@ pub(super) type InUse<'a> = MappedRwLockReadGuard<'a, Bytes>;
 
 impl OpenFile for PosixFile {
     fn id(&self) -> u64 {
-        crate::Node::id(&*self.node)
+        crate::Node::id(&*self.body.node)
     }
 }
 
 impl PosixFile {
     pub(super) fn new(bytes: Bytes, node: Arc<PosixNode>, (flags, direct): (OFlags, bool), reopens: bool) -> PosixFile {
+        node.opens.fetch_add(1, Ordering::SeqCst);
         let body = Arc::new(Body {
+            node,
             bytes: RwLock::new(Some(bytes)),
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),
@@ -72,11 +74,11 @@ impl PosixFile {
         if reopens {
             FILES.insert(body.clone());
         }
-        PosixFile { node, body, flags: flags - (OFlags::TRUNC | OFlags::CREATE | OFlags::EXCL), direct, reopens }
+        PosixFile { body, flags: flags - (OFlags::TRUNC | OFlags::CREATE | OFlags::EXCL), direct, reopens }
     }
 
     pub(super) fn node(&self) -> &Arc<PosixNode> {
-        &self.node
+        &self.body.node
     }
 
     pub(super) fn writable(&self) -> bool {
@@ -110,7 +112,7 @@ impl PosixFile {
 
     #[cold]
     fn reopen(&self) -> io::Result<InUse<'_>> {
-        let fresh = Bytes::reopen(self.node.fd()?.as_fd(), self.flags, self.direct)?;
+        let fresh = Bytes::reopen(self.node().fd()?.as_fd(), self.flags, self.direct, true)?;
         let mut bytes = self.body.bytes.write();
         // Somebody else may have been faster.
         let unneeded = if bytes.is_none() { bytes.replace(fresh) } else { Some(fresh) };
@@ -125,7 +127,7 @@ impl PosixFile {
     pub(super) fn stat(&self) -> io::Result<Stat> {
         match self.in_use() {
             Some(bytes) => Ok(sys::fstat(bytes.fd())?),
-            None => Ok(sys::fstat(self.node.fd()?)?),
+            None => Ok(sys::fstat(self.node().fd()?)?),
         }
     }
 
@@ -180,6 +182,7 @@ impl PosixFile {
 
 impl Drop for PosixFile {
     fn drop(&mut self) {
+        self.node().opens.fetch_sub(1, Ordering::SeqCst);
         if self.reopens {
             FILES.remove(&self.body.place);
         }
@@ -224,7 +227,7 @@ impl Evict for Body {
         }
         // Removed underneath: there is no other way to it. (What was removed through us is with its node.)
         match sys::fstat(bytes.fd()) {
-            Ok(stat) if stat.st_nlink > 0 => {}
+            Ok(stat) if stat.st_nlink > 0 || self.node.is_pinned() => {}
             _ => return Eviction::Busy,
         }
         Eviction::Done(slot.take().map(|bytes| Box::new(bytes) as Descriptors))

@@ -47,7 +47,8 @@ pub(super) fn open(mount: &OwnedFd, handle: &[u8]) -> Result<OwnedFd> {
     let (kind, data) = handle.split_at(4);
     let kind = libc::c_int::from_ne_bytes(kind.try_into().expect("4 bytes"));
     let mut raw = Raw { bytes: data.len() as u32, kind, data: [0; MAX] };
-    raw.data[..data.len()].copy_from_slice(data);
+    // The system makes none that is longer.
+    raw.data.get_mut(..data.len()).ok_or(Errno::STALE)?.copy_from_slice(data);
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: as above.
     let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), std::ptr::from_mut(&mut raw).cast(), flags) };

@@ -40,10 +40,10 @@ mod identity;
 mod node;
 
 use bytes::Bytes;
-use cache::{CACHE, FILES, with_room};
+use cache::{CACHE, FILES, to_keep, with_room};
 use file::PosixFile;
 use identity::{acting_as, acting_as_user};
-use node::{Location, PosixNode, Shared, identity_at, identity_of, key};
+use node::{Identity, Location, PosixNode, Shared, key};
 
 /// How a [`PosixStorage`] does its I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl PosixStorage {
                 let mut before = stat()?;
                 // Of one object, unless somebody changes the name all the time; reopening it then looks again.
                 for _ in 0..LOOKS {
-                    let identity = identity_at(&dir, name).map_err(|_| none)?;
+                    let identity = Identity::at(&dir, name);
                     let after = stat()?;
                     if key(&before) == key(&after) {
                         return Ok(self.shared.node(None, Some(identity), &after, Some(location)));
@@ -215,10 +215,7 @@ impl PosixStorage {
         let stat = sys::fstat(file)?;
         match sys::open(link(file), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(fd) => Ok(self.shared.node(Some(fd), None, &stat, Some(location))),
-            Err(error) => {
-                let identity = identity_of(file).map_err(|_| error)?;
-                Ok(self.shared.node(None, Some(identity), &stat, Some(location)))
-            }
+            Err(_) => Ok(self.shared.node(None, Some(Identity::of(file)), &stat, Some(location))),
         }
     }
 
@@ -236,20 +233,46 @@ impl PosixStorage {
     }
 
     /// Sees to it that what loses this name stays what it is for those who hold it. To be undone if the name stays.
-    fn before_loss(&self, dir: &OwnedFd, parent: &PosixNode, name: &OsStr) -> Option<Loss> {
-        let stat = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let node = self.shared.find(&stat)?;
+    ///
+    /// # Errors
+    /// `EMFILE` if it is an open file and no descriptor is left to keep it with: it must not lose its name then.
+    fn before_loss(&self, dir: &OwnedFd, parent: &PosixNode, name: &OsStr) -> io::Result<Option<Loss>> {
+        let found = sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let Some(node) = found.and_then(|stat| self.shared.find(&stat)) else { return Ok(None) };
         let named = node.is_at(parent, name);
-        let pinned = node.pin().inspect_err(|error| {
-            tracing::warn!(%error, ?name, "a removed object cannot be kept open; who still uses it will see ESTALE");
-        });
-        Some(Loss { node, pinned: pinned.ok(), named, by_handle: self.shared.by_handle() })
+        let pinned = match node.pin() {
+            Err(none) if is_none_left(&none) && node.is_open_file() => return Err(none),
+            // Of no consequence as a rule: nobody has it open.
+            Err(error) => {
+                tracing::debug!(%error, ?name, "a removed object cannot be kept; who still uses it will see ESTALE");
+                None
+            }
+            Ok(fd) => Some(fd),
+        };
+        Ok(Some(Loss { node, pinned, named, by_handle: self.shared.by_handle() }))
+    }
+
+    /// Sees to it that no want of descriptors keeps this name from being removed, until the result is dropped.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is such a want.
+    pub(crate) fn prepare_loss(&self, parent: &NodeRef, name: &OsStr) -> io::Result<impl Drop + use<>> {
+        struct Prepared(Option<Loss>);
+        impl Drop for Prepared {
+            fn drop(&mut self) {
+                if let Some(Loss { node, pinned: Some(_), .. }) = self.0.take() {
+                    node.unpin();
+                }
+            }
+        }
+        let parent = self.own(parent)?;
+        Ok(Prepared(self.before_loss(&*parent.fd()?, parent, name)?))
     }
 
     fn lose(&self, parent: &NodeRef, name: &OsStr, flags: AtFlags) -> io::Result<()> {
         let parent = self.own(parent)?;
         let dir = parent.fd()?;
-        let loss = self.before_loss(&dir, parent, name);
+        let loss = self.before_loss(&dir, parent, name)?;
         let result = sys::unlinkat(&*dir, name, flags);
         if let Some(loss) = loss {
             loss.settle(result.is_ok(), parent, name);
@@ -329,7 +352,7 @@ impl Namespace for PosixStorage {
     }
 
     fn getattr(&self, node: &NodeRef) -> io::Result<Attr> {
-        Ok(self.attr(node.id(), &sys::fstat(self.own(node)?.fd()?)?))
+        Ok(self.attr(node.id(), &self.own(node)?.stat()?))
     }
 
     fn getattr_open(&self, file: &FileRef) -> io::Result<Attr> {
@@ -414,7 +437,7 @@ impl Namespace for PosixStorage {
         let (parent, new_parent) = (self.parent(parent)?, self.parent(new_parent)?);
         let (from, to) = (parent.fd()?, new_parent.fd()?);
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
-        let loss = if exchange { None } else { self.before_loss(&to, &new_parent, new_name) };
+        let loss = if exchange { None } else { self.before_loss(&to, &new_parent, new_name)? };
         let _renaming = self.shared.renaming();
         let result = sys::renameat_with(&*from, name, &*to, new_name, RenameFlags::from_bits_retain(flags));
         // A rename between two names of one object does nothing.
@@ -497,7 +520,7 @@ impl Namespace for PosixStorage {
         let node = self.parent(node)?;
         node.expect_file()?;
         let flags = OFlags::from_bits_retain(flags as u32);
-        let bytes = Bytes::reopen(node.fd()?.as_fd(), flags, self.options.direct)?;
+        let bytes = Bytes::reopen(node.fd()?.as_fd(), flags, self.options.direct, false)?;
         Ok(self.opened(bytes, node, flags))
     }
 
@@ -515,7 +538,7 @@ impl Namespace for PosixStorage {
             let dir = self.own(parent)?.fd()?;
             let new = Bytes::kept(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR;
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            let made = with_room(|| match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
+            let made = to_keep(&*dir, || match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
                 Ok(fd) => Ok(fd),
                 Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             });
@@ -624,6 +647,11 @@ impl PosixNode {
             _ => Err(Errno::NXIO.into()),
         }
     }
+}
+
+/// The process has no descriptor left.
+fn is_none_left(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn open(file: &FileRef) -> io::Result<&PosixFile> {

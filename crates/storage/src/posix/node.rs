@@ -7,19 +7,19 @@
 //! handles, time of birth).
 
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::cache::{CACHE, Descriptors, Evict, Eviction, Place, with_room};
-use super::handle;
+use super::cache::{CACHE, Descriptors, Evict, Eviction, Place, copy_to_keep, is_reserve, with_room};
+use super::{handle, is_none_left};
 use crate::Node;
 
 const SHARDS: usize = 64;
@@ -51,6 +51,8 @@ pub(super) struct Shared {
 
 pub(super) struct PosixNode {
     body: Arc<Body>,
+    /// How often it is open as a file.
+    pub(super) opens: AtomicUsize,
 }
 
 /// What the cache may hold on to as well.
@@ -76,7 +78,7 @@ struct State {
 
 /// What tells an object from another one with the same inode number.
 #[derive(Clone, PartialEq, Eq)]
-enum Identity {
+pub(super) enum Identity {
     Handle { handle: Box<[u8]>, mount: i32 },
     Birth(i64, u32),
     Unknown,
@@ -186,14 +188,13 @@ impl Shared {
     pub(super) fn node(
         self: &Arc<Shared>,
         fd: Option<OwnedFd>,
-        identity: Option<(Box<[u8]>, i32)>,
+        identity: Option<Identity>,
         stat: &Stat,
         location: Option<Location>,
     ) -> Arc<PosixNode> {
         // Only what leads down from the top is a location: others could make a circle of references.
         let location = location.filter(|at| !matches!(at.name.as_bytes(), b"." | b".."));
         let fd = fd.map(Arc::new);
-        let identity = identity.map(|(handle, mount)| Identity::Handle { handle, mount });
         let key = key(stat);
         let mut id = self.first_id(key);
         loop {
@@ -219,7 +220,7 @@ impl Shared {
                 location: Mutex::new(location.clone()),
                 place: Place::new(),
             };
-            let node = Arc::new(PosixNode { body: Arc::new(body) });
+            let node = Arc::new(PosixNode { body: Arc::new(body), opens: AtomicUsize::new(0) });
             let mut shard = self.shard(id).lock();
             if shard.get(&id).is_some_and(|other| other.strong_count() > 0) {
                 drop(shard); // somebody else found it at the same time
@@ -267,6 +268,27 @@ impl PosixNode {
             Some(fd) => Ok(fd),
             None => self.reopen(),
         }
+    }
+
+    /// The object's attributes; by its name, if the process has no descriptor left.
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        match self.fd() {
+            Ok(fd) => Ok(sys::fstat(fd)?),
+            Err(none) if is_none_left(&none) => self.stat_by_name().ok_or(none),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `None` if its directory has no descriptor either, or the name is not known to be this object's.
+    #[cold]
+    fn stat_by_name(&self) -> Option<Stat> {
+        let Location { parent, name } = self.body.location.lock().clone()?;
+        let dir = parent.body.open_fd()?;
+        let is_same = || self.body.is_same(None, Some(&Identity::at(&dir, &name)));
+        let look = || sys::statat(&dir, &*name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        // Of one object: looked at before and after.
+        look().filter(|stat| key(stat) == self.body.key && is_same())?;
+        look().filter(|stat| key(stat) == self.body.key)
     }
 
     #[cold]
@@ -357,14 +379,32 @@ impl PosixNode {
     }
 
     /// Keeps the descriptor until as many [`PosixNode::unpin`]: the object may lose what leads to it.
+    ///
+    /// # Errors
+    /// As [`PosixNode::fd`]; `EMFILE` also if only the reserve is left.
     pub(super) fn pin(&self) -> io::Result<Arc<OwnedFd>> {
         let fd = self.fd()?;
+        // Without the lock: to make room others may be closed.
+        let fd = if is_reserve(&fd) { Arc::new(copy_to_keep(&fd)?) } else { fd };
         let mut state = self.body.state.lock();
         state.pins += 1;
-        let kept = state.fd.get_or_insert(fd).clone();
+        let kept = match &state.fd {
+            Some(has) if !is_reserve(has) => has.clone(),
+            _ => state.fd.insert(fd).clone(),
+        };
         drop(state);
         CACHE.remove(&self.body.place);
         Ok(kept)
+    }
+
+    /// It keeps its descriptor, or is just being looked at.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.body.state.try_lock().is_some_and(|state| state.pins > 0)
+    }
+
+    /// Somebody has it open as a file.
+    pub(super) fn is_open_file(&self) -> bool {
+        self.opens.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn unpin(&self) {
@@ -496,11 +536,23 @@ impl Evict for Body {
 }
 
 impl Identity {
-    fn of(fd: &Arc<OwnedFd>) -> Identity {
-        if let Ok((handle, mount)) = handle::of(fd) {
+    pub(super) fn of(fd: impl AsFd) -> Identity {
+        if let Ok((handle, mount)) = handle::of(&fd) {
             return Identity::Handle { handle, mount };
         }
-        match sys::statx(fd, "", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME) {
+        Identity::of_birth(sys::statx(&fd, "", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME))
+    }
+
+    /// As [`Identity::of`] of what a name in a directory leads to, which takes no descriptor.
+    pub(super) fn at(dir: impl AsFd, name: &OsStr) -> Identity {
+        if let Some(Ok((handle, mount))) = CString::new(name.as_bytes()).ok().map(|name| handle::at(&dir, &name, 0)) {
+            return Identity::Handle { handle, mount };
+        }
+        Identity::of_birth(sys::statx(&dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME))
+    }
+
+    fn of_birth(stat: rustix::io::Result<Statx>) -> Identity {
+        match stat {
             Ok(stat) if stat.stx_mask & StatxFlags::BTIME.bits() != 0 => {
                 Identity::Birth(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
             }
@@ -517,17 +569,6 @@ impl Location {
     fn is(&self, parent: &PosixNode, name: &OsStr) -> bool {
         std::ptr::eq(&*self.parent, parent) && &*self.name == name
     }
-}
-
-/// Handle and mount of a name in a directory, for a node that gets no descriptor.
-pub(super) fn identity_at(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<(Box<[u8]>, i32)> {
-    let name = CString::new(OsString::from(name).into_vec()).map_err(|_| Errno::INVAL)?;
-    handle::at(dir, &name, 0)
-}
-
-/// Handle and mount of an open object.
-pub(super) fn identity_of(fd: impl AsFd) -> rustix::io::Result<(Box<[u8]>, i32)> {
-    handle::of(fd)
 }
 
 /// What leads nowhere any more.

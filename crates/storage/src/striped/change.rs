@@ -144,6 +144,7 @@ impl StripedStorage {
         let _tree = self.tree()?;
         let _name = self.name_lock(parent, name).write();
         let parent = own(parent)?;
+        let _prepared = self.prepare_loss(parent, name)?;
         fault::step()?;
         op(&self.targets[0], parent.first(), name)?;
         for target in 1..self.targets.len() {
@@ -157,6 +158,12 @@ impl StripedStorage {
             }
         }
         Ok(())
+    }
+
+    /// Sees to it that no target refuses to let this name go for want of descriptors after others did.
+    fn prepare_loss(&self, parent: &StripedNode, name: &OsStr) -> io::Result<Vec<impl Drop + use<>>> {
+        let dirs = self.targets.iter().zip(&parent.pieces);
+        dirs.filter_map(|(target, dir)| Some(target.prepare_loss(dir.as_ref()?, name))).collect()
     }
 
     /// Removes whatever a target (not target 0) has under a name. Directories there contain orphans only. Not recursive: trees
@@ -214,6 +221,7 @@ impl StripedStorage {
         if from_inodes[0] == to_inodes[0] && from_inodes[0] != 0 && flags & libc::RENAME_NOREPLACE == 0 {
             return Ok(()); // two names of one file: nothing changes, says POSIX
         }
+        let _prepared = if exchange { Vec::new() } else { self.prepare_loss(to_dir, to.1)? };
         let entry = self.journal.begin(&Intent::Rename {
             from: self.path(from_dir, from.1)?,
             to: self.path(to_dir, to.1)?,

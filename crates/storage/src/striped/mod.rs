@@ -477,7 +477,13 @@ impl Namespace for StripedStorage {
         let create = |target: usize, dir: &NodeRef| {
             let ours = || (self.places.mode(target, *first), &self.process);
             let (mode, creator) = if target == 0 { (mode, creator) } else { ours() };
-            let (node, file) = self.targets[target].create(dir, name, mode, open_flags, creator)?;
+            // What was made before is about to be removed, and must not be open then. (Of what exists it tries again.)
+            let failed = |error: &io::Error| {
+                if error.kind() != io::ErrorKind::AlreadyExists {
+                    pieces.borrow_mut().fill(None);
+                }
+            };
+            let (node, file) = self.targets[target].create(dir, name, mode, open_flags, creator).inspect_err(failed)?;
             if target > 0 {
                 self.expect_mode(target, (dir, name), &node, mode)?;
             }

@@ -18,7 +18,7 @@ use sluice_storage::posix::{PosixOptions, PosixStorage};
 use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 /// Longest time any test waits for anything.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 pub struct Mount {
     // Dropped in this order: the mount before the directories.

@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use sluice_storage::{Attr, Creator, Data, DirEntries, FileRef, Layout, Namespace, NodeRef, SetAttr, StatFs, Storage};
@@ -48,9 +48,20 @@ pub struct Hooks {
     pub closed: Option<&'static str>,
     /// Lists say of nothing what it is, as those of some file systems.
     pub untyped: bool,
+    /// A byte of each file that cannot be read (`EIO`), and where there is no space for one that is written, if not 0.
+    pub bad: AtomicU64,
 }
 
 impl Hooks {
+    /// How many bytes of `len` from `offset` on can be moved.
+    fn room(&self, offset: u64, len: usize, error: i32) -> io::Result<usize> {
+        match self.bad.load(Ordering::SeqCst) {
+            bad if bad == 0 || bad < offset || bad >= offset + len as u64 => Ok(len),
+            bad if bad == offset => Err(io::Error::from_raw_os_error(error)),
+            bad => Ok((bad - offset) as usize),
+        }
+    }
+
     fn pass(&self) {
         if let Some(gate) = &self.gate {
             gate.pass();
@@ -76,9 +87,17 @@ impl Data for HookedData {
     pass_on! {
         fn layout() -> Layout;
         fn describe() -> String;
-        fn read(f: &FileRef, target: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize>;
-        fn write(f: &FileRef, target: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize>;
         fn size_at_least(file: &FileRef, end: u64) -> io::Result<u64>;
+    }
+    fn read(&self, file: &FileRef, on: usize, offset: u64, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
+        let [buf, ..] = bufs else { return Ok(0) };
+        let room = self.1.room(offset, buf.len(), libc::EIO)?;
+        self.0.read(file, on, offset, &mut [io::IoSliceMut::new(&mut buf[..room])])
+    }
+    fn write(&self, file: &FileRef, on: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let [buf, ..] = bufs else { return Ok(0) };
+        let room = self.1.room(offset, buf.len(), libc::ENOSPC)?;
+        self.0.write(file, on, offset, &[io::IoSlice::new(&buf[..room])])
     }
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
         self.1.pass();

@@ -181,7 +181,7 @@ fn an_access_control_list_from_outside_the_group_takes_the_set_gid_bit() {
 }
 
 /// Unmounts what was mounted there.
-struct Mounted(TempDir);
+pub(super) struct Mounted(pub(super) TempDir);
 
 impl Drop for Mounted {
     fn drop(&mut self) {

@@ -188,6 +188,28 @@ fn more_buffers_than_one_call_takes() {
     assert_eq!(back[..bytes.len()], bytes);
 }
 
+/// An error in the middle of one read; the plainest one is memory that cannot be written to.
+#[test]
+#[allow(unsafe_code)]
+fn a_read_that_an_error_stops_gives_what_came_before() {
+    let (_dir, storage) = storage(false);
+    let (_, file) = create(&storage, "f");
+    storage.write(&file, 0, 0, &[IoSlice::new(&[7; 8192])]).unwrap();
+    let kinds = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory, of which only the kernel uses the second half, which it may not.
+    let memory = unsafe {
+        let memory = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ | libc::PROT_WRITE, kinds, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        assert_eq!(libc::mprotect(memory.byte_add(4096), 4096, libc::PROT_NONE), 0);
+        crate::Segment::new(memory.cast(), 8192)
+    };
+    let read = |offset, part| storage.read(&file, 0, offset, crate::Segment::for_read(&mut [part]));
+    assert_eq!(read(0, memory).unwrap(), 4096);
+    assert_eq!(errno(read(4096, memory.part(4096, 4096))), libc::EFAULT, "asking for the rest tells why");
+    // SAFETY: nobody uses it any more.
+    assert_eq!(unsafe { libc::munmap(memory.start().cast(), 8192) }, 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     /// Whatever the alignment of offset, length and memory, direct I/O does what plain memory would.

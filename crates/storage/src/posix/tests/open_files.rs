@@ -86,6 +86,95 @@ fn inner_many_open() {
     assert!(used() < 600, "{} descriptors", used());
 }
 
+/// Files without names, for each of which a descriptor must be kept, have all that there are.
+#[test]
+fn what_must_stay_open_leaves_others_room() {
+    let Some((_dir, _)) = closing() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    limited(256, "open_files::inner_nameless", dir.path());
+}
+
+#[test]
+fn inner_nameless() {
+    let Some(place) = place() else { return };
+    let dirs = ["a", "b", "c", "single"].map(|name| place.join(name));
+    dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+    let options = StripedOptions { stripe: Some(4096), ..StripedOptions::default() };
+    nameless(&PosixStorage::open(&dirs[3], PosixOptions::default()).unwrap(), &dirs[3]);
+    let first = used();
+    nameless(&StripedStorage::create_or_open(&dirs[..3], options).unwrap(), &dirs[1]);
+    assert!(used() < first + 100, "{} descriptors are left of {first}", used());
+}
+
+fn nameless<S: Namespace + Data>(storage: &S, below: &Path) {
+    let root = storage.root();
+    // The storage has what there is in use; the test looks for itself in the end.
+    let spare = std::fs::File::open("/dev/null").unwrap();
+    let text = |n: usize| format!("file {n}").into_bytes();
+    let make = |n: usize, name: &str| {
+        let (node, file) = storage.create(&root, name.as_ref(), 0o600, libc::O_RDWR, &ME())?;
+        write(storage, &file, &text(n));
+        io::Result::Ok((node, file))
+    };
+    let check = |n: usize, file: &FileRef| {
+        let mut bytes = [0; 20];
+        let target = storage.layout().of(&**file).locate(0).0 as usize;
+        let got = storage.read(file, target, 0, &mut [IoSliceMut::new(&mut bytes)]).unwrap();
+        assert_eq!(&bytes[..got], text(n), "file {n}");
+    };
+    // More than there are descriptors for, which is no harm while they have names.
+    let mut open: Vec<_> = (0..300).map(|n| make(n, &n.to_string()).unwrap().1).collect();
+    let refused = |result: io::Result<()>| result.map_err(|error| assert_eq!(error.raw_os_error(), Some(libc::EMFILE)));
+    let gone: Vec<bool> = (0..300)
+        .map(|n| match n % 2 {
+            0 => refused(storage.unlink(&root, n.to_string().as_ref())).is_ok(),
+            _ => {
+                storage.mknod(&root, "new".as_ref(), libc::S_IFREG | 0o600, 0, &ME()).unwrap();
+                let done = refused(storage.rename(&root, "new".as_ref(), &root, n.to_string().as_ref(), 0)).is_ok();
+                assert!(done || storage.unlink(&root, "new".as_ref()).is_ok(), "nobody has it open");
+                done
+            }
+        })
+        .collect();
+    let kept = gone.iter().filter(|gone| !**gone).count();
+    assert!((50..260).contains(&kept), "{kept} of 300 could not lose their names");
+    // Nor can files be opened that must be kept open.
+    let error = (0..300).find_map(|n| {
+        let (name, n) = (format!("o{n}"), open.len());
+        let made = make(n, &name).map(|(_, file)| open.push(file));
+        let gone = made.and_then(|()| storage.unlink(&root, name.as_ref()));
+        gone.err().map(|error| (error.raw_os_error(), name))
+    });
+    let (error, name) = error.expect("there is an end of it");
+    assert_eq!(error, Some(libc::EMFILE));
+    // What needs descriptors for a moment goes on: for who looks, makes names, reads and writes what is open.
+    assert!(storage.readdir(&root).unwrap().len() >= kept);
+    for n in 0..300 {
+        let name = n.to_string();
+        let found = storage.lookup(&root, name.as_ref());
+        match (gone[n], n % 2) {
+            (true, 0) => assert_eq!(errno(found), libc::ENOENT),
+            (gone, _) => assert_eq!(storage.getattr(&found.unwrap()).unwrap().size == 0, gone, "file {n}"),
+        }
+        let dir = storage.mkdir(&root, format!("d{n}").as_ref(), 0o700, &ME()).unwrap();
+        assert_eq!(storage.getattr(&dir).unwrap().mode & 0o777, 0o700);
+    }
+    open.iter().enumerate().for_each(|(n, file)| check(n, file));
+    // On no target is anything left of what went, nor missing of what stayed.
+    let found = storage.lookup(&root, name.as_ref()).is_ok();
+    drop(spare);
+    let count = |prefix: char| {
+        let names = std::fs::read_dir(below).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(prefix)).count()
+    };
+    assert_eq!(count('o'), usize::from(found));
+    // Whoever closes something makes room for somebody else.
+    open.drain(..50).enumerate().for_each(|(n, file)| check(n, &file));
+    let (_, file) = make(1000, "again").unwrap();
+    storage.unlink(&root, "again".as_ref()).unwrap();
+    check(1000, &file);
+}
+
 #[test]
 fn a_closed_file_goes_on_where_it_was() {
     let Some((dir, storage)) = closing() else { return };
@@ -112,7 +201,8 @@ fn a_closed_file_goes_on_where_it_was() {
     storage.unlink(&root, "b".as_ref()).unwrap();
     assert_eq!(read(&storage, &truncated, 0, 9), b"three");
     assert_eq!(read(&storage, &file, 0, 9), b"three");
-    assert!(!as_posix(&file).try_close(), "it has no name");
+    assert!(as_posix(&file).try_close(), "its node leads to it");
+    assert_eq!(read(&storage, &file, 0, 9), b"three");
     storage.setattr(&node, Some(&file), SetAttr { size: Some(2), ..SetAttr::default() }).unwrap();
     assert_eq!(read(&storage, &file, 0, 9), b"th");
     // Removed underneath: that one keeps its descriptor, and one that had none is told the truth.

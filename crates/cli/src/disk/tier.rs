@@ -1,0 +1,201 @@
+//! The SSD before a disk: prepared when the disk is made, emptied and given back when it is removed.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+use sluice_notation::{parse_bytes, show_bytes, show_size};
+use sluice_tier::{Config, Device, FileDevice, Geometry, OpenError};
+
+use super::state::{self, Disk};
+use crate::mount::{is_in_use, open_device};
+use crate::{output, tier};
+
+const SIZE_MIN: u64 = 4 << 20;
+const SIZE_MAX: u64 = 1 << 44;
+const SIZE: u64 = 2 << 30;
+/// Superblocks, and the area at a multiple of 4K.
+const OVERHEAD: u64 = 16 << 10;
+const SEGMENT_MIN: u64 = 64 << 10;
+const SEGMENT_MAX: u64 = 4 << 20;
+/// What has to be zeros for an SSD to count as empty.
+const START: usize = 64 << 10;
+
+#[derive(clap::Args)]
+pub(super) struct Options {
+    /// An SSD that takes the disk's random writes and keeps what is read again (docs/tier.md): a directory, in which a file NAME.tier is
+    /// made, a file, or a block device [default: none]
+    #[arg(long, value_name = "SSD")]
+    tier: Option<PathBuf>,
+    /// Bytes of the SSD, half of them for writes, half for what is read [default: 2G of a file that is made, else all]
+    #[arg(long, value_name = "BYTES", requires = "tier")]
+    tier_size: Option<String>,
+    /// Setting of the tier, as `sluice tier settings` lists them; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", requires = "tier")]
+    tier_set: Vec<String>,
+}
+
+impl Options {
+    /// What the tier is to be. Finds whatever can be wrong before anything is made.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn plan(&self, name: &str) -> anyhow::Result<Option<state::Tier>> {
+        let Some(given) = &self.tier else { return Ok(None) };
+        let ssd = match given.is_dir() {
+            true => given.join(format!("{name}.tier")),
+            false => given.clone(),
+        };
+        let at = || format!("--tier {}", given.display());
+        let (Some(dir), Some(file)) = (ssd.parent(), ssd.file_name()) else { bail!("{}: cannot be an SSD", at()) };
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let ssd = dir.canonicalize().with_context(at)?.join(file);
+        let there = ssd.exists().then(|| FileDevice::open(&ssd, false)).transpose().with_context(at)?;
+        let most = there.as_ref().map_or(SIZE_MAX, Device::size);
+        let size_bytes = match &self.tier_size {
+            None => there.as_ref().map_or(SIZE, Device::size),
+            Some(text) => parse_bytes(text).with_context(|| format!("--tier-size {text}: expected bytes like 8G"))?,
+        };
+        if !(SIZE_MIN..=most).contains(&size_bytes) {
+            let (least, most, size) = (show_bytes(SIZE_MIN), show_bytes(most), show_bytes(size_bytes));
+            bail!("{}: a tier of {size} cannot be; expected {least} to {most} (--tier-size)", at());
+        }
+        // Whoever removes the disk writes back, and not a process that somebody waits for.
+        let (mut settings, mut all) = (vec!["unload=off".to_owned()], Config::default());
+        for text in &self.tier_set {
+            let wrong = || format!("--tier-set {text}");
+            let (key, value) = text.split_once('=').context("expected KEY=VALUE").with_context(wrong)?;
+            all.set(key, value).map_err(anyhow::Error::msg).with_context(wrong)?;
+            // The process that serves it, now or later, was started elsewhere.
+            let is_path = ["profile", "failure-mark"].contains(&key) && value != "none";
+            let value = if is_path { std::path::absolute(value)?.display().to_string() } else { value.to_owned() };
+            settings.push(format!("{key}={value}"));
+        }
+        Ok(Some(state::Tier { ssd, made: there.is_none(), ready: false, size_bytes, settings }))
+    }
+}
+
+/// The real disk by its absolute name, and its size. The name stays as given: where `/dev/disk/by-id/...` leads is found anew at each
+/// start, and which disk is `/dev/sdb` may change.
+///
+/// # Errors
+/// If it is not there, in use, or no disk.
+pub(super) fn real(given: &Path) -> anyhow::Result<(PathBuf, u64)> {
+    let at = || format!("--disk {}", given.display());
+    let path = std::path::absolute(given).with_context(at)?;
+    let kind = fs::metadata(&path).with_context(at)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        bail!("{}: is neither a file nor a block device", at());
+    }
+    match FileDevice::open(&path, true) {
+        Ok(device) => Ok((path, device.size())),
+        Err(error) if is_in_use(&error) => {
+            bail!("--disk {error}; it must be nobody else's: unmount it, and end whatever else uses it")
+        }
+        Err(error) => Err(error).context("--disk"),
+    }
+}
+
+/// Divides the SSD.
+///
+/// # Errors
+/// If something is on it that may be needed, and what the system says.
+pub(super) fn make(disk: &Disk, plan: &state::Tier) -> anyhow::Result<()> {
+    let below = disk.below();
+    let name = below.to_str().with_context(|| format!("{}: expected a name in UTF-8", below.display()))?;
+    let device = FileDevice::open(&below, true)?;
+    tier::divide(&plan.ssd, &device, name, geometry(plan.size_bytes), false).map(drop)
+}
+
+fn geometry(bytes: u64) -> Geometry {
+    let half = bytes.saturating_sub(OVERHEAD) / 2;
+    let unit = 1 << (half / 16).clamp(SEGMENT_MIN, SEGMENT_MAX).ilog2();
+    let (part, unit_bytes) = (half / unit * unit, unit as u32);
+    Geometry { queue_bytes: part, segment_bytes: unit_bytes, area_bytes: part, slot_bytes: unit_bytes }
+}
+
+/// The section of the configuration of `sluice mount`; sluice.example.toml explains the keys.
+#[derive(Serialize)]
+pub(super) struct Section {
+    disk: PathBuf,
+    ssd: PathBuf,
+    file: String,
+    settings: Vec<String>,
+}
+
+impl Section {
+    pub(super) fn of(disk: &Disk) -> Option<Section> {
+        let tier = disk.tier.as_ref()?;
+        let (ssd, settings) = (tier.ssd.clone(), tier.settings.clone());
+        Some(Section { disk: disk.below(), ssd, file: disk.image_name(), settings })
+    }
+}
+
+/// Takes the tier off a disk that nobody serves any more. What only the SSD has goes to a real disk; that of an emulated one
+/// goes with it.
+///
+/// # Errors
+/// If a real disk would not have everything then; by `force` an SSD may be missing.
+pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::Result<()> {
+    let at = || format!("the tier on {}", plan.ssd.display());
+    if !plan.ssd.exists() {
+        if plan.ready && !disk.emulated {
+            let what =
+                format!("{}: it is not there, and what only it has {} does not have", at(), disk.below().display());
+            if !force {
+                bail!("{what}; bring it back, or remove the disk with --force");
+            }
+            output::tell(format_args!("{what}"));
+        }
+        return Ok(());
+    }
+    let ssd = open_device(&plan.ssd).with_context(at)?;
+    let below = disk.below();
+    // Nothing is done to what it only was to be made of.
+    let is_ours = plan.ready
+        || match sluice_tier::check(&ssd) {
+            Ok(found) => Path::new(&found.disk) == below,
+            Err(OpenError::NoTier(_)) => plan.made,
+            Err(_) => false,
+        };
+    if !is_ours {
+        return Ok(());
+    }
+    let ssd = Arc::new(ssd);
+    if !disk.emulated {
+        // Also by force: what is in use now can be written back later.
+        write_back(&below, ssd.clone(), plan).with_context(at)?;
+    }
+    if plan.made {
+        return fs::remove_file(&plan.ssd).with_context(at);
+    }
+    ssd.write(&[0; START], 0).and_then(|()| ssd.flush()).with_context(at)
+}
+
+fn write_back(below: &Path, ssd: Arc<FileDevice>, plan: &state::Tier) -> anyhow::Result<()> {
+    let disk = Arc::new(open_device(below)?);
+    let mut config = Config::default();
+    for (key, value) in plan.settings.iter().filter_map(|text| text.split_once('=')) {
+        config.set(key, value).map_err(anyhow::Error::msg)?;
+    }
+    config.prefetch = false;
+    config.disk_name.get_or_insert(below.display().to_string());
+    if config.failure_mark.is_none() {
+        config.failure_mark = sluice_tier::failure_mark_of(below)?;
+    }
+    let tier = match sluice_tier::Tier::open(disk, ssd, config) {
+        Ok(tier) => tier,
+        // Taken off before, or given up when it failed: the disk has everything.
+        Err(OpenError::NoTier(_) | OpenError::Failed(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    tier.detach()?;
+    let bytes = tier.status().counts.written_back_bytes;
+    if bytes > 0 {
+        output::say(format_args!("{} written back to {}", show_size(bytes as f64), below.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! What programs say of themselves: which job they are part of, and what they are doing. `sluice mpirun` has MPI programs do so.
+//!
+//! A process sets extended attributes of any file of the mount, which are not stored: [`JOB`] names the job that it is part of from
+//! now on, [`PHASE`] what it does; reading [`APP`] tells as which application it is served, so that it knows that it was heard.
+//! They are `system.` attributes: the kernel asks no permission for them (a program may have no right to write any of its files), and
+//! other file systems refuse them rather than store them.
+//!
+//! The process is the one that the kernel names, so nobody speaks for another one, and what is said ends with it. A job is one of
+//! the caller's user, as everywhere ([`crate::apps`]).
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use parking_lot::Mutex;
+use sluice_core::AppId;
+
+/// Names the caller's job: 1 to 96 bytes of printable text without spaces.
+pub(crate) const JOB: &str = "system.sluice.job";
+/// Says what the caller does: `io`, `compute`, `batch BYTES` or `batch end`.
+pub(crate) const PHASE: &str = "system.sluice.phase";
+/// Tells the name of the caller's application.
+pub(crate) const APP: &str = "system.sluice.app";
+
+/// Processes remembered before those that have ended are forgotten, and most at all.
+const LOOK_AT: usize = 1 << 10;
+const MOST: usize = 1 << 16;
+
+/// What the processes of a program that announces itself are doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Processes that have said that they compute (or nothing), that they have files open for input or output, and that they serve a
+    /// sorted batch for others (data-driven execution).
+    pub computing: u32,
+    /// See `computing`.
+    pub in_io: u32,
+    /// See `computing`.
+    pub in_batch: u32,
+    /// Batches announced so far, and bytes in them.
+    pub batches: u64,
+    /// Bytes.
+    pub batch_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Compute,
+    Io,
+    Batch,
+}
+
+struct Process {
+    /// When it began, by which a process id used again is told from it.
+    began: u64,
+    job: String,
+    app: AppId,
+    phase: Phase,
+}
+
+#[derive(Default)]
+struct State {
+    processes: HashMap<u32, Process>,
+    /// Batches of an application, and their bytes: also of processes that have ended.
+    batches: HashMap<AppId, (u64, u64)>,
+}
+
+/// Processes that have said something.
+#[derive(Default)]
+pub(crate) struct Announced(Mutex<State>);
+
+impl Announced {
+    /// The thread `pid` names the job of its process, whose application `app` gives the number of. False: nobody can say which
+    /// process that is, or too many have spoken.
+    pub(crate) fn job(&self, pid: u32, job: &str, app: AppId) -> bool {
+        let Some((process, began)) = identity(pid) else { return false };
+        let mut state = self.0.lock();
+        if state.processes.len() >= LOOK_AT && state.processes.len().is_power_of_two() {
+            state.processes.retain(|&pid, known| is_alive(pid, known.began));
+        }
+        if state.processes.len() >= MOST && !state.processes.contains_key(&process) {
+            return false;
+        }
+        let job = job.to_owned();
+        state.processes.insert(process, Process { began, job, app, phase: Phase::Compute });
+        true
+    }
+
+    /// The thread `pid` says what its process does. False: that says nothing, or its process has named no job.
+    pub(crate) fn phase(&self, pid: u32, text: &[u8]) -> bool {
+        let Some((process, began)) = identity(pid) else { return false };
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        let (phase, bytes) = match text.split_once(' ') {
+            None if text == "io" => (Phase::Io, None),
+            None if text == "compute" => (Phase::Compute, None),
+            Some(("batch", "end")) => (Phase::Io, None),
+            Some(("batch", bytes)) => match bytes.parse::<u64>() {
+                Ok(bytes) => (Phase::Batch, Some(bytes)),
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        let mut state = self.0.lock();
+        let Some(known) = state.processes.get_mut(&process).filter(|known| known.began == began) else { return false };
+        known.phase = phase;
+        let app = known.app;
+        if let Some(bytes) = bytes {
+            let (batches, sum) = state.batches.entry(app).or_default();
+            (*batches, *sum) = (*batches + 1, sum.saturating_add(bytes));
+        }
+        true
+    }
+
+    /// The job of the process of the thread `pid`, if that has named one. Reads `/proc` only if anybody has.
+    pub(crate) fn job_of(&self, pid: u32) -> Option<String> {
+        if self.0.lock().processes.is_empty() {
+            return None;
+        }
+        let (process, began) = identity(pid)?;
+        let state = self.0.lock();
+        state.processes.get(&process).filter(|known| known.began == began).map(|known| known.job.clone())
+    }
+
+    /// What an application's processes do; none if none of them has said anything. O(processes).
+    pub(crate) fn phases(&self, app: AppId) -> Option<Phases> {
+        let mut state = self.0.lock();
+        state.processes.retain(|&pid, known| known.app != app || is_alive(pid, known.began));
+        let (batches, batch_bytes) = state.batches.get(&app).copied().unwrap_or_default();
+        let count =
+            |phase| state.processes.values().filter(|known| known.app == app && known.phase == phase).count() as u32;
+        let phases = Phases {
+            computing: count(Phase::Compute),
+            in_io: count(Phase::Io),
+            in_batch: count(Phase::Batch),
+            batches,
+            batch_bytes,
+        };
+        (phases != Phases::default()).then_some(phases)
+    }
+}
+
+/// The job's name in a value of [`JOB`]; none if that is no name.
+pub(crate) fn name_in(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    let is_name = (1..=96).contains(&text.len()) && text.chars().all(|c| !c.is_control() && !c.is_whitespace());
+    is_name.then_some(text)
+}
+
+/// Whether an attribute is one of these.
+pub(crate) fn is_ours(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"system.sluice.")
+}
+
+/// The number of a user's job: what the translator for GlusterFS gives it (FNV-1a), so that it is the same program everywhere.
+pub(crate) fn number(uid: u32, job: &str) -> AppId {
+    let hash = sluice_storage::fnv1a(&[&uid.to_ne_bytes(), job.as_bytes()].concat());
+    AppId((hash ^ hash >> 32) as u32)
+}
+
+/// The process of a thread, and when it began, in ticks since the system was started.
+fn identity(pid: u32) -> Option<(u32, u64)> {
+    if pid == 0 {
+        return None;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+    Some((process, began(process)?))
+}
+
+fn began(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, which may have anything in it, the twentieth field.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn is_alive(process: u32, since: u64) -> bool {
+    began(process) == Some(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_says_ends_with_it() {
+        let announced = Announced::default();
+        let (pid, app) = (std::process::id(), AppId(7));
+        assert_eq!(announced.job_of(pid), None);
+        assert!(!announced.phase(pid, b"io"), "of whom?");
+        assert!(announced.job(pid, "run-17", app));
+        // Another thread is the same process.
+        let of_thread = || announced.job_of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let said = std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
+        assert_eq!((said.as_deref(), announced.job_of(pid).as_deref()), (Some("run-17"), Some("run-17")));
+        assert!(announced.phase(pid, b"io") && announced.phase(pid, b"batch 4096"));
+        let phases = Phases { in_batch: 1, batches: 1, batch_bytes: 4096, ..Phases::default() };
+        assert_eq!(announced.phases(app), Some(phases));
+        assert!(announced.phase(pid, b"batch end"));
+        assert_eq!(announced.phases(app), Some(Phases { in_batch: 0, in_io: 1, ..phases }));
+        for nonsense in [&b"batch -1"[..], b"batch", b"sleep", b"io ", b"\xff"] {
+            assert!(!announced.phase(pid, nonsense));
+        }
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert!(announced.job(child.id(), "other", AppId(8)));
+        assert_eq!(announced.phases(AppId(8)).map(|phases| phases.computing), Some(1));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(announced.phases(AppId(8)), None);
+        assert_eq!(announced.job_of(child.id()), None);
+        assert!(!announced.job(0, "x", app));
+    }
+
+    #[test]
+    fn names_are_short_and_plain_and_numbers_differ_by_user() {
+        assert_eq!(name_in(b"run-17"), Some("run-17"));
+        for nonsense in [&b""[..], b"a b", b"a\n", b"\xff", &[b'x'; 97]] {
+            assert_eq!(name_in(nonsense), None);
+        }
+        assert_eq!(number(1000, "run-17"), number(1000, "run-17"));
+        assert_ne!(number(1000, "run-17"), number(1001, "run-17"));
+    }
+}
