@@ -34,16 +34,17 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 	$(CARGO) build --release --locked -p sluice-cli
 	$(TARGET)/release/sluice demo --plot $(TARGET)/demo.svg
 
-test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end
-	$(CARGO) test --locked --workspace
+test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end (STRICT=1: none a second time)
+	scripts/test.sh cargo --locked --workspace
 	$(CARGO) test --locked -p sluice-runtime --features model --test model
 	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
-	tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+	scripts/test.sh run tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	$(CARGO) build --locked --profile test -p sluice-mpiio -p sluice-nbdkit
-	tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice
-	tests/dualpar.sh $(TARGET)/debug $(TARGET)/debug/sluice
-	tests/tier.sh $(TARGET)/debug $(TARGET)/debug/sluice
+	scripts/test.sh run tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice
+	scripts/test.sh run tests/dualpar.sh $(TARGET)/debug $(TARGET)/debug/sluice
+	scripts/test.sh run tests/tier.sh $(TARGET)/debug $(TARGET)/debug/sluice
+	scripts/test.sh report
 
 tsan: setup-tests ## Run the test of many threads under ThreadSanitizer (builds the libraries anew for it)
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \

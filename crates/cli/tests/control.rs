@@ -132,15 +132,17 @@ fn status_tells_what_the_requests_of_the_last_window_were_like() {
         return;
     }
     let place = Place::new();
-    let daemon = place.daemon(&["--cache", "none", "--policy", "to-agg"]);
+    // An algorithm that waits: with another, most requests go by the engine where the storage is fast.
+    let daemon = place.daemon(&["--cache", "none", "--policy", "aioli"]);
     assert_eq!(place.status()["windows"], serde_json::json!([]), "nothing has happened");
     let file = fs::File::create(place.path("mnt/f")).unwrap();
-    (0..100).for_each(|block| file.write_all_at(&[1; 4096], block * 4096).unwrap());
-    // The window closes by itself, a second after it began.
+    let mut blocks = 0..;
+    // The window closes by itself, a second after it began. Where others have the machine it may have a single request.
     let mut window = serde_json::Value::Null;
-    eventually("a window closes", || {
+    eventually("a window with several requests closes", || {
+        blocks.by_ref().take(20).for_each(|block| file.write_all_at(&[1; 4096], block * 4096).unwrap());
         window = place.status()["windows"][0].clone();
-        !window.is_null()
+        window["writes"]["submitted"].as_u64() > Some(1)
     });
     let writes = &window["writes"];
     assert_eq!((window["engine"].as_u64(), window["files"].as_u64()), (Some(0), Some(1)), "{window}");
