@@ -52,7 +52,9 @@ impl Cluster {
     /// Without root, room, or the program `sluice`.
     pub(crate) fn new(runner: &Runner, purpose: &str, args: &ClusterArgs, port: u16) -> anyhow::Result<Cluster> {
         ensure!(rustix::process::geteuid().is_root(), "it needs root: data servers keep attributes that are root's");
-        let room = tempfile::Builder::new().prefix(&format!("sluice-{purpose}-")).tempdir_in(&args.dir);
+        // Configurations of clusters want absolute paths.
+        let dir = std::path::absolute(&args.dir)?;
+        let room = tempfile::Builder::new().prefix(&format!("sluice-{purpose}-")).tempdir_in(dir);
         let room = room.with_context(|| args.dir.display().to_string())?;
         let mut head = format!(
             "name = \"{purpose}-{}\"\ndirectory = {:?}\nport = {port}\n",
@@ -61,7 +63,7 @@ impl Cluster {
         );
         if let Some(translator) = &args.translator {
             // Writing to a text cannot fail.
-            _ = writeln!(head, "translator = {translator:?}");
+            _ = writeln!(head, "translator = {:?}", std::path::absolute(translator)?);
         }
         let sluice = program(args.sluice.as_deref())?;
         Ok(Cluster { runner: runner.clone(), sluice, room, head, links: args.links.clone() })
