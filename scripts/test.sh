@@ -21,13 +21,13 @@ cargo_tests() {
     local log failed target
     log=$(mktemp)
     cargo test --no-fail-fast "$@" 2>&1 | tee "$log" && { rm "$log"; return 0; }
-    # Cargo's last words: "error: 2 targets failed:", and each of them, as `-p PACKAGE --test NAME`.
-    mapfile -t failed < <(sed -n 's/^    `\(-p .*\)`$/\1/p' "$log")
+    # Cargo's last words: "error: 2 targets failed:", and each of them, as `-p PACKAGE --test NAME` or `--test NAME`.
+    mapfile -t failed < <(sed -n 's/^    `\(-.*\)`$/\1/p' "$log")
     rm "$log"
     [ ${#failed[@]} -gt 0 ] || return 1
     for target in "${failed[@]}"; do
         case $target in
-        *" --test "*) ;;
+        *"--test "*) ;;
         *) echo "error: $target failed; what starts no process is not run again" >&2; return 1 ;;
         esac
         # shellcheck disable=SC2086  # words of a command line
