@@ -243,7 +243,10 @@ fn orchestrated(role: &Value) -> String {
     };
     let slices = role["plan"].as_array().map(|slices| slices.iter().map(slice).collect::<Vec<_>>().join(", "));
     let plan = slices.map(|slices| format!("; in each {}: {slices}", show_time(number(&role["window_ms"]) * 1e6)));
-    format!("{phase}, {} data servers{}", number(&role["servers"]), plan.unwrap_or_default())
+    let computing = role["computing"].as_array().map_or(&[][..], Vec::as_slice);
+    let computing: Vec<&str> = computing.iter().filter_map(Value::as_str).collect();
+    let compute = if computing.is_empty() { String::new() } else { format!("; computing: {}", computing.join(", ")) };
+    format!("{phase}, {} data servers{}{compute}", number(&role["servers"]), plan.unwrap_or_default())
 }
 
 fn algorithm(policy: &str, window_us: f64) -> String {

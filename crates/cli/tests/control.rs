@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use common::{LIMIT, Place, eventually, fuse_works, run, unmount};
+use common::{Foreground, LIMIT, Place, eventually, fuse_works, run, unmount};
 
 /// What a mount begins with that names none, where nothing is known of the device.
 const BEGINNING: &str = "noop";
@@ -311,4 +312,50 @@ fn the_control_socket_survives_its_clients() {
     common::eventually("a free place", || ask(&place, question).contains("\"ok\":true"));
     assert_eq!(place.status()["policy"]["name"], BEGINNING);
     daemon.unmount();
+}
+
+/// As `sluice mpirun` has MPI programs do: the process is this test.
+#[test]
+fn what_a_program_says_of_itself_reaches_the_coordinator() {
+    if !fuse_works() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path("source/data"), vec![7; 1 << 20]).unwrap();
+    let coordinate = ["coordinate", "--listen", "127.0.0.1:0", "--role", "orchestrator", "--window", "1s"];
+    let (coordinator, said) = Foreground::saying(place.sluice(&coordinate));
+    let address = said.split([' ', ';']).find(|word| word.starts_with("127.0.0.1:")).expect(&said).to_owned();
+    let daemon = place.daemon(&["--cache", "none", "--policy", "hbrr", "--coordinator", &address]);
+    let file = fs::File::open(place.path("mnt/data")).unwrap();
+    let say = |name, text: &str| {
+        rustix::fs::fsetxattr(&file, name, text.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    let computing = || {
+        let text = place.good(&["coordinate", "status", "--json", &address]);
+        let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+        status["roles"]["orchestrator"]["computing"].as_array().cloned().unwrap_or_default()
+    };
+    say("system.sluice.job", "run-17");
+    // Who is not planned for is not known for long: a busy machine may come too late to see it.
+    let mut seen = Vec::new();
+    eventually("the coordinator knows that it computes", || {
+        say("system.sluice.phase", "io");
+        (0..8).for_each(|n| file.read_exact_at(&mut [0; 4096], n * 65_536).unwrap());
+        say("system.sluice.phase", "compute");
+        let until = Instant::now() + Duration::from_secs(3);
+        while seen.is_empty() && Instant::now() < until {
+            seen = computing();
+        }
+        !seen.is_empty()
+    });
+    let apps = place.status()["apps"].clone();
+    let name = |app: &serde_json::Value| app["name"].as_str().is_some_and(|name| name.starts_with("job=run-17 "));
+    let number = apps.as_array().unwrap().iter().find(|app| name(app)).expect("it has requests")["number"].as_u64();
+    assert_eq!(seen, [format!("{:08x}", number.unwrap())]);
+    say("system.sluice.phase", "io");
+    eventually("the coordinator knows that it does not any more", || computing().is_empty());
+    drop(file);
+    daemon.unmount();
+    coordinator.signal(rustix::process::Signal::INT);
+    assert!(coordinator.end().success());
 }

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use crate::announced::Announced;
 use crate::clock::epoch;
 use crate::connect::{self, Address, MESSAGE_MAX};
 use crate::node::{Node, Step};
@@ -45,13 +46,15 @@ pub struct Options {
     /// What the profile of the device says: how much longer a request takes at a random place than behind the one before, in
     /// nanoseconds, and the bytes within which that was measured. `None`: it is taken for a usual hard disk.
     pub positioning: Option<(u64, u64)>,
+    /// Who knows what programs say that they do; `None`: they say nothing here.
+    pub announced: Option<Arc<dyn Announced>>,
 }
 
 impl Options {
     /// Of a device of which nothing is known.
     #[must_use]
     pub fn new(address: Address, name: &str) -> Options {
-        Options { address, name: name.to_owned(), positioning: None }
+        Options { address, name: name.to_owned(), positioning: None, announced: None }
     }
 }
 
@@ -257,6 +260,7 @@ impl Worker {
             ends: vec![Time::ZERO; ground.engines()],
             orchestrated: Orchestrated::new(
                 options.positioning.map_or_else(SeekTimes::hard_disk, |(ns, bytes)| SeekTimes::measured(ns, bytes)),
+                options.announced,
             ),
             recogniser: (kind == Kind::Forwarder).then(|| Recogniser::new(ground)).flatten(),
             has_complained: false,

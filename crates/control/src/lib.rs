@@ -15,6 +15,8 @@
 
 #[cfg(feature = "node")]
 mod agent;
+#[cfg(feature = "node")]
+mod announced;
 mod bucket;
 mod clock;
 #[cfg(feature = "node")]
@@ -40,6 +42,8 @@ pub mod wire;
 
 #[cfg(feature = "node")]
 pub use agent::{Agent, AgentStatus, Options};
+#[cfg(feature = "node")]
+pub use announced::{Announced, Doing};
 pub use clock::{Estimate, epoch};
 #[cfg(feature = "node")]
 pub use connect::{Address, read_token};

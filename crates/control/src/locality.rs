@@ -1,6 +1,6 @@
 //! What data servers report of locality, and the plans that come back, as messages.
 
-use sluice_adapt::orchestrator::{ProgramReport, Report, Value};
+use sluice_adapt::orchestrator::{Activity, ProgramReport, Report, Value};
 use sluice_core::{AppId, GatePlan, GateSlice, LOCALITY_APPS, Time};
 
 use crate::wire;
@@ -34,7 +34,12 @@ pub(crate) fn to_wire(report: &Report) -> wire::Locality {
             distance: smoothed(&seen.distance),
             seek_ns: seen.seek_ns,
             reuse: smoothed(&seen.reuse),
+            idle_ns: seen.idle_ns.min(NS_MAX),
         })
+    };
+    let activity = |said: &Activity| {
+        let (app, for_ns) = (app(&said.program)?.0, said.for_ns.min(NS_MAX));
+        Some(wire::Activity { app, computes: said.computes, for_ns })
     };
     let gated = match report.plan {
         None => wire::Gated::Unspecified,
@@ -48,6 +53,7 @@ pub(crate) fn to_wire(report: &Report) -> wire::Locality {
         seek_ns: report.seek_ns,
         others: smoothed(&report.others),
         programs: report.programs.iter().take(LOCALITY_APPS).filter_map(program).collect(),
+        activities: report.activities.iter().take(LOCALITY_APPS).filter_map(activity).collect(),
     }
 }
 
@@ -68,7 +74,8 @@ pub(crate) fn of(said: &wire::Locality, server: u64, number: u64, now: Time) -> 
     check(said.programs.len() <= LOCALITY_APPS, "programs")?;
     let mut programs = Vec::with_capacity(said.programs.len());
     for seen in &said.programs {
-        check(seen.requests <= COUNT_MAX && seen.bytes <= BYTES_MAX && seen.seek_ns <= NS_MAX, "programs")?;
+        check(seen.requests <= COUNT_MAX && seen.bytes <= BYTES_MAX, "programs")?;
+        check(seen.seek_ns <= NS_MAX && seen.idle_ns <= NS_MAX, "programs")?;
         programs.push(ProgramReport {
             program: program(AppId(seen.app)),
             requests: seen.requests,
@@ -76,11 +83,17 @@ pub(crate) fn of(said: &wire::Locality, server: u64, number: u64, now: Time) -> 
             distance: value(&seen.distance, DISTANCE_MAX)?,
             seek_ns: seen.seek_ns,
             reuse: value(&seen.reuse, NS_MAX as f64)?,
+            idle_ns: seen.idle_ns,
         });
     }
-    let mut apps: Vec<u32> = said.programs.iter().map(|seen| seen.app).collect();
-    apps.sort_unstable();
-    check(apps.windows(2).all(|two| two[0] != two[1]), "programs")?;
+    check(are_different(said.programs.iter().map(|seen| seen.app)), "programs")?;
+    let fits = said.activities.len() <= LOCALITY_APPS && said.activities.iter().all(|said| said.for_ns <= NS_MAX);
+    check(fits && are_different(said.activities.iter().map(|said| said.app)), "activities")?;
+    let activity = |said: &wire::Activity| Activity {
+        program: program(AppId(said.app)),
+        computes: said.computes,
+        for_ns: said.for_ns,
+    };
     Ok(Report {
         server,
         number,
@@ -95,7 +108,14 @@ pub(crate) fn of(said: &wire::Locality, server: u64, number: u64, now: Time) -> 
         seek_ns: said.seek_ns,
         others: value(&said.others, NS_MAX as f64)?,
         programs,
+        activities: said.activities.iter().map(activity).collect(),
     })
+}
+
+fn are_different(apps: impl Iterator<Item = u32>) -> bool {
+    let mut apps: Vec<u32> = apps.collect();
+    apps.sort_unstable();
+    apps.windows(2).all(|two| two[0] != two[1])
 }
 
 /// A plan as a message.
@@ -146,7 +166,9 @@ mod tests {
             distance: value,
             seek_ns: 9,
             reuse: value,
+            idle_ns: 10,
         };
+        let said = |app, computes| Activity { program: program(AppId(app)), computes, for_ns: 11 };
         Report {
             server: 1,
             number: 2,
@@ -157,6 +179,7 @@ mod tests {
             seek_ns: 6,
             others: Value::default(),
             programs: vec![seen],
+            activities: vec![said(0xfeed, true), said(0xbee, false)],
         }
     }
 
@@ -196,5 +219,27 @@ mod tests {
             said.programs = (0..=LOCALITY_APPS as u32).map(|app| wire::Program { app, ..said.programs[0] }).collect();
         });
         refused("programs", &|said| said.programs[0].bytes = u64::MAX);
+        refused("programs", &|said| said.programs[0].idle_ns = u64::MAX);
+        refused("activities", &|said| said.activities = vec![said.activities[0]; 2]);
+        refused("activities", &|said| said.activities[1].for_ns = u64::MAX);
+        refused("activities", &|said| {
+            let many = 0..=LOCALITY_APPS as u32;
+            said.activities = many.map(|app| wire::Activity { app, ..said.activities[0] }).collect();
+        });
+    }
+
+    /// Of a node or coordinator that does not know what programs say.
+    #[test]
+    fn reports_of_and_for_earlier_versions_are_understood() {
+        let mut said = to_wire(&report());
+        said.activities.clear();
+        said.programs[0].idle_ns = 0;
+        let known = of(&said, 1, 2, Time(77)).unwrap();
+        assert_eq!((known.activities.len(), known.programs[0].idle_ns), (0, 0));
+        // Who has been silent or computing for longer than anything is counted is so all the same.
+        let mut long = report();
+        (long.programs[0].idle_ns, long.activities[0].for_ns) = (u64::MAX, u64::MAX);
+        let known = of(&to_wire(&long), 1, 2, Time(77)).unwrap();
+        assert_eq!((known.programs[0].idle_ns, known.activities[0].for_ns), (NS_MAX, NS_MAX));
     }
 }

@@ -1,11 +1,13 @@
 //! A scheduler under an orchestrator: what it measures, and whose turn it is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use sluice_adapt::orchestrator::{ProgramReport, Report, SeekTimes, Value};
-use sluice_core::{AppId, GatePlan, LOCALITY_APPS, Smoothed, Time};
+use sluice_adapt::orchestrator::{Activity, ProgramReport, Report, SeekTimes, Value};
+use sluice_core::{AppId, AppLocality, GatePlan, LOCALITY_APPS, Smoothed, Time};
 use sluice_select::Ground;
 
+use crate::announced::{Announced, Doing};
 use crate::clock::Estimate;
 use crate::gated::{Follow, Gated};
 use crate::locality::program;
@@ -17,6 +19,8 @@ const FAR_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Orchestrated {
     seek: SeekTimes,
+    /// Who knows what programs say of themselves.
+    announced: Option<Arc<dyn Announced>>,
     gated: Gated,
     /// Since when locality is measured, or was reported last; `None`: it is not.
     measured: Option<Time>,
@@ -26,8 +30,8 @@ pub(crate) struct Orchestrated {
 
 impl Orchestrated {
     /// On a device that needs these times.
-    pub(crate) fn new(seek: SeekTimes) -> Orchestrated {
-        Orchestrated { seek, gated: Gated::default(), measured: None, gates: false }
+    pub(crate) fn new(seek: SeekTimes, announced: Option<Arc<dyn Announced>>) -> Orchestrated {
+        Orchestrated { seek, announced, gated: Gated::default(), measured: None, gates: false }
     }
 
     /// The coordinator wants to be told of windows of this length, and has a plan, by its own clock, or none.
@@ -58,25 +62,26 @@ impl Orchestrated {
         let now = ground.now();
         let since = self.measured.replace(now)?;
         let (mut distance, mut others) = (Value::default(), Value::default());
-        let mut apps: BTreeMap<AppId, (u64, u64, Value, Value)> = BTreeMap::new();
+        let mut apps: BTreeMap<AppId, Seen> = BTreeMap::new();
         for shard in 0..ground.engines() {
             let Some((device, seen)) = ground.scheduler().locality(shard) else { continue };
             add(&mut distance, device.distance);
             add(&mut others, device.others);
             for app in seen {
-                let (requests, bytes, distance, reuse) = apps.entry(app.app).or_default();
-                *requests += app.requests;
-                *bytes += app.bytes;
-                add(distance, app.distance);
-                add(reuse, app.reuse);
+                apps.entry(app.app).or_default().add(&app);
             }
         }
         // Of several engines those with most requests.
         let mut apps: Vec<_> = apps.into_iter().collect();
-        apps.sort_by_key(|(_, (requests, ..))| std::cmp::Reverse(*requests));
-        let programs = apps.into_iter().take(LOCALITY_APPS).map(|(app, (requests, bytes, distance, reuse))| {
-            let seek_ns = self.seek.ns(distance.mean);
-            ProgramReport { program: program(app), requests, bytes, distance, seek_ns, reuse }
+        apps.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.requests));
+        let programs = apps.into_iter().take(LOCALITY_APPS).map(|(app, seen)| ProgramReport {
+            program: program(app),
+            requests: seen.requests,
+            bytes: seen.bytes,
+            distance: seen.distance,
+            seek_ns: self.seek.ns(seen.distance.mean),
+            reuse: seen.reuse,
+            idle_ns: seen.completed.map_or(0, |completed| now.since(completed)),
         });
         let programs = programs.collect();
         Some(Report {
@@ -90,7 +95,16 @@ impl Orchestrated {
             seek_ns: self.seek.ns(distance.mean),
             others,
             programs,
+            activities: self.activities(),
         })
+    }
+
+    /// What programs say of themselves: of many those that have spoken last, so that every change is told.
+    fn activities(&self) -> Vec<Activity> {
+        let mut said = self.announced.as_ref().map_or_else(Vec::new, |announced| announced.doing());
+        said.sort_by_key(|said| (said.for_ns, said.app));
+        let told = said.into_iter().take(LOCALITY_APPS);
+        told.map(|Doing { app, computes, for_ns }| Activity { program: program(app), computes, for_ns }).collect()
     }
 
     /// Whether a plan is in force.
@@ -115,6 +129,26 @@ impl Orchestrated {
     }
 }
 
+/// What all engines have seen of an application.
+#[derive(Default)]
+struct Seen {
+    requests: u64,
+    bytes: u64,
+    distance: Value,
+    reuse: Value,
+    completed: Option<Time>,
+}
+
+impl Seen {
+    fn add(&mut self, app: &AppLocality) {
+        self.requests += app.requests;
+        self.bytes += app.bytes;
+        add(&mut self.distance, app.distance);
+        add(&mut self.reuse, app.reuse);
+        self.completed = self.completed.max(app.completed);
+    }
+}
+
 /// Adds what another engine of the server has measured of one thing: means weighted by observations.
 fn add(sum: &mut Value, seen: Smoothed) {
     let count = sum.count + seen.count;
@@ -127,6 +161,38 @@ fn add(sum: &mut Value, seen: Smoothed) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Programs that have said something one after the other.
+    #[cfg(feature = "coordinator")]
+    #[derive(Debug)]
+    struct Many(u32);
+
+    #[cfg(feature = "coordinator")]
+    impl Announced for Many {
+        fn doing(&self) -> Vec<Doing> {
+            let one = |app| Doing { app: AppId(app), computes: app % 2 == 0, for_ns: u64::from(self.0 - app) };
+            (0..self.0).map(one).collect()
+        }
+    }
+
+    #[cfg(feature = "coordinator")]
+    #[test]
+    fn what_programs_say_is_told_with_requests_or_without_and_of_many_what_is_new() {
+        let policy = sluice_core::PolicyConfig::parse("hbrr").unwrap();
+        let ground = sluice_runtime::Scheduler::start(sluice_runtime::SchedulerConfig::new(policy)).unwrap();
+        let report = |announced: Option<Arc<dyn Announced>>| {
+            let mut orchestrated = Orchestrated::new(SeekTimes::hard_disk(), announced);
+            assert!(orchestrated.report(&ground).is_none(), "nobody wants to know");
+            orchestrated.follow(&ground, None, 500_000_000, None);
+            let report = orchestrated.report(&ground).unwrap();
+            assert!(report.programs.is_empty());
+            report.activities
+        };
+        assert_eq!(report(None), []);
+        let told = report(Some(Arc::new(Many(100))));
+        let newest = Activity { program: program(AppId(99)), computes: false, for_ns: 1 };
+        assert_eq!((told.len(), &told[0]), (LOCALITY_APPS, &newest));
+    }
 
     #[test]
     fn engines_are_one_server() {

@@ -133,6 +133,7 @@ impl Role for Orchestrator {
             "reports": self.reports,
             "plans": self.plans,
             "programs": self.decider.eligible().collect::<Vec<_>>(),
+            "computing": self.decider.computing().collect::<Vec<_>>(),
             "plan": self.plan.as_ref().map(slices),
         })
     }
@@ -159,6 +160,7 @@ mod tests {
             distance: value(65_536.0),
             seek_ns: 100_000,
             reuse: if planned { value(2e6) } else { Value::default() },
+            idle_ns: 0,
         };
         Report {
             server,
@@ -170,6 +172,7 @@ mod tests {
             seek_ns: 8_000_000,
             others: Value::default(),
             programs: vec![seen(0xa), seen(0xb)],
+            activities: Vec::new(),
         }
     }
 

@@ -57,6 +57,8 @@ pub struct AppLocality {
     pub distance: Smoothed,
     /// `RD_ij`, in nanoseconds.
     pub reuse: Smoothed,
+    /// When its last request was completed.
+    pub completed: Option<Time>,
 }
 
 /// What is known of the device, and of those that have no object of their own behind the gate.
@@ -242,6 +244,7 @@ impl Locality {
                 bytes: std::mem::take(&mut record.bytes),
                 distance: record.distance.report(),
                 reuse: record.reuse.report(),
+                completed: record.completed,
             });
         }
         DeviceLocality {
@@ -288,7 +291,7 @@ mod tests {
         assert_eq!((device.requests, device.bytes), (4, 40));
         let app = apps.iter().find(|app| app.app == AppId(1)).unwrap();
         assert_eq!((app.distance.last, app.distance.count), (70.0 / 8.0 + 70.0, 2));
-        assert_eq!((app.reuse.last, app.reuse.count), (50.0 * 0.875, 1));
+        assert_eq!((app.reuse.last, app.reuse.count, app.completed), (50.0 * 0.875, 1, Some(Time(160))));
         locality.report(&mut apps);
         assert!(apps.is_empty());
     }

@@ -8,9 +8,10 @@
 //! The process is the one that the kernel names, so nobody speaks for another one, and what is said ends with it. A job is one of
 //! the caller's user, as everywhere ([`crate::apps`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluice_core::AppId;
@@ -42,6 +43,17 @@ pub struct Phases {
     pub batch_bytes: u64,
 }
 
+/// What a program is doing, as its processes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Whose requests it makes.
+    pub app: AppId,
+    /// All of its processes compute; else some have files open for input or output.
+    pub computes: bool,
+    /// Since the last of them said so.
+    pub lasts: Duration,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Compute,
@@ -55,6 +67,8 @@ struct Process {
     job: String,
     app: AppId,
     phase: Phase,
+    /// When it said that it computes, or that it does not any more; none: it has said neither.
+    said: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -81,7 +95,7 @@ impl Announced {
             return false;
         }
         let job = job.to_owned();
-        state.processes.insert(process, Process { began, job, app, phase: Phase::Compute });
+        state.processes.insert(process, Process { began, job, app, phase: Phase::Compute, said: None });
         true
     }
 
@@ -101,6 +115,9 @@ impl Announced {
         };
         let mut state = self.0.lock();
         let Some(known) = state.processes.get_mut(&process).filter(|known| known.began == began) else { return false };
+        if known.said.is_none() || (known.phase == Phase::Compute) != (phase == Phase::Compute) {
+            known.said = Some(Instant::now());
+        }
         known.phase = phase;
         let app = known.app;
         if let Some(bytes) = bytes {
@@ -118,6 +135,34 @@ impl Announced {
         let (process, began) = identity(pid)?;
         let state = self.0.lock();
         state.processes.get(&process).filter(|known| known.began == began).map(|known| known.job.clone())
+    }
+
+    /// What the programs do that have said anything and have not ended. O(processes), without a lock while those are looked at.
+    pub(crate) fn activities(&self) -> Vec<Activity> {
+        let known: Vec<_> = self.0.lock().processes.iter().map(|(&pid, known)| (pid, known.began)).collect();
+        let ended: Vec<_> = known.into_iter().filter(|&(pid, began)| !is_alive(pid, began)).collect();
+        let mut state = self.0.lock();
+        for (pid, began) in ended {
+            if state.processes.get(&pid).is_some_and(|known| known.began == began) {
+                state.processes.remove(&pid);
+            }
+        }
+        // Of each program whether it computes, and who said so last: those count that do what the program does.
+        let mut programs: BTreeMap<AppId, (bool, Option<Instant>)> = BTreeMap::new();
+        for known in state.processes.values() {
+            let computes = known.phase == Phase::Compute;
+            let program = programs.entry(known.app).or_insert((computes, known.said));
+            match (program.0, computes) {
+                (true, false) => *program = (false, known.said),
+                (false, true) => {}
+                _ => program.1 = program.1.max(known.said),
+            }
+        }
+        let now = Instant::now();
+        let said = |(app, (computes, said)): (AppId, (bool, Option<Instant>))| {
+            Some(Activity { app, computes, lasts: now.saturating_duration_since(said?) })
+        };
+        programs.into_iter().filter_map(said).collect()
     }
 
     /// What an application's processes do; none if none of them has said anything. O(processes).
@@ -207,6 +252,36 @@ mod tests {
         assert_eq!(announced.phases(AppId(8)), None);
         assert_eq!(announced.job_of(child.id()), None);
         assert!(!announced.job(0, "x", app));
+    }
+
+    #[test]
+    fn a_program_computes_when_all_of_its_processes_have_said_so() {
+        let announced = Announced::default();
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (own, other, app) = (std::process::id(), child.id(), AppId(7));
+        assert!(announced.job(own, "run-17", app) && announced.job(other, "run-17", app));
+        assert_eq!(announced.activities(), [], "nobody has said what it does");
+        let say = |pid, text: &[u8]| {
+            assert!(announced.phase(pid, text));
+            let [said] = announced.activities()[..] else { panic!("one program") };
+            assert_eq!(said.app, app);
+            said
+        };
+        assert!(!say(own, b"io").computes && !say(other, b"io").computes);
+        assert!(!say(other, b"compute").computes, "one does, the other does not");
+        let since = Instant::now();
+        let all = say(own, b"compute");
+        assert!(all.computes && all.lasts <= since.elapsed());
+        let before = announced.activities()[0].lasts;
+        let again = say(own, b"compute").lasts;
+        assert!(again >= before, "it has done so all the time");
+        assert!(!say(own, b"batch 4096").computes && !say(own, b"batch end").computes);
+        // Another one that has not spoken yet is no reason to doubt, and what a process says ends with it.
+        assert!(say(own, b"compute").computes && !say(other, b"io").computes);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(announced.activities()[0].computes);
+        assert_eq!(announced.0.lock().processes.len(), 1);
     }
 
     #[test]

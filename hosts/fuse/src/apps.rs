@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sluice_core::AppId;
 
-use crate::announced::{self, Announced, Phases};
+use crate::announced::{self, Activity, Announced, Phases};
 use crate::lookups::{Answerer, Lookups};
 
 /// Seconds for which an answer is believed.
@@ -114,6 +114,11 @@ impl Apps {
     /// A process that has named its job says what it does. False: that cannot be heard.
     pub(crate) fn phase(&self, pid: u32, text: &[u8]) -> bool {
         self.announced.phase(pid, text)
+    }
+
+    /// What programs do, as they say.
+    pub(crate) fn activities(&self) -> Vec<Activity> {
+        self.announced.activities()
     }
 
     /// What the processes of an application do, as they say.

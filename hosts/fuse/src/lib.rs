@@ -59,8 +59,8 @@ mod pool;
 mod session;
 mod spare;
 
-pub use announced::Phases;
+pub use announced::{Activity, Phases};
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
 pub use options::{CacheMode, MountOptions, Remount};
-pub use session::{MountHandle, MountState, check_mountpoint, mount, remount, state, unmount};
+pub use session::{MountHandle, MountState, Programs, check_mountpoint, mount, remount, state, unmount};

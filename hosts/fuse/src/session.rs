@@ -10,7 +10,7 @@ use sluice_core::AppId;
 use sluice_runtime::{Volume, VolumeConfig};
 use sluice_storage::Storage;
 
-use crate::announced::Phases;
+use crate::announced::{Activity, Phases};
 use crate::apps::Apps;
 use crate::attach;
 use crate::coherence::Invalidator;
@@ -124,6 +124,24 @@ pub fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
     attach::remount(path, change)
 }
 
+/// The programs that use a mount. Keeps nothing of the mount but what it knows of them.
+#[derive(Clone)]
+pub struct Programs(Arc<Apps>);
+
+impl Programs {
+    /// What those do that say so (MPI programs under `sluice mpirun` do) and have not ended. O(their processes).
+    #[must_use]
+    pub fn activities(&self) -> Vec<Activity> {
+        self.0.activities()
+    }
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Programs").finish_non_exhaustive()
+    }
+}
+
 /// A mount. Dropping it unmounts lazily and does not wait.
 pub struct MountHandle {
     mounted: Mounted,
@@ -164,6 +182,12 @@ impl MountHandle {
     #[must_use]
     pub fn app_phases(&self, app: AppId) -> Option<Phases> {
         self.apps.phases(app)
+    }
+
+    /// The programs that use it.
+    #[must_use]
+    pub fn programs(&self) -> Programs {
+        Programs(self.apps.clone())
     }
 
     /// Objects that the kernel remembers.

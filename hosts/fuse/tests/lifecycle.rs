@@ -97,6 +97,21 @@ fn a_job_that_a_process_names_is_the_program_of_its_requests() {
     };
     assert_eq!(phases("io").in_io, 1);
     assert_eq!((phases("batch 65536").in_batch, phases("batch end").batch_bytes), (1, 65_536));
+    // What the coordinator is told of it, and how long ago its last request was served.
+    let (programs, began) = (mount.programs(), std::time::Instant::now());
+    let said = || programs.activities().into_iter().find(|said| said.app == program.app).unwrap();
+    assert!(!said().computes);
+    read(0);
+    phases("compute");
+    let now = scheduler.clock().now();
+    let served = scheduler.locality(0).unwrap().1.into_iter().find(|seen| seen.app == program.app).unwrap();
+    let computing = said();
+    assert!(computing.computes && computing.lasts <= began.elapsed());
+    assert!(served.completed.is_some_and(|completed| completed <= now), "{served:?}");
+    assert!(!{
+        phases("io");
+        said().computes
+    });
     // What cannot be heard is refused, and nothing of it is stored.
     for (name, text) in [("system.sluice.job", "a b"), ("system.sluice.phase", "sleep"), ("system.sluice.app", "uid=0")]
     {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::activity::Activities;
 use super::meter::{Meter, compare};
 use super::verdict::{At, Server, Verdict, judge, mean, promise};
 use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing};
@@ -21,6 +22,8 @@ const FAILURES: u32 = 4;
 const SLOW_WINDOWS: u64 = 64;
 /// When a program has gone, a plan that brought much is tried again with the others after so many windows.
 const LEFT_WINDOWS: u64 = 16;
+/// A program that computes, as it says, is known for so many windows after its last requests: about as long as a plan is kept.
+const COMPUTING_WINDOWS: u64 = 240;
 /// Of a window, in thousandths: what slices are rounded to; and what is left for newcomers where there are no others.
 const GRAIN: u64 = 1_000;
 const NEWCOMERS: u64 = 4;
@@ -64,6 +67,20 @@ struct Program {
     eligible: bool,
     /// Not tried before then.
     slow_until: u64,
+    activities: Activities,
+}
+
+impl Program {
+    /// As it says itself, and nothing contradicts it.
+    fn computes(&self, window_ns: u64) -> bool {
+        self.activities.computes(&self.at, window_ns)
+    }
+
+    /// It is at an end or computes: it says so, or had a whole window and sent nothing.
+    fn is_quiet(&self, now: u64, window_ns: u64) -> bool {
+        let alive = self.heard.max(self.activities.began_io());
+        self.computes(window_ns) || alive.saturating_add(window_ns) < now
+    }
 }
 
 /// Why a saved state cannot be used.
@@ -170,6 +187,12 @@ impl Orchestrator {
         self.eligible.iter().map(String::as_str)
     }
 
+    /// Programs that compute, as they say, and are believed.
+    pub fn computing(&self) -> impl Iterator<Item = &str> {
+        let computes = |program: &Program| program.computes(self.settings.window_ns);
+        self.programs.iter().filter(move |(_, program)| computes(program)).map(|(name, _)| name.as_str())
+    }
+
     /// The plan that was made last, if servers should follow one.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {
@@ -212,9 +235,15 @@ impl Orchestrator {
             program.requests = program.requests / 2.0 + seen.requests as f64;
             program.bytes = program.bytes / 2.0 + seen.bytes as f64;
             let at = program.at.entry(report.server).or_default();
-            at.heard = now;
+            (at.heard, at.seen) = (now, report.at.saturating_sub(seen.idle_ns));
             at.distance = self.settings.of(&seen.distance).map(|near| (near, seen.seek_ns as f64)).or(at.distance);
             at.reuse = self.settings.of(&seen.reuse).or(at.reuse);
+        }
+        for said in &report.activities {
+            // What nobody has sent a request of is no program yet, whatever it says.
+            if let Some(program) = self.programs.get_mut(&said.program) {
+                program.activities.hear(report.server, said, report.at, now);
+            }
         }
         let bytes: u64 = report.programs.iter().map(|program| program.bytes).sum();
         match report.plan {
@@ -278,15 +307,22 @@ impl Orchestrator {
     }
 
     fn forget(&mut self, now: u64) {
-        let oldest = now.saturating_sub(SILENT_WINDOWS * self.settings.window_ns);
+        let window_ns = self.settings.window_ns;
+        let oldest = now.saturating_sub(SILENT_WINDOWS * window_ns);
         self.servers.retain(|_, server| server.heard >= oldest);
         self.without.keep_only(&self.servers);
         self.with.keep_only(&self.servers);
-        let slow = |program: &Program| program.slow_until > now;
-        self.programs.retain(|_, program| program.heard >= oldest || slow(program));
-        for program in self.programs.values_mut() {
-            program.at.retain(|server, at| at.heard >= oldest && self.servers.contains_key(server));
-        }
+        // While its plan is measured a program that computes would spoil that, and where slices are even its own would be lost.
+        let keeps = matches!(self.phase, Phase::Keep { .. }) && self.settings.slicing == Slicing::Inverse;
+        let (servers, eligible) = (&self.servers, &self.eligible);
+        self.programs.retain(|name, program| {
+            program.activities.forget(servers);
+            let says_why = program.computes(window_ns) || program.activities.began_io() >= oldest.max(1);
+            let lately = program.heard.saturating_add(COMPUTING_WINDOWS * window_ns) >= now;
+            let waits = keeps && says_why && lately && eligible.contains(name);
+            program.at.retain(|server, at| (waits || at.heard >= oldest) && servers.contains_key(server));
+            waits || program.heard >= oldest || program.slow_until > now
+        });
     }
 
     fn judge(&mut self, now: u64) {
@@ -402,13 +438,11 @@ impl Orchestrator {
         plan
     }
 
-    /// Who is served for how long in a window. Who had a slice in the last one, and no requests, is at an end or computes: what it
-    /// would have is the others'.
+    /// Who is served for how long in a window. Who is quiet leaves what it would have to the others.
     fn slices(&self, now: u64) -> Vec<PlanSlice> {
         let settings = &self.settings;
-        let is_quiet = |name: &String| {
-            self.programs.get(name).is_none_or(|program| program.heard.saturating_add(settings.window_ns) < now)
-        };
+        let is_quiet =
+            |name: &String| self.programs.get(name).is_none_or(|program| program.is_quiet(now, settings.window_ns));
         let reuse = |name: &String| {
             let known: Vec<f64> = self.programs.get(name)?.at.values().filter_map(|at| at.reuse).collect();
             (!known.is_empty()).then(|| mean(&known).max(1.0) / self.size([name]))

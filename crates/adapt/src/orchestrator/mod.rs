@@ -12,7 +12,11 @@
 //! that the device needs for them; a plan must bring something: it is
 //! tried, and refused where all programs together are not faster with it, as where a local algorithm that anticipates does
 //! it all already.
+//!
+//! Other than in the paper, too: programs may say themselves that they compute ([`Activity`]), and then leave their slices to others
+//! at once.
 
+mod activity;
 mod decide;
 mod follower;
 mod meter;
@@ -25,6 +29,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use sluice_core::{AppId, GatePlan, GateSlice, Time};
 
+pub use activity::Activity;
 pub use decide::{Orchestrator, Phase, StateError};
 pub use follower::{Follow, Follower};
 pub use seek::SeekTimes;
@@ -142,6 +147,8 @@ pub struct ProgramReport {
     pub seek_ns: u64,
     /// `RD_ij` in nanoseconds: observed only while it had the server.
     pub reuse: Value,
+    /// Since its last request was completed, in nanoseconds; 0 also where a server does not say so.
+    pub idle_ns: u64,
 }
 
 /// What a server has seen since its last report.
@@ -165,6 +172,8 @@ pub struct Report {
     pub others: Value,
     /// Programs with requests.
     pub programs: Vec<ProgramReport>,
+    /// What programs have said to this server of themselves, each once, with requests or without.
+    pub activities: Vec<Activity>,
 }
 
 /// A slice of each window.

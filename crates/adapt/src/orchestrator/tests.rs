@@ -22,9 +22,12 @@ struct Seen {
     uneven: bool,
     reuse: f64,
     bytes: u64,
+    /// Its last request of a window was completed so long before its end.
+    idle_ns: u64,
 }
 
-const STRONG: Seen = Seen { name: "strong", distance: 65_536.0, uneven: false, reuse: 2e6, bytes: 10_000_000 };
+const STRONG: Seen =
+    Seen { name: "strong", distance: 65_536.0, uneven: false, reuse: 2e6, bytes: 10_000_000, idle_ns: 0 };
 const OTHER: Seen = Seen { name: "other", ..STRONG };
 const WEAK: Seen = Seen { name: "weak", distance: 9e8, ..STRONG };
 const UNEVEN: Seen = Seen { name: "uneven", uneven: true, ..STRONG };
@@ -40,6 +43,7 @@ fn reports(servers: u64, number: u64, now: u64, plan: u64, programs: &[Seen], sp
             distance: value(if seen.uneven { seen.distance * (server + 1) as f64 } else { seen.distance }),
             seek_ns: 100_000,
             reuse: if plan > 0 { value(seen.reuse) } else { Value::default() },
+            idle_ns: seen.idle_ns,
         };
         Report {
             server,
@@ -51,6 +55,7 @@ fn reports(servers: u64, number: u64, now: u64, plan: u64, programs: &[Seen], sp
             seek_ns: 8_000_000,
             others: if plan > 0 { value(4e6) } else { Value::default() },
             programs: programs.iter().map(program).collect(),
+            activities: Vec::new(),
         }
     };
     (0..servers).map(report).collect()
@@ -58,12 +63,29 @@ fn reports(servers: u64, number: u64, now: u64, plan: u64, programs: &[Seen], sp
 
 /// Runs for so many windows with perfect messages; the plans in force, by window.
 fn run(orchestrator: &mut Orchestrator, from: u64, windows: u64, programs: &[Seen], speed: f64) -> Vec<Option<Plan>> {
+    run_saying(orchestrator, from, windows, programs, speed, None)
+}
+
+/// The same, and a program says to each server that it computes, or does I/O, since so long before the end of the first window.
+fn run_saying(
+    orchestrator: &mut Orchestrator,
+    from: u64,
+    windows: u64,
+    programs: &[Seen],
+    speed: f64,
+    said: Option<(Seen, bool, u64)>,
+) -> Vec<Option<Plan>> {
     let mut plans = Vec::new();
     for number in from..from + windows {
         let now = (number + 1) * WINDOW;
         let plan = orchestrator.plan().filter(|plan| !plan.slices.is_empty()).map_or(0, |plan| plan.number);
         for report in reports(4, number + 1, now, plan, programs, speed) {
-            orchestrator.hear(now, &report);
+            let activity = said.map(|(program, computes, for_ns)| Activity {
+                program: program.name.to_owned(),
+                computes,
+                for_ns: for_ns + (number - from) * WINDOW,
+            });
+            orchestrator.hear(now, &Report { activities: activity.into_iter().collect(), ..report });
         }
         for half in 0..2 {
             orchestrator.decide(now + WINDOW / 4 + half * WINDOW / 2);
@@ -134,8 +156,7 @@ fn a_plan_that_brings_nothing_is_refused_until_programs_change() {
     let plans = run(&mut orchestrator, 0, 30, &[STRONG, OTHER], 1.02);
     assert!(plans.iter().any(Option::is_some) && plans[29].is_none());
     assert!(matches!(orchestrator.phase(), Phase::Refused { gain } if (gain - 0.02).abs() < 0.01));
-    let third = Seen { name: "third", ..STRONG };
-    let plans = run(&mut orchestrator, 30, 20, &[STRONG, OTHER, third], 1.5);
+    let plans = run(&mut orchestrator, 30, 20, &[STRONG, OTHER, THIRD], 1.5);
     assert!(plans[19].as_ref().is_some_and(|plan| plan.slices.len() == 4));
     assert!(matches!(orchestrator.phase(), Phase::Keep { gain: Some(gain) } if *gain > 0.4));
     // And the plan ends with the programs.
@@ -214,16 +235,108 @@ fn whoever_comes_and_goes_at_the_limit_of_the_conditions_is_not_tried_again_and_
 
 #[test]
 fn whoever_had_a_slice_and_no_requests_leaves_it_to_the_others() {
-    let third = Seen { name: "third", ..STRONG };
     let mut orchestrator = Orchestrator::new(Settings::paper());
-    run(&mut orchestrator, 0, 10, &[STRONG, OTHER, third], 1.5);
+    run(&mut orchestrator, 0, 10, &[STRONG, OTHER, THIRD], 1.5);
     let plan = run(&mut orchestrator, 10, 2, &[STRONG, OTHER], 1.5)[1].clone().unwrap();
     let lens: Vec<u64> = plan.slices.iter().map(|slice| slice.len_ns / MS).collect();
     assert_eq!(objects(&plan)[2], ["third"]);
     assert!(lens[0] >= 240 && lens[1] >= 240 && lens[2] == 2, "{lens:?}");
     // And has it again when it goes on.
-    let plan = run(&mut orchestrator, 12, 2, &[STRONG, OTHER, third], 1.5)[1].clone().unwrap();
+    let plan = run(&mut orchestrator, 12, 2, &[STRONG, OTHER, THIRD], 1.5)[1].clone().unwrap();
     assert!(plan.slices.iter().take(3).all(|slice| slice.len_ns >= 160 * MS), "{:?}", plan.slices);
+}
+
+const THIRD: Seen = Seen { name: "third", ..STRONG };
+
+/// What the third of three programs has of a window, in milliseconds; `None`: no slice of its own.
+fn share_of_third(plan: Option<&Plan>) -> Option<u64> {
+    plan?.slices.iter().find(|slice| slice.programs == ["third"]).map(|slice| slice.len_ns / MS)
+}
+
+#[test]
+fn whoever_says_that_it_computes_leaves_its_slice_at_once_and_has_it_again_when_it_says_that_it_does_not() {
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    run(&mut orchestrator, 0, 10, &[STRONG, OTHER, THIRD], 1.5);
+    assert!(share_of_third(orchestrator.plan()) >= Some(160));
+    // It had requests in this window, the last of them before it said so.
+    let last = Seen { idle_ns: 300 * MS, ..THIRD };
+    let plan = run_saying(&mut orchestrator, 10, 1, &[STRONG, OTHER, last], 1.5, Some((THIRD, true, 200 * MS)));
+    assert_eq!(share_of_third(plan[0].as_ref()), Some(2));
+    assert_eq!(orchestrator.computing().collect::<Vec<_>>(), ["third"]);
+    run_saying(&mut orchestrator, 11, 3, &[STRONG, OTHER], 1.5, Some((THIRD, true, 700 * MS)));
+    assert_eq!(share_of_third(orchestrator.plan()), Some(2));
+    // Before any request of it.
+    let plans = run_saying(&mut orchestrator, 14, 3, &[STRONG, OTHER], 1.5, Some((THIRD, false, 100 * MS)));
+    assert!(share_of_third(plans[0].as_ref()) >= Some(160), "{plans:?}");
+    assert_eq!(orchestrator.computing().count(), 0);
+    assert_eq!(
+        share_of_third(plans[2].as_ref()),
+        Some(2),
+        "who says so and sends nothing is as any other that is silent"
+    );
+}
+
+#[test]
+fn what_is_seen_outweighs_what_is_said() {
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    run(&mut orchestrator, 0, 10, &[STRONG, OTHER, THIRD], 1.5);
+    let honest = orchestrator.plan().cloned().unwrap().slices;
+    // It sends requests while it says that it computes, which it says anew each time.
+    for number in 10..20 {
+        run_saying(&mut orchestrator, number, 1, &[STRONG, OTHER, THIRD], 1.5, Some((THIRD, true, 400 * MS)));
+        assert_eq!(orchestrator.plan().unwrap().slices, honest);
+    }
+    // One that has been believed has its slice again as soon as it sends something.
+    run_saying(&mut orchestrator, 20, 2, &[STRONG, OTHER], 1.5, Some((THIRD, true, 0)));
+    assert_eq!(share_of_third(orchestrator.plan()), Some(2));
+    run_saying(&mut orchestrator, 22, 1, &[STRONG, OTHER, THIRD], 1.5, Some((THIRD, true, 2 * WINDOW)));
+    assert!(share_of_third(orchestrator.plan()) >= Some(160));
+    // Who was never seen has no slice, whatever it says.
+    let unheard = Seen { name: "unheard", ..STRONG };
+    for computes in [false, true] {
+        run_saying(&mut orchestrator, 23, 2, &[STRONG, OTHER, THIRD], 1.5, Some((unheard, computes, 0)));
+        let plan = orchestrator.plan().unwrap();
+        assert!(plan.slices.len() == honest.len() && share_of_third(Some(plan)) >= Some(160), "{plan:?}");
+    }
+}
+
+#[test]
+fn a_plan_outlives_the_computing_of_its_programs_but_not_their_end() {
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    run(&mut orchestrator, 0, 20, &[STRONG, OTHER, THIRD], 1.5);
+    assert!(matches!(orchestrator.phase(), Phase::Keep { .. }));
+    let plans = run_saying(&mut orchestrator, 20, 60, &[STRONG, OTHER], 1.5, Some((THIRD, true, 0)));
+    assert!(plans.iter().skip(1).all(|plan| share_of_third(plan.as_ref()) == Some(2)), "{plans:?}");
+    let plans = run_saying(&mut orchestrator, 80, 1, &[STRONG, OTHER], 1.5, Some((THIRD, false, 0)));
+    assert!(share_of_third(plans[0].as_ref()) >= Some(160), "it is known, and nothing is tried again: {plans:?}");
+    run(&mut orchestrator, 81, 10, &[STRONG, OTHER, THIRD], 1.5);
+    run_saying(&mut orchestrator, 91, 6, &[STRONG, OTHER], 1.5, Some((THIRD, true, 0)));
+    assert_eq!(share_of_third(orchestrator.plan()), Some(2));
+    // Its processes have ended: nobody says anything of it any more.
+    run(&mut orchestrator, 97, 1, &[STRONG, OTHER], 1.5);
+    assert_eq!(share_of_third(orchestrator.plan()), None);
+}
+
+#[test]
+fn who_computes_is_known_for_as_long_as_a_plan_is_kept_and_not_while_one_is_tried() {
+    let mut orchestrator = Orchestrator::new(Settings::paper());
+    run(&mut orchestrator, 0, 10, &[STRONG, OTHER], 1.5);
+    let plans = run_saying(&mut orchestrator, 10, 300, &[STRONG], 1.5, Some((OTHER, true, 0)));
+    assert!(plans[230].is_some() && plans[299].is_none());
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    let is_tried = |phase: &Phase| matches!(phase, Phase::Trial { .. });
+    let at = (0..20).find(|&number| {
+        run(&mut orchestrator, number, 1, &[STRONG, OTHER], 1.2);
+        is_tried(orchestrator.phase())
+    });
+    run_saying(&mut orchestrator, at.unwrap() + 1, 6, &[STRONG], 1.2, Some((OTHER, true, 0)));
+    assert_eq!(orchestrator.phase(), &Phase::Idle);
+    // Even slices are even.
+    let mut orchestrator = Orchestrator::new(Settings { slicing: Slicing::Even, ..Settings::paper() });
+    run(&mut orchestrator, 0, 6, &[STRONG, OTHER, THIRD], 1.0);
+    let last = Seen { idle_ns: 300 * MS, ..THIRD };
+    run_saying(&mut orchestrator, 6, 1, &[STRONG, OTHER, last], 1.0, Some((THIRD, true, 200 * MS)));
+    assert!(share_of_third(orchestrator.plan()) >= Some(160));
 }
 
 /// What servers do at a time: the slice of the plan in force, as an engine has it.

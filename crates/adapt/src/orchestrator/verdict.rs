@@ -15,6 +15,8 @@ pub(super) struct At {
     /// `SL_ij`, and the time to get so far.
     pub(super) distance: Option<(f64, f64)>,
     pub(super) reuse: Option<f64>,
+    /// When its last request was completed.
+    pub(super) seen: u64,
     pub(super) heard: u64,
 }
 

@@ -233,6 +233,7 @@ impl Settings {
             address,
             name: name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect(),
             positioning: self.prediction.profile.as_deref().map(sluice_predict::positioning).transpose()?,
+            announced: None,
         }))
     }
 

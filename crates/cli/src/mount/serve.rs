@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sluice_adapt::selector::{Device, Kind, Prior};
-use sluice_control::Agent;
-use sluice_fuse::{CacheMode, MountHandle};
+use sluice_control::{Agent, Announced, Doing};
+use sluice_fuse::{Activity, CacheMode, MountHandle, Programs};
 use sluice_metrics::{Endpoint, Samples};
 use sluice_runtime::Shutdown;
 use sluice_select::{Learning, Selection};
@@ -35,6 +35,21 @@ pub(super) struct Mounted {
     tier: Option<Tiered>,
     /// One line for people.
     pub(super) summary: String,
+}
+
+/// What programs say of themselves, for the coordinator.
+#[derive(Debug)]
+struct Said(Programs);
+
+impl Announced for Said {
+    fn doing(&self) -> Vec<Doing> {
+        let told = |said: Activity| Doing {
+            app: said.app,
+            computes: said.computes,
+            for_ns: u64::try_from(said.lasts.as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.0.activities().into_iter().map(told).collect()
+    }
 }
 
 /// Mounts, says so, and returns when the mount has ended.
@@ -107,7 +122,11 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
         select(settings, &mountpoint, &handle, known.device, &devices).inspect_err(|_| _ = handle.unmount_lazily())?;
     let learning = device::learn(settings, known, &config, &handle, selection.clone())
         .inspect_err(|_| _ = handle.unmount_lazily())?;
-    let agent = coordination.map(|whom| Agent::start(handle.volume(), whom).map(Arc::new)).transpose();
+    let coordinate = |mut whom: sluice_control::Options| {
+        whom.announced = Some(Arc::new(Said(handle.programs())));
+        Agent::start(handle.volume(), whom).map(Arc::new)
+    };
+    let agent = coordination.map(coordinate).transpose();
     let agent = agent.inspect_err(|_| _ = handle.unmount_lazily())?;
     let metrics = measure(settings, &handle, agent.as_ref()).inspect_err(|_| _ = handle.unmount_lazily())?;
     // The mount serves applications, with or without somebody to talk to.

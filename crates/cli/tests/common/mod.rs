@@ -179,7 +179,7 @@ pub fn unmount(place: &Place) {
     assert!(!place.is_mounted());
 }
 
-/// A mount in the foreground.
+/// A mount, or a coordinator, in the foreground.
 pub struct Foreground {
     pub child: Child,
     output: BufReader<ChildStdout>,
@@ -187,16 +187,22 @@ pub struct Foreground {
 }
 
 impl Foreground {
-    pub fn start(mut command: Command) -> Foreground {
+    pub fn start(command: Command) -> Foreground {
+        let (mount, line) = Foreground::saying(command);
+        assert!(line.contains("is mounted"), "{line:?} {:?}", mount.errors.iter().collect::<Vec<_>>());
+        mount
+    }
+
+    /// And the first thing that it says.
+    pub fn saying(mut command: Command) -> (Foreground, String) {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let errors = BufReader::new(child.stderr.take().unwrap());
         let (sender, received) = mpsc::channel();
         std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut mount = Foreground { child, output, errors: received };
-        let line = mount.line();
-        assert!(line.contains("is mounted"), "{line:?} {:?}", mount.errors.iter().collect::<Vec<_>>());
-        mount
+        let mut started = Foreground { child, output, errors: received };
+        let line = started.line();
+        (started, line)
     }
 
     /// The next line on standard output.

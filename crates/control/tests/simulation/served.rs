@@ -1,6 +1,6 @@
 //! A data server of the simulation: an engine behind a gate, two programs that are faster one at a time, and what must hold of it.
 
-use sluice_adapt::orchestrator::{ProgramReport, Report, Value};
+use sluice_adapt::orchestrator::{Activity, ProgramReport, Report, Value};
 use sluice_control::{Estimate, Follow, Gated};
 use sluice_core::{Batch, Engine, EngineConfig, GatePlan, PolicyConfig, Time};
 
@@ -13,6 +13,8 @@ pub struct Served {
     batch: Batch,
     gated: Gated,
     reported: u64,
+    /// The second program has said so to this server then; it sends nothing while it computes.
+    pub computes: (bool, u64),
     /// Plans that were followed: by its own clock, by the coordinator's, and by how much its own was off at most.
     followed: Vec<(GatePlan, GatePlan, u64)>,
     /// Moments at which a gate was looked at.
@@ -45,6 +47,7 @@ impl Served {
             batch: Batch::default(),
             gated: Gated::default(),
             reported: now,
+            computes: (false, now),
             followed: Vec::new(),
             looked: 0,
         }
@@ -56,14 +59,20 @@ impl Served {
         let planned = self.gated.since_last(local);
         let value = |mean: f64| Value { last: mean, mean, count: 100 };
         let gains = planned == Some(true);
-        let seen = |app: &str| ProgramReport {
+        let (computes, since) = self.computes;
+        // It had requests before it said so.
+        let sends = !computes || now.saturating_sub(since) < window_ns;
+        let seen = |app: &str, idle_ns| ProgramReport {
             program: app.to_owned(),
             requests: 100,
             bytes: window_ns / if gains { 50 } else { 100 },
             distance: value(65_536.0),
             seek_ns: 100_000,
             reuse: if gains { value(2e6) } else { Value::default() },
+            idle_ns,
         };
+        let (first, second) = ("0000000a", "0000000b");
+        let idle_ns = if computes { now.saturating_sub(since) } else { 0 };
         Report {
             server: 0,
             number: 0,
@@ -73,7 +82,8 @@ impl Served {
             distance: value(if gains { 1e6 } else { 1e9 }),
             seek_ns: 8_000_000,
             others: Value::default(),
-            programs: vec![seen("0000000a"), seen("0000000b")],
+            programs: [seen(first, 0)].into_iter().chain(sends.then(|| seen(second, idle_ns))).collect(),
+            activities: vec![Activity { program: second.to_owned(), computes, for_ns: now.saturating_sub(since) }],
         }
     }
 

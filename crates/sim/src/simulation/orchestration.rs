@@ -236,6 +236,7 @@ impl Simulation<'_> {
                 distance: app.distance.into(),
                 seek_ns: orchestration.seek.ns(app.distance.mean),
                 reuse: app.reuse.into(),
+                idle_ns: app.completed.map_or(0, |completed| clock.since(completed)),
             });
             let report = Report {
                 server: server.into(),
@@ -247,6 +248,8 @@ impl Simulation<'_> {
                 seek_ns: orchestration.seek.ns(device.distance.mean),
                 others: device.others.into(),
                 programs: programs.collect(),
+                // Simulated programs say nothing of themselves.
+                activities: Vec::new(),
             };
             (known.plan, known.reported_ns) = (plan, now);
             orchestration.outcome.note(&report);
