@@ -104,12 +104,13 @@ impl Executor for Host {
         let shard = started.shard();
         match (batch.parts(), self.start_batch, self.start) {
             (parts @ [_, _, ..], Some(start_batch), _) => {
-                let mut list = PARTS.take();
+                // A thread that is about to end may have none any more.
+                let mut list = PARTS.try_with(RefCell::take).unwrap_or_default();
                 list.clear();
                 list.extend(parts.iter().map(|part| self.part(shard, part)));
                 // SAFETY: the host's function, under the conditions documented for it.
                 unsafe { start_batch(self.user, self.handle, list.as_ptr(), list.len()) };
-                PARTS.set(list);
+                let _ = PARTS.try_with(|parts| parts.replace(list));
             }
             (parts, _, Some(start)) => {
                 for part in parts {

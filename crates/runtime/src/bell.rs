@@ -70,27 +70,36 @@ impl Bell {
     pub(crate) fn defer(&self, fill: impl FnOnce(&mut dyn FnMut(Deferred))) {
         let mut deferred = self.deferred.lock();
         fill(&mut |effect| deferred.push_back(effect));
-        drop(deferred);
         self.has_deferred.store(true, Ordering::SeqCst);
+        drop(deferred);
         self.ring_at(0);
+    }
+
+    /// The next one that was left to the thread. While there are more, who waits inside a call finds them, too.
+    fn next_deferred(&self) -> Option<Deferred> {
+        if !self.has_deferred.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut deferred = self.deferred.lock();
+        let next = deferred.pop_front();
+        self.has_deferred.store(!deferred.is_empty(), Ordering::SeqCst);
+        next
     }
 
     /// Carries out what was left to the thread, on this one. False if that was nothing.
     pub(crate) fn carry_out_deferred(&self) -> bool {
         let mut found = false;
-        while self.has_deferred.load(Ordering::SeqCst) && self.has_deferred.swap(false, Ordering::SeqCst) {
+        while let Some(deferred) = self.next_deferred() {
             found = true;
-            while let Some(deferred) = { self.deferred.lock().pop_front() } {
-                if deferred.is_cancellation() {
-                    // A host that waits in there may wait for what is behind it.
-                    let mut left = std::mem::take(&mut *self.deferred.lock());
-                    left.push_front(deferred);
-                    carry_out(left);
-                } else {
-                    // Who is called neither waits for this thread nor is called by it again inside.
-                    let _inside = InCallback::enter();
-                    deferred.carry_out();
-                }
+            if deferred.is_cancellation() {
+                // A host that waits in there may wait for what is behind it.
+                let mut left = std::mem::take(&mut *self.deferred.lock());
+                left.push_front(deferred);
+                carry_out(left);
+            } else {
+                // Who is called neither waits for this thread nor is called by it again inside.
+                let _inside = InCallback::enter();
+                deferred.carry_out();
             }
         }
         found

@@ -240,6 +240,9 @@ impl Started<'_> {
 
 impl Recipient for Completer {
     fn start(&self, batch: &Batch, reports: Option<&Rc<Reports>>) {
+        if self.port.is_host {
+            self.shard.note_call();
+        }
         let _reporting = reports.filter(|_| self.port.is_host).map(|reports| self.shard.reporting(reports));
         let started = Started { completer: self, reports: reports.map(|reports| &**reports) };
         let call = AssertUnwindSafe(|| self.port.executor.start(batch, &started));
@@ -255,13 +258,14 @@ impl Recipient for Completer {
     }
 
     fn cancelled(&self, request: &Request, errno: i32) {
+        // Before, so that a host may wait in there until nothing is outstanding. Who waits for the end waits for the call, too.
+        self.port.ended();
+        self.shard.release(1);
         let call = AssertUnwindSafe(|| self.port.executor.cancelled(request, errno));
         if catch_unwind(call).is_err() {
             tracing::error!("an executor panicked when told of a cancellation");
         }
         self.port.was_told();
-        self.port.ended();
-        self.shard.release(1);
         self.shard.told(&self.port);
     }
 
@@ -271,6 +275,10 @@ impl Recipient for Completer {
 
     fn is_host(&self) -> bool {
         self.port.is_host
+    }
+
+    fn engine(&self) -> usize {
+        self.shard.address()
     }
 
     fn leave_to_server(&self, effect: Effect) {

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sluice_core::{Batch, Outcome, Request, RequestId, Time};
 
@@ -51,37 +52,38 @@ pub(crate) struct Reporting(());
 
 impl Reporting {
     pub(crate) fn begin(engine: usize, reports: &Rc<Reports>) -> Reporting {
-        OPEN.with(|open| open.borrow_mut().push((engine, reports.clone())));
+        // A thread that is about to end has no list any more, and waits in no call.
+        let _ = OPEN.try_with(|open| open.borrow_mut().push((engine, reports.clone())));
         Reporting(())
     }
 }
 
 impl Drop for Reporting {
     fn drop(&mut self) {
-        OPEN.with(|open| _ = open.borrow_mut().pop());
+        let _ = OPEN.try_with(|open| _ = open.borrow_mut().pop());
     }
 }
 
-/// What hosts on this thread have reported to an engine in calls that are not over: for a host that waits in one of them.
+/// What hosts on this thread have reported to an engine in calls that are not over.
 pub(crate) fn take_reported(engine: usize) -> Vec<(RequestId, Outcome)> {
     let take = |open: &RefCell<Vec<(usize, Rc<Reports>)>>| {
         let open = open.borrow();
         open.iter().filter(|(of, _)| *of == engine).flat_map(|(_, reports)| reports.take()).collect()
     };
-    OPEN.with(take)
+    OPEN.try_with(take).unwrap_or_default()
 }
 
-/// The next effect of an engine that this thread is to carry out after a call that is not over: for a host that waits in
-/// it, perhaps for this very effect.
+/// The next effect of an engine that this thread is to carry out after a call that is not over.
 pub(crate) fn take_behind(engine: usize) -> Option<(u16, Effect)> {
-    OPEN.with(|open| {
+    let take = |open: &RefCell<Vec<(usize, Rc<Reports>)>>| {
         let open = open.borrow();
         open.iter().filter(|(of, _)| *of == engine).find_map(|(_, reports)| reports.behind.borrow_mut().pop_front())
-    })
+    };
+    OPEN.try_with(take).ok().flatten()
 }
 
 /// Who hears of effects: a client's executor.
-pub(crate) trait Recipient: Send {
+pub(crate) trait Recipient: Send + Sync {
     /// `reports`: where completions may be left.
     fn start(&self, batch: &Batch, reports: Option<&Rc<Reports>>);
     fn cancelled(&self, request: &Request, errno: i32);
@@ -89,6 +91,8 @@ pub(crate) trait Recipient: Send {
     fn carried(&self);
     /// Starting something calls a host.
     fn is_host(&self) -> bool;
+    /// The address of the engine.
+    fn engine(&self) -> usize;
     /// Has the serving thread carry it out.
     fn leave_to_server(&self, effect: Effect);
     fn boxed(&self) -> Box<dyn Recipient>;
@@ -117,30 +121,66 @@ pub(crate) struct Effects<R> {
     pub(crate) time: Time,
 }
 
-/// An effect that is left for later.
+/// What is left for later.
 pub(crate) enum Deferred {
-    Effect(Box<dyn Recipient>, Effect),
-    Carried(Box<dyn Recipient>),
+    /// With what tells that all effects of its turn were carried out, unless somebody else does.
+    Effect(Box<dyn Recipient>, Effect, Option<Arc<Carried>>),
     /// A host that is to be told of something.
     Tell(Box<dyn FnOnce() + Send>),
 }
 
+/// Tells a recipient that all effects of one turn were carried out, when the last of those that were left together has been.
+/// Not after one of them: while that one is carried out a host may wait in its call, and have the others carried out in there.
+pub(crate) struct Carried(Box<dyn Recipient>);
+
+impl Carried {
+    pub(crate) fn tells(recipient: Box<dyn Recipient>) -> Arc<Carried> {
+        Arc::new(Carried(recipient))
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.0.carried();
+    }
+}
+
 struct Carrying {
     depth: Cell<u32>,
-    deferred: RefCell<VecDeque<Deferred>>,
     /// Something was left for later by [`telling_later`].
     is_late: Cell<bool>,
     /// [`calling_nobody`] is under way.
     calls_nobody: Cell<bool>,
+    /// [`telling_news`] is under way.
+    tells_news: Cell<bool>,
 }
 
 crate::sync::thread_cell! {
     static CARRYING: Carrying = Carrying {
         depth: Cell::new(0),
-        deferred: RefCell::new(VecDeque::new()),
         is_late: Cell::new(false),
         calls_nobody: Cell::new(false),
+        tells_news: Cell::new(false),
     };
+}
+
+crate::sync::thread_cell! {
+    /// What was left to this thread. A thread that is about to end may have it no more, but uses schedulers all the same where it
+    /// drops what it has of them.
+    static DEFERRED: RefCell<VecDeque<Deferred>> = RefCell::new(VecDeque::new());
+}
+
+/// Leaves something to the innermost loop of this thread.
+fn leave_here(deferred: Deferred) {
+    let mut left = Some(deferred);
+    let _ = DEFERRED.try_with(|list| list.borrow_mut().extend(left.take()));
+    if let Some(deferred) = left {
+        deferred.carry_out();
+    }
+}
+
+fn next_deferred() -> Option<Deferred> {
+    DEFERRED.try_with(|list| list.borrow_mut().pop_front()).ok().flatten()
 }
 
 /// A call of a host is under way on this thread while this lives.
@@ -171,15 +211,25 @@ impl Drop for InCallback {
     }
 }
 
-/// True if this thread is inside a call of some host.
+/// True if this thread is inside a call of some host, or of who is told of windows.
 pub(crate) fn in_callback() -> bool {
-    CARRYING.with(|carrying| carrying.depth.get() > 0)
+    CARRYING.with(|carrying| carrying.depth.get() > 0 || carrying.tells_news.get())
+}
+
+/// Tells somebody of windows. What goes with whom is told may be the last to know a scheduler, which does not wait for this
+/// thread then.
+pub(crate) fn telling_news(tell: impl FnOnce()) {
+    CARRYING.with(|carrying| {
+        let before = carrying.tells_news.replace(true);
+        tell();
+        carrying.tells_news.set(before);
+    });
 }
 
 /// Leaves something to the innermost loop, for a thread that is [deep](InCallback::is_deep) inside calls.
 pub(crate) fn tell_later(tell: impl FnOnce() + Send + 'static) {
     debug_assert!(InCallback::is_deep(), "somebody carries it out");
-    CARRYING.with(|carrying| carrying.deferred.borrow_mut().push_back(Deferred::Tell(Box::new(tell))));
+    leave_here(Deferred::Tell(Box::new(tell)));
 }
 
 /// Does something during which this thread calls no executor, whatever it changes on schedulers: their serving threads do. For
@@ -219,7 +269,7 @@ pub(crate) fn tell_late() {
 /// Carries out what was left to this thread. To be called before it waits for anything.
 pub(crate) fn carry_out_deferred() {
     CARRYING.with(|carrying| {
-        while let Some(deferred) = { carrying.deferred.borrow_mut().pop_front() } {
+        while let Some(deferred) = next_deferred() {
             let depth = carrying.depth.replace(carrying.depth.get() + 1);
             deferred.carry_out();
             carrying.depth.set(depth);
@@ -229,36 +279,34 @@ pub(crate) fn carry_out_deferred() {
 
 /// Carries out here what was left to this thread by others.
 pub(crate) fn carry_out(left: VecDeque<Deferred>) {
-    CARRYING.with(|carrying| carrying.deferred.borrow_mut().extend(left));
+    left.into_iter().for_each(leave_here);
     carry_out_deferred();
 }
 
 /// As [`carry_out_deferred`], of starts only, and those of hosts are left to the serving thread. No host is called for this:
 /// it might wait for what this thread has, or leave more here that would have to be started inside, and so on.
 pub(crate) fn start_deferred() {
-    let next = |deferred: &mut VecDeque<Deferred>| {
-        let at = deferred.iter().position(|one| matches!(one, Deferred::Effect(_, Effect::Start(_))))?;
+    let next = |deferred: &RefCell<VecDeque<Deferred>>| {
+        let mut deferred = deferred.borrow_mut();
+        let at = deferred.iter().position(|one| matches!(one, Deferred::Effect(_, Effect::Start(_), _)))?;
         deferred.remove(at)
     };
-    CARRYING.with(|carrying| {
-        while let Some(start) = { next(&mut carrying.deferred.borrow_mut()) } {
-            match start {
-                Deferred::Effect(recipient, effect) if recipient.is_host() => recipient.leave_to_server(effect),
-                start => start.carry_out(),
-            }
+    while let Some(start) = DEFERRED.try_with(next).ok().flatten() {
+        match start {
+            Deferred::Effect(recipient, effect, _turn) if recipient.is_host() => recipient.leave_to_server(effect),
+            start => start.carry_out(),
         }
-    });
+    }
 }
 
 impl Deferred {
     pub(crate) fn is_cancellation(&self) -> bool {
-        matches!(self, Deferred::Effect(_, Effect::Cancel(_)))
+        matches!(self, Deferred::Effect(_, Effect::Cancel(_), _))
     }
 
     pub(crate) fn carry_out(self) {
         match self {
-            Deferred::Effect(recipient, effect) => tell(&*recipient, &effect, None),
-            Deferred::Carried(recipient) => recipient.carried(),
+            Deferred::Effect(recipient, effect, _turn) => tell(&*recipient, &effect, None),
             Deferred::Tell(tell) => tell(),
         }
     }
@@ -338,8 +386,7 @@ impl<R: Recipient> Effects<R> {
         CARRYING.with(|carrying| {
             let depth = carrying.depth.get();
             if depth >= DEPTH_MAX {
-                let mut deferred = carrying.deferred.borrow_mut();
-                self.defer(own, |effect| deferred.push_back(effect));
+                self.defer(own, leave_here);
                 return false;
             }
             carrying.depth.set(depth + 1);
@@ -347,8 +394,8 @@ impl<R: Recipient> Effects<R> {
                 if let Effect::Cancel(_) = effect {
                     // What a host does when told of that may wait for what is told of next: not with this loop.
                     self.list.push_front((number, effect));
-                    self.leave(own, |effect| carrying.deferred.borrow_mut().push_back(effect));
-                    carry_out_deferred();
+                    self.leave(own, None, leave_here);
+                    self.carry_out_left(own);
                     break;
                 }
                 // Within reach of a host that waits in there.
@@ -364,25 +411,30 @@ impl<R: Recipient> Effects<R> {
                     self.reuse(batch);
                 }
             }
-            carrying.depth.set(depth);
+            // What goes with the last one to know it may call whom it likes, and is not to wait for this thread.
             self.recipients.clear();
+            carrying.depth.set(depth);
             if depth + 1 == DEPTH_MAX {
-                carry_out_deferred();
+                self.carry_out_left(own);
             }
             true
         })
     }
 
-    /// Leaves everything to `to`.
-    pub(crate) fn defer(&mut self, own: &R, mut to: impl FnMut(Deferred)) {
-        self.leave(own, &mut to);
-        to(Deferred::Carried(own.boxed()));
+    /// Carries out what was left to this thread. Hosts that wait in there find what was reported before in calls of these effects.
+    fn carry_out_left(&self, own: &R) {
+        let _reporting = self.has_reports().then(|| Reporting::begin(own.engine(), &self.reports));
+        carry_out_deferred();
     }
 
-    /// As [`Effects::defer`], without telling that all was carried out.
-    fn leave(&mut self, own: &R, mut to: impl FnMut(Deferred)) {
+    /// Leaves everything to `to`, with telling `own` that all was carried out.
+    pub(crate) fn defer(&mut self, own: &R, to: impl FnMut(Deferred)) {
+        self.leave(own, Some(&Carried::tells(own.boxed())), to);
+    }
+
+    fn leave(&mut self, own: &R, turn: Option<&Arc<Carried>>, mut to: impl FnMut(Deferred)) {
         while let Some((number, effect)) = self.list.pop_front() {
-            to(Deferred::Effect(self.recipient(number, own).boxed(), effect));
+            to(Deferred::Effect(self.recipient(number, own).boxed(), effect, turn.cloned()));
         }
         self.recipients.clear();
     }

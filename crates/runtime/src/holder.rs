@@ -36,6 +36,8 @@ pub(crate) struct Core {
     fails_queued: bool,
     /// Requests that were failed so far.
     pub(crate) failed: u32,
+    /// Places of requests that were taken back, or not taken in: they are given back where the engine is let go.
+    given_up: u32,
     /// The client on whose behalf the engine is held.
     pub(crate) own: u16,
     /// Completions of requests that were not in flight.
@@ -82,6 +84,7 @@ impl Core {
             failing: None,
             fails_queued: false,
             failed: 0,
+            given_up: 0,
             own: 0,
             stale: 0,
             monitor: None,
@@ -118,6 +121,7 @@ impl Core {
             Command::Complete { id, outcome } => self.complete(id, outcome, effects),
             Command::Control(action) => {
                 action(self);
+                effects.freed += std::mem::take(&mut self.given_up);
                 effects.answered = true;
             }
         }
@@ -223,6 +227,20 @@ impl Core {
 
     pub(crate) fn port(&self, client: u16) -> Option<&Port> {
         self.clients[client as usize].as_ref().map(|route| &*route.port)
+    }
+
+    /// A request of a client that had a place is not in the engine. Not left to the client's thread: hosts that wait are called
+    /// there before it has the answer.
+    pub(crate) fn give_up(&mut self, port: &Port) {
+        port.ended();
+        self.given_up += 1;
+    }
+
+    /// Tells what may go by the engine.
+    pub(crate) fn note_bypass(&self) {
+        if let Some(shard) = self.shard.upgrade() {
+            shard.note_bypass(self);
+        }
     }
 
     /// What hosts have reported inside their calls.

@@ -215,6 +215,25 @@ impl Member {
     }
 }
 
+/// Starts the threads of groups of engines. If the system refuses one those that run already end.
+fn start_servers(
+    groups: Vec<(Arc<Bell>, Vec<Arc<Shard>>)>,
+    start: impl Fn(usize, Arc<Bell>, Vec<Arc<Shard>>) -> std::io::Result<Server>,
+) -> std::io::Result<Vec<Server>> {
+    let mut servers = Vec::with_capacity(groups.len());
+    for (number, (bell, served)) in groups.iter().enumerate() {
+        match start(number, bell.clone(), served.clone()) {
+            Ok(server) => servers.push(server),
+            Err(error) => {
+                // A thread does not end before its engines have.
+                groups.iter().flat_map(|(_, shards)| shards).for_each(|shard| shard.close(None));
+                return Err(error);
+            }
+        }
+    }
+    Ok(servers)
+}
+
 impl Scheduler {
     /// Starts the engines and the threads.
     ///
@@ -223,32 +242,32 @@ impl Scheduler {
     pub fn start(config: SchedulerConfig) -> Result<Scheduler, StartError> {
         let clock = Clock::new(config.clock);
         let count = config.shards.max(1);
-        let shared_bell = Bell::new();
-        let mut shards = Vec::with_capacity(count);
-        let mut bells = Vec::new();
-        for index in 0..count {
+        let shard = |index, bell| -> Result<Arc<Shard>, ConfigError> {
             let engine = Engine::new(config.engine.clone(), &config.policy, clock.now())?;
-            let bell = match config.driving {
-                Driving::Caller => shared_bell.clone(),
-                Driving::Thread => Bell::new(),
-            };
-            bells.push(bell.clone());
-            shards.push(Shard::new(index, clock, engine, config.driving, bell));
-        }
-        let failed = |source| StartError::System { what: "a thread", source };
-        // On an error the servers that run already are stopped by their drop.
-        let servers = match config.driving {
-            Driving::Caller => {
-                vec![Server::start(&config.name, shared_bell, clock, shards.clone()).map_err(failed)?]
-            }
-            Driving::Thread => (shards.iter().zip(bells).enumerate())
-                .map(|(index, (shard, bell))| {
-                    let name = format!("{}-{index}", config.name);
-                    Server::start(&name, bell, clock, vec![shard.clone()])
-                })
-                .collect::<Result<_, _>>()
-                .map_err(failed)?,
+            Ok(Shard::new(index, clock, engine, config.driving, bell))
         };
+        let groups: Vec<(Arc<Bell>, Vec<Arc<Shard>>)> = match config.driving {
+            Driving::Caller => {
+                let bell = Bell::new();
+                let all = (0..count).map(|index| shard(index, bell.clone())).collect::<Result<_, _>>()?;
+                vec![(bell, all)]
+            }
+            Driving::Thread => (0..count)
+                .map(|index| {
+                    let bell = Bell::new();
+                    Ok((bell.clone(), vec![shard(index, bell)?]))
+                })
+                .collect::<Result<_, ConfigError>>()?,
+        };
+        let shards = groups.iter().flat_map(|(_, shards)| shards).cloned().collect();
+        let servers = start_servers(groups, |number, bell, served| {
+            let name = match config.driving {
+                Driving::Caller => config.name.clone(),
+                Driving::Thread => format!("{}-{number}", config.name),
+            };
+            Server::start(&name, bell, clock, served)
+        })
+        .map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(Scheduler(Arc::new(Engines {
             shards,
             servers,
@@ -262,6 +281,9 @@ impl Scheduler {
     }
 
     /// Lets a client join that has all targets: the only one, while it stays.
+    ///
+    /// The executor lives as long as the client, and where that leaves with requests in flight until the next one joins or the
+    /// scheduler goes. So it should know the scheduler, and its client, weakly: what it keeps alive keeps it alive.
     ///
     /// # Errors
     /// See [`AttachError`].
@@ -730,3 +752,6 @@ impl Drop for Client {
         self.detach(Shutdown::Fail(libc::ECANCELED));
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

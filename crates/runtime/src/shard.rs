@@ -7,9 +7,8 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time};
@@ -18,13 +17,11 @@ use crate::bell::{Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{
-    Deferred, Effect, Effects, Recipient, Reporting, Reports, calling_nobody, calls_nobody, carry_out, in_callback,
-    take_behind, take_reported,
+    Carried, Deferred, Effect, Effects, Recipient, calling_nobody, calls_nobody, in_callback, telling_news,
 };
 use crate::gate::Gate;
 use crate::holder::Core;
 use crate::inbox::{Brought, Command, Inbox, Reply};
-use crate::parked::before_waiting;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Held, back_off, sabotaged};
 use crate::token::Token;
@@ -81,13 +78,14 @@ crate::sync::thread_cell! {
 
 /// An empty list of effects.
 pub(crate) fn take_effects() -> Box<Effects<Completer>> {
-    SPARE.with(|spare| spare.borrow_mut().pop()).unwrap_or_default()
+    SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
 /// Takes a list back, which is empty.
 pub(crate) fn reuse_effects(effects: Box<Effects<Completer>>) {
     debug_assert!(effects.is_empty());
-    SPARE.with(|spare| spare.borrow_mut().push(effects));
+    // A thread that is about to end keeps none.
+    let _ = SPARE.try_with(|spare| spare.borrow_mut().push(effects));
 }
 
 /// How a turn ended.
@@ -198,12 +196,14 @@ impl Shard {
     /// As [`Shard::try_submit`], with the handle.
     pub(crate) fn submit_with_id(&self, own: &Completer, request: Request) -> Result<RequestId, SubmitError> {
         self.admit(own, &request, false)?;
-        let client = own.port.number;
-        let id = self.ask(own, move |core| core.submit_now(request, client));
-        if id.is_err() {
-            self.give_up(&own.port);
-        }
-        id
+        let port = own.port.clone();
+        self.ask(own, move |core| {
+            let id = core.submit_now(request, port.number);
+            if id.is_err() {
+                core.give_up(&port);
+            }
+            id
+        })
     }
 
     /// Submits, and leaves what can be dispatched now to the caller. `wait_to_hold`: waits until nobody else holds the
@@ -233,12 +233,14 @@ impl Shard {
     }
 
     pub(crate) fn cancel(&self, own: &Completer, id: RequestId) -> Result<Request, CancelError> {
-        let client = own.port.number;
-        let cancelled = self.ask(own, move |core| core.cancel_of(client, id));
-        if cancelled.is_ok() || sabotaged!(CancelAlwaysSucceeds) {
-            self.give_up(&own.port);
-        }
-        cancelled
+        let port = own.port.clone();
+        self.ask(own, move |core| {
+            let cancelled = core.cancel_of(port.number, id);
+            if cancelled.is_ok() || sabotaged!(CancelAlwaysSucceeds) {
+                core.give_up(&port);
+            }
+            cancelled
+        })
     }
 
     /// Cancels the oldest request of the caller's that is one of those `wanted`.
@@ -247,18 +249,20 @@ impl Shard {
         own: &Completer,
         wanted: impl Fn(&Request) -> bool + Send + 'static,
     ) -> Option<Request> {
-        let targets = own.port.targets.clone();
-        let cancelled = self.ask(own, move |core| {
-            let wanted = |request: &Request| targets.contains(&request.target.0) && wanted(request);
-            match core.engine.find(wanted) {
+        let port = own.port.clone();
+        self.ask(own, move |core| {
+            // Once it has left its targets may be another's.
+            let own = |request: &Request| !port.has_left() && port.targets.contains(&request.target.0);
+            let wanted = |request: &Request| own(request) && wanted(request);
+            let cancelled = match core.engine.find(wanted) {
                 Some(id) => core.cancel(id).ok(),
                 None => core.cancel_stalled(wanted),
+            };
+            if cancelled.is_some() {
+                core.give_up(&port);
             }
-        });
-        if cancelled.is_some() {
-            self.give_up(&own.port);
-        }
-        cancelled
+            cancelled
+        })
     }
 
     /// Waits until a place may be free. False inside a call of a host, which must not wait for others to be told.
@@ -316,7 +320,8 @@ impl Shard {
         let (mut turn, mut back) = (0, self.inbox.push(command));
         // Full: there are many questions, or reports for requests that are not in flight. The holder makes room.
         while let Err(command) = back {
-            self.drive(own);
+            // A host that is called in here might wait for what is not in there yet.
+            calling_nobody(|| self.drive(own));
             back_off(turn);
             turn += 1;
             back = self.inbox.push(command);
@@ -346,7 +351,12 @@ impl Shard {
         let reply = Reply::new();
         let answer = reply.clone();
         // A panic in there is the asking thread's; the engine is as the action left it.
-        let control = move |core: &mut Core| answer.set(catch_unwind(AssertUnwindSafe(|| action(core))));
+        let control = move |core: &mut Core| {
+            let done = catch_unwind(AssertUnwindSafe(|| action(core)));
+            // Who has the answer goes by the engine only where that may be from now on.
+            core.note_bypass();
+            answer.set(done);
+        };
         self.push(own, Command::Control(Box::new(control)));
         self.drive(own);
         self.gate.wait(None, || {
@@ -403,6 +413,10 @@ impl Shard {
         let mut budget = TURN;
         loop {
             let turn = self.turn(own, &mut effects, &mut brought, &mut budget, at.take());
+            if !effects.is_empty() {
+                // A host may wait in its call for what was not taken over yet.
+                self.leave_rest(own, brought.take());
+            }
             let told = !effects.is_empty() && self.deliver(own, &mut effects);
             if told && self.hand_in(own, &effects) {
                 continue;
@@ -477,7 +491,7 @@ impl Shard {
     ) -> Turn {
         let before = effects.len();
         let most = before + EFFECTS_MAX;
-        let (mut ring, mut news) = (None, News::default());
+        let (mut ring, mut news, mut told) = (None, News::default(), false);
         let turn = loop {
             let now = at.take().unwrap_or_else(|| self.clock.now());
             effects.time = now;
@@ -487,7 +501,7 @@ impl Shard {
                     core.complete_reported(effects);
                 }
                 let more = self.work(core, effects, brought, budget, most);
-                (more, self.note_state(core, &mut news))
+                (more, self.note_state(core, &mut news, told))
             };
             // SAFETY: this thread holds the token, and does not give it back in there.
             #[allow(unsafe_code)]
@@ -502,6 +516,7 @@ impl Shard {
                 break Turn::Settled;
             }
             self.token.accept();
+            told = true;
         };
         let freed = std::mem::take(&mut effects.freed) > 0;
         let answered = std::mem::take(&mut effects.answered);
@@ -517,7 +532,7 @@ impl Shard {
             },
         }
         if news.is_any() {
-            self.windows.tell(news);
+            telling_news(|| self.windows.tell(news));
             if effects.len() == before {
                 self.carried();
             }
@@ -562,12 +577,10 @@ impl Shard {
         }
     }
 
-    /// What others may know without holding. Gives when to look again, if that is another time than before.
-    fn note_state(&self, core: &mut Core, news: &mut News) -> Option<u64> {
-        self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
-        // Who chooses an algorithm has to see what it does; one that lets everything through is left alone all the same.
-        let may_miss = core.monitor.is_none() || core.engine.bypasses_queue();
-        self.bypass_max.store(if may_miss { core.engine.bypass_max() } else { 0 }, Ordering::Relaxed);
+    /// What others may know without holding. Gives when to look again, if that is another time than before, or somebody has
+    /// `told` of work meanwhile: that may have been the serving thread, which forgets the deadline before it does.
+    fn note_state(&self, core: &mut Core, news: &mut News, told: bool) -> Option<u64> {
+        self.note_bypass(core);
         self.in_flight.store(core.engine.in_flight(), Ordering::Release);
         self.windows.publish(&mut core.engine, news);
         let timeout = core.engine.poll_timeout().into_iter().chain(core.engine.stats().window_end()).min();
@@ -575,7 +588,15 @@ impl Shard {
         // Who set it before has rung for it.
         let changed = deadline != self.deadline.load(Ordering::Relaxed);
         self.deadline.store(deadline, Ordering::Release);
-        changed.then_some(deadline)
+        (changed || told).then_some(deadline)
+    }
+
+    /// What may go by the engine.
+    pub(crate) fn note_bypass(&self, core: &Core) {
+        self.bypasses_queue.store(core.engine.bypasses_queue(), Ordering::Relaxed);
+        // Who chooses an algorithm has to see what it does; one that lets everything through is left alone all the same.
+        let may_miss = core.monitor.is_none() || core.engine.bypasses_queue();
+        self.bypass_max.store(if may_miss { core.engine.bypass_max() } else { 0 }, Ordering::Relaxed);
     }
 
     /// Tells hosts; false if that was left to others, who answer for it then.
@@ -592,10 +613,8 @@ impl Shard {
     /// Has the serving thread tell a host.
     pub(crate) fn leave_to_server(&self, to: &Completer, effect: Effect) {
         self.token.carry();
-        self.bell.defer(|leave| {
-            leave(Deferred::Effect(to.boxed(), effect));
-            leave(Deferred::Carried(to.boxed()));
-        });
+        let turn = Carried::tells(to.boxed());
+        self.bell.defer(|leave| leave(Deferred::Effect(to.boxed(), effect, Some(turn))));
         self.quieter();
     }
 
@@ -620,134 +639,6 @@ impl Shard {
         if port.is_closed() {
             self.gate.changed();
         }
-    }
-
-    // ---- clients and the end ---------------------------------------------------------------------------------
-
-    pub(crate) fn attach(&self, own: &Completer) {
-        let (port, none_left) = (own.port.clone(), self.token.is_idle());
-        drop(self.ask(own, move |core| core.attach(port, none_left)));
-    }
-
-    /// Lets no more requests in, of one client or (`None`) of anybody. Those waiting for room are told.
-    pub(crate) fn close(&self, port: Option<&Port>) {
-        match port {
-            Some(port) => port.close(),
-            None => self.closed.store(true, Ordering::SeqCst),
-        }
-        self.gate.changed();
-    }
-
-    /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`.
-    pub(crate) fn wait_empty(&self, own: &Completer, port: Option<&Port>, until: Option<Instant>) -> bool {
-        let is_empty = || match port.and_then(Port::counts) {
-            Some((outstanding, _)) => outstanding == 0,
-            None => self.token.places() == 0 || port.is_some_and(Port::has_left),
-        };
-        if !self.bell.is_here() {
-            return self.wait_driving(own, until, false, is_empty);
-        }
-        // In a call of a host on the very thread that sees to deadlines.
-        loop {
-            let (now, at) = (Instant::now(), self.deadline.load(Ordering::SeqCst));
-            let ahead = Duration::from_nanos(at.saturating_sub(self.clock.now().0));
-            let next = (at != NEVER).then(|| now + ahead);
-            if self.wait_driving(own, until.into_iter().chain(next).min(), true, is_empty) {
-                return true;
-            }
-            if until.is_some_and(|until| until <= now) {
-                return false;
-            }
-            self.deadline.store(NEVER, Ordering::SeqCst);
-            self.drive(own);
-        }
-    }
-
-    /// Waits for what others do, and hands in before what a host has reported in the very call in which it waits. `drives`:
-    /// does meanwhile what nobody else may do.
-    fn wait_driving(&self, own: &Completer, until: Option<Instant>, drives: bool, done: impl Fn() -> bool) -> bool {
-        let go_on = || {
-            let reported = take_reported(self.address());
-            if !reported.is_empty() {
-                self.complete(own, &reported);
-            }
-            if drives && self.token.has_work() {
-                self.drive(own);
-            }
-            let behind = std::iter::from_fn(|| take_behind(self.address()));
-            carry_out(behind.filter_map(|(client, effect)| self.deferred(own, client, effect)).collect());
-            before_waiting();
-            if self.bell.is_here() {
-                self.bell.carry_out_deferred();
-            }
-        };
-        let waiting = u32::from(drives);
-        self.ending.fetch_add(waiting, Ordering::SeqCst);
-        let is_done = self.gate.wait(until, || {
-            go_on();
-            done()
-        });
-        self.ending.fetch_sub(waiting, Ordering::SeqCst);
-        is_done
-    }
-
-    /// An effect for a client, to be carried out apart from those of its turn.
-    fn deferred(&self, own: &Completer, client: u16, effect: Effect) -> Option<Deferred> {
-        let port = self.ask(own, move |core| core.clients[client as usize].as_ref().map(|route| route.port.clone()));
-        debug_assert!(port.is_some(), "a client leaves when nothing of it is left");
-        let to = Completer { shard: own.shard.clone(), port: port? };
-        Some(Deferred::Effect(to.boxed(), effect))
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    /// A host is called that may leave completions in `reports`.
-    pub(crate) fn reporting(&self, reports: &Rc<Reports>) -> Reporting {
-        Reporting::begin(self.address(), reports)
-    }
-
-    /// Fails everything that was not dispatched, of one client or of all. When this returns the hosts have been told of
-    /// all that they will be told of (inside a call of a host: of all but what other threads are telling just then).
-    /// Returns how many requests failed, and how many are in flight still. To be closed before.
-    pub(crate) fn fail(&self, own: &Completer, port: Option<&Port>, errno: i32) -> (u32, u32) {
-        let number = port.map(|port| port.number);
-        let before = self.ask(own, move |core| core.fail(number, errno));
-        let alone = port.is_none_or(Port::is_alone);
-        let told = || match port {
-            Some(port) if port.has_left() => true,
-            Some(port) if !alone => port.has_been_told(),
-            _ => self.has_told(),
-        };
-        // Inside a call this thread itself has hosts to tell, when it returns.
-        let waits = !sabotaged!(LeavesEarly) && !in_callback();
-        self.wait_driving(own, None, true, || !waits || told());
-        if port.is_some_and(Port::has_left) {
-            return (0, 0);
-        }
-        let (failed, in_flight) = self.ask(own, |core| (core.failed, core.engine.in_flight()));
-        (failed - before, port.and_then(Port::counts).map_or(in_flight, |(_, in_flight)| in_flight))
-    }
-
-    /// Hosts have been told of everything but what is in flight.
-    fn has_told(&self) -> bool {
-        self.token.places() <= self.in_flight.load(Ordering::Acquire) && self.token.is_quiet()
-    }
-
-    /// See [`Port::is_gone`].
-    pub(crate) fn is_gone(&self, port: &Port) -> bool {
-        port.is_gone(self.token.is_idle())
-    }
-
-    /// Forgets a client that has left.
-    pub(crate) fn detach(&self, own: &Completer) {
-        let number = own.port.number;
-        // The route goes outside: it may be the last one to know the executor.
-        drop(self.ask(own, move |core| core.clients[number as usize].take()));
-        // Before its targets are another's, who would be waited for by whoever else waits for its end.
-        own.port.leave();
-        self.gate.changed();
     }
 }
 
@@ -779,5 +670,6 @@ impl Shard {
     }
 }
 
+mod ending;
 #[cfg(all(test, not(feature = "model")))]
 mod tests;

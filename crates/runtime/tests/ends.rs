@@ -3,12 +3,15 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use common::Random;
-use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
+use sluice_core::{AppId, Batch, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, TargetId, Time};
 use sluice_runtime::*;
 
 /// What ends in the call that starts the batch with this number.
@@ -130,4 +133,202 @@ fn a_client_that_leaves_with_its_last_request_leaves_its_targets() {
         assert_eq!(host.told[0].load(Ordering::SeqCst), 1);
         left_clients.push(client);
     }
+}
+
+/// Notes what it is to start, and never ends it.
+#[derive(Default)]
+struct Notes {
+    started: Mutex<Vec<u64>>,
+    cancelled: Mutex<Vec<(u64, i32)>>,
+}
+
+impl Executor for Notes {
+    fn start(&self, batch: &Batch, _: &Started<'_>) {
+        self.started.lock().unwrap().extend(batch.parts().iter().map(|part| part.request.cookie));
+    }
+
+    fn cancelled(&self, request: &Request, errno: i32) {
+        self.cancelled.lock().unwrap().push((request.cookie, errno));
+    }
+}
+
+/// One request at a time.
+fn one_by_one() -> Scheduler {
+    let mut config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+    config.engine.in_flight_max = 1;
+    Scheduler::start(config).unwrap()
+}
+
+fn read(cookie: u64) -> Request {
+    let (file, app, target) = (FileId(cookie), AppId(0), TargetId(0));
+    Request { cookie, file, app, target, op: Op::Read, offset: 0, len: 512 }
+}
+
+#[test]
+fn a_client_that_has_left_takes_nothing_from_the_next_one() {
+    let (scheduler, host) = (one_by_one(), Arc::new(Notes::default()));
+    let left = scheduler.attach_targets(Arc::new(Notes::default()), 0..1).unwrap();
+    left.detach(Shutdown::Fail(libc::EIO));
+    let client = scheduler.attach_targets(host.clone(), 0..1).unwrap();
+    (0..2).for_each(|cookie| client.submit(0, read(cookie)).unwrap());
+    assert_eq!(left.cancel_where(0, |_| true), None);
+    assert_eq!(client.cancel_where(0, |_| true), Some(read(1)));
+    scheduler.shutdown(Shutdown::Fail(libc::EIO));
+    assert_eq!((*host.started.lock().unwrap()).as_slice(), [0]);
+    assert!(host.cancelled.lock().unwrap().is_empty());
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Client>> = const { RefCell::new(None) };
+}
+
+/// Whatever the runtime keeps for a thread is gone by then.
+#[test]
+fn a_thread_may_end_with_a_client_that_it_keeps_for_itself() {
+    let (scheduler, host) = (one_by_one(), Arc::new(Notes::default()));
+    std::thread::scope(|scope| {
+        let works = || {
+            // What was used first goes last.
+            KEPT.set(None);
+            let client = scheduler.attach(host.clone()).unwrap();
+            (0..2).for_each(|cookie| client.submit(0, read(cookie)).unwrap());
+            KEPT.set(Some(client));
+        };
+        scope.spawn(works).join().unwrap();
+    });
+    assert_eq!(*host.started.lock().unwrap(), [0]);
+    assert_eq!(*host.cancelled.lock().unwrap(), [(1, libc::ECANCELED)]);
+}
+
+/// In the call for the first one, drops the volume once the test has done so.
+struct Drops {
+    volume: OnceLock<Weak<Volume<Drops>>>,
+    dropped: Mutex<Receiver<()>>,
+    told: Mutex<Sender<(u64, bool)>>,
+}
+
+impl Host for Drops {
+    type Ticket = u64;
+
+    fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
+        let volume = self.volume.get().and_then(Weak::upgrade);
+        self.told.lock().unwrap().send((ticket, result.is_ok())).unwrap();
+        if ticket == 0 {
+            self.dropped.lock().unwrap().recv().unwrap();
+            drop(volume);
+            self.told.lock().unwrap().send((100, true)).unwrap();
+        }
+    }
+}
+
+/// The only thread there is has the call, and is to execute what comes next.
+#[test]
+fn a_volume_may_go_in_a_call_of_its_host() {
+    common::in_time("the end of a volume in a call of its host", || {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = common::storage(dir.path(), 1);
+        let file = common::create(&plain, "f");
+        let (faulty, storage) = common::Faulty::over(&plain, u64::MAX, usize::MAX);
+        let ((tell, told), (drop_it, dropped)) = (channel(), channel());
+        let (dropped, tell) = (Mutex::new(dropped), Mutex::new(tell));
+        let host = Arc::new(Drops { volume: OnceLock::new(), dropped, told: tell });
+        let mut config = VolumeConfig { inline: false, ..VolumeConfig::new(PolicyConfig::parse("to").unwrap()) };
+        (config.threads_max, config.engine.in_flight_max, config.engine.batch_requests_max) = (1, 1, 1);
+        let volume = Arc::new(Volume::start(storage, host.clone(), config).unwrap());
+        host.volume.set(Arc::downgrade(&volume)).unwrap();
+        faulty.set_open(false);
+        (0..3).for_each(|ticket| volume.write(&file, AppId(0), ticket << 20, &[1; 512], ticket));
+        faulty.set_open(true);
+        assert_eq!(told.recv(), Ok((0, true)));
+        drop(volume);
+        drop_it.send(()).unwrap();
+        let mut rest = [told.recv().unwrap(), told.recv().unwrap(), told.recv().unwrap()];
+        rest.sort_unstable();
+        assert_eq!(rest, [(1, true), (2, false), (100, true)]);
+    });
+}
+
+/// Waits until nothing is outstanding when it is told of a cancellation.
+struct Empties {
+    scheduler: OnceLock<Weak<Scheduler>>,
+    cancelled: AtomicU64,
+}
+
+impl Executor for Empties {
+    fn start(&self, _: &Batch, _: &Started<'_>) {}
+
+    fn cancelled(&self, _: &Request, _: i32) {
+        self.scheduler.get().and_then(Weak::upgrade).unwrap().wait_empty();
+        self.cancelled.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_host_that_is_told_of_a_cancellation_may_wait_for_all_others() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        common::in_time("a host that waits when it is told of a cancellation", move || {
+            let config = SchedulerConfig { driving, ..SchedulerConfig::new(PolicyConfig::parse("to").unwrap()) };
+            let scheduler = Arc::new(Scheduler::start(config).unwrap());
+            let host = Arc::new(Empties { scheduler: OnceLock::new(), cancelled: AtomicU64::new(0) });
+            host.scheduler.set(Arc::downgrade(&scheduler)).unwrap();
+            let client = scheduler.attach_targets(host.clone(), 0..1).unwrap();
+            scheduler.set_gate(Some(&closed())).unwrap();
+            (0..3).for_each(|cookie| client.submit(0, read(cookie)).unwrap());
+            assert_eq!(client.detach(Shutdown::Fail(libc::EIO)), ShutdownReport { failed: 3, in_flight: 0 });
+            assert_eq!(host.cancelled.load(Ordering::SeqCst), 3);
+        });
+    }
+}
+
+/// Waits until nothing is outstanding when it is told of the first cancellation, and looks then whether the end comes before this
+/// call has ended.
+struct Lingers {
+    scheduler: OnceLock<Weak<Scheduler>>,
+    calls: AtomicU64,
+    is_over: AtomicBool,
+    too_early: AtomicBool,
+}
+
+impl Executor for Lingers {
+    fn start(&self, _: &Batch, _: &Started<'_>) {}
+
+    fn cancelled(&self, _: &Request, _: i32) {
+        if self.calls.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.scheduler.get().and_then(Weak::upgrade).unwrap().wait_empty();
+            for _ in 0..1_000 {
+                std::thread::yield_now();
+                self.too_early.fetch_or(self.is_over.load(Ordering::SeqCst), Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_end_waits_for_a_call_in_which_others_were_told() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let config = SchedulerConfig { driving, ..SchedulerConfig::new(PolicyConfig::parse("to").unwrap()) };
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let host = Arc::new(Lingers {
+            scheduler: OnceLock::from(Arc::downgrade(&scheduler)),
+            calls: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            too_early: AtomicBool::new(false),
+        });
+        let client = scheduler.attach(host.clone()).unwrap();
+        scheduler.set_gate(Some(&closed())).unwrap();
+        (0..3).for_each(|cookie| client.submit(0, read(cookie)).unwrap());
+        scheduler.shutdown(Shutdown::Fail(libc::EIO));
+        host.is_over.store(true, Ordering::SeqCst);
+        assert_eq!(host.calls.load(Ordering::SeqCst), 3, "{driving:?}");
+        // The call may be told so by the time that it has ended.
+        drop((client, scheduler));
+        assert!(!host.too_early.load(Ordering::SeqCst), "{driving:?}");
+    }
+}
+
+/// Nothing of application 0 is served for an hour.
+fn closed() -> GatePlan {
+    let slice = |apps, len_ns| GateSlice { apps, len_ns };
+    let slices = vec![slice(vec![AppId(1)], 3_600_000_000_000), slice(Vec::new(), 1_000_000)];
+    GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None }
 }

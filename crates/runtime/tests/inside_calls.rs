@@ -550,6 +550,39 @@ fn what_belongs_to_who_is_told_of_windows_may_call_the_scheduler_when_it_goes() 
     });
 }
 
+/// What is dropped last tells.
+struct Last(Option<Arc<Scheduler>>, Sender<()>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn who_is_told_of_windows_may_be_the_last_to_know_the_scheduler() {
+    in_time("a scheduler ends with who is told of its windows", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.window_ns = 1_000_000;
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let ((tell, told), (replace, replaced), (dropped, drops)) = (channel(), channel::<()>(), channel());
+        let (last, replaced) = (Last(Some(scheduler.clone()), dropped), Mutex::new(replaced));
+        let call = move || {
+            let _ = (&last, tell.send(()));
+            let _ = replaced.lock().recv();
+        };
+        scheduler.on_window(Some(Box::new(call)));
+        let client = scheduler.attach_targets(Arc::new(AtOnce), 0..1).unwrap();
+        client.submit(0, request(0)).unwrap();
+        told.recv().unwrap();
+        scheduler.on_window(None);
+        drop((client, scheduler));
+        drop(replace);
+        drops.recv().unwrap();
+    });
+}
+
 struct AtOnce;
 
 impl Executor for AtOnce {
@@ -601,5 +634,126 @@ fn an_executor_that_is_dropped_may_call_the_scheduler() {
         drop(completer);
         let _next = scheduler.attach_targets(Arc::new(AtOnce), 0..1).unwrap();
         drops.recv().unwrap();
+    });
+}
+
+/// Gives what it is to start to the test, but for request 0: it reports that at once, and waits in the call.
+struct Waits {
+    scheduler: OnceLock<Weak<Scheduler>>,
+    started: Mutex<Sender<(RequestId, Completer)>>,
+}
+
+impl Executor for Waits {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        for part in batch.parts() {
+            match part.request.cookie {
+                0 => started.complete(part.id, Outcome::ok(part.request.len)),
+                _ => self.started.lock().send((part.id, started.completer().clone())).unwrap(),
+            }
+        }
+        if batch.parts()[0].request.cookie == 0 {
+            self.scheduler.get().and_then(Weak::upgrade).unwrap().wait_empty();
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Request 2 is held for a moment, which begins when the only thread that could see to its end waits for it already.
+#[test]
+fn who_waits_on_the_serving_thread_sees_to_deadlines_that_come_later() {
+    in_time("a deadline that is set meanwhile", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+        config.driving = Driving::Thread;
+        (config.engine.window_ns, config.engine.max_wait_ns) = (3_600_000_000_000, 0);
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let (started, starts) = channel();
+        let host = Arc::new(Waits { scheduler: OnceLock::new(), started: Mutex::new(started) });
+        host.scheduler.set(Arc::downgrade(&scheduler)).unwrap();
+        let client = scheduler.attach(host).unwrap();
+        client.submit(0, request(1)).unwrap();
+        let (first, completer) = starts.recv().unwrap();
+        client.submit(0, request(0)).unwrap();
+        // What it has reported is known as soon as it waits.
+        while scheduler.snapshot().total.total().completed() == 0 {
+            std::thread::yield_now();
+        }
+        let (now, slice) = (scheduler.clock().now(), |apps| GateSlice { apps, len_ns: 300_000_000 });
+        let slices = vec![slice(vec![AppId(1)]), slice(Vec::new())];
+        let plan = GatePlan { epoch: now, from: now, expires: Time(u64::MAX), slices, idle_ns: None };
+        scheduler.set_gate(Some(&plan)).unwrap();
+        client.submit(0, request(2)).unwrap();
+        completer.complete(first, Outcome::ok(1));
+        let (held, completer) = starts.recv().unwrap();
+        completer.complete(held, Outcome::ok(1));
+        scheduler.wait_empty();
+    });
+}
+
+/// Gives what it is to start to the test, and keeps the scheduler alive.
+struct Owner {
+    _scheduler: Arc<Scheduler>,
+    started: Mutex<Sender<(RequestId, Completer)>>,
+}
+
+impl Executor for Owner {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| self.started.lock().send((part.id, started.completer().clone())).unwrap());
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Gives what it is to start to the test, but for request 4: it waits in that call until it is to go on.
+struct Lingers {
+    started: Mutex<Sender<(RequestId, Completer)>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Executor for Lingers {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        for part in batch.parts() {
+            match part.request.cookie {
+                4 => {
+                    self.go_on.lock().recv().unwrap();
+                    started.complete(part.id, Outcome::ok(part.request.len));
+                }
+                _ => self.started.lock().send((part.id, started.completer().clone())).unwrap(),
+            }
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// A client leaves while the thread that has started its request starts another one's. That thread is the last one to know its
+/// executor, which is the last one to know the scheduler.
+#[test]
+fn a_scheduler_may_end_with_an_executor_on_a_thread_that_starts_requests() {
+    in_time("the end of a scheduler between two calls", || {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+        (config.engine.in_flight_max, config.engine.batch_requests_max) = (2, 1);
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let ((of_owner, owners), (of_other, others), (go, go_on)) = (channel(), channel(), channel());
+        let owner = Owner { _scheduler: scheduler.clone(), started: Mutex::new(of_owner) };
+        let lingers = Lingers { started: Mutex::new(of_other), go_on: Mutex::new(go_on) };
+        let client = scheduler.attach_targets(Arc::new(owner), 0..1).unwrap();
+        let other = scheduler.attach_targets(Arc::new(lingers), 1..2).unwrap();
+        let of_other = |cookie| Request { target: TargetId(1), ..request(cookie) };
+        (1..3).for_each(|cookie| other.submit(0, of_other(cookie)).unwrap());
+        client.submit(0, request(3)).unwrap();
+        other.submit(0, of_other(4)).unwrap();
+        let [(first, completer), (second, _)] = [others.recv().unwrap(), others.recv().unwrap()];
+        // One turn starts what is queued of both.
+        let driving = std::thread::spawn(move || {
+            completer.complete_all(&[(first, Outcome::ok(1)), (second, Outcome::ok(1))]);
+        });
+        let (id, completer) = owners.recv().unwrap();
+        completer.complete(id, Outcome::ok(1));
+        drop(completer);
+        assert_eq!(client.detach(Shutdown::Drain { timeout: common::LIMIT }).in_flight, 0);
+        drop((client, scheduler));
+        go.send(()).unwrap();
+        driving.join().unwrap();
     });
 }

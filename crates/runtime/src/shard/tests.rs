@@ -1,7 +1,9 @@
+use std::sync::OnceLock;
+
 use super::*;
 use crate::client::{ALL, Executor, Started};
 use crate::clock::ClockKind;
-use crate::parked::{Owners, Parked};
+use crate::parked::{Owners, Parked, before_waiting};
 use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, PolicyConfig, TargetId};
 
 struct Quiet;
@@ -52,4 +54,39 @@ fn what_is_parked_gives_its_place_back_to_its_own_engine() {
     before_waiting();
     assert!(parked.take().is_empty());
     assert_eq!(owners.iter().map(|own| own.shard.token.places()).collect::<Vec<_>>(), [1, 0]);
+}
+
+/// Drives the engine when it is told of a cancellation, and notes what is in flight then.
+struct Drives {
+    own: OnceLock<Completer>,
+    in_flight: AtomicU32,
+}
+
+impl Executor for Drives {
+    fn start(&self, _: &Batch, _: &Started<'_>) {}
+
+    fn cancelled(&self, _: &Request, _: i32) {
+        let own = self.own.get().expect("set before anything is submitted");
+        Shard::drive(&own.shard, own);
+        self.in_flight.fetch_max(own.shard.in_flight.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+/// More requests are refused than are told of at a time, before it is the turn of a completion.
+#[test]
+fn what_a_thread_has_brought_is_not_kept_from_a_host_that_it_calls() {
+    let (clock, config) = (Clock::new(ClockKind::Start), EngineConfig::default());
+    let engine = Engine::new(config, &PolicyConfig::parse("to").unwrap(), Time::ZERO).unwrap();
+    let shard = Shard::new(0, clock, engine, Driving::Caller, Bell::new());
+    let host = Arc::new(Drives { own: OnceLock::new(), in_flight: AtomicU32::new(0) });
+    let own = Completer { shard: shard.clone(), port: Arc::new(Port::new(0, ALL, host.clone(), true)) };
+    host.own.set(own.clone()).ok().unwrap();
+    shard.attach(&own);
+    let id = shard.submit_with_id(&own, request(0)).unwrap();
+    assert_eq!(shard.in_flight.load(Ordering::SeqCst), 1);
+    assert!(shard.token.try_take());
+    shard.push(&own, Command::Control(Box::new(|core: &mut Core| _ = core.fail(None, libc::EIO))));
+    (0..EFFECTS_MAX + 9).for_each(|_| shard.try_submit(&own, request(0), None).unwrap());
+    shard.drive_held(&own, Brought::Complete(&[(id, Outcome::ok(1))]), None);
+    assert_eq!((shard.token.places(), host.in_flight.load(Ordering::SeqCst)), (0, 0));
 }

@@ -176,7 +176,7 @@ impl<H: Host> Volume<H> {
     /// Executes a read in a buffer that stays with this thread, and so in its processor's cache.
     pub(super) fn read_bypassing(&self, access: &Access<'_>, stay: Stay<'_>, ticket: H::Ticket) {
         let buffers = &self.service.buffers;
-        let kept = BUFFER.with(Cell::take).filter(|kept| kept.size() >= access.len);
+        let kept = BUFFER.try_with(Cell::take).ok().flatten().filter(|kept| kept.size() >= access.len);
         let buffer = kept.unwrap_or_else(|| buffers.take(access.len));
         let result = self.execute_bypassing(access, buffer.raw(access.len), &stay);
         // The host is told outside the bypass: it may submit again.
@@ -185,7 +185,7 @@ impl<H: Host> Volume<H> {
         self.service.tell(ticket, Done::Read(buffer.bytes(result.bytes)), result);
         self.service.told();
         match buffer.size() {
-            ..=KEPT => BUFFER.with(|kept| kept.set(Some(buffer))),
+            ..=KEPT => _ = BUFFER.try_with(|kept| kept.set(Some(buffer))),
             _ => buffers.put(buffer),
         }
     }

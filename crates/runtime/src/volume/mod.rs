@@ -439,8 +439,9 @@ impl<H: Host> Volume<H> {
             bypass.wait_empty(None);
         }
         let mut report = self.scheduler.shutdown(how);
-        // The storage returns from every call, so what is in flight ends.
-        self.service.ops.wait_idle(None, None);
+        // The storage returns from every call, so what is in flight ends; where a host drops the volume in a call, and this is
+        // the only thread, by another one.
+        self.service.blocking(|until| self.service.ops.wait_idle(None, until));
         self.service.wait_told();
         report.in_flight = 0;
         if let Some(ring) = &self.service.ring {

@@ -179,7 +179,15 @@ impl<T> Ops<T> {
     /// A slot for an operation that may need `bytes` of memory, or `None` if there is no room now, or others wait for some. One
     /// operation is let in however large it is.
     pub(super) fn admit(&self, bytes: u64) -> Option<u32> {
-        if self.line.len.load(Ordering::SeqCst) > 0 { None } else { self.take_room(bytes) }
+        if self.line.len.load(Ordering::SeqCst) > 0 {
+            return None;
+        }
+        let slot = self.take_room(bytes);
+        if slot.is_none() {
+            // Who has joined the line since looks again: it may have found no bytes while this one had some, and no slot.
+            self.room.changed();
+        }
+        slot
     }
 
     /// As [`Ops::admit`]; waits for it, or until it is so late.
@@ -199,7 +207,7 @@ impl<T> Ops<T> {
         self.bytes.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fits).ok()?;
         let slot = self.unused.pop();
         if slot.is_none() {
-            // Nobody is told: where no slot is free an operation is open, and tells when it ends.
+            // Who is in line is told of no more than the end of an operation; but see `Ops::admit`.
             self.bytes.fetch_sub(bytes, Ordering::SeqCst);
         }
         slot

@@ -55,7 +55,7 @@ thread_local! {
 /// completions, another one does that meanwhile; where there can be no other, this one from time to time, `within` whatever
 /// is necessary for that.
 pub(super) fn blocking<R>(within: impl Fn(&dyn Fn()), mut wait: impl FnMut(Option<Instant>) -> Option<R>) -> R {
-    let ring = REAPED.with(|ring| ring.borrow().clone());
+    let ring = REAPED.try_with(|ring| ring.borrow().clone()).ok().flatten();
     let helped = ring.as_ref().is_some_and(|ring| ring.clone().help());
     let result = loop {
         let alone = ring.as_ref().filter(|_| !helped);

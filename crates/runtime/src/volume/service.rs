@@ -131,14 +131,15 @@ pub(super) fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
 }
 
 fn take_scratch() -> Box<Scratch> {
-    let mut scratch = SCRATCH.with(|spare| spare.borrow_mut().pop()).unwrap_or_default();
+    let spare = SCRATCH.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    let mut scratch = spare.unwrap_or_default();
     scratch.ended.clear();
     scratch.executed = 0;
     scratch
 }
 
 fn reuse_scratch(scratch: Box<Scratch>) {
-    SCRATCH.with(|spare| spare.borrow_mut().push(scratch));
+    let _ = SCRATCH.try_with(|spare| spare.borrow_mut().push(scratch));
 }
 
 /// Requests of one file that follow each other in a batch: what one system call can do.

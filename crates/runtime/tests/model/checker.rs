@@ -119,6 +119,8 @@ pub struct Checked {
     later: shuttle::sync::Mutex<Vec<(RequestId, Request, Completer)>>,
     /// What the host does inside its calls.
     pub inside: Mutex<Option<Inside>>,
+    /// The same, once it has completed what the call was to start.
+    pub after: Mutex<Option<Inside>>,
 }
 
 impl Checked {
@@ -128,6 +130,7 @@ impl Checked {
             completes,
             later: shuttle::sync::Mutex::new(Vec::new()),
             inside: Mutex::new(None),
+            after: Mutex::new(None),
         })
     }
 
@@ -255,6 +258,10 @@ impl Executor for Checked {
                     self.later.lock().expect("no panic").push((part.id, part.request, started.completer().clone()));
                 }
             }
+        }
+        let after = self.after.lock().expect("no panic").clone();
+        if let Some(after) = after {
+            after(&batch.parts()[0].request);
         }
     }
 

@@ -355,3 +355,68 @@ fn a_host_may_call_anything_from_inside_its_calls() {
     check(150, || nested(Driving::Caller));
     check(150, || nested(Driving::Thread));
 }
+
+/// Requests wait for the windows of their targets, and the serving thread sees to that, while others ask: whoever holds the
+/// engine when that thread is told of work tells it again when to come.
+pub fn windows_of_targets() {
+    let mut config = config("twins", 8, Driving::Thread);
+    let set = |policy: PolicyConfig, key, value| policy.with(key, value).expect("a parameter");
+    let policy = set(config.policy, "servers", "2");
+    config.policy = set(set(policy, "window", "2ms"), "alone_after", "0");
+    // No end of a window, and no request that is overdue, brings the thread back.
+    (config.engine.window_ns, config.engine.max_wait_ns) = (1_000_000_000_000, 0);
+    let host = Checked::new(Completes::AtOnce);
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let client = scheduler.attach(host.clone()).unwrap();
+    let asking = {
+        let scheduler = scheduler.clone();
+        thread::spawn(move || (0..3).for_each(|_| _ = scheduler.snapshot()))
+    };
+    for cookie in 0..4 {
+        let mut request = request(cookie, cookie, Op::Read, 0);
+        request.target.0 = cookie as u32 % 2;
+        host.submits(request);
+        client.submit(0, request).unwrap();
+    }
+    asking.join().unwrap();
+    scheduler.wait_empty();
+    host.expect_all_ended();
+}
+
+#[test]
+fn a_deadline_is_kept_whoever_sets_it() {
+    check(1_000, windows_of_targets);
+    check_stopping(3_000, windows_of_targets);
+}
+
+/// Every call waits until nothing is outstanding, once what it was to start is completed. Several are started in one turn.
+pub fn waiting_inside() {
+    let mut config = config("to", 8, Driving::Caller);
+    config.engine.in_flight_max = 4;
+    let host = Checked::new(Completes::AtOnce);
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let client = Arc::new(scheduler.attach(host.clone()).unwrap());
+    let waits = scheduler.clone();
+    *host.after.lock().unwrap() = Some(Arc::new(move |_| waits.wait_empty()));
+    let threads: Vec<_> = (0..2)
+        .map(|thread: u64| {
+            let (client, host) = (client.clone(), host.clone());
+            thread::spawn(move || {
+                let list = [0, 1].map(|n| request(thread * 10 + n, thread * 10 + n, Op::Read, 0));
+                list.iter().for_each(|request| host.submits(*request));
+                assert_eq!(client.try_submit_list(0, &list), (2, Ok(())));
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    scheduler.wait_empty();
+    *host.after.lock().unwrap() = None;
+    scheduler.shutdown(DRAIN);
+    host.expect_all_ended();
+}
+
+#[test]
+fn calls_that_wait_do_not_wait_for_what_they_have() {
+    check(1_500, waiting_inside);
+    check_stopping(1_500, waiting_inside);
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use shuttle::thread;
-use sluice_core::{AppId, EngineConfig, PolicyConfig};
+use sluice_core::{AppId, EngineConfig, GatePlan, GateSlice, PolicyConfig, Time};
 use sluice_runtime::{Done, Host, Shutdown, Volume, VolumeConfig};
 use sluice_storage::null::NullStorage;
 use sluice_storage::{Data, FileRef, Layout, Namespace, Storage};
@@ -210,6 +210,8 @@ fn every_ticket_comes_back_once() {
 struct WritesInside {
     volume: OnceLock<(Weak<Volume<WritesInside>>, FileRef)>,
     told: Mutex<Vec<u64>>,
+    /// Bytes that it writes then, for tickets that are even and odd.
+    sizes: [usize; 2],
 }
 
 /// Tickets of writes inside calls begin here.
@@ -221,15 +223,18 @@ impl Host for WritesInside {
         self.told.lock().expect("no panic").push(ticket);
         let (volume, file) = self.volume.get().expect("set before anything is submitted");
         if let Some(volume) = volume.upgrade().filter(|_| ticket < INSIDE) {
-            volume.write(file, AppId(0), 0, &[0; 6], INSIDE + ticket);
+            volume.write(file, AppId(0), 0, &[0; SIZE][..self.sizes[ticket as usize % 2]], INSIDE + ticket);
         }
     }
 }
 
-/// The volume ends while operations over its targets are submitted, by a host that submits more of them in its calls.
-pub fn writes_inside_at_the_end() {
-    let host = Arc::new(WritesInside::default());
-    let (volume, file) = start_for(host.clone(), 2, "to", 16, 1, |config| config.engine.in_flight_max = 1);
+/// The volume ends while operations over its targets are submitted, by a host that submits more of them in its calls, of these
+/// sizes, with so many bytes of memory.
+pub fn writes_inside_at_the_end(sizes: [usize; 2], memory: u64) {
+    let host = Arc::new(WritesInside { sizes, ..WritesInside::default() });
+    let (volume, file) = start_for(host.clone(), 2, "to", 16, 1, |config| {
+        (config.engine.in_flight_max, config.buffer_bytes_max) = (1, memory);
+    });
     let volume = Arc::new(volume);
     assert!(host.volume.set((Arc::downgrade(&volume), file.clone())).is_ok());
     let threads: Vec<_> = (0..2)
@@ -250,7 +255,10 @@ pub fn writes_inside_at_the_end() {
 
 #[test]
 fn a_volume_ends_whose_host_writes_in_its_calls() {
-    check_stopping(2000, writes_inside_at_the_end);
+    check_stopping(2000, || writes_inside_at_the_end([6, 6], 1 << 20));
+    // What is told while a small one is submitted waits for the memory that it has.
+    check(1000, || writes_inside_at_the_end([6, 12], 12));
+    check_stopping(2000, || writes_inside_at_the_end([6, 12], 12));
 }
 
 /// Requests go by the engine and through it in turns, as the algorithm changes: no write is lost in between.
@@ -304,4 +312,54 @@ pub fn bypass_order() {
 #[test]
 fn what_goes_by_the_engine_comes_after_what_it_has() {
     check(400, bypass_order);
+}
+
+/// Operations of several sizes come at once where there is a place for one: each has its turn.
+pub fn sizes() {
+    let (volume, host, file) = volume_with(1, "to", 1, |config| config.buffer_bytes_max = 8);
+    let volume = Arc::new(volume);
+    let threads: Vec<_> = [2_usize, 4, 6]
+        .into_iter()
+        .map(|size| {
+            let (volume, file) = (volume.clone(), file.clone());
+            thread::spawn(move || volume.write(&file, AppId(0), 0, &[1; SIZE][..size], size as u64))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+    let mut told = host.0.lock().unwrap().clone();
+    told.sort_unstable();
+    assert_eq!(told, [(2, true), (4, true), (6, true)]);
+}
+
+#[test]
+fn who_waits_for_room_gets_it_whoever_looks_beside() {
+    check(2_000, sizes);
+    check_stopping(4_000, sizes);
+}
+
+/// A gate is set while others ask. Whoever has set it goes by the engine no more.
+pub fn closing_the_bypass() {
+    let (volume, _, file) = volume(1, "noop", 8);
+    let volume = Arc::new(volume);
+    let asking = {
+        let volume = volume.clone();
+        thread::spawn(move || (0..3).for_each(|_| _ = volume.scheduler().snapshot()))
+    };
+    volume.write_at(&file, AppId(0), 0, &[1; 4]).unwrap();
+    let slice = |apps| GateSlice { apps, len_ns: 1_000_000 };
+    let slices = vec![slice(vec![AppId(7)]), slice(Vec::new())];
+    let plan = GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None };
+    volume.set_gate(Some(&plan)).unwrap();
+    let before = volume.passed_by();
+    volume.write_at(&file, AppId(7), 0, &[2; 4]).unwrap();
+    assert_eq!(volume.passed_by(), before);
+    asking.join().unwrap();
+    volume.set_gate(None).unwrap();
+    volume.shutdown(Shutdown::Drain { timeout: Duration::from_secs(1) });
+}
+
+#[test]
+fn nothing_goes_by_a_gate_that_was_set() {
+    check(1_000, closing_the_bypass);
 }

@@ -1,0 +1,161 @@
+//! Hosts that wait in their calls for what their own threads have: what is left to the serving thread, and, of two schedulers,
+//! what one thread has of the one and waits for of the other.
+
+mod common;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
+
+use sluice_core::{
+    AppId, Batch, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+};
+use sluice_runtime::{Client, Completer, Driving, Executor, Scheduler, SchedulerConfig, Started};
+
+fn request(cookie: u64) -> Request {
+    Request { cookie, file: FileId(cookie), app: AppId(0), target: TargetId(0), op: Op::Read, offset: 0, len: 4096 }
+}
+
+fn start(driving: Driving) -> Arc<Scheduler> {
+    let config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+    Arc::new(Scheduler::start(SchedulerConfig { driving, ..config }).unwrap())
+}
+
+/// Reports what it is to start, and waits then until the other scheduler has nothing.
+struct Crosses {
+    other: OnceLock<Weak<Scheduler>>,
+    meets: Arc<Barrier>,
+    done: Arc<Barrier>,
+}
+
+impl Executor for Crosses {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+        self.meets.wait();
+        self.other.get().and_then(Weak::upgrade).unwrap().wait_empty();
+        self.done.wait();
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn two_hosts_wait_in_their_calls_for_each_others_schedulers() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        common::in_time("two hosts that wait for each other", move || {
+            // Two calls, and the test.
+            let (meets, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(3)));
+            let schedulers = [start(driving), start(driving)];
+            let clients: Vec<Client> = [1, 0]
+                .iter()
+                .zip(&schedulers)
+                .map(|(other, scheduler)| {
+                    let to_other = OnceLock::from(Arc::downgrade(&schedulers[*other]));
+                    let host = Crosses { other: to_other, meets: meets.clone(), done: done.clone() };
+                    scheduler.attach(Arc::new(host)).unwrap()
+                })
+                .collect();
+            std::thread::scope(|scope| {
+                for client in &clients {
+                    scope.spawn(move || client.submit(0, request(0)).unwrap());
+                }
+                done.wait();
+            });
+            schedulers.iter().for_each(|scheduler| scheduler.wait_empty());
+        });
+    }
+}
+
+/// Keeps what it is to start.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<(RequestId, Completer)>>);
+
+impl Executor for Keeps {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        let parts = batch.parts().iter().map(|part| (part.id, started.completer().clone()));
+        self.0.lock().unwrap().extend(parts);
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Waits in its first call for what the second one ends.
+struct Below {
+    above: Arc<Scheduler>,
+    kept: Arc<Keeps>,
+    calls: AtomicU32,
+}
+
+impl Executor for Below {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+        match self.calls.fetch_add(1, Ordering::SeqCst) {
+            0 => self.above.wait_empty(),
+            _ => {
+                let kept = std::mem::take(&mut *self.kept.0.lock().unwrap());
+                kept.iter().for_each(|(id, completer)| completer.complete(*id, Outcome::ok(1)));
+            }
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn a_host_waits_for_a_scheduler_whose_requests_end_in_its_threads_next_call() {
+    common::in_time("what the same thread is to start next", || {
+        let (above, below, kept) = (start(Driving::Caller), start(Driving::Caller), Arc::new(Keeps::default()));
+        let of_above = above.attach(kept.clone()).unwrap();
+        of_above.submit(0, request(7)).unwrap();
+        let host = Arc::new(Below { above: above.clone(), kept, calls: AtomicU32::new(0) });
+        let client = below.attach(host.clone()).unwrap();
+        // Both are dispatched by the thread that takes the gate away, in one turn.
+        let slice = |apps, len_ns| GateSlice { apps, len_ns };
+        let slices = vec![slice(vec![AppId(1)], 3_600_000_000_000), slice(Vec::new(), 1_000_000)];
+        let plan = GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None };
+        below.set_gate(Some(&plan)).unwrap();
+        (0..2).for_each(|cookie| client.submit(0, request(cookie)).unwrap());
+        below.set_gate(None).unwrap();
+        assert_eq!(host.calls.load(Ordering::SeqCst), 2);
+        below.wait_empty();
+    });
+}
+
+/// Stays in its call for request 0 until it is to go on; waits in that for request 1, once it has reported it.
+struct Stays {
+    scheduler: OnceLock<Weak<Scheduler>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Executor for Stays {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        let cookie = batch.parts()[0].request.cookie;
+        if cookie == 0 {
+            self.go_on.lock().unwrap().recv().unwrap();
+        }
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+        if cookie == 1 {
+            self.scheduler.get().and_then(Weak::upgrade).unwrap().wait_empty();
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// Requests 1 and 2 are left to the serving thread together.
+#[test]
+fn a_host_waits_for_what_is_left_to_the_serving_thread_with_its_request() {
+    common::in_time("what was left to the serving thread", || {
+        let (scheduler, (go, go_on)) = (start(Driving::Thread), channel());
+        let to_scheduler = OnceLock::from(Arc::downgrade(&scheduler));
+        let host = Stays { scheduler: to_scheduler, go_on: Mutex::new(go_on) };
+        let client = scheduler.attach(Arc::new(host)).unwrap();
+        (0..3).for_each(|cookie| client.submit(0, request(cookie)).unwrap());
+        // Who asks drives, after the answer.
+        while scheduler.snapshot().shards[0].in_flight < 3 {
+            std::thread::yield_now();
+        }
+        go.send(()).unwrap();
+        scheduler.wait_empty();
+    });
+}
