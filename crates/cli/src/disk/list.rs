@@ -244,6 +244,6 @@ mod tests {
         disk.phase = Phase::Removing;
         assert!(problem(&disk).unwrap().contains("removal"));
         disk.phase = Phase::Ready;
-        assert!(problem(&disk).unwrap().contains("emulation is gone"));
+        assert!(problem(&disk).unwrap().contains("the mount of the process that serves it is gone"));
     }
 }
