@@ -277,7 +277,7 @@ impl Source<'_> {
     /// long, their logarithms evenly spread.
     fn passes(&mut self, request: u64, calls: u64) -> (u64, u64) {
         let Some(dice) = &mut self.again else { return (calls, 1) };
-        let octave = K * K << dice.below(6);
+        let octave = (K * K) << dice.below(6);
         let part = octave + dice.below(octave / (4 * K)) * 4 * K;
         let pass = (part / request).max(PASS_MIN).min(calls);
         (pass, (calls / pass).clamp(1, PASSES_MAX))
