@@ -74,12 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--seeds",
         type=int,
-        help="experiments, scenarios or cases to train with (default: 8000, 1500, 1300); council: and half "
+        help="experiments, scenarios or cases to train with (default: 8000, 2500, 1300); council: and half "
         "as many with GlusterFS's I/O nodes",
     )
     train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
     train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
-    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 400, 80)")
+    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 500, 80)")
     train.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     windows = commands.add_parser(
         "windows", help="print where real windows of I/O nodes differ from simulated ones"
@@ -207,10 +207,10 @@ def _train_detector(args: argparse.Namespace) -> int:
         detector.Bench(args.bench),
         Path(args.out),
         Path(args.work),
-        seeds=args.seeds or 1500,
+        seeds=args.seeds or 2500,
         held_out=args.held_out or 300,
         trees=args.trees or 12,
-        leaves=args.leaves or 400,
+        leaves=args.leaves or 500,
         seed=args.seed,
     )
     servers, files = scores["server_accuracy"], scores["file_accuracy"]

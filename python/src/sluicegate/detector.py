@@ -148,10 +148,10 @@ def train(
     out: Path,
     work: Path,
     *,
-    seeds: int = 1500,
+    seeds: int = 2500,
     held_out: int = 300,
     trees: int = 12,
-    leaves: int = 400,
+    leaves: int = 500,
     seed: int = 1,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
@@ -288,7 +288,8 @@ LIMITS = [
     "* Other seeds of the judging platforms were seen while features were chosen; those of the scores not.",
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
     "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
-    "* Parts of a few MB that real processes go through again and again are often taken for another pattern.",
+    "* Large strided reads of many real processes are sometimes taken for contiguous ones.",
+    "* Small reads of own files by real processes are sometimes taken for large ones.",
     "* One program with several small requests to a file under way looks like several that take turns in it.",
     "* Requests that were rearranged before the server (I/O nodes, client caches) are judged as they come.",
 ]

@@ -13,8 +13,6 @@ use sluice_sim::{Options, PatternWindow, Truth, simulate};
 
 use super::scenarios::{Known, Set, scenario};
 
-/// What arrivals alone tell: a request that comes this much later came after the answer.
-const ANSWERED_NS: u64 = 100_000;
 /// No scenario needs more events; one that does (a device that is far too slow for it) is cut off.
 const EVENTS_MAX: u64 = 20_000_000;
 
@@ -25,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) mode: &'static str,
     /// The watcher was told of completions.
     pub(crate) knows_answers: bool,
+    /// Programs go through small parts several times.
+    pub(crate) is_again: bool,
     pub(crate) windows: Vec<PatternWindow>,
 }
 
@@ -65,12 +65,13 @@ pub(crate) fn rows(seen: &PatternWindow) -> Vec<Row<'_>> {
 }
 
 fn see(set: Set, seed: u64) -> anyhow::Result<Option<Seen>> {
-    let Known { platform, mode, knows_answers, scenario } = scenario(set, seed)?;
-    let answers = if knows_answers { Answers::Known } else { Answers::After(ANSWERED_NS) };
+    let Known { platform, mode, answers, is_again, scenario } = scenario(set, seed)?;
+    let knows_answers = answers == Answers::Known;
     let options = Options { patterns: Some(answers), events_max: EVENTS_MAX, ..Options::default() };
     match simulate(&scenario, options, &AtomicBool::new(false)) {
         Ok(outcome) => {
-            Ok(Some(Seen { seed, platform: platform.to_owned(), mode, knows_answers, windows: outcome.patterns }))
+            let (platform, windows) = (platform.to_owned(), outcome.patterns);
+            Ok(Some(Seen { seed, platform, mode, knows_answers, is_again, windows }))
         }
         Err(sluice_sim::Failure::Interrupted) => Ok(None),
         Err(failure) => Err(failure).with_context(|| format!("scenario {seed}")),

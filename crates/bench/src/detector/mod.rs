@@ -215,7 +215,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 impl Scores {
     fn judge(&mut self, seen: &Seen, detector: &Detector, thesis: &Forest) {
         let answers = if seen.knows_answers { "completions known" } else { "arrivals only" };
-        let whats = [format!("platform {}", seen.platform), format!("workload {}", seen.mode), answers.to_owned()];
+        let parts = if seen.is_again { "parts gone through again" } else { "parts gone through once" };
+        let whats = [
+            format!("platform {}", seen.platform),
+            format!("workload {}", seen.mode),
+            answers.to_owned(),
+            parts.to_owned(),
+        ];
         for window in &seen.windows {
             let found = detector.detect(&window.window, Settings::default().requests_min).all.class();
             let mut all = [0; 5];

@@ -204,7 +204,14 @@ impl Programs<'_> {
             let run = Run { bed: bed.to_owned(), workload: workload.name(), requests, server, file };
             // Each has a number of its own, as scenarios have.
             let seed = self.seed * 1_000 + runs.len() as u64;
-            let seen = Seen { seed, platform: bed.to_owned(), mode: workload.program, knows_answers: false, windows };
+            let seen = Seen {
+                seed,
+                platform: bed.to_owned(),
+                mode: workload.program,
+                knows_answers: false,
+                is_again: true,
+                windows,
+            };
             runs.push((run, seen));
         }
         Ok(())
