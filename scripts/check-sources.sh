@@ -10,9 +10,10 @@ fail() {
 }
 
 sources=$(git ls-files '*.rs' '*.c' '*.h' '*.hpp' '*.py' '*.sh')
+# What prost writes is as long as the .proto makes it.
 while read -r lines file; do
     [ "$file" = total ] || [ "$lines" -le 800 ] || fail "$file has $lines lines; one file should not have more than 800"
-done < <(echo "$sources" | xargs wc -l)
+done < <(echo "$sources" | grep -v '^crates/control/src/wire/generated.rs$' | xargs wc -l)
 
 unfinished='todo!\(|unimplemented!\(|FIXME|XXX|#\[ignore'
 found=$(echo "$sources" | grep -v '^scripts/check-sources.sh$' | xargs grep -nE "$unfinished" || true)
