@@ -153,6 +153,19 @@ pub(crate) fn divide(ssd: &Path, disk: &dyn Device, name: &str, geometry: Geomet
     Ok(result?)
 }
 
+/// What has to be zeros for an SSD to count as empty. More than 64K: there btrfs and others have their first block.
+pub(crate) const START: usize = 1 << 20;
+
+/// Nothing is where file systems, tables of partitions and the like begin.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn begins_empty(device: &dyn Device) -> io::Result<bool> {
+    let mut start = vec![0; device.size().min(START as u64) as usize];
+    device.read(&mut start, 0)?;
+    Ok(start.iter().all(|&byte| byte == 0))
+}
+
 /// If what is there may be needed.
 fn refuse(path: &Path, device: &FileDevice) -> anyhow::Result<()> {
     match sluice_tier::check(device) {
@@ -163,14 +176,10 @@ fn refuse(path: &Path, device: &FileDevice) -> anyhow::Result<()> {
             found.disk,
             counted(found.log.dirty_bytes, "byte")
         ),
-        Err(OpenError::NoTier(_)) => {
-            let mut start = vec![0; device.size().min(64 << 10) as usize];
-            device.read(&mut start, 0)?;
-            match start.iter().all(|&byte| byte == 0) {
-                true => Ok(()),
-                false => bail!("{}: is not empty; `sluice tier create --force` uses it all the same", path.display()),
-            }
-        }
+        Err(OpenError::NoTier(_)) => match begins_empty(device)? {
+            true => Ok(()),
+            false => bail!("{}: is not empty; `sluice tier create --force` uses it all the same", path.display()),
+        },
         Err(error) => bail!("{error}; `sluice tier create --force` makes a new one"),
     }
 }

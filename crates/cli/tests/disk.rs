@@ -458,10 +458,13 @@ fn a_real_disk_gets_what_its_tier_has() {
     let row = disks.only();
     assert_eq!((row["emulated"].as_bool(), row["model"].as_str()), (Some(false), None), "{row}");
     let error = disks.bad(&["create", "e", "--disk", "@disk", "--tier", "@mnt"]);
-    assert!(error.contains("nobody else's") && error.contains("in use"), "{error}");
+    assert!(error.contains("the disk d has a tier before it"), "{error}");
     let data = scattered(&disks.0.path("fs/file"), 3);
     disks.kill_emulation("d");
     assert_eq!(disks.only()["problem"], "the process that serves it has died");
+    // Nor is the disk anybody else's now: its SSD has what it has not.
+    let error = disks.bad(&["create", "e", "--disk", "@disk", "--tier", "@mnt"]);
+    assert!(error.contains("the disk d has a tier before it"), "{error}");
     // The process that would write it back is dead, so this does.
     let said = disks.good(&["remove", "d"]);
     assert!(said.contains("written back to"), "{said}");

@@ -3,7 +3,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 511, 4096 to 4607 | two superblocks; the valid one of the higher generation counts, the other one is written next |
+//! | 0 to 511, 4096 to 4607 | two superblocks; the valid one of the higher generation counts. A new one is written into one place, and when it is durable there into the other |
 //! | from 8192 | the log: segments of equal size, used in a circle |
 //! | after it | the prefetch area: slots. What is in it is known only in memory |
 //!
@@ -82,6 +82,18 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Where the superblock of this generation is written first,
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        SUPERBLOCKS[self.generation as usize % 2]
+    }
+
+    /// and where a copy of it is, as soon as it is durable there.
+    #[must_use]
+    pub fn other_place(&self) -> u64 {
+        SUPERBLOCKS[(self.generation as usize + 1) % 2]
+    }
+
     /// Where a segment begins.
     #[must_use]
     pub fn segment_start(&self, segment: u32) -> u64 {

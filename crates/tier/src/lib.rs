@@ -38,7 +38,7 @@ pub use config::{Config, Geometry, OpenError, failure_mark_of};
 pub use device::{DataDevice, Device, FileDevice};
 pub use locality::{Decision, Rule};
 pub use one_file::OneFile;
-pub use recover::{Check, Report, check};
+pub use recover::{Check, Report, check, made_for, was_taken_off};
 pub use runner::Runner;
 pub use settings::{SETTINGS, Setting};
 pub use stats::{Health, Status};

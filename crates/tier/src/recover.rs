@@ -342,6 +342,30 @@ impl Scan<'_> {
     }
 }
 
+/// The disk that the tier on an SSD was made for. Reads the superblocks and nothing else.
+///
+/// # Errors
+/// If there is none, or the SSD cannot be read.
+pub fn made_for(ssd: &dyn Device) -> Result<String, OpenError> {
+    Ok(superblock(ssd)?.disk_name)
+}
+
+/// Nothing but what a tier that was taken off leaves behind: no superblock, and a log.
+///
+/// # Errors
+/// If the SSD cannot be read.
+pub fn was_taken_off(ssd: &dyn Device) -> io::Result<bool> {
+    let mut sector = [0; SECTOR];
+    for at in SUPERBLOCKS {
+        ssd.read(&mut sector, at)?;
+        if sector != [0; SECTOR] {
+            return Ok(false);
+        }
+    }
+    ssd.read(&mut sector, format::LOG_START)?;
+    Ok(Header::may_begin(&sector))
+}
+
 /// What [`check`] tells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {

@@ -239,6 +239,22 @@ fn one_of_two_superblocks_is_enough() {
     assert!(matches!(pair.try_open(&always()), Err(OpenError::NoTier(_))));
 }
 
+/// The older superblock must not bring back what was given up: the disk has newer data by then.
+#[test]
+fn a_damaged_superblock_brings_nothing_back_that_was_given_up() {
+    for at in crate::format::SUPERBLOCKS {
+        let pair = Pair::new();
+        let tier = pair.try_open(&Config { bypass_bytes: 2048, ..always() }).unwrap();
+        tier.write(&[1; 1024], 0, true).unwrap();
+        tier.write_all_back().unwrap();
+        tier.write(&[2; 4096], 0, true).unwrap();
+        assert_eq!(tier.status().dirty_bytes, 0, "it is on the disk");
+        drop(tier);
+        pair.flip(at + 100);
+        assert!(read(&pair.open(), 0, 4096).unwrap() == [2; 4096], "older data is back: superblock at {at}");
+    }
+}
+
 #[test]
 fn another_disk_and_sizes_that_cannot_be_are_refused() {
     let pair = Pair::new();

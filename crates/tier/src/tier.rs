@@ -212,9 +212,10 @@ impl Tier {
         superblock.epoch_seq = found.next_seq;
         superblock.generation += 1;
         superblock.usage = Use::Attached;
-        ssd.write(&superblock.encode(), SUPERBLOCKS[superblock.generation as usize % 2])?;
+        ssd.write(&superblock.encode(), superblock.place())?;
         // With it, all that was found becomes durable: it may have been in a cache only.
         ssd.flush()?;
+        ssd.write(&superblock.encode(), superblock.other_place())?;
         let slots = if config.prefetch { superblock.slots } else { 0 };
         let used_share = (config.used_pause, config.used_resume);
         let next_segment =
@@ -753,11 +754,16 @@ impl Tier {
         next.generation += 1;
         next.durable_seq = self.durable_seq.load(SeqCst);
         change(&mut next);
-        self.write_ssd(&next.encode(), SUPERBLOCKS[next.generation as usize % 2])?;
-        let _one = self.ssd_flush.lock();
-        self.ssd.flush()?;
+        self.write_ssd(&next.encode(), next.place())?;
+        {
+            let _one = self.ssd_flush.lock();
+            self.ssd.flush()?;
+        }
+        // Only now: one of the two is always whole. The older one would bring back what has been given up since, were the
+        // newer one damaged.
+        let copied = self.write_ssd(&next.encode(), next.other_place());
         *superblock = next;
-        Ok(())
+        copied
     }
 
     pub(crate) fn write_ssd(&self, bytes: &[u8], at: u64) -> io::Result<()> {

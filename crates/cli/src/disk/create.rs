@@ -152,7 +152,9 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
 
 /// The same for a real disk. It has a queue of its own, so that its requests are not sorted above the tier.
 fn plan_real(args: &Args, store: &Store) -> anyhow::Result<Disk> {
-    let (path, size) = tier::real(args.disk.as_deref().context("--model or --disk: one is needed")?)?;
+    let given = args.disk.as_deref().context("--model or --disk: one is needed")?;
+    expect_untiered(given, &args.name, store)?;
+    let (path, size) = tier::real(given)?;
     let scheduler = args.scheduler.clone().unwrap_or_else(|| queue::NONE.to_owned());
     queue::expect_scheduler(&scheduler)?;
     Ok(Disk {
@@ -163,6 +165,23 @@ fn plan_real(args: &Args, store: &Store) -> anyhow::Result<Disk> {
         scheduler,
         ..Disk::new(&args.name, String::new(), size, store.path().join(&args.name))
     })
+}
+
+/// That no other disk has a tier before this one, also one that does not run: what only its SSD has would later be written
+/// over what is on the disk by then.
+fn expect_untiered(given: &Path, name: &str, store: &Store) -> anyhow::Result<()> {
+    let Ok(path) = given.canonicalize() else { return Ok(()) };
+    for other in store.names()?.iter().filter(|other| *other != name) {
+        let Ok(Some(disk)) = store.load(other) else { continue };
+        let below = disk.disk.as_ref().and_then(|below| below.canonicalize().ok());
+        if below.as_ref() == Some(&path) && disk.tier.is_some_and(|tier| tier.ready) {
+            bail!(
+                "--disk {}: the disk {other} has a tier before it; remove that first: sluice disk remove {other}",
+                given.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Looks at the places where the disk is to be.

@@ -1,6 +1,7 @@
 //! The SSD before a disk: prepared when the disk is made, emptied and given back when it is removed.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +22,6 @@ const SIZE: u64 = 2 << 30;
 const OVERHEAD: u64 = 16 << 10;
 const SEGMENT_MIN: u64 = 64 << 10;
 const SEGMENT_MAX: u64 = 4 << 20;
-/// What has to be zeros for an SSD to count as empty.
-const START: usize = 64 << 10;
 
 #[derive(clap::Args)]
 pub(super) struct Options {
@@ -154,14 +153,15 @@ pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::
     }
     let ssd = open_device(&plan.ssd).with_context(at)?;
     let below = disk.below();
-    // Nothing is done to what it only was to be made of.
-    let is_ours = plan.ready
-        || match sluice_tier::check(&ssd) {
-            Ok(found) => Path::new(&found.disk) == below,
-            Err(OpenError::NoTier(_)) => plan.made,
-            Err(_) => false,
-        };
-    if !is_ours {
+    // A name may lead elsewhere after a restart: nothing is done to what is not this disk's.
+    if let Err(what) = is_of(&ssd, &below) {
+        let what = format!("{}: {what}", at());
+        if plan.ready && !disk.emulated && !force {
+            bail!("{what}; bring back the SSD of {}, or remove the disk with --force", below.display());
+        }
+        if plan.ready {
+            output::tell(format_args!("{what}; it stays as it is"));
+        }
         return Ok(());
     }
     let ssd = Arc::new(ssd);
@@ -172,7 +172,19 @@ pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::
     if plan.made {
         return fs::remove_file(&plan.ssd).with_context(at);
     }
-    ssd.write(&[0; START], 0).and_then(|()| ssd.flush()).with_context(at)
+    ssd.write(&vec![0; tier::START], 0).and_then(|()| ssd.flush()).with_context(at)
+}
+
+/// Whether the SSD has the tier of this disk, or what is left of one that was taken off, or nothing; else what it has.
+fn is_of(ssd: &FileDevice, below: &Path) -> Result<(), String> {
+    let left = || Ok::<bool, io::Error>(sluice_tier::was_taken_off(ssd)? || tier::begins_empty(ssd)?);
+    match sluice_tier::made_for(ssd) {
+        Ok(disk) if Path::new(&disk) == below => Ok(()),
+        Ok(disk) => Err(format!("it has the tier of {disk}")),
+        Err(OpenError::NoTier(_)) if left().map_err(|error| error.to_string())? => Ok(()),
+        Err(OpenError::NoTier(_)) => Err("it has no tier, and is not empty".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn write_back(below: &Path, ssd: Arc<FileDevice>, plan: &state::Tier) -> anyhow::Result<()> {
@@ -198,4 +210,91 @@ fn write_back(below: &Path, ssd: Arc<FileDevice>, plan: &state::Tier) -> anyhow:
         output::say(format_args!("{} written back to {}", show_size(bytes as f64), below.display()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 4 << 20;
+
+    /// After a restart the name of an SSD may be another one's.
+    #[test]
+    fn what_is_not_this_disks_is_never_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let ssd = dir.path().join("ssd");
+        let real = dir.path().join("disk");
+        fs::write(&real, vec![3; 1 << 20]).unwrap();
+        let emulated = Disk::new("d", "null".into(), 1 << 20, dir.path().join("d"));
+        let below = Disk { emulated: false, disk: Some(real.clone()), ..emulated.clone() };
+        for (made, disk) in [(false, &emulated), (true, &emulated), (false, &below), (true, &below)] {
+            let tier =
+                |ready| state::Tier { ssd: ssd.clone(), made, ready, size_bytes: BYTES as u64, settings: Vec::new() };
+            fs::write(&ssd, vec![7; BYTES]).unwrap();
+            assert_eq!(take_off(disk, &tier(true), false).is_ok(), disk.emulated, "made: {made}");
+            take_off(disk, &tier(true), true).unwrap();
+            take_off(disk, &tier(false), false).unwrap();
+            assert!(fs::read(&ssd).unwrap() == vec![7; BYTES], "made: {made}");
+            // Another disk's tier.
+            fs::write(&ssd, vec![0; BYTES]).unwrap();
+            let other = FileDevice::open(&real, true).unwrap();
+            tier::divide(&ssd, &other, "/another", geometry(BYTES as u64), true).unwrap();
+            drop(other);
+            let before = fs::read(&ssd).unwrap();
+            assert_eq!(take_off(disk, &tier(true), false).is_ok(), disk.emulated, "made: {made}");
+            take_off(disk, &tier(true), true).unwrap();
+            assert!(fs::read(&ssd).unwrap() == before, "made: {made}");
+        }
+    }
+
+    #[test]
+    fn an_ssd_is_given_back_empty_also_if_that_was_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ssd, real) = (dir.path().join("ssd"), dir.path().join("disk"));
+        fs::write(&real, vec![3; 1 << 20]).unwrap();
+        fs::write(&ssd, vec![0; BYTES]).unwrap();
+        let disk = Disk {
+            emulated: false,
+            disk: Some(real.clone()),
+            ..Disk::new("d", String::new(), 1 << 20, dir.path().join("d"))
+        };
+        let plan = state::Tier {
+            ssd: ssd.clone(),
+            made: false,
+            ready: true,
+            size_bytes: BYTES as u64,
+            settings: vec!["rule=always".to_owned(), "unload=off".to_owned()],
+        };
+        let open = || -> Arc<FileDevice> { Arc::new(open_device(&ssd).unwrap()) };
+        for interrupted in [false, true] {
+            make(&disk, &plan).unwrap();
+            let below = Arc::new(open_device(&real).unwrap());
+            let config = Config { rule: sluice_tier::Rule::Always, ..Config::default() };
+            let tier = sluice_tier::Tier::open(below, open(), config).unwrap();
+            tier.write(&[9; 512], 4096, true).unwrap();
+            drop(tier);
+            if interrupted {
+                // Written back, and not yet emptied.
+                write_back(&real, open(), &plan).unwrap();
+            }
+            take_off(&disk, &plan, false).unwrap();
+            assert_eq!(fs::read(&real).unwrap()[4096..][..513], [&[9; 512][..], &[3]].concat());
+            assert!(fs::read(&ssd).unwrap()[..tier::START].iter().all(|&byte| byte == 0));
+        }
+    }
+
+    /// Its first 64K are zeros.
+    #[test]
+    fn a_btrfs_is_no_empty_ssd() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ssd, real) = (dir.path().join("ssd"), dir.path().join("disk"));
+        fs::write(&real, vec![0; 1 << 20]).unwrap();
+        let mut bytes = vec![0; BYTES];
+        bytes[(64 << 10) + 64..][..8].copy_from_slice(b"_BHRfS_M");
+        fs::write(&ssd, &bytes).unwrap();
+        let device = FileDevice::open(&real, true).unwrap();
+        let error = tier::divide(&ssd, &device, "/disk", geometry(BYTES as u64), false).unwrap_err();
+        assert!(error.to_string().contains("is not empty"), "{error}");
+        assert!(fs::read(&ssd).unwrap() == bytes);
+    }
 }
