@@ -37,8 +37,8 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end (STRICT=1: none a second time)
 	scripts/test.sh cargo --locked --workspace
 	$(CARGO) test --locked -p sluice-runtime --features model --test model
-	tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
-	tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
+	scripts/test.sh run tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
+	scripts/test.sh run tests/python.sh $(abspath $(TARGET)) $(TARGET)/debug/sluice
 	scripts/test.sh run tests/gluster.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
 	$(CARGO) build --locked --profile test -p sluice-mpiio -p sluice-nbdkit
 	scripts/test.sh run tests/mpi.sh $(TARGET)/debug $(TARGET)/debug/sluice

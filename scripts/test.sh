@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs tests that start processes and mounts, and those a second time that fail: on a machine that stalls for seconds one of a
-# thousand does. What passes only then is named at the end, and is a fault, of the test or of what it tests. With STRICT=1
-# nothing is run again.
+# Runs tests, and programs of tests a second time that fail: with threads, processes and mounts, on a machine that stalls for
+# seconds, one of a thousand does. What passes only then is named at the end, and is a fault, of the test or of what it tests.
+# With STRICT=1 nothing is run again.
 #
-#   scripts/test.sh cargo ARGUMENT...   Cargo's tests; only programs of tests (`--test`) are run again, each by itself
+#   scripts/test.sh cargo ARGUMENT...   Cargo's tests
 #   scripts/test.sh run COMMAND...      any other command
 #   scripts/test.sh report              what passed only the second time since the last report
 set -uo pipefail
@@ -26,10 +26,6 @@ cargo_tests() {
     rm "$log"
     [ ${#failed[@]} -gt 0 ] || return 1
     for target in "${failed[@]}"; do
-        case $target in
-        *"--test "*) ;;
-        *) echo "error: $target failed; what starts no process is not run again" >&2; return 1 ;;
-        esac
         # shellcheck disable=SC2086  # words of a command line
         passes_again cargo test --locked $target || return 1
     done
