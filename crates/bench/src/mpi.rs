@@ -2,11 +2,14 @@
 //!
 //! Correctness first: random calls compared with the MPI library's own (`tests/mpi/generate.c`). Then the access patterns that
 //! Resonant I/O and DualPar were measured with, written anew (`bench/mpi/programs.c`), by themselves, with the library's collective
-//! calls, and under `sluice mpirun` both with collective calls (Resonant I/O) and by themselves (DualPar), in turns.
+//! calls, and under `sluice mpirun` both with collective calls (Resonant I/O) and by themselves (DualPar), in turns. All processes
+//! are on this machine, where MPI libraries have one of them access the file for all; as those of a program on many nodes do,
+//! each is asked to access a part of its own, and what one alone does is measured beside it.
 
 mod random;
 mod simulated;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -53,7 +56,7 @@ pub(crate) struct Args {
     /// With --simulated: so many seeds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: u32,
-    /// Rounds, in each of which every side has its turn [default: 3, with --quick 1]
+    /// Rounds, in each of which every side has its turn [default: 5, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
     /// The emulated disks
@@ -89,9 +92,73 @@ struct Row {
     program: String,
     mpi: &'static str,
     plain_mb_s: f64,
+    /// The library's collective calls with as many processes that access the file as it takes on one machine by itself.
+    one_node_mb_s: f64,
+    /// The same where each process does, as on nodes of their own.
     collective_mb_s: f64,
     resonant_mb_s: f64,
+    /// Resonant I/O with an agent for each server in all calls, without trials.
+    agents_mb_s: f64,
     dualpar_mb_s: f64,
+    /// Divided by `collective_mb_s` of the same round: the middle, the least and the most.
+    resonant_ratio: [f64; 3],
+    agents_ratio: [f64; 3],
+    /// Divided by `plain_mb_s` of the same round.
+    dualpar_ratio: [f64; 3],
+}
+
+/// How a program is run: how it makes its calls, with each process accessing the file in the library's collective ones, and with
+/// which options of `sluice mpirun`.
+struct Side {
+    calls: &'static str,
+    each_accesses: bool,
+    with: Option<&'static [&'static str]>,
+}
+
+const SIDES: [Side; 6] = [
+    Side { calls: "plain", each_accesses: false, with: None },
+    Side { calls: "collective", each_accesses: false, with: None },
+    Side { calls: "collective", each_accesses: true, with: None },
+    Side { calls: "collective", each_accesses: true, with: Some(&["--dualpar", "off"]) },
+    Side { calls: "collective", each_accesses: true, with: Some(&["--dualpar", "off", "--mode", "agents"]) },
+    Side { calls: "plain", each_accesses: false, with: Some(&["--dualpar", "always", "--memcached", "auto"]) },
+];
+
+/// A program of `bench/mpi/programs.c`; bytes of a segment, of a call of all processes, and of all calls.
+struct Load {
+    name: String,
+    program: &'static str,
+    direction: &'static str,
+    segment: i64,
+    call: i64,
+    bytes: i64,
+}
+
+/// The dissertation's programs with its sizes, first those of DualPar (chapter 3; there 64 processes share a call of 4 MB), then those
+/// of Resonant I/O (chapter 4, where its figures say most); `quick`: some of them, with little data.
+fn loads(quick: bool) -> Vec<Load> {
+    const KIB: i64 = 1 << 10;
+    const MIB: i64 = 1 << 20;
+    // Of BTIO's simple mode: pieces of 800 bytes, which take turns. Little data of what is slow.
+    let mut of = vec![("btio", 800, 4 * MIB, 4 * MIB), ("mpi-io-test", 64 * KIB, 4 * MIB, 256 * MIB)];
+    if !quick {
+        of.extend([("mpi-io-test", 16 * KIB, 4 * MIB, 64 * MIB), ("noncontig", 2 * KIB, 256 * KIB, 32 * MIB)]);
+        of.extend([("noncontig", 16 * KIB, 16 * MIB, 512 * MIB), ("demo", 128 * KIB, 4 * MIB, 256 * MIB)]);
+    }
+    of.extend([("noncontig", 64 * KIB, 16 * MIB, 512 * MIB), ("demo", 64 * KIB, 4 * MIB, 256 * MIB)]);
+    let load = |direction, (program, segment, call, bytes): (&'static str, i64, i64, i64)| Load {
+        name: if segment < KIB {
+            format!("{program} {direction} {segment} B")
+        } else {
+            format!("{program} {direction} {} KiB", segment / KIB)
+        },
+        program: if program == "btio" { "mpi-io-test" } else { program },
+        direction,
+        segment,
+        call,
+        bytes: if quick { bytes.min(32 * MIB) } else { bytes },
+    };
+    ["write", "read"].into_iter().flat_map(|direction| of.iter().map(move |&of| load(direction, of))).collect()
 }
 
 #[derive(serde::Serialize)]
@@ -167,27 +234,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     report.random = bench.random(args, &mpis, args.random.unwrap_or(if args.quick { 8 } else { 100 }))?;
-    let segments: &[i64] = if args.quick { &[64 << 10] } else { &[16 << 10, 64 << 10, 256 << 10] };
-    let bytes = if args.quick { 32 << 20 } else { 256 << 20 };
-    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
+    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     for mpi in mpis.into_iter().filter(|_| !args.random_only) {
-        // BTIO's simple mode: pieces of 800 bytes, which take turns; little data, as they are slow.
-        for direction in ["write", "read"] {
-            let (name, little) = (format!("btio {direction} 800 B"), bytes / 64);
-            output::tell(format_args!("{}: {name}", mpi.name));
-            report.rows.push(bench.row(args, mpi, name, ("mpi-io-test", direction, 800, little), rounds)?);
-        }
-        for program in ["mpi-io-test", "noncontig", "demo"] {
-            for direction in ["write", "read"] {
-                for &segment in segments {
-                    let name = format!("{program} {direction} {} KiB", segment >> 10);
-                    output::tell(format_args!("{}: {name}", mpi.name));
-                    report.rows.push(bench.row(args, mpi, name, (program, direction, segment, bytes), rounds)?);
-                }
-            }
+        for load in loads(args.quick) {
+            let row = bench.row(args, mpi, load, rounds)?;
+            // Who interrupts a long run has what there is.
+            output::tell(format_args!("{row}"));
+            report.rows.push(row);
         }
     }
-    let losses = report.rows.iter().map(|row| 1.0 - row.resonant_mb_s / row.collective_mb_s);
+    let losses = report.rows.iter().map(|row| 1.0 - row.resonant_ratio[0]);
     report.worst_loss = losses.fold(report.random.worst(), f64::max);
     if args.json {
         output::pretty_json(&report)?;
@@ -197,22 +253,48 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+impl fmt::Display for Row {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:<26}{:<8}", self.program, self.mpi)?;
+        for rate in [
+            self.plain_mb_s,
+            self.one_node_mb_s,
+            self.collective_mb_s,
+            self.resonant_mb_s,
+            self.agents_mb_s,
+            self.dualpar_mb_s,
+        ] {
+            write!(out, "{rate:>11.1}")?;
+        }
+        write!(out, " ")?;
+        for [middle, least, most] in [self.resonant_ratio, self.agents_ratio, self.dualpar_ratio] {
+            write!(out, " {:<17}", format!("{middle:.2} ({least:.2}..{most:.2})"))?;
+        }
+        Ok(())
+    }
+}
+
 impl Report {
     fn print(&self) {
         output::line(format_args!("{}", self.setting));
         output::line(format_args!("{} random cases, {} mismatches", self.cases, self.mismatches));
         self.random.print();
-        output::line(format_args!(
-            "{:<30}{:<9}{:>12}{:>12}{:>12}{:>12}",
-            "MB/s", "", "plain", "collective", "resonant", "dualpar"
-        ));
+        if !self.rows.is_empty() {
+            output::line(format_args!(
+                "MB/s; one node: collective calls where the library has one process access the file, collective: where each does"
+            ));
+            let columns = ["plain", "one node", "collective", "resonant", "agents", "dualpar"];
+            let columns = columns.map(|name| format!("{name:>11}")).concat();
+            output::line(format_args!(
+                "{:<26}{:<8}{columns}  {:<18}{:<18}dualpar/plain",
+                "", "", "resonant/coll.", "agents/coll."
+            ));
+        }
         for row in &self.rows {
-            let rates = [row.plain_mb_s, row.collective_mb_s, row.resonant_mb_s, row.dualpar_mb_s];
-            let rates = rates.map(|rate| format!("{rate:>12.1}"));
-            output::line(format_args!("{:<30}{:<9}{}", row.program, row.mpi, rates.concat()));
+            output::line(format_args!("{row}"));
         }
         output::line(format_args!(
-            "worst loss, of random programs or against the library's collective calls: {:.1} %",
+            "worst loss of the middle, of random programs or against the library's collective calls: {:.1} %",
             self.worst_loss * 100.0
         ));
     }
@@ -305,55 +387,65 @@ impl Bench {
         Ok(Mount { bench: self, point })
     }
 
-    fn row(
-        &self,
-        args: &Args,
-        mpi: &Mpi,
-        name: String,
-        (program, direction, segment, bytes): (&str, &str, i64, i64),
-        rounds: u32,
-    ) -> anyhow::Result<Row> {
-        const SIDES: [(&str, Option<&[&str]>); 4] = [
-            ("plain", None),
-            ("collective", None),
-            ("collective", Some(&["--dualpar", "off"])),
-            ("plain", Some(&["--dualpar", "always", "--memcached", "auto"])),
-        ];
+    fn row(&self, args: &Args, mpi: &'static Mpi, load: Load, rounds: u32) -> anyhow::Result<Row> {
         let mount = self.mount(args)?;
         let file = mount.point.join("file");
-        let one = |direction: &str, (calls, with): (&str, Option<&[&str]>)| -> anyhow::Result<f64> {
-            let mut command = self.launch(mpi, with, "programs");
-            command.args([program, direction, calls]);
-            command.args([segment.to_string(), (4 << 20).to_string(), bytes.to_string()]).arg(&file);
-            let said = self.runner.run(&mut command)?;
-            match said.out.split_whitespace().collect::<Vec<_>>()[..] {
-                [rate, "MB/s", "wrong", "0"] => rate.parse().with_context(|| said.out.clone()),
-                _ => bail!(
-                    "{name}, {calls}, {}: {}",
-                    if with.is_some() { "under sluice" } else { "as it is" },
-                    said.out.trim()
-                ),
-            }
-        };
+        let one = |direction: &str, side: &Side| self.once(mpi, &load, direction, side, &file);
         // What is read must be there, and what is written is written over, as new blocks cost more.
-        one("write", SIDES[0])?;
-        let mut rates: [Vec<f64>; 4] = Default::default();
+        one("write", &SIDES[1])?;
+        let mut rates: [Vec<f64>; SIDES.len()] = Default::default();
         for round in 0..rounds as usize {
             for turn in 0..SIDES.len() {
                 let side = (turn + round) % SIDES.len();
-                rates[side].push(one(direction, SIDES[side])?);
+                rates[side].push(one(load.direction, &SIDES[side])?);
             }
         }
-        let [plain, collective, resonant, dualpar] = rates.map(|mut rates| median(&mut rates).0);
         // Read by somebody who knows nothing of it.
-        one("read", SIDES[0]).with_context(|| format!("{name}: reading what was written"))?;
+        one("read", &SIDES[1]).with_context(|| format!("{}: reading what was written", load.name))?;
+        let ratio = |of: usize, to: usize| {
+            let mut ratios: Vec<f64> = rates[of].iter().zip(&rates[to]).map(|(of, to)| of / to).collect();
+            let (least, most) = ratios.iter().fold((f64::INFINITY, 0.0f64), |(a, b), &x| (a.min(x), b.max(x)));
+            [median(&mut ratios).0, least, most]
+        };
+        let (resonant_ratio, agents_ratio, dualpar_ratio) = (ratio(3, 2), ratio(4, 2), ratio(5, 0));
+        let [plain, one_node, collective, resonant, agents, dualpar] = rates.map(|mut rates| median(&mut rates).0);
         Ok(Row {
-            program: name,
+            program: load.name,
             mpi: mpi.name,
             plain_mb_s: plain,
+            one_node_mb_s: one_node,
             collective_mb_s: collective,
             resonant_mb_s: resonant,
+            agents_mb_s: agents,
             dualpar_mb_s: dualpar,
+            resonant_ratio,
+            agents_ratio,
+            dualpar_ratio,
         })
+    }
+
+    /// MB/s of one run, whose data was right.
+    fn once(&self, mpi: &Mpi, load: &Load, direction: &str, side: &Side, file: &Path) -> anyhow::Result<f64> {
+        let mut command = self.launch(mpi, side.with, "programs");
+        command.args([load.program, direction, side.calls]);
+        // Calls of one process take longer.
+        let bytes = if side.calls == "plain" { (load.bytes / 8).max(4 << 20) } else { load.bytes };
+        command.args([load.segment, load.call, bytes].map(|number| number.to_string())).arg(file);
+        if side.each_accesses {
+            // ROMIO takes hints; OMPIO, which Open MPI uses, a parameter.
+            command.env("SLUICE_BENCH_HINTS", "cb_config_list=*:*");
+            command.env("OMPI_MCA_io_ompio_num_aggregators", mpi.processes.to_string());
+        }
+        let said = self.runner.run(&mut command)?;
+        match said.out.split_whitespace().collect::<Vec<_>>()[..] {
+            [rate, "MB/s", "wrong", "0"] => rate.parse().with_context(|| said.out.clone()),
+            _ => bail!(
+                "{}, {}, {}: {}",
+                load.name,
+                side.calls,
+                if side.with.is_some() { "under sluice" } else { "as it is" },
+                said.out.trim()
+            ),
+        }
     }
 }
