@@ -143,9 +143,9 @@ fn loads(quick: bool) -> Vec<Load> {
     let mut of = vec![("btio", 800, 4 * MIB, 4 * MIB), ("mpi-io-test", 64 * KIB, 4 * MIB, 256 * MIB)];
     if !quick {
         of.extend([("mpi-io-test", 16 * KIB, 4 * MIB, 64 * MIB), ("noncontig", 2 * KIB, 256 * KIB, 32 * MIB)]);
-        of.extend([("noncontig", 16 * KIB, 16 * MIB, 512 * MIB), ("demo", 128 * KIB, 4 * MIB, 256 * MIB)]);
+        of.extend([("noncontig", 16 * KIB, 16 * MIB, 1024 * MIB), ("demo", 128 * KIB, 4 * MIB, 256 * MIB)]);
     }
-    of.extend([("noncontig", 64 * KIB, 16 * MIB, 512 * MIB), ("demo", 64 * KIB, 4 * MIB, 256 * MIB)]);
+    of.extend([("noncontig", 64 * KIB, 16 * MIB, 1024 * MIB), ("demo", 64 * KIB, 4 * MIB, 256 * MIB)]);
     let load = |direction, (program, segment, call, bytes): (&'static str, i64, i64, i64)| Load {
         name: if segment < KIB {
             format!("{program} {direction} {segment} B")
