@@ -15,6 +15,7 @@ config=$work/cluster.toml
 export SLUICE_DISK_DIR=$work/disks
 end() {
     touch "$work/stop"
+    umount "$work/bare" 2> /dev/null || true
     "$SLUICE" -q cluster down --force "$config" 2> /dev/null || true
     "$SLUICE" -q disk remove --all --force 2> /dev/null || true
     rm -rf "$work"
@@ -30,6 +31,11 @@ echo "== the order of a file's operations"
 gcc -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined hosts/gluster/tests/order.c \
     hosts/gluster/src/order.c -o "$work/order" -pthread
 "$work/order" 1 500
+
+echo "== what processes say of themselves"
+gcc -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined hosts/gluster/tests/announced.c \
+    hosts/gluster/src/announced.c -o "$work/announced" -pthread
+"$work/announced" "$work"
 
 echo "== the translator"
 build() { # DIRECTORY FLAGS
@@ -170,7 +176,108 @@ for machine in node-0 server-0; do
     grep -q "of 2 files by 2 applications" "$work/info" ||
         fail "$machine takes pieces for files, or does not tell jobs apart: $(head -n 1 "$work/info")"
 done
-if grep -h "sluice.job" "$work"/run/*.log; then fail "a job's name is taken for an attribute"; fi
+if grep -h "sluice\.\(job\|uid\)" "$work"/run/*.log; then fail "a job's name is taken for an attribute"; fi
+rm -rf "$work/run" "$work"/*.slt
+NODE_OPTIONS='in-flight = "8"'
+
+echo "== jobs that programs name"
+# Attributes that nobody stores (docs/mpi.md). One I/O node, which is all that the data server sees of both clients.
+cat > "$work/program.py" << 'END'
+import errno, os, sys, threading
+path, job, uid = sys.argv[1], sys.argv[2].encode(), int(sys.argv[3])
+if uid:
+    os.setuid(uid)
+file = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+def served():
+    return os.getxattr(file, "system.sluice.app")
+def refused(number, name, value):
+    try:
+        os.setxattr(file, f"system.sluice.{name}", value)
+    except OSError as error:
+        assert error.errno == number, (name, value, error)
+    else:
+        raise AssertionError(f"{name} = {value} was taken")
+assert served() == b"uid=%d" % uid, served()
+refused(errno.EINVAL, "phase", b"io")
+os.setxattr(file, "system.sluice.job", job)
+assert served() == b"job=%s uid=%d" % (job, uid), served()
+for name, value in [("job", b"a b"), ("job", b""), ("phase", b"sleep")]:
+    refused(errno.EINVAL, name, value)
+for name in ["app", "more"]:
+    refused(errno.EOPNOTSUPP, name, b"uid=0")
+os.setxattr(file, "system.sluice.phase", b"io")
+# A thread has another number, and may be the only one that writes.
+def work():
+    global of_thread
+    of_thread = served()
+    for block in range(64):
+        os.pwrite(file, bytes(4096), 4096 * block)
+    os.fsync(file)
+worker = threading.Thread(target=work)
+worker.start()
+worker.join()
+assert of_thread == b"job=%s uid=%d" % (job, uid), of_thread
+assert not [name for name in os.listxattr(file) if "sluice" in name]
+os.setxattr(file, "system.sluice.phase", b"batch 4096")
+print("ready", flush=True)
+sys.stdin.read()
+END
+NODE_OPTIONS='trace = "'$work/{machine}.slt'"'
+cluster wfq hbrr "" shard
+sed -i '/^\[servers\]/,/^distribution/s/^count = 2/count = 1/; s|^policy = "wfq"|&\noptions = { trace = "'"$work"'/{machine}.slt" }|' "$config"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+chmod 1777 "$work/run/client-0"
+# Of one user's job on two clients; of another user's of that name; of no job.
+coproc one { python3 "$work/program.py" "$work/run/client-0/one" run-17 0; }
+read -r line <&"${one[0]}" && [ "$line" = ready ] || fail "a program that names its job does not go on"
+python3 "$work/program.py" "$work/run/client-1/two" run-17 0 < /dev/null > /dev/null || fail "the job is not heard at the other client"
+chmod 711 "$work" "$work/run"
+python3 "$work/program.py" "$work/run/client-0/three" run-17 65534 < /dev/null > /dev/null || fail "another user's job is not heard"
+dd if=/dev/zero of="$work/run/client-0/four" bs=4096 count=64 status=none
+said() { # CLIENT: what its programs say, as it dumps it
+    local pid
+    pid=$(cat "$work/run/$1.pid")
+    rm -f /var/run/gluster/glusterdump."$pid".*
+    kill -USR1 "$pid"
+    eventually is_dumped "$pid" || fail "$1 dumps no state"
+    sed -n 's/^program=//p' /var/run/gluster/glusterdump."$pid".*
+    rm -f /var/run/gluster/glusterdump."$pid".*
+}
+expected="job=run-17 uid=0 computing=0 in-io=0 in-batch=1 batches=1 batch-bytes=4096"
+[ "$(said client-0)" = "$expected" ] || fail "programs say $(said client-0), and not $expected"
+pid=$one_PID
+exec {one[1]}>&-
+wait "$pid" || fail "a program that has named its job fails"
+[ -z "$(said client-0)" ] || fail "a program is remembered that has ended: $(said client-0)"
+# A client whose graph has not the translator: whoever comes behind it answers, and nothing is stored.
+sed '/^volume job$/,$d' "$work/run/client-0.vol" > "$work/bare.vol"
+mkdir "$work/bare"
+glusterfs --volfile="$work/bare.vol" --log-file="$work/bare.log" "$work/bare" || fail "a client without the translator does not start"
+python3 - "$work/bare/four" << 'END' || fail "a client without the translator stores what programs say"
+import errno, os, sys
+calls = [lambda name: os.getxattr(sys.argv[1], name), lambda name: os.setxattr(sys.argv[1], name, b"run-17")]
+for name in ["app", "job", "phase"]:
+    for call in calls:
+        try:
+            call(f"system.sluice.{name}")
+        except OSError as error:
+            assert error.errno == errno.EOPNOTSUPP, (name, error)
+        else:
+            raise AssertionError(name)
+END
+umount "$work/bare"
+python3 - "$work"/run/brick-*/data << 'END' || fail "what programs say is stored"
+import os, sys
+files = [os.path.join(at, name) for root in sys.argv[1:] for at, _, names in os.walk(root) for name in names]
+assert sum(os.path.basename(file) in ["one", "two", "three", "four"] for file in files) == 4, files
+assert not [(file, name) for file in files for name in os.listxattr(file, follow_symlinks=False) if "sluice" in name]
+END
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+for machine in node-0 server-0; do
+    "$SLUICE" trace info "$work/$machine.slt" > "$work/info" || fail "a trace is incomplete: $(cat "$work/info")"
+    grep -q "of 4 files by 3 applications" "$work/info" ||
+        fail "$machine does not know the jobs that programs name: $(head -n 1 "$work/info")"
+done
 rm -rf "$work/run" "$work"/*.slt
 NODE_OPTIONS='in-flight = "8"'
 
@@ -180,6 +287,8 @@ sed -i "s|^translator = .*|translator = \"$work/checked/sluice.so\"|" "$config"
 LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path="$work/asan" \
     "$SLUICE" -q cluster up "$config" || fail "it does not start: $(cat "$work"/asan*)"
 load
+python3 "$work/program.py" "$work/run/client-0/said" run-17 0 < /dev/null > /dev/null || fail "a program is not heard"
+[ -z "$(said client-0)" ] || fail "a program is remembered that has ended: $(said client-0)"
 "$SLUICE" -q cluster down "$config" || fail "it does not end"
 if grep -h ERROR "$work"/asan* 2> /dev/null; then fail "AddressSanitizer has found something"; fi
 rm -rf "$work/run"
@@ -274,6 +383,40 @@ for server in server-0 server-1; do
 done
 "$SLUICE" coordinate status "$address" | grep -q "^orchestrator: keeps a plan, 2 data servers; in each 200 ms: " ||
     fail "the plan is not told: $("$SLUICE" coordinate status "$address")"
+# What a program says of itself to a client's mount, behind an I/O node, reaches the orchestrator by way of the data servers. It is no
+# program to that without requests, and forgotten soon after the last.
+python3 - "$work/run/client-0/said" "$SLUICE" "$address" << 'END' || fail "what programs do does not reach the coordinator"
+import json, os, subprocess, sys, time
+path, command, address = sys.argv[1:]
+number = 0xcbf29ce484222325
+for byte in os.getuid().to_bytes(4, sys.byteorder) + b"run-17":
+    number = (number ^ byte) * 0x100000001b3 % 2**64
+name = f"{(number ^ number >> 32) % 2**32:08x}"
+file = os.open(path, os.O_CREAT | os.O_RDWR)
+say = lambda what, text: os.setxattr(file, f"system.sluice.{what}", text)
+def computing():
+    status = subprocess.run([command, "coordinate", "status", "--json", address], check=True, capture_output=True).stdout
+    return name in json.loads(status)["roles"]["orchestrator"]["computing"]
+def eventually(begin, is_so, last):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        begin()
+        again = time.monotonic() + 3
+        while time.monotonic() < again:
+            if is_so():
+                return
+    sys.exit(last)
+def compute():
+    say("phase", b"io")
+    for block in range(16):
+        os.pwrite(file, bytes(4096), block << 16)
+    os.fsync(file)
+    say("phase", b"compute")
+say("job", b"run-17")
+eventually(compute, computing, "nobody knows that it computes")
+say("phase", b"io")
+eventually(lambda: None, lambda: not computing(), "nobody knows that it does not any more")
+END
 before=$("$SLUICE" coordinate status --json "$address" | python3 -c 'import json, sys; print(json.load(sys.stdin)["incarnation"])')
 killed coordinator
 counted=$(counter node-0 read.completed)

@@ -422,6 +422,16 @@ int sluice_coordination(struct sluice *s,
                         char *text,
                         size_t size);
 
+// The processes of the application `app` for which `speaker` speaks (a machine, or whatever the host tells apart) say that all of them
+// compute (`computes` is not 0), or that some do I/O: goes to the coordinator with the next report, if that orchestrates. Of a
+// speaker's words the one with the highest number holds, for ten minutes, however late it comes. SLUICE_ERR_INVALID if the library
+// was built without coordinators.
+int sluice_activity(struct sluice *s,
+                    uint32_t app,
+                    uint64_t speaker,
+                    uint64_t number,
+                    int computes);
+
 // Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
 // thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
 // SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluice_core::{Counters, Histogram, Op, policy};
+use sluice_core::{AppId, Counters, Histogram, Op, policy};
 use sluice_predict::Source;
 
 use crate::handle::sluice;
@@ -409,6 +409,28 @@ pub unsafe extern "C" fn sluice_coordination(s: *mut sluice, text: *mut c_char, 
         let call = unsafe { sluice::enter(s)? };
         // SAFETY: by the contract.
         unsafe { give(&call.instance().coordination()?, text, size) }
+    })
+}
+
+/// The processes of the application `app` for which `speaker` speaks (a machine, or whatever the host tells apart) say that all of them
+/// compute (`computes` is not 0), or that some do I/O: goes to the coordinator with the next report, if that orchestrates. Of a
+/// speaker's words the one with the highest number holds, for ten minutes, however late it comes. SLUICE_ERR_INVALID if the library
+/// was built without coordinators.
+///
+/// # Safety
+/// `s` came from `sluice_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sluice_activity(
+    s: *mut sluice,
+    app: u32,
+    speaker: u64,
+    number: u64,
+    computes: c_int,
+) -> c_int {
+    answer(|| {
+        // SAFETY: by the contract.
+        let call = unsafe { sluice::enter(s)? };
+        call.instance().hear(AppId(app), speaker, number, computes != 0)
     })
 }
 

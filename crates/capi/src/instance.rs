@@ -36,6 +36,8 @@ struct Shared {
     metrics: Mutex<Option<sluice_metrics::Endpoint>>,
     #[cfg(feature = "network")]
     agent: Arc<Mutex<Option<sluice_control::Agent>>>,
+    #[cfg(feature = "network")]
+    announced: Arc<crate::announced::Announcements>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -194,6 +196,8 @@ impl Instance {
             metrics: Mutex::default(),
             #[cfg(feature = "network")]
             agent: Arc::default(),
+            #[cfg(feature = "network")]
+            announced: Arc::default(),
             selection,
             scheduler,
             in_flight,
@@ -375,7 +379,7 @@ impl Instance {
     /// Listens to a coordinator from now on, or to none any more.
     #[cfg(feature = "network")]
     pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
-        use sluice_control::{Address, Agent, Options, read_token};
+        use sluice_control::{Address, Agent, Announced, Options, read_token};
         not_in_callback()?;
         // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
         let old = self.shared.agent.lock().take();
@@ -390,7 +394,9 @@ impl Instance {
             let address = Address::new(whom.address, token.as_deref())?;
             let profile = self.shared.profile.lock().clone();
             let positioning = profile.as_deref().map(sluice_predict::positioning).transpose()?;
-            Agent::start(&self.shared.scheduler, Options { positioning, ..Options::new(address, whom.name) })
+            let announced: Arc<dyn Announced> = self.shared.announced.clone();
+            let options = Options { positioning, announced: Some(announced), ..Options::new(address, whom.name) };
+            Agent::start(&self.shared.scheduler, options)
         };
         let agent = start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
         *self.shared.agent.lock() = Some(agent);
@@ -434,6 +440,18 @@ impl Instance {
         let endpoint = endpoint.map_err(|error| Failure::made(SLUICE_ERR_SYSTEM, format!("{error:#}")))?;
         *self.shared.metrics.lock() = Some(endpoint);
         Ok(())
+    }
+
+    /// What the processes of an application do, for whom `speaker` speaks.
+    #[cfg(feature = "network")]
+    pub(crate) fn hear(&self, app: AppId, speaker: u64, number: u64, computes: bool) -> Result<(), Failure> {
+        self.shared.announced.hear(app, speaker, number, computes);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "network"))]
+    pub(crate) fn hear(&self, _: AppId, _: u64, _: u64, _: bool) -> Result<(), Failure> {
+        Err(NO_NETWORK)
     }
 
     #[cfg(not(feature = "network"))]

@@ -253,7 +253,8 @@ pub struct Clients {
     pub mounts: Vec<PathBuf>,
     /// Seconds for which the kernel may keep what it knows of files; what other clients change is seen later by so much. Default: 1.
     pub attribute_timeout: Option<f64>,
-    /// What the translators behind them are told of whose requests they are; `{machine}` is the client's name. Default: nothing.
+    /// What the translators behind them are told of whose requests they are, where programs do not say so themselves; `{machine}` is the
+    /// client's name. Default: nothing.
     pub job: Option<String>,
 }
 
@@ -416,6 +417,13 @@ impl Config {
         let listening =
             several("server", self.servers.count).chain(several("node", self.nodes.count)).chain(coordinator);
         listening.chain(several("client", self.clients.count)).collect()
+    }
+
+    /// Whether anybody schedules, or says of whose requests they are.
+    #[must_use]
+    pub fn needs_translator(&self) -> bool {
+        let schedules = self.servers.scheduling.policy.is_some() || self.nodes.scheduling.policy.is_some();
+        schedules || self.clients.job.is_some()
     }
 
     /// Where everything of the cluster is.

@@ -91,9 +91,10 @@ impl Graph {
         name.to_owned()
     }
 
-    /// Adds a translator `sluice` above `below` that marks what passes as a job's.
-    pub(crate) fn job(&mut self, translator: &Path, job: &str, below: &str) {
-        self.volume("job", &kind_of(translator), &[("job", job)], &[below]);
+    /// Adds a translator `sluice` above `below` that marks what passes as of the job that its program names, or else of this one.
+    pub(crate) fn job(&mut self, translator: &Path, job: Option<&str>, below: &str) {
+        let options: Vec<_> = [("announce", "on")].into_iter().chain(job.map(|job| ("job", job))).collect();
+        self.volume("job", &kind_of(translator), &options, &[below]);
     }
 
     pub(crate) fn into_text(self) -> String {

@@ -87,10 +87,7 @@ impl Plan {
     /// # Errors
     /// If graphs need the translator and it is found nowhere.
     pub fn new(config: &Config) -> anyhow::Result<Plan> {
-        let schedules = config.servers.scheduling.policy.is_some()
-            || config.nodes.scheduling.policy.is_some()
-            || config.clients.job.is_some();
-        let translator = if schedules { Some(find_translator(config)?) } else { None };
+        let translator = if config.needs_translator() { Some(find_translator(config)?) } else { None };
         Ok(Plan::with(config, translator))
     }
 
@@ -405,8 +402,9 @@ impl Planner<'_> {
             self.distribution(&mut graph, None)
         };
         let name = format!("client-{n}");
-        if let Some(job) = &self.config.clients.job {
-            graph.job(self.translator, &job.replace("{machine}", &name), &top);
+        if self.config.needs_translator() {
+            let job = self.config.clients.job.as_ref().map(|job| job.replace("{machine}", &name));
+            graph.job(self.translator, job.as_deref(), &top);
         }
         let given = self.config.clients.mounts.get(n as usize).cloned();
         Machine {
@@ -450,9 +448,21 @@ mod tests {
             node.contains("option shard-size 8388608\n")
                 && plan.machines[0].graph.contains("option shard-size 8388608\n")
         );
-        assert!(plan.machines[6].graph.contains("option job of-client-1\n  subvolumes to-node\n"));
+        let client = &plan.machines[6].graph;
+        assert!(client.contains("option announce on\n  option job of-client-1\n  subvolumes to-node\n"), "{client}");
         // The third client asks the first node again.
         assert!(plan.machines[7].graph.contains("remote-port 5003\n"));
+    }
+
+    #[test]
+    fn clients_hear_programs_wherever_anybody_schedules() {
+        let graph = |text: &str| plan(text).machines.pop().unwrap().graph;
+        let heard = "option announce on\n  subvolumes";
+        assert!(graph("name = 'a'\n[servers]\npolicy = 'hbrr'\n[clients]\ncount = 1\n").contains(heard));
+        assert!(
+            graph("name = 'a'\n[servers]\n[nodes]\ncount = 1\npolicy = 'hbrr'\n[clients]\ncount = 1\n").contains(heard)
+        );
+        assert!(!graph("name = 'a'\n[servers]\n[nodes]\ncount = 1\n[clients]\ncount = 1\n").contains("announce"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 
 /*
  * Each operation that is scheduled or ordered is a stub until its turn comes, then goes to the child, and whoever asked is
@@ -177,73 +178,77 @@ static int32_t sluice_copy_file_range(call_frame_t *frame, xlator_t *this, fd_t 
 static int32_t sluice_mknod(call_frame_t *frame, xlator_t *this, loc_t *loc, mode_t mode, dev_t device, mode_t umask,
                             dict_t *xdata)
 {
-    if (xdata)
+    if (xdata) {
         dict_del_sizen(xdata, JOB_KEY);
+        dict_del_sizen(xdata, UID_KEY);
+    }
     STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->mknod, loc, mode, device, umask, xdata);
     return 0;
 }
 
-/* A client's word for its job, beside what is there already. */
-static dict_t *marked(const xlator_t *this, dict_t *xdata)
+bool is_announced_name(const char *name)
 {
-    const struct translator *translator = this->private;
-    dict_t *words = xdata ? dict_ref(xdata) : dict_new();
-    /* Without memory for it the request is of no job. */
-    if (words && dict_set_dynstr_with_alloc(words, JOB_KEY, translator->job))
-        gf_log(this->name, GF_LOG_DEBUG, "no memory for the job's name");
-    return words;
+    return name && !strncmp(name, ANNOUNCE_PREFIX, strlen(ANNOUNCE_PREFIX));
 }
 
-static void unmark(dict_t *words)
+static gf_boolean_t is_announced(dict_t *words, char *name, data_t *value, void *data)
 {
-    if (words)
-        dict_unref(words);
+    (void)words;
+    (void)value;
+    (void)data;
+    return is_announced_name(name);
 }
 
-static int32_t mark_readv(call_frame_t *frame, xlator_t *this, fd_t *fd, size_t size, off_t offset, uint32_t flags,
-                          dict_t *xdata)
+bool is_announcement(dict_t *words)
 {
-    dict_t *words = marked(this, xdata);
-    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->readv, fd, size, offset, flags, words);
-    unmark(words);
+    return words && dict_foreach_match(words, is_announced, NULL, dict_null_foreach_fn, NULL) > 0;
+}
+
+/* Whether data servers come behind it: it is in an I/O node. */
+static bool forwards(const xlator_t *this)
+{
+    return !strcmp(CHILD_OF(this)->type, "protocol/client");
+}
+
+/*
+ * What programs say of themselves ends here: a storage that is a mount of Sluicegate would take it for what this process says. What is not
+ * a translator's word of what they do comes from a client without one, which nobody hears.
+ */
+static int32_t sluice_setxattr(call_frame_t *frame, xlator_t *this, loc_t *loc, dict_t *words, int32_t flags, dict_t *xdata)
+{
+    bool is_said = is_announcement(words);
+    if (is_said && !(forwards(this) && xdata && dict_get_sizen(xdata, JOB_KEY))) {
+        int error = phase_hear(this, words, xdata);
+        int32_t result = error ? -1 : 0;
+        STACK_UNWIND_STRICT(setxattr, frame, result, error, NULL);
+        return 0;
+    }
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->setxattr, loc, words, flags, xdata);
     return 0;
 }
 
-static int32_t mark_writev(call_frame_t *frame, xlator_t *this, fd_t *fd, struct iovec *vector, int32_t count,
-                           off_t offset, uint32_t flags, struct iobref *iobref, dict_t *xdata)
+static int32_t sluice_fsetxattr(call_frame_t *frame, xlator_t *this, fd_t *fd, dict_t *words, int32_t flags, dict_t *xdata)
 {
-    dict_t *words = marked(this, xdata);
-    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->writev, fd, vector, count, offset, flags, iobref,
-                    words);
-    unmark(words);
+    if (is_announcement(words))
+        return default_fsetxattr_failure_cbk(frame, EOPNOTSUPP);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->fsetxattr, fd, words, flags, xdata);
     return 0;
 }
 
-/* The same in all graphs of a process; what is not here GlusterFS has filled in. */
-static struct xlator_fops marking;
-
-/* Once: a graph that is being replaced uses them while the next one begins. */
-static void make_marking(void)
+static int32_t sluice_getxattr(call_frame_t *frame, xlator_t *this, loc_t *loc, const char *name, dict_t *xdata)
 {
-    struct xlator_fops fops = sluice_fops;
-    fops.readv = mark_readv;
-    fops.writev = mark_writev;
-    fops.flush = default_flush;
-    fops.fsync = default_fsync;
-    fops.truncate = default_truncate;
-    fops.ftruncate = default_ftruncate;
-    fops.fallocate = default_fallocate;
-    fops.discard = default_discard;
-    fops.zerofill = default_zerofill;
-    fops.copy_file_range = default_copy_file_range;
-    marking = fops;
+    if (is_announced_name(name))
+        return default_getxattr_failure_cbk(frame, EOPNOTSUPP);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->getxattr, loc, name, xdata);
+    return 0;
 }
 
-void mark_only(xlator_t *this)
+static int32_t sluice_fgetxattr(call_frame_t *frame, xlator_t *this, fd_t *fd, const char *name, dict_t *xdata)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_marking);
-    this->fops = &marking;
+    if (is_announced_name(name))
+        return default_fgetxattr_failure_cbk(frame, EOPNOTSUPP);
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->fgetxattr, fd, name, xdata);
+    return 0;
 }
 
 struct xlator_fops sluice_fops = {
@@ -258,4 +263,8 @@ struct xlator_fops sluice_fops = {
     .zerofill = sluice_zerofill,
     .copy_file_range = sluice_copy_file_range,
     .mknod = sluice_mknod,
+    .setxattr = sluice_setxattr,
+    .fsetxattr = sluice_fsetxattr,
+    .getxattr = sluice_getxattr,
+    .fgetxattr = sluice_fgetxattr,
 };

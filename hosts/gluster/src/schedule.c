@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t hash(uint64_t hash, const void *bytes, size_t len)
+uint64_t fnv1a(uint64_t hash, const void *bytes, size_t len)
 {
     /* FNV-1a. */
     const unsigned char *at = bytes;
@@ -20,19 +20,26 @@ static size_t client_length(const char *client)
     return connection ? (size_t)(connection - client) : strlen(client);
 }
 
+/* Whatever a client sent: nobody promises that it ends with a zero. */
+static const data_t *job_in(dict_t *xdata)
+{
+    const data_t *job = xdata ? dict_get_sizen(xdata, JOB_KEY) : NULL;
+    return job && job->data && job->len > 0 ? job : NULL;
+}
+
 /* Who asks, the same at all data servers: a user's job, on whichever clients it runs, or a user on a client. Users cannot pose as each
  * other. */
-static uint32_t application(call_frame_t *frame, dict_t *xdata)
+uint32_t application(const client_t *client, uint32_t uid, dict_t *xdata)
 {
-    uint64_t who = 0xcbf29ce484222325ULL;
-    const client_t *client = frame->root->client;
-    /* Whatever a client sent: nobody promises that it ends with a zero. */
-    const data_t *job = xdata ? dict_get_sizen(xdata, JOB_KEY) : NULL;
-    who = hash(who, &frame->root->uid, sizeof(frame->root->uid));
-    if (job && job->data && job->len > 0)
-        who = hash(who, job->data, strnlen(job->data, (size_t)job->len));
+    const data_t *job = job_in(xdata);
+    uint32_t told = 0;
+    if (job && !dict_get_uint32(xdata, UID_KEY, &told))
+        uid = told;
+    uint64_t who = fnv1a(HASH_NOTHING, &uid, sizeof(uid));
+    if (job)
+        who = fnv1a(who, job->data, strnlen(job->data, (size_t)job->len));
     else if (client && client->client_uid)
-        who = hash(who, client->client_uid, client_length(client->client_uid));
+        who = fnv1a(who, client->client_uid, client_length(client->client_uid));
     return (uint32_t)(who ^ who >> 32);
 }
 
@@ -404,7 +411,7 @@ void schedule(call_frame_t *frame, xlator_t *this, call_stub_t *stub, inode_t *i
     call->offset = offset;
     call->len = (uint32_t)len;
     call->op = op;
-    call->app = application(frame, xdata);
+    call->app = application(frame->root->client, frame->root->uid, xdata);
     enter(call);
 }
 

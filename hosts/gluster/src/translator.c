@@ -191,6 +191,14 @@ static struct volume_options options[] = {
                        "the translators behind it tell its jobs apart. Empty: it schedules.",
     },
     {
+        .key = {"announce"},
+        .type = GF_OPTION_TYPE_BOOL,
+        .default_value = "off",
+        .flags = OPT_FLAG_DOC,
+        .description = "In a client's graph: nothing is scheduled, but reads and writes are marked as those of the job that their "
+                       "program names (sluice mpirun), or of that of the option job.",
+    },
+    {
         .key = {"trace"},
         .type = GF_OPTION_TYPE_STR,
         .default_value = "",
@@ -216,6 +224,7 @@ static int read_settings(struct settings *settings)
     GF_OPTION_INIT("coordinator-token", settings->coordinator_token, str, failed);
     GF_OPTION_INIT("metrics", settings->metrics, str, failed);
     GF_OPTION_INIT("job", settings->job, str, failed);
+    GF_OPTION_INIT("announce", settings->announce, bool, failed);
     GF_OPTION_INIT("shard-size", settings->shard_bytes, size_uint64, failed);
     GF_OPTION_INIT("target", settings->target, int32, failed);
     GF_OPTION_INIT("in-flight", settings->in_flight, uint32, failed);
@@ -233,6 +242,27 @@ failed:
 static int32_t mem_acct_init(xlator_t *this)
 {
     return xlator_mem_acct_init(this, MEMORY_END + 1);
+}
+
+/* In a client's graph. 0, or -1: no memory. */
+static int begin_marking(struct translator *translator, const struct settings *settings)
+{
+    xlator_t *this = translator->this;
+    if (*settings->job) {
+        /* Options are GlusterFS's, which may replace them. */
+        translator->job = gf_strdup(settings->job);
+        if (!translator->job)
+            return -1;
+    }
+    if (mark_only(this)) {
+        GF_FREE(translator->job);
+        return -1;
+    }
+    translator->marks = true;
+    this->private = translator;
+    gf_log(this->name, GF_LOG_INFO, "requests are of the jobs that programs name%s%s", translator->job ? ", others of " : "",
+           translator->job ? translator->job : "");
+    return 0;
 }
 
 static int32_t init(xlator_t *this)
@@ -257,16 +287,11 @@ static int32_t init(xlator_t *this)
         return -1;
     }
     translator->shard_bytes = settings.shard_bytes;
-    if (*settings.job) {
-        /* Options are GlusterFS's, which may replace them. */
-        translator->job = gf_strdup(settings.job);
-        if (!translator->job) {
+    if (*settings.job || settings.announce) {
+        if (begin_marking(translator, &settings)) {
             GF_FREE(translator);
             return -1;
         }
-        this->private = translator;
-        mark_only(this);
-        gf_log(this->name, GF_LOG_INFO, "requests are of the job %s", translator->job);
         return 0;
     }
     translator->workers = workers_new(translator);
@@ -287,7 +312,7 @@ static int32_t reconfigure(xlator_t *this, dict_t *wanted)
 {
     struct translator *translator = this->private;
     struct settings settings = {0};
-    if (translator->job)
+    if (translator->marks)
         return 0;
     GF_OPTION_RECONF("policy", settings.policy, wanted, str, failed);
     GF_OPTION_RECONF("policy-parameters", settings.parameters, wanted, str, failed);
@@ -309,7 +334,7 @@ static void fini(xlator_t *this)
     struct translator *translator = this->private;
     if (!translator)
         return;
-    if (!translator->job) {
+    if (!translator->marks) {
         group_leave(translator);
         workers_free(translator->workers);
     }
@@ -378,10 +403,14 @@ static int32_t dump_priv(xlator_t *this)
     char section[256];
     char policy[256];
     char coordinator[8192];
-    if (!translator || translator->job)
+    if (!translator)
         return 0;
     snprintf(section, sizeof(section), "xlator.sluice.%s", this->name);
     gf_proc_dump_add_section("%s", section);
+    if (translator->marks) {
+        mark_dump();
+        return 0;
+    }
     if (sluice_get_policy(translator->client, policy, sizeof(policy)) == SLUICE_OK)
         gf_proc_dump_write("policy", "%s", policy);
     gf_proc_dump_write("scheduler", "%s", group_name(translator->group));
@@ -407,7 +436,7 @@ static int32_t dump_metrics(xlator_t *this, int fd)
 {
     struct metrics metrics = {this, fd};
     const struct translator *translator = this->private;
-    if (translator && !translator->job)
+    if (translator && !translator->marks)
         tell(this->private, print_metric, &metrics);
     return 0;
 }

@@ -42,8 +42,9 @@ struct settings {
     char *coordinator_name;
     char *coordinator_token;
     char *metrics;
-    /* Of a client's graph: what it says of itself. */
+    /* Of a client's graph: what it says of itself, and whether programs may. */
     char *job;
+    gf_boolean_t announce;
     /* -1: any that is free. */
     int32_t target;
     uint32_t in_flight;
@@ -82,7 +83,9 @@ struct translator {
     struct workers *workers;
     gf_boolean_t merge;
     uint64_t shard_bytes;
-    /* What reads and writes are marked with below; NULL: nothing. */
+    /* In a client's graph: reads and writes are marked with their job, and nothing is scheduled. */
+    bool marks;
+    /* The job of those whose programs have named none; NULL: none. */
     char *job;
     /* Calls that have not ended; the end of the translator waits for them. */
     atomic_size_t calls;
@@ -94,6 +97,12 @@ struct translator {
 
 /* What a client says of the job that a request is of. */
 #define JOB_KEY "sluice.job"
+/* And of whose job: translators in between may make requests root's (features/shard does so with writes). */
+#define UID_KEY "sluice.uid"
+
+/* Attributes by which programs say something of themselves. */
+#define ANNOUNCE_PREFIX "system.sluice."
+#define PHASE_NAME ANNOUNCE_PREFIX "phase"
 
 /* What is known of a file: kept with its inode. */
 struct file {
@@ -135,6 +144,11 @@ const char *group_name(const struct group *group);
 
 /* schedule.c: from arrival to end */
 
+#define HASH_NOTHING 0xcbf29ce484222325ULL
+uint64_t fnv1a(uint64_t hash, const void *bytes, size_t len);
+/* The number of the application that a request is of. */
+uint32_t application(const client_t *client, uint32_t uid, dict_t *xdata);
+
 struct file *file_of(xlator_t *this, inode_t *inode);
 void file_forget(struct file *file);
 /* Brings a read or write into the order of its file, and then to the scheduler. Takes the stub. */
@@ -175,7 +189,23 @@ bool merge_start(struct translator *translator, const struct sluice_part *parts,
 
 /* fops.c */
 extern struct xlator_fops sluice_fops;
-/* What a translator does that schedules nothing and tells others the job: everything else passes. */
-void mark_only(xlator_t *this);
+bool is_announced_name(const char *name);
+/* Whether attributes that are to be set are such. */
+bool is_announcement(dict_t *words);
+
+/* phases.c: what programs do, on its way from clients to data servers */
+
+struct announced_news;
+/* To all data servers, without waiting for them; whatever inode of the mount. */
+void phase_tell(xlator_t *this, inode_t *inode, const struct announced_news *news);
+/* What arrives at a data server. 0; EOPNOTSUPP: no client's translator has sent it. */
+int phase_hear(xlator_t *this, dict_t *words, dict_t *xdata);
+
+/* mark.c: what is said of requests in a client's graph */
+
+/* Makes this a translator that schedules nothing and tells others the job: everything else passes. 0; -1: no memory. */
+int mark_only(xlator_t *this);
+/* What programs have said, into the dump of GlusterFS's state. */
+void mark_dump(void);
 
 #endif

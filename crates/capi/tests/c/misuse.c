@@ -323,6 +323,8 @@ static void network(void) {
     EXPECT(sluice_coordinate(s, "127.0.0.1:1", "no name", NULL), SLUICE_ERR_INVALID, "no name");
     EXPECT(sluice_coordinate(s, "127.0.0.1:1", "n", "/nowhere/token"), SLUICE_ERR_INVALID, "/nowhere/token");
     EXPECT(sluice_coordinate(s, "127.0.0.1:1", "n", NULL), SLUICE_OK, NULL);
+    EXPECT(sluice_activity(s, 7, 1, 1, 0), SLUICE_OK, NULL);
+    EXPECT(sluice_activity(NULL, 7, 1, 1, 0), SLUICE_ERR_INVALID, "NULL");
     EXPECT(sluice_coordination(s, text, 3), SLUICE_ERR_INVALID, "bytes are needed");
     EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_OK, NULL);
     if (!strstr(text, "\"is_connected\":false")) failures++, fprintf(stderr, "nobody is there: %s\n", text);
