@@ -78,7 +78,7 @@ pub(super) fn run(seeds: u32, json: bool) -> anyhow::Result<()> {
          dissertation's; calls by the library/agents/early/timed; throughput beside the other program divided by that alone"
     ));
     output::line(format_args!(
-        "{:<46}{:<10}{:>10}{:>9}{:>9}{:>18}{:>18}{:>7}  {:<18}{}",
+        "{:<54}{:<10}{:>10}{:>9}{:>9}{:>18}{:>18}{:>7}  {:<18}{}",
         "", "", "two-phase", "MB/s", "gain", "95 %", "least to most", "paper", "calls", "relative"
     ));
     rows.iter().for_each(print);
@@ -89,7 +89,7 @@ fn print(row: &Row) {
     let range = |from: f64, to: f64| format!("{from:.1} to {to:.1}");
     let relative = row.two_phase_relative.zip(row.relative);
     output::line(format_args!(
-        "{:<46}{:<10}{:>10.1}{:>9.1}{:>9.1}{:>18}{:>18}{:>7}  {:<18}{}",
+        "{:<54}{:<10}{:>10.1}{:>9.1}{:>9.1}{:>18}{:>18}{:>7}  {:<18}{}",
         row.program,
         row.way,
         row.two_phase_mb_s,
