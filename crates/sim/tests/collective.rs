@@ -120,7 +120,13 @@ fn in_two_phases_each_node_asks_once() {
 /// Parts of a file that are far apart and in the order of ranks: nothing between them is read.
 #[test]
 fn what_is_not_interleaved_is_not_rearranged() {
-    let more = [("application.phase.pattern", "contiguous"), ("servers.page_cache", "off")];
+    let more = [
+        ("application.processes", "8"),
+        ("application.phase.data", "2M"),
+        ("application.phase.pattern", "contiguous"),
+        ("servers.page_cache", "off"),
+        ("servers.kernel", "none"),
+    ];
     let outcome = outcome(&with("collective", &more));
     assert_eq!(outcome.device.bytes, outcome.bytes);
 }
