@@ -7,6 +7,7 @@
 //! each is asked to access a part of its own, and what one alone does is measured beside it.
 
 mod random;
+mod resonant;
 mod simulated;
 
 use std::fmt;
@@ -53,7 +54,10 @@ pub(crate) struct Args {
     /// Nothing but DualPar's programs in the simulator, 64 processes, beside the dissertation's figures
     #[arg(long, conflicts_with_all = ["random_only", "cases"])]
     simulated: bool,
-    /// With --simulated: so many seeds
+    /// Nothing but Resonant I/O's programs in the simulator, 1 to 64 processes, beside the dissertation's figures
+    #[arg(long, conflicts_with_all = ["random_only", "cases", "simulated"])]
+    resonant: bool,
+    /// With --simulated and --resonant: so many seeds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: u32,
     /// Rounds, in each of which every side has its turn [default: 5, with --quick 1]
@@ -204,6 +208,9 @@ impl Drop for Mount<'_> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.simulated {
         return simulated::run(args.seeds, args.json).map(|()| ExitCode::SUCCESS);
+    }
+    if args.resonant {
+        return resonant::run(args.seeds, args.json).map(|()| ExitCode::SUCCESS);
     }
     let sluice = bed::program(args.sluice.as_deref())?;
     let libraries = args.libraries.clone().or_else(|| sluice.parent().map(Path::to_owned)).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! * [`layout`]: which data server has which bytes.
 //! * [`plan`]: Resonant I/O: who accesses what in a collective call, and in which order.
 //! * [`choose`]: whether that is better than what the library does.
+//! * [`decide`]: both, of the calls on a file.
 //! * [`list`]: many ranges of a file from and to memory.
 //! * [`report`]: what was done.
 
@@ -13,6 +14,7 @@ pub use sluice_dualpar as dualpar;
 
 pub mod calls;
 pub mod choose;
+pub mod decide;
 pub mod flat;
 pub mod layout;
 pub mod list;

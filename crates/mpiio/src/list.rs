@@ -9,9 +9,9 @@ use crate::flat::Range;
 /// Segments of one request, as ROMIO's list I/O has them.
 pub const SEGMENTS: usize = 64;
 /// Bytes of one request: larger ones are sent one part after the other by most file systems.
-const REQUEST_BYTES: i64 = 1 << 20;
+pub const REQUEST_BYTES: i64 = 1 << 20;
 /// Requests that a process waits for at the same time.
-const IN_FLIGHT: usize = 8;
+pub const IN_FLIGHT: usize = 8;
 
 /// Memory that data lies in, in its order.
 pub struct Memory {

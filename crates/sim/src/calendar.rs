@@ -45,6 +45,10 @@ pub(crate) enum Event {
     Control(u32),
     /// What a process has read or written for others is done: the work.
     Work(u32),
+    /// What a process reads or writes for others begins: the work.
+    Begin(u32),
+    /// The processes of a collective call have told each other what they had to: the application.
+    Collective(u32),
     /// A process has waited for others as long as it may.
     Patience(u32),
 }

@@ -22,7 +22,7 @@ pub use labels::{Label, SEEDS_MIN, labels, larger, ties};
 pub use simulation::{
     Adaptive, AppOutcome, Bin, CacheOutcome, DataDrivenCounts, DeviceOutcome, Durations, Failure, FaultCounts,
     NodesOutcome, Options, OrchestrationOutcome, Outcome, PatternWindow, Point, PredictionCounts, ProgramOutcome,
-    Record, Selector, Setup, TierOutcome, Truth, Window, forecast, jain, simulate, simulate_predicted, simulate_with,
-    windows_csv,
+    Record, ResonantCounts, Selector, Setup, TierOutcome, Truth, Window, forecast, jain, simulate, simulate_predicted,
+    simulate_with, windows_csv,
 };
 pub use sweep::{Estimate, Sweep, SweepError, improvements, sweep};

@@ -5,17 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{boxed, guarded, slice, sluice_ranges};
-use crate::choose::{Chooser, Costs, Ended, Kind};
+use crate::choose::{Chooser, Costs, Ended};
+use crate::decide::{Decisions, Planned, Wanted};
 use crate::flat::Range;
 use crate::layout::{Layout, of_gluster, of_lustre, of_sluice};
 use crate::list::{self, Memory, Segment};
-use crate::plan::{Call, Round, Strategy};
+use crate::plan::{Round, Strategy};
 use crate::report::{self, Sort};
-
-/// Ranges of all processes in a call, above which looking at them costs more than it brings.
-const MAX_CALL_RANGES: i64 = 1 << 16;
-/// Bytes of all processes in a call, below which it cannot bring anything.
-const MIN_CALL_BYTES: i64 = 64 << 10;
 
 /// What a process says of its part in a call, and sends to all others.
 #[repr(C)]
@@ -46,10 +42,8 @@ pub const INLINE: usize = 4;
 
 /// Decisions for one file.
 pub struct sluice_decisions {
-    pub(super) layout: Layout,
-    pub(super) chooser: Chooser,
-    pub(super) me: usize,
-    kind: Option<Kind>,
+    of_file: Decisions,
+    me: usize,
 }
 
 /// A call that is not left to the library.
@@ -141,7 +135,7 @@ pub unsafe extern "C" fn sluice_decisions_new(
     boxed(|| {
         let (layout, forced) = (layout_of(numbers, forced)?, strategy_named(forced));
         let me = usize::try_from(me).ok()?;
-        Some(sluice_decisions { layout, chooser: Chooser::new(Costs::default(), forced), me, kind: None })
+        Some(sluice_decisions { of_file: Decisions::new(layout, Chooser::new(Costs::default(), forced)), me })
     })
 }
 
@@ -165,12 +159,13 @@ pub unsafe extern "C" fn sluice_decisions_next(
         unsafe { (*Box::from_raw(decisions), slice(numbers, 3), slice(forced, forced_len)) };
     boxed(|| {
         let layout = layout_of(numbers, forced)?;
-        let is_alike = (layout.unit(), layout.servers()) == (before.layout.unit(), before.layout.servers());
+        let known = &before.of_file.layout;
+        let is_alike = (layout.unit(), layout.servers()) == (known.unit(), known.servers());
         if !is_alike {
             return None;
         }
-        let chooser = before.chooser.next_file(strategy_named(forced));
-        Some(sluice_decisions { layout, chooser, me: before.me, kind: None })
+        let chooser = before.of_file.chooser.next_file(strategy_named(forced));
+        Some(sluice_decisions { of_file: Decisions::new(layout, chooser), me: before.me })
     })
 }
 
@@ -203,8 +198,8 @@ pub unsafe extern "C" fn sluice_report(
         (CStr::from_ptr(path), CStr::from_ptr(name), decisions.as_ref(), &*sorts, CStr::from_ptr(data_driven))
     };
     let add = || {
-        let layout = decisions.map(|decisions| decisions.layout.describe());
-        let chooser = decisions.map(|decisions| &decisions.chooser);
+        let layout = decisions.map(|decisions| decisions.of_file.layout.describe());
+        let chooser = decisions.map(|decisions| &decisions.of_file.chooser);
         let mut entry = report::entry(&name.to_string_lossy(), ranks, layout, chooser, sorts);
         entry["data_driven"] = serde_json::from_slice(data_driven.to_bytes()).unwrap_or_default();
         report::add(Path::new(OsStr::from_bytes(path.to_bytes())), entry).ok()
@@ -220,7 +215,7 @@ pub unsafe extern "C" fn sluice_report(
 pub unsafe extern "C" fn sluice_last(decisions: *mut sluice_decisions, nanoseconds: i64) {
     let ended = Ended { call: nanoseconds as f64 * 1e-9, ..Ended::default() };
     // SAFETY: as the caller promises.
-    unsafe { &mut *decisions }.chooser.ended_alone(ended);
+    unsafe { &mut *decisions }.of_file.chooser.ended_alone(ended);
 }
 
 /// Asked once for each call, by all processes: whether it is the library's, without them asking each other.
@@ -230,7 +225,7 @@ pub unsafe extern "C" fn sluice_last(decisions: *mut sluice_decisions, nanosecon
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_skips(decisions: *mut sluice_decisions) -> i32 {
     // SAFETY: as the caller promises.
-    i32::from(unsafe { &mut *decisions }.chooser.skips())
+    i32::from(unsafe { &mut *decisions }.of_file.chooser.skips())
 }
 
 /// Whether the times of messages are wanted, which all processes say together; then [`sluice_costs`] tells them.
@@ -240,7 +235,7 @@ pub unsafe extern "C" fn sluice_skips(decisions: *mut sluice_decisions) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_wants_costs(decisions: *const sluice_decisions) -> i32 {
     // SAFETY: as the caller promises.
-    i32::from(unsafe { &*decisions }.chooser.wants_costs())
+    i32::from(unsafe { &*decisions }.of_file.chooser.wants_costs())
 }
 
 /// Seconds of a message, and of a byte sent; the same on all processes.
@@ -250,7 +245,7 @@ pub unsafe extern "C" fn sluice_wants_costs(decisions: *const sluice_decisions) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sluice_costs(decisions: *mut sluice_decisions, message: f64, byte: f64) {
     // SAFETY: as the caller promises.
-    unsafe { &mut *decisions }.chooser.measured(message, byte);
+    unsafe { &mut *decisions }.of_file.chooser.measured(message, byte);
 }
 
 /// Begins a call by what all processes say of it: 1 if their ranges are wanted, 0 if it is the library's.
@@ -269,28 +264,16 @@ pub unsafe extern "C" fn sluice_call(
     let begin = || {
         let slowest = |of: fn(&Summary) -> i64| all.iter().map(of).max().map(|nanoseconds| nanoseconds as f64 * 1e-9);
         let (call, look, skipped) = (slowest(|s| s.elapsed)?, slowest(|s| s.looked)?, slowest(|s| s.skipped)?);
-        decisions.chooser.ended(Ended { call, look, skipped });
-        decisions.kind = None;
+        decisions.of_file.chooser.ended(Ended { call, look, skipped });
         let sum = |of: fn(&Summary) -> i64| all.iter().try_fold(0i64, |sum, summary| sum.checked_add(of(summary)));
         let (bytes, ranges) = (sum(|s| s.bytes)?, sum(|s| s.ranges)?);
         let can = all.iter().all(|summary| summary.can == 1);
         // What ends before it is asked for is the library's to tell.
         let size = all.iter().map(|summary| summary.size).min()?;
         let is_there = write != 0 || all.iter().all(|summary| summary.bytes == 0 || summary.end <= size);
-        let least = if decisions.chooser.is_forced() { 1 } else { MIN_CALL_BYTES };
-        if !can || !is_there || bytes < least || ranges > MAX_CALL_RANGES || ranges == 0 {
-            decisions.chooser.cannot();
-            return None;
-        }
-        let kind = Kind { write: write != 0, bytes: bytes.ilog2(), range: (bytes / ranges).max(1).ilog2() };
-        if decisions.chooser.leaves(kind, bytes) {
-            decisions.chooser.left(kind, bytes);
-            return None;
-        }
-        decisions.kind = Some(kind);
-        Some(())
+        Some(decisions.of_file.begin(Wanted { write: write != 0, bytes, ranges, can: can && is_there }))
     };
-    i32::from(guarded(begin).is_some())
+    i32::from(guarded(begin).unwrap_or(false))
 }
 
 /// Makes the plan of a call: `ranges` of all processes, one's behind the other's, `counts` of each. Null: the library carries it
@@ -312,7 +295,6 @@ pub unsafe extern "C" fn sluice_plan_new(
     // SAFETY: as the caller promises.
     let mut rest = unsafe { slice(ranges, total as usize) };
     boxed(|| {
-        let kind = decisions.kind.take()?;
         let mut of_rank = Vec::new();
         for &count in counts {
             let (mine, others) = rest.split_at_checked(usize::try_from(count).ok()?)?;
@@ -321,16 +303,10 @@ pub unsafe extern "C" fn sluice_plan_new(
         }
         let me = decisions.me;
         let own = of_rank.get(me)?.to_vec();
-        let Some(call) = Call::new(&decisions.layout, &of_rank, 4 * MAX_CALL_RANGES as usize) else {
-            let bytes = of_rank.iter().flat_map(|ranges| ranges.iter()).map(|range| range.len).sum();
-            decisions.chooser.left(kind, bytes);
-            decisions.chooser.cannot();
-            return None;
-        };
-        let strategy = decisions.chooser.choose(&call, kind);
+        let Planned { call, strategy, write } = decisions.of_file.plan(&of_rank)?;
         let mut plan = sluice_plan {
             strategy,
-            write: kind.write,
+            write,
             rounds: Vec::new(),
             early: Vec::new(),
             own,

@@ -1,6 +1,7 @@
 //! How much a scenario asks for, estimated before anything is built: what cannot be done is refused with the numbers.
 
 use sluice_dualpar::plan::{IN_FLIGHT, LONGEST, LONGEST_WRITE};
+use sluice_mpiio::list::{REQUEST_BYTES, SEGMENTS};
 use sluice_notation::show_bytes;
 
 use super::spec::{Application, COLLECTIVE_BUFFER, MpiIo, Scale, Scenario};
@@ -29,6 +30,8 @@ const FILE: u128 = 320;
 const PIECE: u128 = 320;
 const CACHE_BLOCK: u128 = 160;
 const REGION: u128 = 16;
+/// Of what a process has on a server, in the plan of a collective call.
+const SHARE: u128 = 16;
 /// Of a piece of a tier's log: in its mapping table, in its segment, and while it is written back.
 const EXTENT: u128 = 256;
 
@@ -50,7 +53,7 @@ impl Scenario {
     #[must_use]
     pub fn needs(&self) -> Needs {
         let mut needs = Needs { processes: 0, requests: 0, bytes: 0, memory: 0 };
-        let (mut under_way, mut regions, mut files) = (0, 0, 0);
+        let (mut under_way, mut regions, mut files, mut shares) = (0, 0, 0, 0);
         for application in &self.applications {
             let processes = u128::from(application.processes);
             needs.processes += processes;
@@ -66,6 +69,9 @@ impl Scenario {
                 files += u128::from(phase.files(application.processes));
             }
             most.0 = most.0.max(self.batch_pieces(application));
+            if let MpiIo::Resonant(_) = application.mpi_io {
+                shares = processes.saturating_mul(self.servers.count.into()).saturating_mul(SHARE).max(shares);
+            }
             under_way = most.0.saturating_mul(processes).saturating_add(under_way);
             regions = most.1.saturating_mul(processes).saturating_add(regions);
         }
@@ -92,7 +98,7 @@ impl Scenario {
             + servers * (SERVER + engine(self.servers.capacity, files, under_way))
             + io_nodes * engine(self.io_nodes.capacity, files.saturating_mul(servers), forwarded);
         let moving = under_way.saturating_mul(PIECE).saturating_add(regions.saturating_mul(REGION));
-        needs.memory = needs.memory.saturating_add(moving);
+        needs.memory = needs.memory.saturating_add(moving).saturating_add(shares);
         needs
     }
 
@@ -116,9 +122,11 @@ impl Scenario {
         let most = match application.mpi_io {
             MpiIo::Plain => return 0,
             MpiIo::Collective => COLLECTIVE_BUFFER,
+            // A list that an agent asks for early, or a round's requests, beside two-phase calls.
+            MpiIo::Resonant(_) => COLLECTIVE_BUFFER.max(SEGMENTS as u64 * REQUEST_BYTES as u64),
             MpiIo::DataDriven { .. } => LONGEST_WRITE.max(LONGEST * IN_FLIGHT as u64),
         };
-        u128::from(most / u64::from(unit) + 1 + IN_FLIGHT as u64)
+        u128::from(most / u64::from(unit) + 1 + IN_FLIGHT.max(SEGMENTS) as u64)
     }
 
     /// Refuses what cannot be simulated.

@@ -215,8 +215,9 @@ static KEYS: &[Key] = &[
     key("application.barrier_cost", "duration; 0", "from the last process's coming to a barrier until all go on"),
     key(
         "application.mpi_io",
-        "plain, collective, dualpar or dualpar-auto; plain",
-        "collective: in two phases, a contiguous part of what all want by each node; dualpar: data-driven; -auto: where that seems to pay",
+        "plain, collective, resonant, agents, early, timed, dualpar or dualpar-auto; plain",
+        "collective: in two phases, a contiguous part of what all want by each node; agents, early, timed: collective calls by \
+         Resonant I/O in one of its ways; resonant: as it decides; dualpar: data-driven; -auto: where that seems to pay",
     ),
     key("application.quota", "bytes; 1M", "that a process may have prefetched, if it is data-driven"),
     key("application.benchmark", "text", "phases of a known benchmark; see the list of benchmarks"),

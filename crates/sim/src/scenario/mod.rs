@@ -252,6 +252,10 @@ mod tests {
             (&[("application.a.processes", "10000000"), ("application.phase.data", "\"1024T\"")], "bytes"),
             (&[("application.phase.data", "\"1024T\""), ("application.repeat", "1000000")], "bytes"),
             (&[("application.phase.data", "\"1T\""), ("application.phase.request", "1")], "requests, some"),
+            (
+                &[("application.mpi_io", "agents"), ("application.processes", "1000000"), ("servers.count", "60000")],
+                "GiB of memory",
+            ),
             (&[("application.phase.data", "\"1024T\""), ("scale", "\"1073741824\"")], "scaled"),
         ] {
             let error = reason("", settings);
@@ -285,11 +289,14 @@ mod tests {
         assert!(reason("", &[("seed", "-1")]).contains("18446744073709551615"));
     }
 
+    const WAYS: [&str; 7] = ["collective", "resonant", "agents", "early", "timed", "dualpar", "dualpar-auto"];
+
     proptest! {
         /// Whatever numbers a scenario has, it is refused, or it can be simulated for a while without a panic.
         #[test]
         fn any_numbers_are_refused_or_simulated(
             keys in proptest::collection::vec((0..keys().len(), 0..40u32, 0..3u64), 1..6),
+            way in 0..2 * WAYS.len(),
         ) {
             let texts: Vec<(&str, String)> = keys
                 .iter()
@@ -304,7 +311,8 @@ mod tests {
                     (key, text)
                 })
                 .collect();
-            let settings: Vec<(&str, &str)> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            let mut settings: Vec<(&str, &str)> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            settings.extend(WAYS.get(way).map(|way| ("application.mpi_io", *way)));
             if let Ok(plan) = plan("", &settings) {
                 let scenario = &plan.runs[0].scenario;
                 let needs = scenario.needs();

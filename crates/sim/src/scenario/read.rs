@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_adapt::selector::Kind as Chooser;
 use sluice_core::{Op, Ordering, PolicyConfig};
+use sluice_mpiio::plan::Strategy;
 
 use super::bounds::{check_processes, scaled};
 use super::spec::{
@@ -24,9 +25,13 @@ const SELECTING_NS: u64 = 250_000_000;
 const ALLOCATIONS: [(&str, Allocation); 3] =
     [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];
 
-const MPI_IO: [(&str, MpiIo); 4] = [
+const MPI_IO: [(&str, MpiIo); 8] = [
     ("plain", MpiIo::Plain),
     ("collective", MpiIo::Collective),
+    ("resonant", MpiIo::Resonant(None)),
+    ("agents", MpiIo::Resonant(Some(Strategy::Agents))),
+    ("early", MpiIo::Resonant(Some(Strategy::Early))),
+    ("timed", MpiIo::Resonant(Some(Strategy::Timed))),
     ("dualpar", MpiIo::DataDriven { forced: true }),
     ("dualpar-auto", MpiIo::DataDriven { forced: false }),
 ];

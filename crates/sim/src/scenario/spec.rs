@@ -3,6 +3,7 @@
 use sluice_adapt::orchestrator::Settings;
 use sluice_adapt::selector::Kind;
 use sluice_core::{Ordering, PolicyConfig};
+use sluice_mpiio::plan::Strategy;
 
 use crate::workload::Phase;
 
@@ -237,11 +238,20 @@ pub enum MpiIo {
     Plain,
     /// As collective calls, in two phases (ROMIO): each node reads or writes a contiguous part of what all want.
     Collective,
+    /// As collective calls by Resonant I/O, with the plans of `sluice_mpiio`: always in this way, or as it decides.
+    Resonant(Option<Strategy>),
     /// Data-driven (DualPar), by the decisions of `sluice_dualpar`; `forced`: without asking whether it pays.
     DataDriven {
         /// In the mode from the start.
         forced: bool,
     },
+}
+
+impl MpiIo {
+    /// Whether the processes meet at each call.
+    pub(crate) fn is_collective(self) -> bool {
+        matches!(self, MpiIo::Collective | MpiIo::Resonant(_))
+    }
 }
 
 /// A program.

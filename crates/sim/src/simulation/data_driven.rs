@@ -491,7 +491,8 @@ impl Simulation<'_> {
         *(if kind == Kind::Read { &mut driven.counts.requests } else { &mut driven.counts.written }) += requests;
         let purpose = if kind == Kind::Read { Purpose::Read(taken) } else { Purpose::Write { taken, is_led } };
         let lists = batches.into_iter().map(|list| list.into_iter().map(|range| (op, range)).collect()).collect();
-        self.begin(Work { process, file, lists, in_flight, under_way: 0, began_ns: now, purpose });
+        let (together, under_way, next) = (false, 0, None);
+        self.begin(Work { process, file, lists, in_flight, together, under_way, began_ns: now, purpose, next });
     }
 
     /// A batch was read: everybody takes its own from the cache.

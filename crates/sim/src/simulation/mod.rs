@@ -23,6 +23,7 @@ mod places;
 mod prediction;
 mod processes;
 mod records;
+mod resonant;
 mod selection;
 mod tier;
 mod windows;
@@ -52,6 +53,7 @@ pub use orchestration::{OrchestrationOutcome, ProgramOutcome};
 pub use outcome::{AppOutcome, Bin, Durations, NodesOutcome, Outcome, Point, Record, jain};
 pub use patterns::{PatternWindow, Truth};
 pub use prediction::PredictionCounts;
+pub use resonant::ResonantCounts;
 pub use selection::Adaptive;
 pub use tier::TierOutcome;
 pub use windows::{Selector, Setup, Window, windows_csv};
@@ -68,6 +70,7 @@ use patterns::Watch;
 use prediction::Recorder;
 use processes::{App, Process, Striping};
 use records::{Batch, Call, Job, Sent};
+use resonant::Resonant;
 
 /// Why a simulation has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +144,8 @@ pub(crate) struct Simulation<'a> {
     processes: Vec<Process>,
     /// Of each application, if it is data-driven.
     data_driven: Vec<Option<Box<DataDriven>>>,
+    /// Of each application, if its collective calls are Resonant I/O's.
+    resonant: Vec<Option<Box<Resonant>>>,
     /// What processes do for others.
     works: Slab<Work>,
     /// Ends of files that are appended to.
@@ -278,6 +283,7 @@ impl<'a> Simulation<'a> {
             apps: Vec::new(),
             processes: Vec::new(),
             data_driven: Vec::new(),
+            resonant: Vec::new(),
             works: Slab::default(),
             ends: Vec::new(),
             calls: Slab::default(),
@@ -349,6 +355,7 @@ impl<'a> Simulation<'a> {
             let classes = patterns::classes(self.scenario, application);
             self.apps.push(App::new(first, ends, classes, application.start_ns));
             self.data_driven.push(DataDriven::new(application, number as u32));
+            self.resonant.push(Resonant::new(application));
             for rank in 0..application.processes {
                 let client = self.client_of(number, total);
                 let random = Random::new(self.scenario.seed, number);
@@ -517,6 +524,8 @@ impl<'a> Simulation<'a> {
             Event::Decide => self.decide(),
             Event::Control(message) => self.control(message)?,
             Event::Work(work) => self.worked(work),
+            Event::Begin(work) => self.go_on(work),
+            Event::Collective(app) => self.proceed(app as usize),
             Event::Patience(process) => self.patience_is_over(process),
         }
         Ok(())
@@ -580,8 +589,8 @@ impl<'a> Simulation<'a> {
             server_requests: self.server_requests,
             under_way_max: self.sent.most() as u64,
             apps: apps
-                .zip(&self.data_driven)
-                .map(|((application, app), driven)| AppOutcome {
+                .zip(self.data_driven.iter().zip(&self.resonant))
+                .map(|((application, app), (driven, resonant))| AppOutcome {
                     name: application.name.clone(),
                     makespan_ns: finish(application, app) - app.start_ns,
                     bytes: app.bytes,
@@ -589,6 +598,7 @@ impl<'a> Simulation<'a> {
                     latency: (&app.latency).into(),
                     slow_down: None,
                     data_driven: driven.as_ref().map(|driven| driven.counts),
+                    resonant: resonant.as_ref().map(|resonant| resonant.counts),
                 })
                 .collect(),
             servers: NodesOutcome::new(servers.iter().map(Node::counters)),

@@ -10,6 +10,7 @@ use super::faults::FaultCounts;
 use super::orchestration::OrchestrationOutcome;
 use super::patterns::PatternWindow;
 use super::prediction::PredictionCounts;
+use super::resonant::ResonantCounts;
 use super::tier::TierOutcome;
 use super::windows::Window;
 use sluice_adapt::device::Estimate;
@@ -59,6 +60,9 @@ pub struct AppOutcome {
     /// What was done if it is data-driven; absent if not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_driven: Option<DataDrivenCounts>,
+    /// How its collective calls were carried out, if Resonant I/O does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resonant: Option<ResonantCounts>,
 }
 
 /// All nodes of one kind.

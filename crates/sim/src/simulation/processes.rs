@@ -2,7 +2,6 @@
 
 use crate::calendar::Event;
 use crate::random::Random;
-use crate::scenario::MpiIo;
 use crate::slab::NONE;
 use crate::workload::{Barrier, Next, Pattern, Progress};
 
@@ -125,7 +124,7 @@ pub(super) struct Striping {
 impl Striping {
     /// The server of a file's first stripe: multiplicative hashing (D. E. Knuth, *The Art of Computer Programming* 3, 6.4), which
     /// spreads numbers that follow each other evenly.
-    fn first_server(self, file: u64) -> u32 {
+    pub(super) fn first_server(self, file: u64) -> u32 {
         let Some(seed) = self.hashed else { return 0 };
         let hash = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
         ((u128::from(hash) * u128::from(self.servers)) >> 64) as u32
@@ -222,7 +221,7 @@ impl Simulation<'_> {
         let app = process.app;
         let application = &self.scenario.applications[app as usize];
         let phase = &application.phases[process.phase as usize];
-        let is_collective = application.mpi_io == MpiIo::Collective && !phase.per_process;
+        let is_collective = application.mpi_io.is_collective() && !phase.per_process;
         if phase.barrier != Barrier::Request && !is_collective {
             process.step = Step::Issue;
             return;
