@@ -551,7 +551,7 @@ impl Simulation<'_> {
     /// What a chunk takes to or from the cache, which is spread evenly over the nodes.
     fn chunk_ns(&self) -> u64 {
         let (nodes, bandwidth) = (u64::from(self.clients), self.scenario.network.bandwidth);
-        let moving = if bandwidth == 0 { 0 } else { CHUNK * 1_000_000_000 / bandwidth };
+        let moving = (CHUNK * 1_000_000_000).checked_div(bandwidth).unwrap_or(0);
         CHUNK_NS + moving * (nodes - 1) / nodes
     }
 
