@@ -1,10 +1,15 @@
-//! The batch of a cycle: what the ghosts of a node told, read in ascending order, and given to all through the cache.
+//! The batch of a cycle: what the ghosts of a node told, read in ascending order, and given to all.
+//!
+//! Whoever leads hands each process of the node its bytes through the memory that they share, and no others. The cache has whole
+//! chunks, for other nodes and for later, where somebody finds them there ([`crate::demand`]).
 
 use crate::group::{Group, Kind, Outcome};
 use crate::memcached::Cache;
-use crate::plan::{BATCH_CHUNKS, CHUNK, IN_FLIGHT, LONGEST, Range, chunk_runs, chunks, lists, merge};
-use crate::process::{File, Process, file_of};
-use crate::spans::Spans;
+use crate::plan::{
+    BATCH_CHUNKS, CHUNK, HOLE, LIST_SEGMENTS, LONGEST, Range, in_flight, merge, segments, whole_chunks, without,
+};
+use crate::process::{File, Process, file_of, identity, status};
+use crate::spans::{Layout, Spans};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,11 +24,8 @@ impl Process {
         let mut spans = Spans::for_requests(requests);
         let Process { files, cache, group, run, .. } = self;
         let file = file_of(files, index)?;
-        let Some(cache) = cache else {
-            return read_own(file, requests, &mut spans).then_some(spans);
-        };
         let key = file.key;
-        let mut run = Run { file, group, cache, run: *run };
+        let mut run = Run { file, group, cache: cache.as_mut(), run: *run };
         let begin = Instant::now();
         let mut waiting = Duration::ZERO;
         let (outcome, result) = group.join(Kind::Read, key, patience, |taken| {
@@ -35,39 +37,14 @@ impl Process {
                 self.waited(Kind::Read, waiting, others);
                 result.is_ok()
             }
-            // Also if the leader failed: what it has left in the cache is right.
             Outcome::Served(_) => {
                 self.waited(Kind::Read, Duration::ZERO, 1);
-                self.fetch(index, requests, &mut spans)?
+                result.is_ok() && spans.fill_all(self.group.handed_over())
             }
-            Outcome::Alone => read_own(file_of(&mut self.files, index)?, requests, &mut spans),
+            Outcome::Alone => false,
         };
-        done.then_some(spans)
-    }
-
-    /// Takes what another process has put into the cache; what is missing is read.
-    fn fetch(&mut self, index: usize, requests: &[Range], spans: &mut Spans) -> Option<bool> {
-        let Process { files, cache, group, run, .. } = self;
-        let file = file_of(files, index)?;
-        let mut run = Run { file, group, cache: cache.as_mut()?, run: *run };
-        let wanted = chunks(spans.ranges(), BATCH_CHUNKS);
-        let there = run.take_cached(&wanted, spans);
-        let missing: Vec<u64> =
-            wanted.iter().zip(&there).filter(|(_, there)| !**there).map(|(&chunk, _)| chunk).collect();
-        if missing.is_empty() && wanted.len() < BATCH_CHUNKS {
-            return Some(true);
-        }
-        let last = wanted.last().copied().unwrap_or(0);
-        let rest: Vec<Range> = requests
-            .iter()
-            .filter(|range| {
-                let (from, to) = (range.offset / CHUNK, (range.end() - 1) / CHUNK);
-                to > last
-                    || missing.partition_point(|&chunk| chunk < from) < missing.partition_point(|&chunk| chunk <= to)
-            })
-            .copied()
-            .collect();
-        Some(read_own(run.file, &rest, spans))
+        // What was not possible for all may be for this process's part.
+        (done || read_own(file_of(&mut self.files, index)?, requests, &mut spans)).then_some(spans)
     }
 }
 
@@ -75,61 +52,81 @@ impl Process {
 struct Run<'a> {
     file: &'a mut File,
     group: &'a Group,
-    cache: &'a mut Cache,
+    cache: Option<&'a mut Cache>,
     run: u64,
 }
 
 impl Run<'_> {
-    /// Reads what the processes at these places want, puts it into the cache, and this process's own part into `spans`.
+    /// Reads what the processes at these places want, hands it over to the others, and puts this process's own part into `spans`.
     fn lead(&mut self, taken: &[usize], spans: &mut Spans) -> Result<(), i32> {
         self.file.counters.led += 1;
-        let all: Vec<Range> = taken.iter().flat_map(|&place| self.group.requests(place)).copied().collect();
-        let size = self.file.identity.size;
-        let all = merge(all.into_iter().filter(|range| range.end() <= size).collect(), 0);
-        let wanted = chunks(&all, BATCH_CHUNKS);
-        let there = self.take_cached(&wanted, spans);
-        let missing = wanted.iter().zip(there).filter(|(_, there)| !there).map(|(&chunk, _)| chunk);
-        let runs = chunk_runs(missing, size);
-        let is_alone = taken.len() == 1;
-        let (cache, file, run) = (&mut *self.cache, &*self.file, self.run);
-        file.announce(format_args!("batch {}", runs.iter().map(|run| run.len).sum::<u64>()));
-        let requests = read_runs(&file.descriptor, &runs, |offset, bytes| {
+        let group = self.group;
+        let others: Vec<(usize, Layout)> =
+            taken[1..].iter().map(|&place| (place, Layout::new(group.requests(place)))).collect();
+        let all: Vec<Range> = taken.iter().flat_map(|&place| group.requests(place)).copied().collect();
+        let runs = merge(all, HOLE);
+        let mut give = |offset: u64, bytes: &[u8]| {
             spans.fill(offset, bytes);
-            for (chunk, value) in (offset / CHUNK..).zip(bytes.chunks(CHUNK_BYTES)) {
-                // Of nobody else's interest is only what this process wants all of and no one else is here for.
-                if !(is_alone && is_covered(&all, Range::new(chunk * CHUNK, value.len() as u64))) {
-                    cache.set(&key(run, file, chunk), value);
-                }
+            for (place, layout) in &others {
+                // SAFETY: this process leads, and whoever calls this holds a lock.
+                layout.give(offset, bytes, |at, part| unsafe { group.hand_over(*place, at, part) });
+            }
+        };
+        let cached = self.take_cached(&runs, &mut give);
+        let rest = without(&runs, &cached.found);
+        let (cache, file, run) = (&mut self.cache, &*self.file, self.run);
+        file.announce(format_args!("batch {}", rest.iter().map(|run| run.len).sum::<u64>()));
+        let requests = read_runs(&file.descriptor, &rest, |offset, bytes| {
+            give(offset, bytes);
+            let Some(cache) = cache.as_mut() else { return };
+            let end = offset + bytes.len() as u64;
+            let from = cached.not_found.partition_point(|&chunk| chunk * CHUNK < offset);
+            for &chunk in cached.not_found[from..].iter().take_while(|&&chunk| chunk * CHUNK < end) {
+                let value = &bytes[(chunk * CHUNK - offset) as usize..];
+                cache.set(&key(run, file, chunk), &value[..value.len().min(CHUNK_BYTES)]);
             }
         });
         self.file.announce(format_args!("batch end"));
-        self.cache.flush();
-        self.file.counters.requests += requests?;
-        if wanted.len() < BATCH_CHUNKS {
-            return Ok(());
+        if let Some(cache) = &mut self.cache {
+            cache.flush();
         }
-        let own: Vec<Range> = self.group.requests(self.group.mine()).to_vec();
-        read_own(self.file, &own, spans).then_some(()).ok_or(libc::EIO)
+        self.file.counters.requests += requests?;
+        // Others may have seen the file later than this process did, in another state than the one that chunks of the cache are of.
+        let is_same = status(&self.file.descriptor).map(|status| identity(&status)) == Some(self.file.identity);
+        if is_same { Ok(()) } else { Err(libc::ESTALE) }
     }
 
-    fn len(&self, chunk: u64) -> u64 {
-        CHUNK.min(self.file.identity.size.saturating_sub(chunk * CHUNK))
-    }
-
-    /// Which of `wanted` the cache had; its bytes are in `spans`.
-    fn take_cached(&mut self, wanted: &[u64], spans: &mut Spans) -> Vec<bool> {
-        let keys: Vec<String> = wanted.iter().map(|&chunk| key(self.run, self.file, chunk)).collect();
-        let lens: Vec<u64> = wanted.iter().map(|&chunk| self.len(chunk)).collect();
-        let mut there = vec![false; wanted.len()];
-        self.cache.get(&keys, CHUNK_BYTES, |index, value| {
-            if value.len() as u64 == lens[index] {
-                spans.fill(wanted[index] * CHUNK, value);
+    /// Asks the cache for chunks of `runs` that are worth it, and gives what it has.
+    fn take_cached(&mut self, runs: &[Range], give: &mut impl FnMut(u64, &[u8])) -> Cached {
+        let Some(cache) = &mut self.cache else { return Cached::default() };
+        let (demand, size) = (self.group.demand(), self.file.identity.size);
+        let mut chunks = whole_chunks(runs, size, BATCH_CHUNKS);
+        chunks.retain(|&chunk| demand.wants(chunk));
+        let keys: Vec<String> = chunks.iter().map(|&chunk| key(self.run, self.file, chunk)).collect();
+        let mut there = vec![false; chunks.len()];
+        cache.get(&keys, CHUNK_BYTES, |index, value| {
+            let at = chunks[index] * CHUNK;
+            if value.len() as u64 == CHUNK.min(size.saturating_sub(at)) {
+                give(at, value);
                 there[index] = true;
             }
         });
-        self.file.counters.from_cache += there.iter().filter(|there| **there).count() as u64;
-        there
+        let of = |wanted: bool| {
+            let some = chunks.iter().zip(&there).filter(move |(_, there)| **there == wanted);
+            some.map(|(&chunk, _)| chunk).collect::<Vec<_>>()
+        };
+        let cached = Cached { found: of(true), not_found: of(false) };
+        self.group.set_demand(demand.after(chunks.len(), cached.found.len()));
+        self.file.counters.from_cache += cached.found.len() as u64;
+        cached
     }
+}
+
+/// Numbers of the chunks that the cache was asked for.
+#[derive(Default)]
+struct Cached {
+    found: Vec<u64>,
+    not_found: Vec<u64>,
 }
 
 /// Key of a chunk: whose, of which file, in which state.
@@ -138,15 +135,9 @@ fn key(run: u64, file: &File, chunk: u64) -> String {
     format!("sluice:{run:x}:{device:x}:{inode:x}:{:x}:{chunk:x}", file.identity.generation())
 }
 
-/// Whether one of `runs` (ascending, not touching) has all of `range`.
-fn is_covered(runs: &[Range], range: Range) -> bool {
-    let index = runs.partition_point(|run| run.end() <= range.offset);
-    runs.get(index).is_some_and(|run| run.offset <= range.offset && range.end() <= run.end())
-}
-
-/// Reads this process's requests itself, holes between them filled.
+/// Reads this process's requests itself, small holes between them filled.
 fn read_own(file: &mut File, requests: &[Range], spans: &mut Spans) -> bool {
-    let runs = merge(requests.to_vec(), CHUNK);
+    let runs = merge(requests.to_vec(), HOLE);
     match read_runs(&file.descriptor, &runs, |offset, bytes| spans.fill(offset, bytes)) {
         Ok(requests) => {
             file.counters.requests += requests;
@@ -156,40 +147,50 @@ fn read_own(file: &mut File, requests: &[Range], spans: &mut Spans) -> bool {
     }
 }
 
-/// Reads `runs` in ascending order, list by list, several requests of a list at a time, and hands the bytes to `take`. The system is
-/// told of a whole list before its first byte is waited for. How many requests it took; `errno` if one failed or the file is shorter.
+/// Reads `runs` in ascending order, several requests at a time, and hands the bytes to `take`. The system is told of as many as make a
+/// list before the first of them is waited for. How many requests it took; `errno` if one failed or the file is shorter.
 fn read_runs(file: &OwnedFd, runs: &[Range], take: impl FnMut(u64, &[u8]) + Send) -> Result<u64, i32> {
-    let mut requests = 0;
-    let take = Mutex::new(take);
-    for list in lists(runs, LONGEST) {
-        for segment in &list {
+    let segments = segments(runs, LONGEST);
+    let lists: Vec<&[Range]> = segments.chunks(LIST_SEGMENTS).collect();
+    let tell = |list: usize| {
+        for segment in lists.get(list).copied().unwrap_or_default() {
             let (from, len) = (segment.offset as i64, segment.len as i64);
             // SAFETY: takes no pointers. Advice: whether it was taken does not matter.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), from, len, libc::POSIX_FADV_WILLNEED) };
         }
-        several(&list, |segment| {
-            let mut buffer = vec![0; segment.len as usize];
-            read_at(file, segment.offset, &mut buffer)?;
-            (take.lock().unwrap_or_else(PoisonError::into_inner))(segment.offset, &buffer);
-            Ok(())
-        })?;
-        requests += list.len() as u64;
-    }
-    Ok(requests)
+    };
+    tell(0);
+    let take = Mutex::new(take);
+    let at_a_time = in_flight(segments.len(), segments.iter().map(|segment| segment.len).sum());
+    several(&segments, at_a_time, |index, segment| {
+        if index % LIST_SEGMENTS == 0 {
+            tell(index / LIST_SEGMENTS + 1);
+        }
+        let mut buffer = vec![0; segment.len as usize];
+        read_at(file, segment.offset, &mut buffer)?;
+        (take.lock().unwrap_or_else(PoisonError::into_inner))(segment.offset, &buffer);
+        Ok(())
+    })?;
+    Ok(segments.len() as u64)
 }
 
-/// Does what there is to do with each of `list`, in this order, up to [`IN_FLIGHT`] at a time. The first error that any of them had;
-/// what is not begun by then is not done.
-pub(crate) fn several<T: Sync>(list: &[T], each: impl Fn(&T) -> Result<(), i32> + Sync) -> Result<(), i32> {
+/// Does what there is to do with each of `list`, of which it is given the number, in this order, up to `at_a_time`. The first error
+/// that any of them had; what is not begun by then is not done.
+pub(crate) fn several<T: Sync>(
+    list: &[T],
+    at_a_time: usize,
+    each: impl Fn(usize, &T) -> Result<(), i32> + Sync,
+) -> Result<(), i32> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), i32> {
-        while let Some(one) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = list.get(index) else { return Ok(()) };
             // What fails in one thread ends the others with their next request.
-            each(one).inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
+            each(index, one).inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
         }
-        Ok(())
     };
-    let helpers = list.len().min(IN_FLIGHT).saturating_sub(1);
+    let helpers = list.len().min(at_a_time).saturating_sub(1);
     let _masked = (helpers > 0).then(Masked::new);
     std::thread::scope(|scope| {
         let spawn = || std::thread::Builder::new().spawn_scoped(scope, work);

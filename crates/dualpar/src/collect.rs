@@ -9,13 +9,10 @@ use crate::ghost;
 use crate::group::{DATA, FileKey, Group, Kind, Outcome};
 use crate::memory::Memory;
 use crate::mode::Cycle;
-use crate::plan::{COLLECTED_WRITE, LIST_SEGMENTS, LONGEST_WRITE, Range, overlay, stretches};
+use crate::plan::{COLLECTED_WRITE, Piece, Range, in_flight, overlay, write_requests};
 use crate::process::{Answer, Process, file_of};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-/// Bytes that are copied together before they are written.
-const LIST_BYTES: u64 = 16 << 20;
 
 /// What this process has collected: data and ranges are in its place of the group.
 #[derive(Debug, Default)]
@@ -222,38 +219,21 @@ fn write_all(group: &Group, taken: &[usize], descriptor: &OwnedFd, written: &mut
             at += bytes.len();
         }
     }
-    let mut list: Vec<(u64, Vec<u8>)> = Vec::new();
-    let mut bytes = 0;
-    for stretch in stretches(&overlay(&writes)) {
-        for piece in stretch {
-            // Tiny pieces are copied together, which costs less than a vector of them.
-            let data = &from[piece.write][piece.skip as usize..][..piece.range.len as usize];
-            match list.last_mut() {
-                Some((offset, buffer)) if continues(*offset, buffer, piece.range.offset) => {
-                    buffer.extend_from_slice(data)
-                }
-                _ => list.push((piece.range.offset, data.to_vec())),
-            }
-            bytes += piece.range.len;
+    let pieces = overlay(&writes);
+    let requests: Vec<&[Piece]> = write_requests(&pieces);
+    *written += requests.len() as u64;
+    let bytes = pieces.iter().map(|piece| piece.range.len).sum();
+    let data = |piece: &Piece| &from[piece.write][piece.skip as usize..][..piece.range.len as usize];
+    // Several at a time, as servers are busy only then: they have nothing in common.
+    several(&requests, in_flight(requests.len(), bytes), |_, request| match *request {
+        [] => Ok(()),
+        [piece] => write_at(descriptor, piece.range.offset, data(piece)),
+        // Tiny pieces are copied together, which costs less than a vector of them.
+        [first, ..] => {
+            let buffer = request.iter().map(data).collect::<Vec<_>>().concat();
+            write_at(descriptor, first.range.offset, &buffer)
         }
-        if bytes >= LIST_BYTES || list.len() >= LIST_SEGMENTS {
-            write_list(descriptor, &mut list, written)?;
-            bytes = 0;
-        }
-    }
-    write_list(descriptor, &mut list, written)
-}
-
-/// Whether what is at `at` goes into the same request as `buffer`, which is at `offset`.
-fn continues(offset: u64, buffer: &[u8], at: u64) -> bool {
-    offset + buffer.len() as u64 == at && (buffer.len() as u64) < LONGEST_WRITE
-}
-
-/// Writes what is in `list`, several requests at a time, as servers are busy only then: they have nothing in common. Empties it.
-fn write_list(descriptor: &OwnedFd, list: &mut Vec<(u64, Vec<u8>)>, written: &mut u64) -> Result<(), i32> {
-    let all = std::mem::take(list);
-    *written += all.len() as u64;
-    several(&all, |(offset, buffer)| write_at(descriptor, *offset, buffer))
+    })
 }
 
 /// Writes `buffer` at `offset`.

@@ -8,9 +8,11 @@
 //! The memory has no name as soon as all have it, so nothing stays behind. Processes trust each other here: they are one
 //! program; ghosts do not have it.
 
+use crate::demand::Demand;
 use crate::plan::Range;
 use std::cell::UnsafeCell;
 use std::io::{Error, ErrorKind, Result};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Requests, and collected writes, that a place has room for.
 pub const ENTRIES: usize = crate::ghost::RECORDS;
-/// Bytes of collected writes that a place has room for: the quota of a process.
+/// Bytes that a place has room for, prefetched ones and as many collected writes: the quota of a process.
 pub const DATA: usize = 1 << 20;
 
 const IDLE: u32 = 0;
@@ -57,6 +59,8 @@ struct Header {
     leader: AtomicU32,
     /// Where the last request on this node began.
     last: AtomicU64,
+    /// What was found in the cache.
+    demand: AtomicU64,
 }
 
 #[repr(C, align(4096))]
@@ -70,8 +74,10 @@ struct Place {
     /// Which files it comes for, by kind; 0 if none. Hashes: a wrong one is waited for in vain, once.
     expects: [AtomicU64; 2],
     count: AtomicU64,
-    ranges: UnsafeCell<[Range; ENTRIES]>,
     writes: AtomicU64,
+    /// What is read, and from `write_ranges` on what is written: there may be memory for one of them alone.
+    ranges: UnsafeCell<[Range; ENTRIES]>,
+    room: UnsafeCell<[u8; DATA]>,
     write_ranges: UnsafeCell<[Range; ENTRIES]>,
     data: UnsafeCell<[u8; DATA]>,
 }
@@ -82,14 +88,17 @@ pub struct Group {
     base: *mut u8,
     places: usize,
     mine: usize,
-    /// What is mapped, until there is memory for all of this process's place: touching what there is none for is fatal.
-    reserve: Option<std::fs::File>,
-    is_reserved: bool,
+    /// What is mapped, if it is a file: touching what there is no memory for is fatal.
+    file: Option<std::fs::File>,
+    /// Whether there is memory for the part of this process's place that is of a kind, once that was asked for.
+    reserved: [Option<bool>; 2],
 }
 
 // SAFETY: the memory is shared by processes in any case; what is not atomic is written only by the owner of a place, and read by
 // others only while that one is taken.
 unsafe impl Send for Group {}
+// SAFETY: what several threads of a process may call at a time without more is atomic.
+unsafe impl Sync for Group {}
 
 /// How a process was served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,12 +122,16 @@ impl Group {
         FIRST + index * size_of::<Place>()
     }
 
-    /// Whether there is memory for this process's place.
-    fn reserve(&mut self) -> bool {
-        if let Some(file) = self.reserve.take() {
-            self.is_reserved = allocate(&file, Group::place_at(self.mine), size_of::<Place>()).is_ok();
-        }
-        self.is_reserved
+    /// Whether there is memory for what this process's place has of a kind.
+    fn reserve(&mut self, kind: Kind) -> bool {
+        let (begin, end) = match kind {
+            Kind::Read => (offset_of!(Place, ranges), offset_of!(Place, write_ranges)),
+            Kind::Write => (offset_of!(Place, write_ranges), size_of::<Place>()),
+        };
+        let at = Group::place_at(self.mine) + begin;
+        let file = self.file.as_ref();
+        let make = || file.is_none_or(|file| allocate(file, at, end - begin).is_ok());
+        *self.reserved[kind as usize - 1].get_or_insert_with(make)
     }
 
     /// Memory for `places` processes in a new file, which is to be removed when all have attached.
@@ -167,7 +180,7 @@ impl Group {
         if base == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        let group = Group { base: base.cast(), places, mine, is_reserved: file.is_none(), reserve: file };
+        let group = Group { base: base.cast(), places, mine, file, reserved: [None; 2] };
         group.place(mine).pid.store(std::process::id(), Ordering::Release);
         Ok(group)
     }
@@ -210,7 +223,7 @@ impl Group {
 
     /// Sets this process's requests; what has no room is left out. False without memory.
     pub fn set_requests(&mut self, requests: &[Range]) -> bool {
-        if !self.reserve() {
+        if !self.reserve(Kind::Read) {
             return false;
         }
         let len = requests.len().min(ENTRIES);
@@ -219,6 +232,42 @@ impl Group {
         unsafe { (&mut *place.ranges.get())[..len].copy_from_slice(&requests[..len]) };
         place.count.store(len as u64, Ordering::Release);
         true
+    }
+
+    /// Puts `bytes` into the room for what was read at a place that this process has taken, `at` bytes from its beginning. What
+    /// nobody has taken, or has no room, is left as it is.
+    ///
+    /// # Safety
+    /// By whoever leads (in what [`Group::join`] calls), one thread at a time.
+    pub unsafe fn hand_over(&self, index: usize, at: usize, bytes: &[u8]) {
+        let place = self.place(index);
+        let fits = at <= DATA && bytes.len() <= DATA - at;
+        if fits && place.state.load(Ordering::Acquire) == TAKEN {
+            // SAFETY: within the room; its owner does not look there while the place is taken, and has memory for it, since it has
+            // set requests.
+            unsafe { place.room.get().cast::<u8>().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+
+    /// What whoever served this process's requests has handed over.
+    #[must_use]
+    pub fn handed_over(&self) -> &[u8] {
+        match self.reserved[Kind::Read as usize - 1] {
+            // SAFETY: there is memory for it, and nobody writes there as this process's place is not taken.
+            Some(true) => unsafe { &*self.place(self.mine).room.get() },
+            _ => &[],
+        }
+    }
+
+    /// What the processes of this node have found in the cache.
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        Demand::unpack(self.header().demand.load(Ordering::Relaxed))
+    }
+
+    /// See [`Group::demand`].
+    pub fn set_demand(&self, demand: Demand) {
+        self.header().demand.store(demand.pack(), Ordering::Relaxed);
     }
 
     /// Collected writes of a place, in the order in which they were made; the data of each follows that of the one before.
@@ -239,7 +288,7 @@ impl Group {
     /// Adds a write of `range` whose data `copy` puts where it is told, after `used` bytes of data; false if there is no
     /// room.
     pub fn add_write(&mut self, range: Range, used: usize, copy: impl FnOnce(&mut [u8])) -> bool {
-        if !self.reserve() {
+        if !self.reserve(Kind::Write) {
             return false;
         }
         let place = self.place(self.mine);

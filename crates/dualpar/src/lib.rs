@@ -6,7 +6,7 @@
 //!     calls ── process ──┬─ mode                 whether (decisions: no I/O, no clock)
 //!                        ├─ ghost                what the program will read: a forked copy, confined
 //!                        ├─ group, limits        the processes of a node agree; who waits for whom, and how long
-//!                        ├─ batch ─── plan, spans, memcached ── ring
+//!                        ├─ batch ─── plan, spans, demand, memcached ── ring
 //!                        └─ collect ─ plan       writes
 //! ```
 //!
@@ -17,6 +17,7 @@
 mod batch;
 pub mod calls;
 mod collect;
+pub mod demand;
 pub mod ghost;
 pub mod group;
 pub mod limits;

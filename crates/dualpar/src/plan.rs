@@ -43,13 +43,17 @@ pub const LIST_SEGMENTS: usize = 64;
 pub const LONGEST: u64 = 256 << 10;
 /// See [`LONGEST`].
 pub const IN_FLIGHT: usize = 8;
-/// Chunks of a batch that go through the cache: 256 MB. What is beyond that, each process reads for itself.
+/// The same of small requests, of which it takes more to keep servers busy.
+pub const SMALL_IN_FLIGHT: usize = 32;
+/// Holes up to this are read along: they take about as long as another request, and nothing more than that comes over the network.
+pub const HOLE: u64 = 16 << 10;
+/// Chunks of a batch that may go through the cache: 256 MB.
 pub const BATCH_CHUNKS: usize = 4096;
 /// Chunks that the requests of one process and cycle may touch: 16 MB.
 pub const CYCLE_CHUNKS: usize = 256;
 /// Larger writes are not collected, bytes.
 pub const COLLECTED_WRITE: u64 = 256 << 10;
-/// Bytes of one write to storage (and at most one collected write more).
+/// Bytes of one write to storage, if it is of several pieces.
 pub const LONGEST_WRITE: u64 = 1 << 20;
 
 /// The runs that cover `ranges`, ascending: sorted, overlapping and adjacent ones merged, and those that at most `hole` bytes
@@ -70,24 +74,39 @@ pub fn merge(mut ranges: Vec<Range>, hole: u64) -> Vec<Range> {
     runs
 }
 
-/// Numbers of the chunks that `runs` (ascending) touch, ascending, each once; no more than `limit`.
+/// Numbers of the chunks that `runs` (ascending, of a file of `size` bytes) have all of, ascending; no more than `limit`.
 #[must_use]
-pub fn chunks(runs: &[Range], limit: usize) -> Vec<u64> {
-    let mut found: Vec<u64> = Vec::new();
-    for run in runs.iter().filter(|run| run.len > 0) {
-        let first = found.last().map_or(0, |last| last + 1).max(run.offset / CHUNK);
-        let last = (run.end() - 1) / CHUNK;
-        found.extend((first..=last).take(limit.saturating_sub(found.len())));
-    }
-    found
+pub fn whole_chunks(runs: &[Range], size: u64, limit: usize) -> Vec<u64> {
+    let of = |run: &Range| {
+        let end = if run.end() >= size { size.div_ceil(CHUNK) } else { run.end() / CHUNK };
+        run.offset.div_ceil(CHUNK)..end
+    };
+    runs.iter().flat_map(of).take(limit).collect()
 }
 
-/// The runs of a file of `size` bytes that are read to have `missing` chunks (ascending): whole chunks, and with them those that
-/// one chunk at most lies between two of. O(n).
+/// `runs` without the bytes of `chunks` (both ascending). O(n).
 #[must_use]
-pub fn chunk_runs(missing: impl IntoIterator<Item = u64>, size: u64) -> Vec<Range> {
-    let whole = |chunk: u64| Range::new(chunk * CHUNK, CHUNK.min(size.saturating_sub(chunk * CHUNK)));
-    merge(missing.into_iter().map(whole).collect(), CHUNK)
+pub fn without(runs: &[Range], chunks: &[u64]) -> Vec<Range> {
+    let mut left = Vec::new();
+    let mut next = 0;
+    for run in runs {
+        let mut at = run.offset;
+        while let Some(begin) = chunks.get(next).map(|chunk| chunk * CHUNK).filter(|&begin| begin < run.end()) {
+            if begin > at {
+                left.push(Range::new(at, begin - at));
+            }
+            at = at.max(begin.saturating_add(CHUNK));
+            if at > run.end() {
+                // The next run may have the rest of it.
+                break;
+            }
+            next += 1;
+        }
+        if at < run.end() {
+            left.push(Range::new(at, run.end() - at));
+        }
+    }
+    left
 }
 
 /// As many of `requests`, in their order, as touch no more than [`CYCLE_CHUNKS`]. O(n + chunks).
@@ -103,20 +122,29 @@ pub fn bounded(mut requests: Vec<Range>) -> Vec<Range> {
     requests
 }
 
-/// `runs` (ascending) as list requests: at most [`LIST_SEGMENTS`] segments each, none longer than `longest` bytes (at least 1).
+/// `runs` (ascending) as requests, each within as many bytes as `longest` (at least 1) from a multiple of it on, as servers have
+/// their stripes.
 #[must_use]
-pub fn lists(runs: &[Range], longest: u64) -> Vec<Vec<Range>> {
+pub fn segments(runs: &[Range], longest: u64) -> Vec<Range> {
     let longest = longest.max(1);
     let mut segments = Vec::new();
     for run in runs {
         let mut at = run.offset;
         while at < run.end() {
-            let len = longest.min(run.end() - at);
+            let len = (longest - at % longest).min(run.end() - at);
             segments.push(Range::new(at, len));
             at += len;
         }
     }
-    segments.chunks(LIST_SEGMENTS).map(<[Range]>::to_vec).collect()
+    segments
+}
+
+/// How many of so many requests of so many bytes together are under way at a time.
+#[must_use]
+pub fn in_flight(requests: usize, bytes: u64) -> usize {
+    let mean = (bytes / requests.max(1) as u64).max(1);
+    let as_much = (IN_FLIGHT as u64 * LONGEST / mean) as usize;
+    as_much.clamp(IN_FLIGHT, SMALL_IN_FLIGHT)
 }
 
 /// A part of a collected write that goes to the file.
@@ -159,4 +187,20 @@ pub fn overlay(writes: &[Range]) -> Vec<Piece> {
 /// `pieces` (ascending), those together that follow each other without a hole: each group is one stretch of the file.
 pub fn stretches(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     pieces.chunk_by(|left, right| left.range.end() == right.range.offset)
+}
+
+/// `pieces` (ascending) as requests: pieces that follow each other without a hole, no longer than [`LONGEST_WRITE`] if they are
+/// several.
+#[must_use]
+pub fn write_requests(pieces: &[Piece]) -> Vec<&[Piece]> {
+    let mut requests = Vec::new();
+    for mut stretch in stretches(pieces) {
+        while let Some(first) = stretch.first() {
+            let fits = |piece: &&Piece| piece.range.end() - first.range.offset <= LONGEST_WRITE;
+            let (request, rest) = stretch.split_at(stretch.iter().take_while(fits).count().max(1));
+            requests.push(request);
+            stretch = rest;
+        }
+    }
+    requests
 }

@@ -44,7 +44,7 @@ pub enum Answer {
 pub struct Setup {
     /// Those on its node.
     pub group: Group,
-    /// Addresses of the cache's servers; without any, each process reads its own requests.
+    /// Addresses of the cache's servers; without any, what other nodes have read is read again.
     pub servers: Vec<String>,
     /// Makes keys of this run different from those of any other.
     pub run: u64,
@@ -566,7 +566,7 @@ pub(crate) fn file_of(files: &mut [Option<File>], index: usize) -> Option<&mut F
     files.get_mut(index)?.as_mut()
 }
 
-fn status(descriptor: &OwnedFd) -> Option<libc::stat> {
+pub(crate) fn status(descriptor: &OwnedFd) -> Option<libc::stat> {
     // SAFETY: all zeroes is a status, and there is room for one.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
@@ -574,7 +574,7 @@ fn status(descriptor: &OwnedFd) -> Option<libc::stat> {
     }
 }
 
-fn identity(status: &libc::stat) -> Identity {
+pub(crate) fn identity(status: &libc::stat) -> Identity {
     Identity {
         size: u64::try_from(status.st_size).unwrap_or(0),
         modified: (status.st_mtime, status.st_mtime_nsec),

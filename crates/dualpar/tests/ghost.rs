@@ -5,7 +5,7 @@
 
 use libtest_mimic::{Arguments, Trial};
 use sluice_dualpar::ghost::{Cage, End, Recorder, Side, end, fork, is_ghost};
-use sluice_dualpar::group::Group;
+use sluice_dualpar::group::{FileKey, Group, Kind, Outcome};
 use sluice_dualpar::memory::Memory;
 use sluice_dualpar::mode::Settings;
 use sluice_dualpar::plan::Range;
@@ -220,6 +220,106 @@ fn what_has_changed_is_not_used() {
     assert!(did.cycles >= 1 && did.stale == 1, "{did}");
 }
 
+/// Runs `work` in a process of its own, which has no other threads; a panic is 255.
+fn beside(work: impl FnOnce() -> u8) -> libc::pid_t {
+    // SAFETY: this program has one thread (see above).
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(255);
+        // SAFETY: takes no pointers and does not return: the tests go on in the other process.
+        unsafe { libc::_exit(code.into()) }
+    }
+    pid
+}
+
+/// What a process of [`beside`] has ended with.
+fn ended(pid: libc::pid_t) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: there is room for a status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+}
+
+/// Process `place` of three, each of which reads every third piece of a file.
+fn read_in_turn(group: Group, place: u64, file: &std::fs::File) -> Counters {
+    let settings = Settings { forced: true, ..Settings::default() };
+    let mut process = Process::new(Setup { group, servers: Vec::new(), run: 1, settings, no_ghosts: None });
+    let index = process.open(file.as_fd(), true, false, true).unwrap();
+    while !process.is_complete() {}
+    for piece in 0..90 {
+        let at = (piece * 3 + place) * 1000;
+        let mut room = [0; 1000];
+        let memory = [Range::new(room.as_mut_ptr() as u64, 1000)];
+        // SAFETY: the memory of `room`, for this call.
+        let answer = process.read(index, &[Range::new(at, 1000)], unsafe { Memory::new(&memory) });
+        let right = || (at..).zip(room).all(|(at, byte)| byte == (at % 251) as u8);
+        assert!(answer != Answer::Served || right(), "piece {piece} of process {place}");
+    }
+    if is_ghost() {
+        end();
+    }
+    process.close(index).1
+}
+
+/// Without any cache: whoever comes first reads for all, and hands over to each what that one asked for.
+fn neighbours_read_for_each_other() {
+    let run = || {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, name) = (dir.path().join("shared"), dir.path().join("file"));
+        std::fs::write(&name, (0..270_000_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>()).unwrap();
+        let written = Instant::now();
+        let group = Group::create(&path, 3).unwrap();
+        while written.elapsed() < QUIET * 2 {}
+        let file = std::fs::File::open(&name).unwrap();
+        // Whether another process has served one of its cycles.
+        let was_served = |group, place| {
+            let did = read_in_turn(group, place, &file);
+            did.used > 0 && did.cycles > did.led
+        };
+        let others =
+            [1, 2].map(|place| beside(|| u8::from(was_served(Group::attach(&path, place).unwrap(), place as u64))));
+        let mine = was_served(group, 0);
+        let others = others.map(|pid| ended(pid).expect("an end by itself"));
+        assert!(others.iter().all(|code| (0..=1).contains(code)), "{others:?}");
+        mine || others.contains(&1)
+    };
+    // On a busy machine they may miss each other.
+    assert!((0..50).any(|_| run()));
+}
+
+/// Who is being served by a process that dies is alone then, and what that one has done to its place does not matter.
+fn a_leader_that_dies_is_not_waited_for() {
+    const FILE: FileKey = FileKey { device: 1, inode: 2 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared");
+    let mut group = Group::create(&path, 3).unwrap();
+    assert!(group.set_requests(&[Range::new(0, 10)]));
+    // One who is waited for, as long as patience lasts.
+    let third = Group::attach(&path, 2).unwrap();
+    third.expect(Kind::Read, Some(FILE));
+    let leader = beside(|| {
+        let mut leader = Group::attach(&path, 1).unwrap();
+        assert!(leader.set_requests(&[Range::new(10, 10)]));
+        // Until the other one has come.
+        loop {
+            let _ = leader.join(Kind::Read, FILE, Duration::from_millis(1), |taken| {
+                if taken == [1, 0] {
+                    // SAFETY: this is the leader, and has one thread. The second takes no pointers.
+                    unsafe {
+                        leader.hand_over(0, 0, &[1; 5]);
+                        libc::_exit(7)
+                    }
+                }
+                Ok(())
+            });
+        }
+    });
+    let (outcome, _) = group.join(Kind::Read, FILE, Duration::from_secs(600), |_| panic!("the other one leads"));
+    assert_eq!(outcome, Outcome::Alone);
+    assert_eq!(ended(leader), Some(7));
+}
+
 fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
     let file = tempfile::tempfile().unwrap();
     let setup = Setup {
@@ -274,7 +374,7 @@ fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
 }
 
 fn main() {
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 12] = [
         ("tells_what_it_would_read", tells_what_it_would_read),
         ("opens_what_reading_does_not_change", opens_what_reading_does_not_change),
         ("changes_no_file_and_no_offset", changes_no_file_and_no_offset),
@@ -283,6 +383,8 @@ fn main() {
         ("is_invisible_to_its_process", is_invisible_to_its_process),
         ("what_a_process_reads_is_read_for_it_at_once", what_a_process_reads_is_read_for_it_at_once),
         ("what_has_changed_is_not_used", what_has_changed_is_not_used),
+        ("neighbours_read_for_each_other", neighbours_read_for_each_other),
+        ("a_leader_that_dies_is_not_waited_for", a_leader_that_dies_is_not_waited_for),
         (
             "a_process_reads_what_it_has_written_and_others_see_it_before_messages",
             a_process_reads_what_it_has_written_and_others_see_it_before_messages,

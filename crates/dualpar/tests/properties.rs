@@ -1,12 +1,14 @@
 //! Batches and the mode against naive models, the cache against servers that are lost, and neighbours that share memory.
 
 use proptest::prelude::*;
-use sluice_dualpar::group::{FileKey, Group, Kind, Outcome};
+use sluice_dualpar::group::{DATA, FileKey, Group, Kind, Outcome};
 use sluice_dualpar::memcached::Cache;
 use sluice_dualpar::mode::{Budget, Cycle, ModeControl, Settings, SlotBuilder};
-use sluice_dualpar::plan::{CHUNK, LIST_SEGMENTS, Range, chunks, lists, merge, overlay, stretches};
+use sluice_dualpar::plan::{
+    CHUNK, LONGEST_WRITE, Range, merge, overlay, segments, stretches, whole_chunks, without, write_requests,
+};
 use sluice_dualpar::ring::Ring;
-use sluice_dualpar::spans::Spans;
+use sluice_dualpar::spans::{Layout, Spans};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -36,22 +38,51 @@ proptest! {
     }
 
     #[test]
-    fn lists_are_ascending_and_complete(asked in ranges(3000, 200), longest in 1_u64..150) {
+    fn segments_are_ascending_complete_and_within_stripes(asked in ranges(3000, 200), longest in 1_u64..150) {
         let runs = merge(asked, 0);
-        let lists = lists(&runs, longest);
-        prop_assert!(lists.iter().all(|list| !list.is_empty() && list.len() <= LIST_SEGMENTS));
-        let all = lists.concat();
-        prop_assert!(all.iter().all(|segment| segment.len <= longest && segment.len > 0));
+        let all = segments(&runs, longest);
+        prop_assert!(all.iter().all(|segment| segment.len > 0 && segment.offset / longest == (segment.end() - 1) / longest));
         prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].offset));
         prop_assert_eq!(bytes(&all), bytes(&runs));
     }
 
     #[test]
-    fn chunks_are_those_touched(asked in ranges(40 * CHUNK, 3 * CHUNK), limit in 0_usize..60) {
-        let runs = merge(asked.clone(), 0);
-        let naive: BTreeSet<u64> =
-            asked.iter().filter(|range| range.len > 0).flat_map(|range| range.offset / CHUNK..=(range.end() - 1) / CHUNK).collect();
-        prop_assert_eq!(chunks(&runs, limit), naive.into_iter().take(limit).collect::<Vec<_>>());
+    fn whole_chunks_are_those_of_which_nothing_is_missing(
+        asked in prop::collection::vec((0_u64..160, 0_u64..24), 0..12), size in 1_u64..160, limit in 0_usize..40
+    ) {
+        // In eighths of a chunk.
+        let unit = CHUNK / 8;
+        let within = |(from, len): (u64, u64)| Range::new(from * unit, len.min(size.saturating_sub(from)) * unit);
+        let runs = merge(asked.into_iter().map(within).collect(), 0);
+        let has = |eighth: u64| runs.iter().any(|run| run.offset <= eighth * unit && (eighth + 1) * unit <= run.end());
+        let whole = (0..size.div_ceil(8)).filter(|chunk| (chunk * 8..size.min(chunk * 8 + 8)).all(has));
+        let chunks = whole_chunks(&runs, size * unit, limit);
+        prop_assert_eq!(&chunks, &whole.take(limit).collect::<Vec<_>>());
+        // And the rest of the runs is what is not in them.
+        let left = without(&runs, &chunks);
+        prop_assert!(left.iter().all(|range| range.len > 0));
+        let eighths = |ranges: &[Range]| -> BTreeSet<u64> {
+            ranges.iter().flat_map(|range| range.offset / unit..range.end() / unit).collect()
+        };
+        let kept: BTreeSet<u64> = eighths(&runs).into_iter().filter(|eighth| !chunks.contains(&(eighth / 8))).collect();
+        prop_assert_eq!(eighths(&left), kept);
+    }
+
+    /// What a leader hands over is where whoever asked for it looks for it, and nothing else is.
+    #[test]
+    fn bytes_are_handed_over_where_they_are_looked_for(asked in ranges(400, 30), pieces in 1_usize..90) {
+        let file: Vec<u8> = (0..500_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let (layout, mut spans) = (Layout::new(&asked), Spans::for_requests(&asked));
+        let mut room = vec![0; spans.len() as usize];
+        for from in (0..500).step_by(pieces) {
+            let some = &file[from..500.min(from + pieces)];
+            layout.give(from as u64, some, |at, part| room[at..at + part.len()].copy_from_slice(part));
+        }
+        prop_assert!(spans.fill_all(&room));
+        for range in merge(asked, 0) {
+            prop_assert_eq!(spans.read(&range).unwrap(), &file[range.offset as usize..range.end() as usize]);
+        }
+        prop_assert!(room.is_empty() || !spans.fill_all(&room[1..]));
     }
 
     #[test]
@@ -69,6 +100,26 @@ proptest! {
         // Also: no byte that nobody wrote.
         prop_assert_eq!(planned, naive);
         prop_assert_eq!(stretches(&pieces).count(), merge(writes, 0).len());
+        prop_assert_eq!(write_requests(&pieces).concat(), pieces);
+    }
+
+    #[test]
+    fn writes_are_long_and_not_too_long(lens in prop::collection::vec(1..LONGEST_WRITE, 1..20), holes in prop::collection::vec(0_u64..2, 20)) {
+        let mut at = 0;
+        let writes: Vec<Range> = lens.iter().zip(holes).map(|(&len, hole)| {
+            at += hole + len;
+            Range::new(at - len, len)
+        }).collect();
+        let pieces = overlay(&writes);
+        let requests = write_requests(&pieces);
+        let of = |request: &[sluice_dualpar::plan::Piece]| Range::new(request[0].range.offset, request.iter().map(|piece| piece.range.len).sum());
+        prop_assert!(requests.iter().all(|request| of(request).len <= LONGEST_WRITE));
+        // Each ends where a hole is, or where the next piece would be too much.
+        for pair in requests.windows(2) {
+            let (one, next) = (of(pair[0]), pair[1][0].range);
+            prop_assert!(one.end() < next.offset || one.len + next.len > LONGEST_WRITE);
+        }
+        prop_assert_eq!(requests.concat(), pieces);
     }
 
     #[test]
@@ -263,6 +314,10 @@ fn neighbours_are_served_together_and_nobody_waits_for_ever() {
     });
     assert!(outcomes.iter().all(|(_, result)| *result == Err(5)));
     assert_eq!(outcomes.iter().filter(|(outcome, _)| *outcome == Outcome::Led(2)).count(), 1);
+    // What is handed over to one who is not waiting for it has no place.
+    // SAFETY: nobody else is here.
+    unsafe { groups[0].hand_over(1, 0, &[1; 10]) };
+    assert!(groups[1].handed_over().iter().all(|&byte| byte == 0));
     // The others do not come: nobody is waited for longer than that.
     let before = Instant::now();
     let (outcome, result) = groups[0].join(Kind::Read, FILE, Duration::from_millis(20), |taken| {
@@ -274,6 +329,43 @@ fn neighbours_are_served_together_and_nobody_waits_for_ever() {
     // Nor at all if they do not want to come.
     groups[1..].iter().for_each(|group| group.expect(Kind::Read, None));
     assert_eq!(groups[0].join(Kind::Read, FILE, Duration::from_secs(600), |_| Ok(())).0, Outcome::Led(0));
+}
+
+/// Each process gets what it asked for, through memory that all share, also one that comes for the second time.
+#[test]
+fn whoever_leads_hands_over_to_the_others() {
+    const FILE: FileKey = FileKey { device: 1, inode: 2 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared");
+    let mut groups = vec![Group::create(&path, 3).unwrap()];
+    groups.extend((1..3).map(|place| Group::attach(&path, place).unwrap()));
+    for round in 1..3_u8 {
+        for (place, group) in groups.iter_mut().enumerate() {
+            assert!(group.set_requests(&[Range::new(place as u64 * 10, 10)]));
+            group.expect(Kind::Read, Some(FILE));
+        }
+        std::thread::scope(|scope| {
+            for group in &groups {
+                scope.spawn(move || {
+                    let serve = |taken: &[usize]| {
+                        for &place in taken {
+                            // SAFETY: by the thread that leads; the last two are beyond the room.
+                            unsafe {
+                                group.hand_over(place, 0, &[place as u8 * 10 + round; 10]);
+                                group.hand_over(place, usize::MAX, &[9; 10]);
+                                group.hand_over(place, DATA - 1, &[9; 2]);
+                            }
+                        }
+                        Ok(())
+                    };
+                    assert_eq!(group.join(Kind::Read, FILE, Duration::from_secs(60), serve).1, Ok(()));
+                    assert_eq!(group.handed_over()[..10], [group.mine() as u8 * 10 + round; 10]);
+                    assert_eq!((group.handed_over().len(), group.handed_over()[DATA - 1]), (DATA, 0));
+                });
+            }
+        });
+    }
+    assert!(Group::alone().unwrap().handed_over().is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How much a scenario asks for, estimated before anything is built: what cannot be done is refused with the numbers.
 
-use sluice_dualpar::plan::{IN_FLIGHT, LONGEST, LONGEST_WRITE};
+use sluice_dualpar::plan::{IN_FLIGHT, LONGEST, LONGEST_WRITE, SMALL_IN_FLIGHT};
 use sluice_mpiio::list::{REQUEST_BYTES, SEGMENTS};
 use sluice_notation::show_bytes;
 
@@ -124,9 +124,9 @@ impl Scenario {
             MpiIo::Collective => COLLECTIVE_BUFFER,
             // A list that an agent asks for early, or a round's requests, beside two-phase calls.
             MpiIo::Resonant(_) => COLLECTIVE_BUFFER.max(SEGMENTS as u64 * REQUEST_BYTES as u64),
-            MpiIo::DataDriven { .. } => LONGEST_WRITE.max(LONGEST * IN_FLIGHT as u64),
+            MpiIo::DataDriven { .. } => LONGEST_WRITE.max(LONGEST) * IN_FLIGHT as u64,
         };
-        u128::from(most / u64::from(unit) + 1 + IN_FLIGHT.max(SEGMENTS) as u64)
+        u128::from(most / u64::from(unit) + 1 + SMALL_IN_FLIGHT.max(SEGMENTS) as u64)
     }
 
     /// Refuses what cannot be simulated.

@@ -2,19 +2,21 @@
 //! batches with holes filled, chunks and lists are those of `sluice_dualpar`. What stands around them is simulated: ghosts go
 //! through their process's coming requests, neighbours meet by events, data comes over the simulated links.
 //!
-//! A ghost does not know where a request goes that depends on what was read (`dependent`), and passes barriers. The cache is one of
-//! all nodes; a chunk takes [`CHUNK_NS`], and over the network what its bandwidth says, but does not pass the simulated links. Files
-//! are taken for unchanged by others.
+//! A ghost does not know where a request goes that depends on what was read (`dependent`), and passes barriers. The cache is spread
+//! over all nodes; a chunk takes [`CHUNK_NS`], and what its way to another node takes with the network's bandwidth, but does not pass the
+//! simulated links. Files are taken for unchanged by others.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use serde::Serialize;
 use sluice_core::Op;
+use sluice_dualpar::demand::Demand;
 use sluice_dualpar::group::{DATA, ENTRIES, Kind};
 use sluice_dualpar::limits::{COPY, GhostTime, Patience};
 use sluice_dualpar::mode::{Budget, Cycle, ModeControl, Settings, SlotBuilder};
 use sluice_dualpar::plan::{
-    BATCH_CHUNKS, COLLECTED_WRITE, IN_FLIGHT, LONGEST, LONGEST_WRITE, Range, bounded, chunk_runs, chunks, lists, merge,
+    BATCH_CHUNKS, CHUNK, COLLECTED_WRITE, HOLE, LONGEST, Piece, Range, bounded, in_flight, merge, overlay, segments,
+    whole_chunks, without, write_requests,
 };
 use sluice_dualpar::spans::Spans;
 
@@ -25,9 +27,8 @@ use crate::calendar::Event;
 use crate::random::Random;
 use crate::scenario::{Application, MpiIo};
 
-/// Of a chunk, to or from the cache of a node, which serves so many processes at a time.
+/// Of a chunk, to or from the cache of a node.
 const CHUNK_NS: u64 = 40_000;
-const CACHE_THREADS: u64 = 4;
 /// Of a call that is served from memory, and of each of its bytes: 1/4 ns.
 const SERVE_NS: u64 = 1_000;
 const BYTES_A_NS: u64 = 4;
@@ -50,8 +51,10 @@ pub struct DataDrivenCounts {
     pub used: u64,
     /// Requests to storage in batches.
     pub requests: u64,
-    /// Chunks that a leader found in the cache.
+    /// Chunks that a leader found in the cache, and put there.
     pub from_cache: u64,
+    /// See `from_cache`.
+    pub to_cache: u64,
     /// Writes that were collected.
     pub collected: u64,
     /// Writes to storage that they became.
@@ -96,6 +99,10 @@ struct Neighbours {
     last: u64,
     waiting: Vec<u32>,
     is_led: bool,
+    demand: Demand,
+    /// Of the batch that is under way: chunks that come from the cache, and those that are read and put there.
+    found: u64,
+    not_found: Vec<u64>,
 }
 
 /// An application whose calls are data-driven.
@@ -169,6 +176,20 @@ impl DataDriven {
                 self.cached.remove(&gone);
             }
         }
+    }
+
+    /// Asks the cache for what a process that leads is to read of a file of `size` bytes: the chunks that are there.
+    fn ask_cache(&mut self, process: u32, runs: &[Range], size: u64) -> Vec<u64> {
+        let (client, file) = (self.place(process).client, self.place(process).file);
+        let node = self.nodes.entry(client).or_default();
+        let mut chunks = whole_chunks(runs, size, BATCH_CHUNKS);
+        chunks.retain(|&chunk| node.demand.wants(chunk));
+        let (found, not_found): (Vec<u64>, Vec<u64>) =
+            chunks.into_iter().partition(|&chunk| self.cached.contains(&(file, chunk)));
+        node.demand = node.demand.after(found.len() + not_found.len(), found.len());
+        (node.found, node.not_found) = (found.len() as u64, not_found);
+        self.counts.from_cache += found.len() as u64;
+        found
     }
 
     /// The unused bytes of a process's cycle are gone, and its mode learns how it went.
@@ -476,52 +497,62 @@ impl Simulation<'_> {
             let place = driven.place(number);
             all.extend_from_slice(if kind == Kind::Read { &place.requests } else { &place.log });
         }
-        let (batches, in_flight, op) = if kind == Kind::Read {
+        let (ranges, op) = if kind == Kind::Read {
+            let runs = merge(all, HOLE);
             let size = self.file_ends.get(file as usize).copied().unwrap_or(u64::MAX / 2);
-            let wanted = chunks(&merge(all, 0), BATCH_CHUNKS);
-            let missing: Vec<u64> =
-                wanted.iter().copied().filter(|&chunk| !driven.cached.contains(&(file, chunk))).collect();
-            driven.counts.from_cache += (wanted.len() - missing.len()) as u64;
-            missing.iter().for_each(|&chunk| driven.keep((file, chunk)));
-            (lists(&chunk_runs(missing, size), LONGEST), IN_FLIGHT, Op::Read)
+            (segments(&without(&runs, &driven.ask_cache(process, &runs, size)), LONGEST), Op::Read)
         } else {
-            (lists(&merge(all, 0), LONGEST_WRITE), IN_FLIGHT, Op::Write)
+            let pieces = overlay(&all);
+            let whole = |pieces: &[Piece]| {
+                let bytes = pieces.iter().map(|piece| piece.range.len).sum();
+                Range::new(pieces[0].range.offset, bytes)
+            };
+            (write_requests(&pieces).into_iter().map(whole).collect(), Op::Write)
         };
-        let requests = batches.iter().map(Vec::len).sum::<usize>() as u64;
+        let requests = ranges.len() as u64;
         *(if kind == Kind::Read { &mut driven.counts.requests } else { &mut driven.counts.written }) += requests;
         let purpose = if kind == Kind::Read { Purpose::Read(taken) } else { Purpose::Write { taken, is_led } };
-        let lists = batches.into_iter().map(|list| list.into_iter().map(|range| (op, range)).collect()).collect();
+        let in_flight = in_flight(ranges.len(), ranges.iter().map(|range| range.len).sum());
+        let lists = VecDeque::from([ranges.into_iter().map(|range| (op, range)).collect()]);
         let (together, under_way, next) = (false, 0, None);
         self.begin(Work { process, file, lists, in_flight, together, under_way, began_ns: now, purpose, next });
     }
 
-    /// A batch was read: everybody takes its own from the cache.
+    /// A batch was read: everybody has its own.
     pub(super) fn batch_read(&mut self, driven: &mut DataDriven, taken: &[u32], began: u64) {
         let now = self.calendar.now();
-        let touched = |place: &Place| chunks(&merge(place.requests.clone(), 0), BATCH_CHUNKS).len() as u64;
-        let counts: Vec<u64> = taken.iter().map(|&number| touched(driven.place(number))).collect();
-        let all: u64 = counts.iter().sum();
-        for (place_of, (&number, &count)) in taken.iter().zip(&counts).enumerate() {
-            // The leader puts chunks into the cache while it reads; the cache serves some of the others at a time.
-            let ns = match place_of {
-                0 if taken.len() == 1 => 0,
-                0 => (all * CHUNK_NS).saturating_sub(now - began),
-                _ => CHUNK_NS * count.max(all / CACHE_THREADS),
-            };
+        let Some(&leader) = taken.first() else { return };
+        let (client, file) = (driven.place(leader).client, driven.place(leader).file);
+        let node = driven.nodes.entry(client).or_default();
+        node.is_led = false;
+        let (found, put) = (node.found, std::mem::take(&mut node.not_found));
+        let spans: Vec<Spans> = taken
+            .iter()
+            .map(|&number| Spans::for_requests(&std::mem::take(&mut driven.place(number).requests)))
+            .collect();
+        // The leader puts chunks into the cache and hands over what others want while it reads.
+        let handed: u64 = spans.iter().map(Spans::len).sum();
+        let beside = put.len() as u64 * self.chunk_ns() + handed / BYTES_A_NS;
+        let led_ns = found * self.chunk_ns() + beside.saturating_sub(now - began);
+        driven.counts.to_cache += put.len() as u64;
+        put.into_iter().for_each(|chunk| driven.keep((file, chunk)));
+        for (&number, spans) in taken.iter().zip(spans) {
+            let ns = led_ns + if number == leader { 0 } else { spans.len() / BYTES_A_NS };
+            driven.counts.cycles += 1;
+            driven.counts.prefetched += spans.len();
             let place = driven.place(number);
-            place.spans = Spans::for_requests(&std::mem::take(&mut place.requests));
+            place.spans = spans;
             place.cost = now + ns - place.began;
             place.since = now + ns;
-            let prefetched = place.spans.len();
-            driven.counts.cycles += 1;
-            driven.counts.prefetched += prefetched;
             self.sleep(number, now + ns, Step::Issue);
         }
-        if let Some(node) =
-            taken.first().map(|&number| driven.place(number).client).and_then(|client| driven.nodes.get_mut(&client))
-        {
-            node.is_led = false;
-        }
+    }
+
+    /// What a chunk takes to or from the cache, which is spread evenly over the nodes.
+    fn chunk_ns(&self) -> u64 {
+        let (nodes, bandwidth) = (u64::from(self.clients), self.scenario.network.bandwidth);
+        let moving = (CHUNK * 1_000_000_000).checked_div(bandwidth).unwrap_or(0);
+        CHUNK_NS + moving * (nodes - 1) / nodes
     }
 
     /// What these had collected is written.
