@@ -13,7 +13,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sluice_adapt::council::Pattern;
-use sluice_adapt::net::{Network, Observation};
+use sluice_adapt::net::{Filter, Network, Observation};
 use sluice_adapt::orchestrator::SeekTimes;
 use sluice_core::{PolicyConfig, Time};
 use sluice_select::{Follower, Ground};
@@ -192,6 +192,7 @@ struct Worker {
 /// Follows the requests of a forwarding node and says which pattern they are.
 struct Recogniser {
     network: Network,
+    filter: Filter,
     /// One for each engine, while it is not in there.
     #[allow(clippy::vec_box)] // they go into engines and come out
     followers: Vec<Box<Follower>>,
@@ -204,7 +205,7 @@ impl Recogniser {
             Network::shipped().inspect_err(|error| tracing::warn!("patterns are not recognised: {error}")).ok()?;
         // Algorithms that know of data servers have one engine.
         let followers = (0..ground.engines().min(1)).map(|_| Follower::new(ground)).collect();
-        let mut recogniser = Recogniser { network, followers };
+        let mut recogniser = Recogniser { network, filter: Filter::default(), followers };
         recogniser.follow(ground);
         Some(recogniser)
     }
@@ -227,8 +228,8 @@ impl Recogniser {
             Observation::of_counts(&seen.ops, seen.files, seen.targets, Some(window))
         });
         self.follow(ground);
-        let pattern = observed.as_ref().and_then(|observed| self.network.classify(observed));
-        (pattern.map(|verdict| verdict.pattern), observed)
+        let of_window = observed.as_ref().and_then(|observed| self.network.classify(observed));
+        (self.filter.see(of_window).map(|verdict| verdict.pattern), observed)
     }
 }
 

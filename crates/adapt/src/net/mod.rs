@@ -4,7 +4,7 @@
 //! [`Pattern`]s that was. Two come with Sluicegate, made by `python -m sluicegate train council`: the paper's, five inputs and
 //! five hidden units ([`Network::paper`]), and ours ([`Network::shipped`]), which is asked with what a
 //! [`Watcher`](crate::features::Watcher) saw. Of windows with fewer than [`REQUESTS_MIN`] requests nothing is said, and the council
-//! keeps what it had.
+//! keeps what it had. What a node goes by is what a [`Filter`] makes of several windows.
 //!
 //! # The file
 //! JSON in lines. The first is `{`, the second `"format": "sluice-net 1",`, the third `"crc32": "89abcdef",`: the CRC-32 (that of
@@ -24,10 +24,12 @@
 //!
 //! Units of all layers but the last are rectified (ReLU), those of the last are shared out by softmax. All numbers are of 64 bits.
 
+mod filter;
 mod inputs;
 
 use serde::Deserialize;
 
+pub use filter::Filter;
 pub use inputs::{INPUTS, Observation, PAPER_INPUTS};
 
 use crate::council::Pattern;

@@ -185,6 +185,8 @@ pub(crate) struct Known {
 pub(crate) struct Seen {
     pub(crate) known: Known,
     pub(crate) windows: Vec<Observation>,
+    /// Of the same windows: the node that saw it.
+    pub(crate) nodes: Vec<u32>,
     /// Of the same windows.
     pub(crate) features: Vec<WindowFeatures>,
 }
@@ -277,16 +279,17 @@ fn see(set: Set, seed: u64) -> anyhow::Result<Seen> {
     };
     let outcome = simulate(&scenario, options, &AtomicBool::new(false))
         .with_context(|| format!("experiment {seed} ({known:?})"))?;
-    let of_node = |place: &Place| matches!(place, Place::IoNode(_));
-    let (mut windows, mut features) = (Vec::new(), Vec::new());
+    let (mut windows, mut nodes, mut features) = (Vec::new(), Vec::new(), Vec::new());
     // Both lists are in order of time for each machine.
-    for seen in outcome.patterns.iter().filter(|seen| of_node(&seen.place)) {
+    for seen in &outcome.patterns {
+        let Place::IoNode(node) = seen.place else { continue };
         let same = |window: &&sluice_sim::Window| window.place == seen.place && window.features.end == seen.window.end;
         let Some(window) = outcome.windows.iter().find(same) else { continue };
         windows.push(Observation::of(&window.features, Some(&seen.window)));
+        nodes.push(node);
         features.push(window.features);
     }
-    Ok(Seen { known, windows, features })
+    Ok(Seen { known, windows, nodes, features })
 }
 
 /// Simulates experiments, several at a time; `progress` is called for each.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use sluice_adapt::council::{Op, Pattern};
-use sluice_adapt::net::{CLASSES, INPUTS, Network, PAPER_INPUTS, REQUESTS_MIN};
+use sluice_adapt::net::{CLASSES, Filter, INPUTS, Network, Observation, PAPER_INPUTS, REQUESTS_MIN};
 use sluice_cli::output;
 
 use super::Args;
@@ -47,12 +47,15 @@ struct Miss {
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    /// The lower one of reads' and writes'.
+    /// The lower one of reads' and writes', of what nodes go by if that is known.
     pub(super) mean: f64,
     pub(super) min_experiment: f64,
     paper_mean: f64,
     paper_min: f64,
     classes: [&'static str; 3],
+    /// What nodes go by ([`Filter`]); empty where it is not known which windows are of the same node.
+    over_time: Vec<Scores>,
+    /// Of each window by itself.
     ours: Vec<Scores>,
     paper: Vec<Scores>,
     pub(super) met: bool,
@@ -164,7 +167,8 @@ pub(super) fn judge_data(args: &Args, path: &Path) -> anyhow::Result<Report> {
                 "run {}: {}, {} processes, {} bytes, {} I/O nodes, {} servers, {}, {}",
                 known[0], CLASSES[truth], known[4], known[5], known[3], known[6], known[7], known[8]
             ),
-            found: Default::default(),
+            found: [Vec::new(), Vec::new()],
+            over_time: None,
         });
         let most = |shares: [f64; 3]| (0..3).max_by(|&a, &b| shares[a].total_cmp(&shares[b]));
         judged.found.iter_mut().zip(shares).for_each(|(found, shares)| found.push(most(shares)));
@@ -184,6 +188,8 @@ struct Judged {
     truth: usize,
     experiment: String,
     found: [Vec<Option<usize>>; 2],
+    /// What their node made of it and of the windows before; `None`: nodes are not known.
+    over_time: Option<Vec<Option<usize>>>,
 }
 
 fn place(pattern: Pattern) -> usize {
@@ -192,10 +198,15 @@ fn place(pattern: Pattern) -> usize {
 
 impl Judged {
     fn of(seen: &Seen, networks: &[Network; 2]) -> Judged {
-        let Seen { known, windows, .. } = seen;
+        let Seen { known, windows, nodes, .. } = seen;
         let found = |network: &Network| {
             windows.iter().map(|window| network.classify(window).map(|verdict| place(verdict.pattern))).collect()
         };
+        let mut filters = vec![Filter::default(); known.io_nodes as usize];
+        let mut filtered = |window: &Observation, node: u32| {
+            filters[node as usize].see(networks[0].classify(window)).map(|verdict| place(verdict.pattern))
+        };
+        let over_time = windows.iter().zip(nodes).map(|(window, node)| filtered(window, *node)).collect();
         let truth = place(known.pattern);
         Judged {
             op: known.op,
@@ -212,12 +223,13 @@ impl Judged {
                 known.scheduler
             ),
             found: networks.each_ref().map(found),
+            over_time: Some(over_time),
         }
     }
 }
 
-/// `which`: 0 for ours, 1 for the paper's.
-fn score(all: &[Judged], op: Op, which: usize) -> Scores {
+/// `which`: what was found of an experiment's windows.
+fn score<'a>(all: &'a [Judged], op: Op, which: impl Fn(&'a Judged) -> &'a [Option<usize>]) -> Scores {
     let mut scores = Scores {
         op: op_name(op),
         experiments: 0,
@@ -231,7 +243,7 @@ fn score(all: &[Judged], op: Op, which: usize) -> Scores {
     };
     for judged in all.iter().filter(|judged| judged.op == op) {
         let (mut right, mut said) = (0, 0);
-        for found in &judged.found[which] {
+        for found in which(judged) {
             let Some(found) = *found else {
                 scores.silent += 1;
                 continue;
@@ -261,12 +273,20 @@ fn score(all: &[Judged], op: Op, which: usize) -> Scores {
 
 impl Report {
     fn of(experiments: &[Judged]) -> Report {
-        let [ours, paper] = [0, 1].map(|which| [Op::Read, Op::Write].map(|op| score(experiments, op, which)).to_vec());
+        let ops = [Op::Read, Op::Write];
+        let [ours, paper] =
+            [0, 1].map(|which| ops.map(|op| score(experiments, op, |judged| judged.found[which].as_slice())).to_vec());
+        let over_time = if experiments.iter().all(|judged| judged.over_time.is_some()) {
+            ops.map(|op| score(experiments, op, |judged| judged.over_time.as_deref().unwrap_or_default())).to_vec()
+        } else {
+            Vec::new()
+        };
         // Of an operation that was not there nothing is known.
         let least = |scores: &[Scores], of: fn(&Scores) -> f64| {
             scores.iter().filter(|it| it.experiments > 0).map(of).fold(1.0, f64::min)
         };
-        let (mean, min_experiment) = (least(&ours, |it| it.mean), least(&ours, |it| it.min));
+        let judged = if over_time.is_empty() { &ours } else { &over_time };
+        let (mean, min_experiment) = (least(judged, |it| it.mean), least(judged, |it| it.min));
         Report {
             mean,
             min_experiment,
@@ -274,6 +294,7 @@ impl Report {
             paper_min: least(&paper, |it| it.min),
             classes: CLASSES,
             met: mean >= BAR_MEAN && min_experiment >= BAR_MIN,
+            over_time,
             ours,
             paper,
         }
@@ -297,15 +318,17 @@ pub(super) fn print(report: &Report, what: &str) {
         "{:<8} {:<6} {:>8} {:>8} {:>8} {:>10} {:>9} {:>9}",
         "network", "op", "mean", "min", "below 95", "experiments", "windows", "silent"
     ));
-    for (name, all) in [("paper", &report.paper), ("ours", &report.ours)] {
+    for (name, all) in [("paper", &report.paper), ("ours", &report.ours), ("nodes", &report.over_time)] {
         for it in all {
             let (mean, min) = (it.mean * 100.0, it.min * 100.0);
             let line = format!("{name:<8} {:<6} {mean:>8.2} {min:>8.1} {:>8}", it.op, it.below);
             output::line(format_args!("{line} {:>10} {:>9} {:>9}", it.experiments, it.windows, it.silent));
         }
     }
-    for it in &report.ours {
-        output::line(format_args!("\nours, {}: what windows were (rows), what they were taken for", it.op));
+    let (name, judged) =
+        if report.over_time.is_empty() { ("ours", &report.ours) } else { ("nodes", &report.over_time) };
+    for it in judged {
+        output::line(format_args!("\n{name}, {}: what windows were (rows), what they were taken for", it.op));
         output::line(format_args!("{:<18} {}", "", report.classes.map(|name| format!("{name:>18}")).join("")));
         for (name, row) in report.classes.iter().zip(&it.confusion) {
             output::line(format_args!("{name:<18} {}", row.map(|count| format!("{count:>18}")).join("")));
