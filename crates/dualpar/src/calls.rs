@@ -96,7 +96,8 @@ pub extern "C" fn sluice_dualpar_is_complete() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_dualpar_stop() {
     with((), Process::flush_own);
-    if !ghost::is_ghost() {
+    // The handler of a signal that ends the program may have come from within `with`: what that holds it would wait for for ever.
+    if !ghost::is_ghost() && !INSIDE.get() {
         *PROCESS.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -268,4 +269,28 @@ pub unsafe extern "C" fn sluice_dualpar_complaint(room: *mut c_char, len: usize)
     let complaint = with(None, Process::complaint);
     // SAFETY: as the caller promises.
     i32::from(complaint.is_some_and(|text| unsafe { put(&text, room, len) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_program_may_end_in_a_handler_of_a_signal_that_came_within_a_call() {
+        let (tell, told) = channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: no strings.
+            assert_eq!(unsafe { sluice_dualpar_start(null(), 0, 1, null(), 1, false, null()) }, 1);
+            with((), |_| sluice_dualpar_stop());
+            assert_eq!(with(0, |_| 1), 1, "what goes on after the handler still has its process");
+            sluice_dualpar_stop();
+            assert_eq!(with(0, |_| 1), 0);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(60)).expect("it waits for itself");
+        thread.join().unwrap();
+    }
 }
