@@ -283,6 +283,37 @@ fn servers_that_fail_are_misses() {
 }
 
 #[test]
+fn a_leader_that_panics_leaves_nobody_waiting() {
+    const FILE: FileKey = FileKey { device: 1, inode: 2 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared");
+    let first = Group::create(&path, 2).unwrap();
+    let second = Group::attach(&path, 1).unwrap();
+    for group in [&first, &second] {
+        group.expect(Kind::Read, Some(FILE));
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    for group in [first, second] {
+        let tell = tell.clone();
+        // Whoever leads both of them panics; the other one then leads itself.
+        std::thread::spawn(move || {
+            let work = || {
+                group.join(Kind::Read, FILE, Duration::from_secs(60), |taken| {
+                    assert!(taken.len() < 2, "as wanted: this test is about a panic");
+                    Ok(())
+                })
+            };
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            group.expect(Kind::Read, None);
+            tell.send(outcome.ok()).unwrap();
+        });
+    }
+    let mut outcomes = [(); 2].map(|()| told.recv_timeout(Duration::from_secs(50)).expect("one waits for ever"));
+    outcomes.sort_by_key(Option::is_some);
+    assert_eq!(outcomes, [None, Some((Outcome::Led(0), Ok(())))]);
+}
+
+#[test]
 fn neighbours_are_served_together_and_nobody_waits_for_ever() {
     const FILE: FileKey = FileKey { device: 1, inode: 2 };
     let dir = tempfile::tempdir().unwrap();
