@@ -2,12 +2,13 @@
  *   strange FILE        on two processes; the first one wants several threads */
 #define _GNU_SOURCE
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PIECE = 1024, PIECES = 2000 };
+enum { PIECE = 1024, PIECES = 2000, RECORDS = 20000, SIZES = 256 };
 
 static int wrong;
 
@@ -94,6 +95,75 @@ static void writes_keep_their_order(const char *path)
     }
 }
 
+struct writer {
+    MPI_File file;
+    int number;
+};
+
+static void *write_records(void *argument)
+{
+    struct writer *writer = argument;
+    for (int record = 0; record < RECORDS; record++) {
+        int text[2] = {writer->number, record};
+        MPI_File_write(writer->file, text, 2, MPI_INT, MPI_STATUS_IGNORE);
+    }
+    return NULL;
+}
+
+/* Calls of two threads come out as if one had been made after the other, also if both move the file pointer. */
+static void threads_share_a_pointer(const char *path)
+{
+    struct writer writers[2];
+    pthread_t threads[2];
+    int text[2], seen[2][RECORDS] = {{0}};
+    MPI_File file;
+    unlink(path);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    for (int i = 0; i < 2; i++) {
+        writers[i] = (struct writer){file, i};
+        pthread_create(&threads[i], NULL, write_records, &writers[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    MPI_File_close(&file);
+    expect(size_of(path) == 2 * RECORDS * (long)sizeof text, "threads have written over each other");
+    FILE *plain = fopen(path, "rb");
+    while (fread(text, sizeof text, 1, plain) == 1)
+        expect((text[0] | 1) == 1 && text[1] >= 0 && text[1] < RECORDS && seen[text[0]][text[1]]++ == 0, "a record is there twice");
+    fclose(plain);
+}
+
+static unsigned char *blocks[SIZES];
+
+/* Whatever has been the file's memory may be the program's now. */
+static void close_at_once(MPI_File *file, int *error, ...)
+{
+    (void)error;
+    MPI_File copy = *file;
+    MPI_File_close(&copy);
+    for (int i = 0; i < SIZES; i++) {
+        blocks[i] = malloc((size_t)(i + 1) * 16);
+        memset(blocks[i], 0, (size_t)(i + 1) * 16);
+    }
+}
+
+static void a_handler_may_close_the_file(const char *path)
+{
+    MPI_File file;
+    MPI_Errhandler handler;
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file);
+    MPI_File_create_errhandler(close_at_once, &handler);
+    MPI_File_set_errhandler(file, handler);
+    int result = MPI_File_write_at(file, 0, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    expect(result != MPI_SUCCESS && blocks[0], "a file that is read only was written");
+    for (int i = 0; i < SIZES && blocks[0]; i++) {
+        for (int j = 0; j < (i + 1) * 16; j++)
+            expect(blocks[i][j] == 0, "memory of the program is changed");
+        free(blocks[i]);
+    }
+    MPI_Errhandler_free(&handler);
+}
+
 int main(int argc, char **argv)
 {
     const char *place = getenv("PMI_RANK") ? getenv("PMI_RANK") : getenv("OMPI_COMM_WORLD_RANK");
@@ -111,7 +181,12 @@ int main(int argc, char **argv)
         own_writes_are_read(argv[1]);
         an_unseen_view_counts(argv[1]);
         writes_keep_their_order(argv[1]);
+        threads_share_a_pointer(argv[1]);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* With several threads MPICH waits for itself. */
+    if (rank == 1)
+        a_handler_may_close_the_file(argv[1]);
     MPI_Finalize();
     return wrong > 0;
 }

@@ -24,7 +24,7 @@ static struct file **bucket_of(MPI_File handle)
     return &table[(number >> 4 ^ number >> 12) % BUCKETS];
 }
 
-struct file *file_of(MPI_File handle)
+static struct file *find(MPI_File handle, int users)
 {
     if (!is_on())
         return NULL;
@@ -32,8 +32,48 @@ struct file *file_of(MPI_File handle)
     struct file *file = *bucket_of(handle);
     while (file && file->handle != handle)
         file = file->below;
+    if (file)
+        atomic_fetch_add(&file->users, users);
     pthread_rwlock_unlock(&lock);
     return file;
+}
+
+struct file *file_of(MPI_File handle)
+{
+    return find(handle, 0);
+}
+
+struct file *file_hold(MPI_File handle)
+{
+    return find(handle, 1);
+}
+
+void file_let_go(struct file *file)
+{
+    if (!file || atomic_fetch_sub(&file->users, 1) != 1)
+        return;
+    pthread_mutex_destroy(&file->pointing);
+    free(file);
+}
+
+struct file *pointer_hold(MPI_File handle)
+{
+    struct file *file = file_hold(handle);
+    if (file && file->dualpar < 0) {
+        file_let_go(file);
+        return NULL;
+    }
+    if (file)
+        pthread_mutex_lock(&file->pointing);
+    return file;
+}
+
+void pointer_let_go(struct file *file)
+{
+    if (!file)
+        return;
+    pthread_mutex_unlock(&file->pointing);
+    file_let_go(file);
 }
 
 struct file *file_closing(MPI_File handle)
@@ -79,7 +119,7 @@ static int file_free(struct file *file)
     free(file->buffers);
     sluice_flat_free(file->type);
     free(file->name);
-    free(file);
+    file_let_go(file);
     return error;
 }
 
@@ -145,6 +185,12 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
         file->type = NULL;
     }
     if (!file->name) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&file->pointing, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    atomic_init(&file->users, 1);
         if (file->hints != MPI_INFO_NULL)
             PMPI_Info_free(&file->hints);
         sluice_flat_free(file->type);
