@@ -135,7 +135,7 @@ int file_closed(struct file *file)
         file->decisions = NULL;
     }
     if (file->owns_comm)
-        PMPI_Comm_free(&file->comm);
+        own_comm_free(&file->comm);
     return file_free(file);
 }
 
@@ -220,7 +220,7 @@ void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int
             if (file)
                 file->owns_comm = false;
             if (owns)
-                PMPI_Comm_free(&made);
+                own_comm_free(&made);
         }
     }
     if (!file)

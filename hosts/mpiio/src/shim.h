@@ -142,6 +142,8 @@ void step_aside(const char *why);
 /* A communicator of our own of the processes of `comm`; shared by those who ask for the same processes, unless `owns` says
  * otherwise. MPI_COMM_NULL if there is none. Collective. */
 MPI_Comm own_comm(MPI_Comm comm, bool *owns);
+/* Ends one that it owns. */
+void own_comm_free(MPI_Comm *comm);
 /* Where decisions for the last file of a shared communicator are kept for the next one; NULL if it is not shared. */
 struct sluice_decisions **kept_decisions(MPI_Comm own);
 
