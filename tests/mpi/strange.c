@@ -1,15 +1,17 @@
 /* What programs may do and tools seldom think of: each went wrong once under data-driven execution or at opening.
  *   strange FILE        on two processes; the first one wants several threads */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIECE = 1024, PIECES = 2000, RECORDS = 20000, SIZES = 256, TOGETHER = 1100 };
+enum { PIECE = 1024, PIECES = 2000, RECORDS = 20000, FILES = 60, DESCRIPTORS = 110, SIZES = 256, TOGETHER = 1100 };
 
 static int wrong;
 
@@ -165,6 +167,47 @@ static void a_handler_may_close_the_file(const char *path)
     MPI_Errhandler_free(&handler);
 }
 
+/* A program that has as many descriptors as it needs by itself. */
+static void descriptors_are_the_programs(const char *path)
+{
+    MPI_File files[FILES];
+    struct rlimit before, few;
+    char byte;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = before;
+    few.rlim_cur = DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int i = 0; i < FILES; i++) {
+        int result = MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &files[i]);
+        expect(result == MPI_SUCCESS, "there are too few descriptors");
+        if (result != MPI_SUCCESS)
+            files[i] = MPI_FILE_NULL;
+        else
+            MPI_File_read_at(files[i], i, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < FILES; i++)
+        if (files[i] != MPI_FILE_NULL)
+            MPI_File_close(&files[i]);
+}
+
+/* Locks that the program has on a file stay when it is opened once more. */
+static void locks_stay(const char *path)
+{
+    MPI_File file;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int descriptor = open(path, O_RDWR), status = 0;
+    fcntl(descriptor, F_SETLK, &lock);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    pid_t other = fork();
+    if (other == 0)
+        _exit(fcntl(descriptor, F_SETLK, &lock) == 0);
+    waitpid(other, &status, 0);
+    expect(status == 0, "a lock is gone");
+    MPI_File_close(&file);
+    close(descriptor);
+}
+
 /* As many as there are communicators for, if nobody else wants any: MPICH has 2048. */
 static void many_files_are_open(const char *path)
 {
@@ -203,6 +246,8 @@ int main(int argc, char **argv)
         an_unseen_view_counts(argv[1]);
         writes_keep_their_order(argv[1]);
         threads_share_a_pointer(argv[1]);
+        descriptors_are_the_programs(argv[1]);
+        locks_stay(argv[1]);
     }
     many_files_are_open(argv[1]);
     /* With several threads MPICH waits for itself. */

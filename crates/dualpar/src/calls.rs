@@ -1,6 +1,7 @@
 //! The functions that the host for MPI programs calls (`hosts/mpiio`). Nothing unwinds out of them: what fails is left to
 //! the MPI library.
 
+use crate::descriptors;
 use crate::ghost;
 use crate::group::Group;
 use crate::memory::Memory;
@@ -9,7 +10,7 @@ use crate::plan::Range;
 use crate::process::{Answer, Counters, Process, Setup};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -121,6 +122,17 @@ pub extern "C" fn sluice_dualpar_open(
         let index = process.open(descriptor, is_readable, is_writable, is_shared);
         index.inspect(|&index| process.announces(index, listens)).map_or(-1, |index| index as i32)
     })
+}
+
+/// Another descriptor of the same, which is not one of those that the program may need; -1 if there is none to be had.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_dualpar_descriptor(descriptor: i32) -> i32 {
+    if descriptor < 0 {
+        return -1;
+    }
+    // SAFETY: not -1; a descriptor that is not open gives an error.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    catch_unwind(|| descriptors::duplicate(descriptor).map_or(-1, IntoRawFd::into_raw_fd)).unwrap_or(-1)
 }
 
 fn index(file: i32) -> usize {

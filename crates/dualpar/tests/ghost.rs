@@ -373,8 +373,43 @@ fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
     assert_eq!(process.close(index).0, Err(libc::EBADF));
 }
 
+/// A program may have as many descriptors as it is allowed, whatever we have beside.
+fn leaves_the_program_its_descriptors() {
+    let limit = || {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: there is room for it.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        limit
+    };
+    // SAFETY: a limit is there.
+    let set = |limit: libc::rlimit| assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    let before = limit();
+    if before.rlim_max < 1024 {
+        return;
+    }
+    set(libc::rlimit { rlim_cur: 64, ..before });
+    let file = tempfile::tempfile().unwrap();
+    let ours: Vec<_> = (0..200).map(|_| sluice_dualpar::descriptors::duplicate(file.as_fd()).unwrap()).collect();
+    assert!(ours.iter().all(|ours| ours.as_raw_fd() >= 64));
+    assert_eq!(limit().rlim_cur, 64);
+    // And a ghost has none of them.
+    let (end, requests) = run(AMPLE, |recorder| {
+        let mut byte = [0];
+        let mut open = ours.iter().map(std::os::fd::OwnedFd::as_raw_fd).filter(|&descriptor| {
+            // SAFETY: room for a byte.
+            unsafe { libc::pread(descriptor, byte.as_mut_ptr().cast(), 1, 0) >= 0 }
+        });
+        if open.next().is_none() {
+            recorder.add(Range::new(1, 1));
+        }
+    });
+    set(before);
+    assert_eq!((end, requests), (End::Paused, vec![Range::new(1, 1)]));
+}
+
 fn main() {
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
+        ("leaves_the_program_its_descriptors", leaves_the_program_its_descriptors),
         ("tells_what_it_would_read", tells_what_it_would_read),
         ("opens_what_reading_does_not_change", opens_what_reading_does_not_change),
         ("changes_no_file_and_no_offset", changes_no_file_and_no_offset),

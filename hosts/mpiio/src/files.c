@@ -145,6 +145,20 @@ static const char *path_of(const char *name)
     return strncmp(name, "ufs:", 4) == 0 ? name + 4 : name;
 }
 
+/* Whether the program holds locks (fcntl), which go with the first descriptor of their file that is closed. */
+static bool has_locks(void)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    char line[256];
+    int holder;
+    bool is_holder = false;
+    while (locks && !is_holder && fgets(line, sizeof line, locks))
+        is_holder = sscanf(line, "%*d: POSIX %*s %*s %d", &holder) == 1 && holder == getpid();
+    if (locks)
+        fclose(locks);
+    return is_holder;
+}
+
 static int open_again(const char *path, int amode)
 {
     /* Where open files keep a name when they are removed, their directory could not be. */
@@ -154,12 +168,16 @@ static int open_again(const char *path, int amode)
     int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat stat;
     struct statfs system;
+    if (descriptor < 0)
+        return -1;
     /* MPI libraries lock around what they do on NFS, which keeps its caches right. */
-    bool is_nfs = descriptor >= 0 && fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
-    if (descriptor < 0 || (!is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode)))
+    bool is_nfs = fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
+    bool is_suitable = !is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode);
+    if (is_suitable && has_locks())
         return descriptor;
+    int own = is_suitable ? sluice_dualpar_descriptor(descriptor) : -1;
     close(descriptor);
-    return -1;
+    return own;
 }
 
 static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File handle)
@@ -167,6 +185,12 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
     struct file *file = calloc(1, sizeof *file);
     if (!file)
         return NULL;
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&file->pointing, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    atomic_init(&file->users, 1);
     file->handle = handle;
     file->amode = amode;
     file->comm = MPI_COMM_NULL;
@@ -185,12 +209,6 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
         file->type = NULL;
     }
     if (!file->name) {
-    pthread_mutexattr_t recursive;
-    pthread_mutexattr_init(&recursive);
-    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&file->pointing, &recursive);
-    pthread_mutexattr_destroy(&recursive);
-    atomic_init(&file->users, 1);
         if (file->hints != MPI_INFO_NULL)
             PMPI_Info_free(&file->hints);
         sluice_flat_free(file->type);
