@@ -241,12 +241,14 @@ fn ended(pid: libc::pid_t) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Process `place` of three, each of which reads every third piece of a file.
-fn read_in_turn(group: Group, place: u64, file: &std::fs::File) -> Counters {
+/// Process `place` of three, each of which reads every third piece of a file. `begun` is as long as there are processes that have begun:
+/// the first may have ended before the last looks, so that they are never seen together.
+fn read_in_turn(group: Group, place: u64, file: &std::fs::File, mut begun: &std::fs::File) -> Counters {
     let settings = Settings { forced: true, ..Settings::default() };
     let mut process = Process::new(Setup { group, servers: Vec::new(), run: 1, settings, no_ghosts: None });
     let index = process.open(file.as_fd(), true, false, true).unwrap();
-    while !process.is_complete() {}
+    begun.write_all(b".").unwrap();
+    while begun.metadata().unwrap().len() < 3 {}
     for piece in 0..90 {
         let at = (piece * 3 + place) * 1000;
         let mut room = [0; 1000];
@@ -272,9 +274,10 @@ fn neighbours_read_for_each_other() {
         let group = Group::create(&path, 3).unwrap();
         while written.elapsed() < QUIET * 2 {}
         let file = std::fs::File::open(&name).unwrap();
+        let begun = tempfile::tempfile().unwrap();
         // Whether another process has served one of its cycles.
         let was_served = |group, place| {
-            let did = read_in_turn(group, place, &file);
+            let did = read_in_turn(group, place, &file, &begun);
             did.used > 0 && did.cycles > did.led
         };
         let others =
