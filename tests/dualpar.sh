@@ -146,3 +146,10 @@ echo "== a server that sluice mpirun has started ends with the program"
 "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar auto --memcached auto \
     sh -c 'echo "$SLUICE_MEMCACHED"; test -S "$SLUICE_MEMCACHED"; exit 7' > "$work/out" && fail "the status is lost" || [ $? = 7 ]
 [ -s "$work/out" ] && [ ! -e "$(cat "$work/out")" ] || fail "$(cat "$work/out")"
+echo "== also where the directory of temporary files is missing, or its path is too long for a socket"
+long=$work/$(printf 'a%.0s' {1..100})
+mkdir "$long"
+for dir in "$work/nonexistent" "$long"; do
+    TMPDIR=$dir "$SLUICE" mpirun --mpi "$mpi" --library "$work/libsluice-$mpi.so" --dualpar auto --memcached auto \
+        sh -c 'test -S "$SLUICE_MEMCACHED"' > "$work/out" 2>&1 || fail "$(cat "$work/out")"
+done

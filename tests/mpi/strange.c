@@ -1,13 +1,17 @@
 /* What programs may do and tools seldom think of: each went wrong once under data-driven execution or at opening.
  *   strange FILE        on two processes; the first one wants several threads */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIECE = 1024, PIECES = 2000 };
+enum { PIECE = 1024, PIECES = 2000, RECORDS = 20000, FILES = 60, DESCRIPTORS = 110, SIZES = 256, TOGETHER = 1100 };
 
 static int wrong;
 
@@ -94,6 +98,136 @@ static void writes_keep_their_order(const char *path)
     }
 }
 
+struct writer {
+    MPI_File file;
+    int number;
+};
+
+static void *write_records(void *argument)
+{
+    struct writer *writer = argument;
+    for (int record = 0; record < RECORDS; record++) {
+        int text[2] = {writer->number, record};
+        MPI_File_write(writer->file, text, 2, MPI_INT, MPI_STATUS_IGNORE);
+    }
+    return NULL;
+}
+
+/* Calls of two threads come out as if one had been made after the other, also if both move the file pointer. */
+static void threads_share_a_pointer(const char *path)
+{
+    struct writer writers[2];
+    pthread_t threads[2];
+    int text[2], seen[2][RECORDS] = {{0}};
+    MPI_File file;
+    unlink(path);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    for (int i = 0; i < 2; i++) {
+        writers[i] = (struct writer){file, i};
+        pthread_create(&threads[i], NULL, write_records, &writers[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    MPI_File_close(&file);
+    expect(size_of(path) == 2 * RECORDS * (long)sizeof text, "threads have written over each other");
+    FILE *plain = fopen(path, "rb");
+    while (fread(text, sizeof text, 1, plain) == 1)
+        expect((text[0] | 1) == 1 && text[1] >= 0 && text[1] < RECORDS && seen[text[0]][text[1]]++ == 0, "a record is there twice");
+    fclose(plain);
+}
+
+static unsigned char *blocks[SIZES];
+
+/* Whatever has been the file's memory may be the program's now. */
+static void close_at_once(MPI_File *file, int *error, ...)
+{
+    (void)error;
+    MPI_File copy = *file;
+    MPI_File_close(&copy);
+    for (int i = 0; i < SIZES; i++) {
+        blocks[i] = malloc((size_t)(i + 1) * 16);
+        memset(blocks[i], 0, (size_t)(i + 1) * 16);
+    }
+}
+
+static void a_handler_may_close_the_file(const char *path)
+{
+    MPI_File file;
+    MPI_Errhandler handler;
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file);
+    MPI_File_create_errhandler(close_at_once, &handler);
+    MPI_File_set_errhandler(file, handler);
+    int result = MPI_File_write_at(file, 0, "x", 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    expect(result != MPI_SUCCESS && blocks[0], "a file that is read only was written");
+    for (int i = 0; i < SIZES && blocks[0]; i++) {
+        for (int j = 0; j < (i + 1) * 16; j++)
+            expect(blocks[i][j] == 0, "memory of the program is changed");
+        free(blocks[i]);
+    }
+    MPI_Errhandler_free(&handler);
+}
+
+/* A program that has as many descriptors as it needs by itself. */
+static void descriptors_are_the_programs(const char *path)
+{
+    MPI_File files[FILES];
+    struct rlimit before, few;
+    char byte;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = before;
+    few.rlim_cur = DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int i = 0; i < FILES; i++) {
+        int result = MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &files[i]);
+        expect(result == MPI_SUCCESS, "there are too few descriptors");
+        if (result != MPI_SUCCESS)
+            files[i] = MPI_FILE_NULL;
+        else
+            MPI_File_read_at(files[i], i, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < FILES; i++)
+        if (files[i] != MPI_FILE_NULL)
+            MPI_File_close(&files[i]);
+}
+
+/* Locks that the program has on a file stay when it is opened once more. */
+static void locks_stay(const char *path)
+{
+    MPI_File file;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int descriptor = open(path, O_RDWR), status = 0;
+    fcntl(descriptor, F_SETLK, &lock);
+    MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    pid_t other = fork();
+    if (other == 0)
+        _exit(fcntl(descriptor, F_SETLK, &lock) == 0);
+    waitpid(other, &status, 0);
+    expect(status == 0, "a lock is gone");
+    MPI_File_close(&file);
+    close(descriptor);
+}
+
+/* As many as there are communicators for, if nobody else wants any: MPICH has 2048. */
+static void many_files_are_open(const char *path)
+{
+    static MPI_File files[TOGETHER];
+    struct rlimit before, wide;
+    int is_wide, all, opened = 0;
+    getrlimit(RLIMIT_NOFILE, &before);
+    wide = before;
+    wide.rlim_cur = before.rlim_max;
+    is_wide = before.rlim_max > 2 * TOGETHER && setrlimit(RLIMIT_NOFILE, &wide) == 0;
+    MPI_Allreduce(&is_wide, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    while (all && opened < TOGETHER &&
+           MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, MPI_INFO_NULL, &files[opened]) == MPI_SUCCESS)
+        opened++;
+    expect(!all || opened == TOGETHER, "there are too few communicators");
+    while (opened > 0)
+        MPI_File_close(&files[--opened]);
+    setrlimit(RLIMIT_NOFILE, &before);
+}
+
 int main(int argc, char **argv)
 {
     const char *place = getenv("PMI_RANK") ? getenv("PMI_RANK") : getenv("OMPI_COMM_WORLD_RANK");
@@ -111,7 +245,14 @@ int main(int argc, char **argv)
         own_writes_are_read(argv[1]);
         an_unseen_view_counts(argv[1]);
         writes_keep_their_order(argv[1]);
+        threads_share_a_pointer(argv[1]);
+        descriptors_are_the_programs(argv[1]);
+        locks_stay(argv[1]);
     }
+    many_files_are_open(argv[1]);
+    /* With several threads MPICH waits for itself. */
+    if (rank == 1)
+        a_handler_may_close_the_file(argv[1]);
     MPI_Finalize();
     return wrong > 0;
 }

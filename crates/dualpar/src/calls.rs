@@ -1,6 +1,7 @@
 //! The functions that the host for MPI programs calls (`hosts/mpiio`). Nothing unwinds out of them: what fails is left to
 //! the MPI library.
 
+use crate::descriptors;
 use crate::ghost;
 use crate::group::Group;
 use crate::memory::Memory;
@@ -9,7 +10,7 @@ use crate::plan::Range;
 use crate::process::{Answer, Counters, Process, Setup};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -96,7 +97,8 @@ pub extern "C" fn sluice_dualpar_is_complete() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_dualpar_stop() {
     with((), Process::flush_own);
-    if !ghost::is_ghost() {
+    // The handler of a signal that ends the program may have come from within `with`: what that holds it would wait for for ever.
+    if !ghost::is_ghost() && !INSIDE.get() {
         *PROCESS.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -120,6 +122,17 @@ pub extern "C" fn sluice_dualpar_open(
         let index = process.open(descriptor, is_readable, is_writable, is_shared);
         index.inspect(|&index| process.announces(index, listens)).map_or(-1, |index| index as i32)
     })
+}
+
+/// Another descriptor of the same, which is not one of those that the program may need; -1 if there is none to be had.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_dualpar_descriptor(descriptor: i32) -> i32 {
+    if descriptor < 0 {
+        return -1;
+    }
+    // SAFETY: not -1; a descriptor that is not open gives an error.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    catch_unwind(|| descriptors::duplicate(descriptor).map_or(-1, IntoRawFd::into_raw_fd)).unwrap_or(-1)
 }
 
 fn index(file: i32) -> usize {
@@ -268,4 +281,28 @@ pub unsafe extern "C" fn sluice_dualpar_complaint(room: *mut c_char, len: usize)
     let complaint = with(None, Process::complaint);
     // SAFETY: as the caller promises.
     i32::from(complaint.is_some_and(|text| unsafe { put(&text, room, len) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_program_may_end_in_a_handler_of_a_signal_that_came_within_a_call() {
+        let (tell, told) = channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: no strings.
+            assert_eq!(unsafe { sluice_dualpar_start(null(), 0, 1, null(), 1, false, null()) }, 1);
+            with((), |_| sluice_dualpar_stop());
+            assert_eq!(with(0, |_| 1), 1, "what goes on after the handler still has its process");
+            sluice_dualpar_stop();
+            assert_eq!(with(0, |_| 1), 0);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(60)).expect("it waits for itself");
+        thread.join().unwrap();
+    }
 }

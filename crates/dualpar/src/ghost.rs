@@ -638,10 +638,12 @@ unsafe fn close_descriptors() -> bool {
                 let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
                 let number =
                     digits.fold(None, |number, &digit| Some(number.unwrap_or(0) * 10 + i32::from(digit - b'0')));
+                // Beyond what the process may have, where ours are, there can be nothing new.
                 if let Some(number) = number
                     && number != list
                     && number != null
                     && libc::dup2(null, number) != number
+                    && libc::close(number) != 0
                 {
                     return false;
                 }

@@ -355,9 +355,9 @@ impl Group {
                     let waited = come.elapsed();
                     if (waited >= patience || self.all_have_come(kind, file)) && self.lead() {
                         if let Some(taken) = self.take(kind, file) {
-                            let result = serve(&taken);
-                            self.release(&taken, result);
-                            return (Outcome::Led(taken.len() - 1), result);
+                            let taken = Taken { group: self, places: taken };
+                            let result = serve(&taken.places);
+                            return (Outcome::Led(taken.release(result)), result);
                         }
                         self.header().leader.store(0, Ordering::Release);
                         continue;
@@ -409,16 +409,40 @@ impl Group {
         Some(std::iter::once(self.mine).chain(others).collect())
     }
 
-    fn release(&self, taken: &[usize], result: std::result::Result<(), i32>) {
+    /// Lets those go that were taken; this process is idle then, and the others are what is said.
+    fn release(&self, taken: &[usize], others: u32, result: std::result::Result<(), i32>) {
         for &index in taken {
             let place = self.place(index);
             place.error.store(result.err().unwrap_or(0), Ordering::Release);
-            let state = if index == self.mine { IDLE } else { DONE };
+            let state = if index == self.mine { IDLE } else { others };
             let _ = place.state.compare_exchange(TAKEN, state, Ordering::AcqRel, Ordering::Acquire);
             wake(&place.state);
         }
         // Not before: who is taken goes on alone when nobody leads.
         self.header().leader.store(0, Ordering::Release);
+    }
+}
+
+/// The places that this process serves. They wait for as long as it lives: if serving them panics, they are ready for another leader.
+struct Taken<'a> {
+    group: &'a Group,
+    places: Vec<usize>,
+}
+
+impl Taken<'_> {
+    /// Lets them go with a result. How many others there were.
+    fn release(mut self, result: std::result::Result<(), i32>) -> usize {
+        let places = std::mem::take(&mut self.places);
+        self.group.release(&places, DONE, result);
+        places.len() - 1
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.places.is_empty() {
+            self.group.release(&self.places, READY, Ok(()));
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod batch;
 pub mod calls;
 mod collect;
 pub mod demand;
+pub mod descriptors;
 pub mod ghost;
 pub mod group;
 pub mod limits;

@@ -188,6 +188,7 @@ impl Connection {
         }
         self.outbox.extend_from_slice(b"\r\n");
         self.send()?;
+        let mut values = 0;
         loop {
             let line = self.line()?;
             if line == "END" {
@@ -197,22 +198,23 @@ impl Connection {
             let (Some("VALUE"), Some(key), Some(_), Some(len)) =
                 (words.next(), words.next(), words.next(), words.next().and_then(|len| len.parse::<usize>().ok()))
             else {
-                // What a `set` was answered in spite of `noreply` (out of memory, too large) comes before the values.
-                if line.starts_with("SERVER_ERROR") || line.starts_with("CLIENT_ERROR") {
+                // What a `set` was answered in spite of `noreply` (out of memory, too large) comes before the values. There may be much
+                // of it, but not for ever.
+                let is_late = line.starts_with("SERVER_ERROR") || line.starts_with("CLIENT_ERROR");
+                if is_late && Instant::now() < self.deadline {
                     continue;
                 }
                 return Err(ErrorKind::InvalidData.into());
             };
-            if len > longest {
-                return Err(ErrorKind::InvalidData.into());
-            }
+            values += 1;
             let index = wanted.iter().find(|&&index| keys[index] == key).copied();
+            let Some(index) = index.filter(|_| len <= longest && values <= wanted.len()) else {
+                return Err(ErrorKind::InvalidData.into());
+            };
             while self.inbox.len() - self.at < len + 2 {
                 self.fill()?;
             }
-            if let Some(index) = index {
-                take(index, &self.inbox[self.at..self.at + len]);
-            }
+            take(index, &self.inbox[self.at..self.at + len]);
             self.at += len + 2;
             // Values arrive: the server is well.
             self.deadline = Instant::now() + TIMEOUT;

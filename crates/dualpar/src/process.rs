@@ -264,7 +264,7 @@ impl Process {
         writable: bool,
         is_shared: bool,
     ) -> Option<usize> {
-        let descriptor = descriptor.try_clone_to_owned().ok()?;
+        let descriptor = crate::descriptors::duplicate(descriptor).ok()?;
         let status = status(&descriptor)?;
         if status.st_mode & libc::S_IFMT != libc::S_IFREG {
             return None;

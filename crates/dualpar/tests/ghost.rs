@@ -241,12 +241,14 @@ fn ended(pid: libc::pid_t) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Process `place` of three, each of which reads every third piece of a file.
-fn read_in_turn(group: Group, place: u64, file: &std::fs::File) -> Counters {
+/// Process `place` of three, each of which reads every third piece of a file. `begun` is as long as there are processes that have begun:
+/// the first may have ended before the last looks, so that they are never seen together.
+fn read_in_turn(group: Group, place: u64, file: &std::fs::File, mut begun: &std::fs::File) -> Counters {
     let settings = Settings { forced: true, ..Settings::default() };
     let mut process = Process::new(Setup { group, servers: Vec::new(), run: 1, settings, no_ghosts: None });
     let index = process.open(file.as_fd(), true, false, true).unwrap();
-    while !process.is_complete() {}
+    begun.write_all(b".").unwrap();
+    while begun.metadata().unwrap().len() < 3 {}
     for piece in 0..90 {
         let at = (piece * 3 + place) * 1000;
         let mut room = [0; 1000];
@@ -272,9 +274,10 @@ fn neighbours_read_for_each_other() {
         let group = Group::create(&path, 3).unwrap();
         while written.elapsed() < QUIET * 2 {}
         let file = std::fs::File::open(&name).unwrap();
+        let begun = tempfile::tempfile().unwrap();
         // Whether another process has served one of its cycles.
         let was_served = |group, place| {
-            let did = read_in_turn(group, place, &file);
+            let did = read_in_turn(group, place, &file, &begun);
             did.used > 0 && did.cycles > did.led
         };
         let others =
@@ -373,8 +376,43 @@ fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
     assert_eq!(process.close(index).0, Err(libc::EBADF));
 }
 
+/// A program may have as many descriptors as it is allowed, whatever we have beside.
+fn leaves_the_program_its_descriptors() {
+    let limit = || {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: there is room for it.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        limit
+    };
+    // SAFETY: a limit is there.
+    let set = |limit: libc::rlimit| assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    let before = limit();
+    if before.rlim_max < 1024 {
+        return;
+    }
+    set(libc::rlimit { rlim_cur: 64, ..before });
+    let file = tempfile::tempfile().unwrap();
+    let ours: Vec<_> = (0..200).map(|_| sluice_dualpar::descriptors::duplicate(file.as_fd()).unwrap()).collect();
+    assert!(ours.iter().all(|ours| ours.as_raw_fd() >= 64));
+    assert_eq!(limit().rlim_cur, 64);
+    // And a ghost has none of them.
+    let (end, requests) = run(AMPLE, |recorder| {
+        let mut byte = [0];
+        let mut open = ours.iter().map(std::os::fd::OwnedFd::as_raw_fd).filter(|&descriptor| {
+            // SAFETY: room for a byte.
+            unsafe { libc::pread(descriptor, byte.as_mut_ptr().cast(), 1, 0) >= 0 }
+        });
+        if open.next().is_none() {
+            recorder.add(Range::new(1, 1));
+        }
+    });
+    set(before);
+    assert_eq!((end, requests), (End::Paused, vec![Range::new(1, 1)]));
+}
+
 fn main() {
-    let tests: [(&str, fn()); 12] = [
+    let tests: [(&str, fn()); 13] = [
+        ("leaves_the_program_its_descriptors", leaves_the_program_its_descriptors),
         ("tells_what_it_would_read", tells_what_it_would_read),
         ("opens_what_reading_does_not_change", opens_what_reading_does_not_change),
         ("changes_no_file_and_no_offset", changes_no_file_and_no_offset),

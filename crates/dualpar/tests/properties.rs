@@ -11,7 +11,7 @@ use sluice_dualpar::ring::Ring;
 use sluice_dualpar::spans::{Layout, Spans};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 fn ranges(most: u64, longest: u64) -> impl Strategy<Value = Vec<Range>> {
@@ -280,6 +280,80 @@ fn servers_that_fail_are_misses() {
     assert!(before.elapsed() < Duration::from_secs(50), "{:?}", before.elapsed());
     drop(silent);
     speaker.join().unwrap();
+}
+
+/// A cache that answers each connection's `get`: `answer` makes it of what was put there.
+fn answering(path: &str, answer: impl Fn(&mut UnixStream, Vec<u8>) + Send + 'static) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut asked, mut room) = (stream.unwrap(), Vec::new(), [0; 4096]);
+            let find = |text: &[u8], what: &[u8]| text.windows(what.len()).position(|some| some == what);
+            while !(find(&asked, b"\r\nget ").is_some() && asked.ends_with(b"\r\n")) {
+                match stream.read(&mut room) {
+                    Ok(len) if len > 0 => asked.extend(&room[..len]),
+                    _ => break,
+                }
+            }
+            // set KEY 0 60 LENGTH noreply
+            let (Some(line), Some(end)) = (find(&asked, b"\r\n"), find(&asked, b"\r\nget ")) else { continue };
+            answer(&mut stream, asked[line + 2..end].to_vec());
+        }
+    });
+}
+
+#[test]
+fn answers_of_a_cache_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    answering(&at("endless"), |stream, _| while stream.write_all(b"SERVER_ERROR out of memory\r\n").is_ok() {});
+    answering(&at("repeating"), |stream, stored| {
+        let head = format!("VALUE key0 0 {}\r\n", stored.len()).into_bytes();
+        let one = [&head[..], &stored, b"\r\n"].concat();
+        while stream.write_all(&one).is_ok() {}
+    });
+    let (tell, told) = std::sync::mpsc::channel();
+    let names = ["endless", "repeating"].map(at);
+    std::thread::spawn(move || {
+        for name in names {
+            let mut cache = Cache::new(&[name]);
+            cache.set("key0", &[1; 100]);
+            cache.get(&["key0".to_owned(), "key1".to_owned()], 65536, |index, _| assert_eq!(index, 0));
+        }
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(Duration::from_secs(60)).expect("a process listens to a server for ever");
+}
+
+#[test]
+fn a_leader_that_panics_leaves_nobody_waiting() {
+    const FILE: FileKey = FileKey { device: 1, inode: 2 };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shared");
+    let first = Group::create(&path, 2).unwrap();
+    let second = Group::attach(&path, 1).unwrap();
+    for group in [&first, &second] {
+        group.expect(Kind::Read, Some(FILE));
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    for group in [first, second] {
+        let tell = tell.clone();
+        // Whoever leads both of them panics; the other one then leads itself.
+        std::thread::spawn(move || {
+            let work = || {
+                group.join(Kind::Read, FILE, Duration::from_secs(60), |taken| {
+                    assert!(taken.len() < 2, "as wanted: this test is about a panic");
+                    Ok(())
+                })
+            };
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            group.expect(Kind::Read, None);
+            tell.send(outcome.ok()).unwrap();
+        });
+    }
+    let mut outcomes = [(); 2].map(|()| told.recv_timeout(Duration::from_secs(50)).expect("one waits for ever"));
+    outcomes.sort_by_key(Option::is_some);
+    assert_eq!(outcomes, [None, Some((Outcome::Led(0), Ok(())))]);
 }
 
 #[test]

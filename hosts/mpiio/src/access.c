@@ -13,8 +13,9 @@ int64_t now(void)
 
 int data_call(const struct access *access)
 {
-    struct file *file = file_of(access->file);
+    struct file *file = file_hold(access->file);
     bool is_own = file && !access->is_collective && access->pointer != SHARED;
+    struct file *pointing = is_own && access->pointer == INDIVIDUAL ? pointer_hold(access->file) : NULL;
     if (!is_own)
         dualpar_other(file);
     if (!file)
@@ -29,6 +30,8 @@ int data_call(const struct access *access)
         result = access->pass(access);
     int sort = access->pointer == SHARED ? 2 : access->is_collective;
     file_count(file, access->is_write, sort, result == MPI_SUCCESS ? access_bytes(access) : 0, now() - begin);
+    pointer_let_go(pointing);
+    file_let_go(file);
     return result;
 }
 

@@ -39,7 +39,10 @@
     SHOWN int MPI_File_##name(MPI_File file, data buffer, counts count, MPI_Datatype type, MPI_Request *request)               \
     {                                                                                                                          \
         file_note(file, write, all);                                                                                           \
-        return NEXT(MPI_File_##name)(file, buffer, count, type, request);                                                      \
+        struct file *pointing = all ? NULL : pointer_hold(file);                                                               \
+        int result = NEXT(MPI_File_##name)(file, buffer, count, type, request);                                                \
+        pointer_let_go(pointing);                                                                                              \
+        return result;                                                                                                         \
     }
 
 /* Until they are ended there are no other collective calls on the file. */

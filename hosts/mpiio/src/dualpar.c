@@ -214,10 +214,11 @@ SHOWN int MPI_File_sync(MPI_File handle)
     if (owner != 0 && sluice_dualpar_is_ghost())
         return MPI_SUCCESS;
     struct file *file = is_running() ? file_of(handle) : NULL;
-    int lost = file && file->dualpar >= 0 ? failed(handle, sluice_dualpar_sync(file->dualpar)) : MPI_SUCCESS;
+    int lost = file && file->dualpar >= 0 ? sluice_dualpar_sync(file->dualpar) : 0;
     int result = NEXT(MPI_File_sync)(handle);
     dualpar_message();
-    return result == MPI_SUCCESS ? lost : result;
+    /* Last, as the library does: the handler may close the file. */
+    return result == MPI_SUCCESS ? failed(handle, lost) : result;
 }
 
 #define BEFORE(name, parameters, arguments)                                                                                    \
@@ -237,5 +238,8 @@ SHOWN int MPI_File_seek(MPI_File file, MPI_Offset offset, int whence)
 {
     if (whence == MPI_SEEK_END)
         dualpar_other(file_of(file));
-    return NEXT(MPI_File_seek)(file, offset, whence);
+    struct file *pointing = pointer_hold(file);
+    int result = NEXT(MPI_File_seek)(file, offset, whence);
+    pointer_let_go(pointing);
+    return result;
 }

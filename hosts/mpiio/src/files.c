@@ -24,7 +24,7 @@ static struct file **bucket_of(MPI_File handle)
     return &table[(number >> 4 ^ number >> 12) % BUCKETS];
 }
 
-struct file *file_of(MPI_File handle)
+static struct file *find(MPI_File handle, int users)
 {
     if (!is_on())
         return NULL;
@@ -32,8 +32,48 @@ struct file *file_of(MPI_File handle)
     struct file *file = *bucket_of(handle);
     while (file && file->handle != handle)
         file = file->below;
+    if (file)
+        atomic_fetch_add(&file->users, users);
     pthread_rwlock_unlock(&lock);
     return file;
+}
+
+struct file *file_of(MPI_File handle)
+{
+    return find(handle, 0);
+}
+
+struct file *file_hold(MPI_File handle)
+{
+    return find(handle, 1);
+}
+
+void file_let_go(struct file *file)
+{
+    if (!file || atomic_fetch_sub(&file->users, 1) != 1)
+        return;
+    pthread_mutex_destroy(&file->pointing);
+    free(file);
+}
+
+struct file *pointer_hold(MPI_File handle)
+{
+    struct file *file = file_hold(handle);
+    if (file && file->dualpar < 0) {
+        file_let_go(file);
+        return NULL;
+    }
+    if (file)
+        pthread_mutex_lock(&file->pointing);
+    return file;
+}
+
+void pointer_let_go(struct file *file)
+{
+    if (!file)
+        return;
+    pthread_mutex_unlock(&file->pointing);
+    file_let_go(file);
 }
 
 struct file *file_closing(MPI_File handle)
@@ -79,7 +119,7 @@ static int file_free(struct file *file)
     free(file->buffers);
     sluice_flat_free(file->type);
     free(file->name);
-    free(file);
+    file_let_go(file);
     return error;
 }
 
@@ -95,7 +135,7 @@ int file_closed(struct file *file)
         file->decisions = NULL;
     }
     if (file->owns_comm)
-        PMPI_Comm_free(&file->comm);
+        own_comm_free(&file->comm);
     return file_free(file);
 }
 
@@ -103,6 +143,20 @@ int file_closed(struct file *file)
 static const char *path_of(const char *name)
 {
     return strncmp(name, "ufs:", 4) == 0 ? name + 4 : name;
+}
+
+/* Whether the program holds locks (fcntl), which go with the first descriptor of their file that is closed. */
+static bool has_locks(void)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    char line[256];
+    int holder;
+    bool is_holder = false;
+    while (locks && !is_holder && fgets(line, sizeof line, locks))
+        is_holder = sscanf(line, "%*d: POSIX %*s %*s %d", &holder) == 1 && holder == getpid();
+    if (locks)
+        fclose(locks);
+    return is_holder;
 }
 
 static int open_again(const char *path, int amode)
@@ -114,12 +168,16 @@ static int open_again(const char *path, int amode)
     int descriptor = open(path, how | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat stat;
     struct statfs system;
+    if (descriptor < 0)
+        return -1;
     /* MPI libraries lock around what they do on NFS, which keeps its caches right. */
-    bool is_nfs = descriptor >= 0 && fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
-    if (descriptor < 0 || (!is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode)))
+    bool is_nfs = fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
+    bool is_suitable = !is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode);
+    if (is_suitable && has_locks())
         return descriptor;
+    int own = is_suitable ? sluice_dualpar_descriptor(descriptor) : -1;
     close(descriptor);
-    return -1;
+    return own;
 }
 
 static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File handle)
@@ -127,6 +185,12 @@ static struct file *make(const char *name, int amode, MPI_Info hints, MPI_File h
     struct file *file = calloc(1, sizeof *file);
     if (!file)
         return NULL;
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&file->pointing, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    atomic_init(&file->users, 1);
     file->handle = handle;
     file->amode = amode;
     file->comm = MPI_COMM_NULL;
@@ -174,7 +238,7 @@ void file_opened(MPI_Comm comm, const char *name, int amode, MPI_Info hints, int
             if (file)
                 file->owns_comm = false;
             if (owns)
-                PMPI_Comm_free(&made);
+                own_comm_free(&made);
         }
     }
     if (!file)

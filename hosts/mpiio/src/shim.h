@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,9 +32,13 @@
 void *next_function(const char *name, void *of_library);
 
 /* What is known of an open file. Its table is locked; a file itself is only used by calls on its handle, which MPI does not
- * allow while it is being closed. */
+ * allow while it is being closed, but for a handler of errors that closes it within the call that has failed. */
 struct file {
     MPI_File handle;
+    atomic_int users; /* calls that go on, and the table: memory of those that are closed stays until they end */
+    /* The individual pointer of a file whose calls are data-driven is asked for and set by several calls. Recursive, as a handler of
+     * errors may come back. */
+    pthread_mutex_t pointing;
     char *name; /* without the prefix that names a file system driver */
     int amode;
     /* Ours, of the same processes in the same order, errors returned; MPI_COMM_NULL if there is no agreement with them. */
@@ -116,6 +121,12 @@ struct file *file_closing(MPI_File handle);
 /* 0, or an error number of what was still to be written. */
 int file_closed(struct file *file);
 struct file *file_of(MPI_File handle);
+/* As file_of(); stays until it is let go, whatever happens to the handle. */
+struct file *file_hold(MPI_File handle);
+void file_let_go(struct file *file);
+/* Between these no other thread moves the file's individual pointer, should that matter (NULL: of a file that is not known). */
+struct file *pointer_hold(MPI_File handle);
+void pointer_let_go(struct file *file);
 void file_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype type, const char *representation);
 /* What others than blocking calls do: a write through `handle`, collective calls that go on after returning. */
 void file_note(MPI_File handle, bool is_write, bool is_collective);
@@ -131,6 +142,8 @@ void step_aside(const char *why);
 /* A communicator of our own of the processes of `comm`; shared by those who ask for the same processes, unless `owns` says
  * otherwise. MPI_COMM_NULL if there is none. Collective. */
 MPI_Comm own_comm(MPI_Comm comm, bool *owns);
+/* Ends one that it owns. */
+void own_comm_free(MPI_Comm *comm);
 /* Where decisions for the last file of a shared communicator are kept for the next one; NULL if it is not shared. */
 struct sluice_decisions **kept_decisions(MPI_Comm own);
 

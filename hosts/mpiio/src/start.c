@@ -149,6 +149,23 @@ static bool is_in_world(MPI_Group group)
     return same == MPI_IDENT;
 }
 
+/* MPI libraries have as few as 2000 communicators, which are the program's: so many can be ours. */
+enum { OWN_COMMS = 128 };
+static atomic_int own_comms;
+
+/* Whether all processes of the program's communicator may have one more. */
+static bool is_room(MPI_Comm comm)
+{
+    int mine = atomic_load(&own_comms) < OWN_COMMS, all = 0;
+    return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, comm) == MPI_SUCCESS && all;
+}
+
+void own_comm_free(MPI_Comm *comm)
+{
+    PMPI_Comm_free(comm);
+    atomic_fetch_sub(&own_comms, 1);
+}
+
 MPI_Comm own_comm(MPI_Comm comm, bool *owns)
 {
     MPI_Comm made = MPI_COMM_NULL;
@@ -163,8 +180,9 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
     if (has_threads) {
         PMPI_Group_free(&group);
         /* Several threads may open files at the same time, and talk of them at the same time. */
-        if (PMPI_Comm_split(comm, 0, 0, &made) != MPI_SUCCESS)
+        if (!is_room(comm) || PMPI_Comm_split(comm, 0, 0, &made) != MPI_SUCCESS)
             return MPI_COMM_NULL;
+        atomic_fetch_add(&own_comms, 1);
         *owns = true;
         PMPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         return made;
@@ -177,8 +195,10 @@ MPI_Comm own_comm(MPI_Comm comm, bool *owns)
         }
     }
     struct own *own = malloc(sizeof *own);
-    if (PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)
+    if (!is_room(comm) || PMPI_Comm_create_group(world, group, 0, &made) != MPI_SUCCESS)
         made = MPI_COMM_NULL;
+    else
+        atomic_fetch_add(&own_comms, 1);
     if (!own) {
         /* Shared or not is to be the same everywhere; without memory little else matters. */
         PMPI_Group_free(&group);

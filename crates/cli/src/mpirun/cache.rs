@@ -12,6 +12,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 /// What the server may use; what is unused for longest goes first, MB.
 const MEMORY: u32 = 256;
+/// Bytes of a socket's path.
+const SOCKET_PATH: usize = 107;
 /// Time in which it must answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -24,7 +26,7 @@ pub(super) struct Cache {
 impl Cache {
     /// Starts one.
     pub(super) fn start() -> anyhow::Result<Cache> {
-        let dir = tempfile::Builder::new().prefix("sluice-").tempdir().context("no directory for a socket")?;
+        let dir = directory().context("no directory for a socket")?;
         let mut command = Command::new("memcached");
         command.arg("-s").arg(dir.path().join("cache")).args(["-m", &MEMORY.to_string(), "-t", "2"]);
         if rustix::process::geteuid().is_root() {
@@ -59,6 +61,14 @@ impl Cache {
     pub(super) fn socket(&self) -> PathBuf {
         self.dir.path().join("cache")
     }
+}
+
+/// A directory whose paths are short enough for a socket's. That of temporary files may be missing, or far down.
+fn directory() -> std::io::Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let usual = builder.prefix("sluice-").tempdir().ok();
+    let is_short = |dir: &tempfile::TempDir| dir.path().join("cache").as_os_str().len() <= SOCKET_PATH;
+    usual.filter(is_short).map_or_else(|| builder.tempdir_in("/tmp"), Ok)
 }
 
 impl Drop for Cache {
