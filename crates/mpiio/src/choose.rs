@@ -12,22 +12,38 @@
 //! may be wrong of the devices and right of how calls compare: if it is wrong of the library's calls, it is taken to be as wrong of others
 //! where that makes them slower, and doubted less where it makes them faster.
 //!
+//! Another program on the same disks makes single calls take ten times as long, whoever carries them out. So what is compared is what
+//! calls usually take and what they take on average (`known.rs`), not the last two; what a strategy lost in a call that may
+//! have been disturbed is pardoned as far as the library's own calls turn out to be disturbed; a half of what strategies gain pays for
+//! later trials; and nothing is for ever. What was found slower may be tried again after 16 calls, then after twice as many each time. After
+//! two calls in a row that were slower than the library's, by strategies that are slower by what is known of them, the file is left
+//! to the library for `REST` calls, the next time, after one such call, for twice as many, and so on; so it is after
+//! `DULL` looks in a row, later one, that found nothing to gain. What is faster than the library goes on, and what may be
+//! faster still is tried beside it when it is affordable, ever more seldom.
+//!
 //! A look at a call costs, too: a message among all, and ranges. After one that left the call to the library, so many calls go there
 //! without a look, nor a word between processes, that looks cost [`LOOKS`], and that the trial is affordable then. Calls
-//! that are [`SHORT`] are left alone. A strategy that is slower than the library twice in a row is never used for the file again.
+//! that are [`SHORT`] are left alone.
 //! What was measured, spent and lost is kept for the next file of the same processes ([`Chooser::next_file`]), so that programs of
 //! many files do not try anew in each.
 
 use std::collections::HashMap;
 
+use crate::known::Known;
 use crate::plan::{Call, Strategy};
 
-/// Calls in a row that nothing is expected of, after which a file is left alone.
+/// Calls in a row that nothing is expected of, after which a file is left alone for a while.
 const DULL: u32 = 8;
+/// Calls that strategies are slower in, one after the other, after which it is, too.
+const WRONG: u32 = 2;
+/// For how many calls, the first time; then for twice as many each time.
+const REST: u32 = 64;
+/// For how many at most.
+const LONGEST_REST: u32 = 1 << 20;
 /// What a strategy may be expected to take of the library's time to be tried.
 const WORTHWHILE: f64 = 0.85;
-/// Calls of a kind by the library after which what was slower once, perhaps for other reasons, is tried again.
-const SECOND_CHANCE: u64 = 16;
+/// Calls with a strategy, before another one is tried that may be faster still; then after twice as many each time.
+const SETTLED_IN: u64 = 8;
 /// Calls of a kind that the library carries out before anything else does: the first one has costs of its own.
 const BASELINE: u64 = 2;
 /// Share of the time of collective calls that trials and looks may be expected to lose.
@@ -45,6 +61,9 @@ const MORE_DOUBT: f64 = 3.0;
 /// What a trial is expected to lose at least, of the library's time: one prediction of twenty is about something else, and the call
 /// takes twice as long. So there are some calls before the first one.
 const SURPRISE: f64 = 0.05;
+/// Times what a call usually takes, above which it may have been disturbed; and the mean of many calls.
+const DISTURBED: f64 = 2.0;
+const CALM: f64 = 1.25;
 /// Times the library's time; what is expected to take longer is not tried, however calls compare in the model.
 const HOPELESS: f64 = 2.0;
 /// Messages to each process that measuring what they take is about, and that what processes tell each other in a look is.
@@ -141,29 +160,6 @@ pub struct Outcome {
     pub predicted: f64,
 }
 
-/// What is known of calls of a kind with a strategy, of whichever file.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    calls: u64,
-    /// Seconds of a byte, lately.
-    rate: f64,
-    /// The library's calls before the first one.
-    library: u64,
-}
-
-impl Known {
-    fn add(&mut self, rate: f64, is_library: bool) {
-        self.rate = match self.calls {
-            0 => rate,
-            // A first call has costs of its own, and nobody is to look good against them.
-            1 if is_library => rate.min(self.rate),
-            1 => rate,
-            _ => 0.6 * self.rate + 0.4 * rate,
-        };
-        self.calls += 1;
-    }
-}
-
 /// A call whose end has not been told.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
@@ -195,6 +191,38 @@ fn expected_loss(expected: f64, doubt: f64, library: f64) -> f64 {
     }
 }
 
+/// What is to be said of trying a strategy, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    strategy: Strategy,
+    /// By the model alone.
+    told: f64,
+    expected: f64,
+    /// Without what disturbs it.
+    usual: f64,
+    /// How many times longer it may take.
+    doubt: f64,
+    /// What it takes if all goes well.
+    hoped: f64,
+    /// The number of calls before which it is not tried.
+    due: u64,
+}
+
+impl Trial {
+    fn worst(&self) -> f64 {
+        self.expected * self.doubt
+    }
+}
+
+/// Also later the library is timed, ever more seldom: what its first calls took may have had other reasons. Where the gain is beyond
+/// what noise explains, half as often.
+fn is_probe(used: &Known, library: &Known) -> bool {
+    let step = if used.usual() * DOUBT < library.usual() { 2 } else { 1 };
+    used.calls.is_power_of_two()
+        && used.calls.ilog2().is_multiple_of(step)
+        && library.calls <= used.library + u64::from(used.calls.ilog2() / step)
+}
+
 /// Decides for a file; the same on every process, as all see the same.
 #[derive(Debug)]
 pub struct Chooser {
@@ -210,17 +238,30 @@ pub struct Chooser {
     /// Time of collective calls of these processes, and what of it the library alone would not have taken, in seconds.
     spent: f64,
     lost: f64,
+    /// What of that was lost in calls that may have been disturbed.
+    doubtful: f64,
     /// Of a look: the shorter and the last one of the last two; and of the call that it was for, in seconds.
     look: f64,
     last_look: f64,
     call: f64,
+    /// All calls so far.
+    asked: u64,
     /// Calls that go to the library without a look, and those that have gone.
     skipping: u32,
     skipped: u32,
     running: Option<Running>,
     wrong: u32,
     dull: u32,
-    is_settled: bool,
+    /// Why the file is left alone, and how often it has been.
+    rest: Option<Rest>,
+    rests: u32,
+}
+
+/// Why a file is left alone for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Slower,
+    NothingToGain,
 }
 
 impl Chooser {
@@ -237,37 +278,42 @@ impl Chooser {
             corrections: HashMap::new(),
             spent: 0.0,
             lost: 0.0,
+            doubtful: 0.0,
             look: 0.0,
             last_look: f64::INFINITY,
             call: 0.0,
+            asked: 0,
             skipping: 0,
             skipped: 0,
             running: None,
             wrong: 0,
             dull: 0,
-            is_settled: forced == Some(Strategy::Library),
+            rest: None,
+            rests: 0,
         }
     }
 
     /// For another file of the same processes on servers of the same layout: with what is known.
     #[must_use]
     pub fn next_file(self, forced: Option<Strategy>) -> Chooser {
-        let fresh = Chooser::new(self.costs, forced);
+        let skipping = if self.rest.is_some() { 0 } else { self.skipping };
         Chooser {
-            outcomes: fresh.outcomes,
+            outcomes: HashMap::new(),
             running: None,
+            skipping,
             wrong: 0,
             dull: 0,
+            rest: None,
+            rests: 0,
             forced,
-            is_settled: fresh.is_settled,
             ..self
         }
     }
 
-    /// Whether calls go to the library from now on, without a word between processes.
+    /// Whether the file is left alone: its next calls go to the library without a word between processes.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.is_settled
+    pub fn rests(&self) -> bool {
+        self.rest.is_some() && self.skipping > 0
     }
 
     /// Whether somebody else has decided.
@@ -278,7 +324,11 @@ impl Chooser {
 
     /// Asked once for each call, by all processes: whether it goes to the library without a word between them.
     pub fn skips(&mut self) -> bool {
-        let skips = self.is_settled || (self.skipping > 0 && self.forced.is_none());
+        let skips = match self.forced {
+            None => self.skipping > 0,
+            forced => forced == Some(Strategy::Library),
+        };
+        self.asked += 1;
         self.skipping = self.skipping.saturating_sub(1);
         self.skipped += u32::from(skips);
         skips
@@ -299,11 +349,11 @@ impl Chooser {
     /// Why, for reports.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
-        match self.is_settled {
-            true if self.forced.is_some() => "the library, as told",
-            true if self.wrong >= 2 => "the library: slower than it twice in a row",
-            true => "the library: nothing to gain",
-            false => "open",
+        match self.rest {
+            _ if self.forced == Some(Strategy::Library) => "the library, as told",
+            Some(Rest::Slower) => "the library: slower than it twice in a row",
+            Some(Rest::NothingToGain) => "the library: nothing to gain",
+            None => "open",
         }
     }
 
@@ -314,7 +364,7 @@ impl Chooser {
         let of_library = predicted(Strategy::Library);
         let (strategy, told) = match self.forced {
             Some(forced) if is_safe && predicted(forced).is_finite() => (forced, predicted(forced)),
-            None if is_safe => {
+            None if is_safe && !self.rests() => {
                 let candidates = [Strategy::Agents, Strategy::Early, Strategy::Timed].map(|s| (s, predicted(s)));
                 self.judge(kind, &candidates, of_library, call)
             }
@@ -331,7 +381,7 @@ impl Chooser {
     #[must_use]
     pub fn leaves(&self, kind: Kind, bytes: i64) -> bool {
         let library = self.known(kind, Strategy::Library);
-        self.forced.is_none() && (library.calls < BASELINE || library.rate * (bytes as f64) < SHORT)
+        self.forced.is_none() && (library.calls < BASELINE || library.usual() * (bytes as f64) < SHORT)
     }
 
     fn known(&self, kind: Kind, strategy: Strategy) -> Known {
@@ -340,96 +390,151 @@ impl Chooser {
 
     fn judge(&mut self, kind: Kind, candidates: &[(Strategy, f64)], predicted: f64, call: &Call) -> (Strategy, f64) {
         let left = (Strategy::Library, predicted);
-        let bytes = call.bytes() as f64;
         let library = self.known(kind, Strategy::Library);
-        let of_library = library.rate * bytes;
-        // Where the model was wrong about all that was tried, it is about the rest.
-        let correction = |strategy| {
-            let least = self.corrections.values().copied().min_by(f64::total_cmp).unwrap_or(1.0);
-            self.corrections.get(&strategy).copied().unwrap_or(least)
+        let finite: Vec<(Strategy, f64)> = candidates.iter().copied().filter(|(_, told)| told.is_finite()).collect();
+        let is_better = |&&(strategy, _): &&(Strategy, f64)| {
+            let tried = self.known(kind, strategy);
+            tried.calls > 0 && !tried.is_slower(&library)
         };
+        let mean = |&(strategy, _): &(Strategy, f64)| self.known(kind, strategy).mean();
+        let best = finite.iter().filter(is_better).min_by(|a, b| mean(a).total_cmp(&mean(b))).copied();
+        match best {
+            Some(best) if is_probe(&self.known(kind, best.0), &library) => left,
+            Some(best) => self.rival(kind, best, &finite, call.bytes() as f64).unwrap_or(best),
+            None => self.first(kind, &finite, predicted, call).unwrap_or(left),
+        }
+    }
+
+    /// What may be faster than `best`, which is faster than the library, and is to be tried now.
+    fn rival(
+        &mut self,
+        kind: Kind,
+        best: (Strategy, f64),
+        candidates: &[(Strategy, f64)],
+        bytes: f64,
+    ) -> Option<(Strategy, f64)> {
+        let (used, library) = (self.known(kind, best.0), self.known(kind, Strategy::Library));
+        if used.calls < SETTLED_IN {
+            return None;
+        }
+        let is_rival = |trial: &Trial| {
+            let of_best = if trial.doubt > 1.0 { used.usual() * trial.doubt } else { used.mean() };
+            trial.hoped < of_best * bytes * WORTHWHILE
+                && trial.due <= self.asked
+                && self.needed(trial, &library, bytes, 0.0) <= self.spent
+        };
+        // As wrong as the model is of the best one, it is of the others.
+        let ratio = used.usual() * bytes / best.1;
+        let others = candidates.iter().filter(|(strategy, _)| *strategy != best.0);
+        let rivals = others.map(|other| self.trial(kind, other, ratio, bytes)).filter(is_rival);
+        let rival = rivals.min_by(|a, b| a.worst().total_cmp(&b.worst()))?;
+        let asked = self.asked;
+        self.known.entry((kind, rival.strategy)).or_default().put_off(asked);
+        Some((rival.strategy, rival.told))
+    }
+
+    /// What may be faster than the library, and is to be tried now, where nothing is known to be.
+    fn first(
+        &mut self,
+        kind: Kind,
+        candidates: &[(Strategy, f64)],
+        predicted: f64,
+        call: &Call,
+    ) -> Option<(Strategy, f64)> {
+        let (library, bytes) = (self.known(kind, Strategy::Library), call.bytes() as f64);
+        let of_library = library.usual() * bytes;
         // How much slower the library is than the model says.
         let slower = if predicted > 0.0 { of_library / predicted } else { 1.0 };
-        // What each is expected to take, and how many times that it may take.
-        let estimate = |&(strategy, expected): &(Strategy, f64)| {
-            let tried = self.known(kind, strategy);
-            let expected_now = expected * correction(strategy).max(slower);
-            match strategy {
-                _ if tried.calls > 0 => (tried.rate * bytes, 1.0),
-                Strategy::Early => (expected_now, MORE_DOUBT),
-                _ => (expected_now, DOUBT),
-            }
-        };
-        let worst = |candidate: &(Strategy, f64)| {
-            let (expected, doubt) = estimate(candidate);
-            expected * doubt
-        };
-        let finite = candidates.iter().filter(|(_, expected)| expected.is_finite());
-        let Some(&best) = finite.min_by(|a, b| worst(a).total_cmp(&worst(b))) else {
+        // Where the model was wrong about all that was tried, it is about the rest.
+        let least = self.corrections.values().copied().min_by(f64::total_cmp).unwrap_or(1.0);
+        let trials = candidates.iter().map(|candidate| {
+            let correction = self.corrections.get(&candidate.0).copied().unwrap_or(least);
+            let trial = self.trial(kind, candidate, correction.max(slower), bytes);
+            // At best the model of the devices is too slow, too.
+            Trial { hoped: if trial.doubt > 1.0 { trial.expected * slower.min(1.0) } else { 0.0 }, ..trial }
+        });
+        let is_hopeful = |trial: &Trial| trial.hoped <= of_library * WORTHWHILE && trial.usual <= of_library * HOPELESS;
+        let waits = |trial: &Trial| trial.due > self.asked;
+        let sooner = |a: &Trial, b: &Trial| waits(a).cmp(&waits(b)).then(a.worst().total_cmp(&b.worst()));
+        let Some(trial) = trials.filter(is_hopeful).min_by(sooner) else {
             self.cannot();
-            return left;
+            return None;
         };
-        let (estimated, doubt) = estimate(&best);
-        let tried = self.known(kind, best.0);
-        let was_slower = tried.calls > 0 && tried.rate > library.rate;
-        // What it is at best: also the model of the devices may be too slow.
-        let hoped = if tried.calls > 0 { 0.0 } else { estimated * slower.min(1.0) };
-        let is_hopeless = hoped > of_library * WORTHWHILE || estimated > of_library * HOPELESS;
-        if is_hopeless || was_slower && tried.calls > 1 {
-            self.cannot();
-            return left;
-        }
         self.dull = 0;
-        let is_due = tried.calls == 1 && library.calls >= SECOND_CHANCE;
-        // Also later the library is timed, ever more seldom: what its first calls took may have had other reasons.
-        // Where the gain is beyond what noise explains, half as often.
-        let step = if tried.rate * DOUBT < library.rate { 2 } else { 1 };
-        let is_probe = tried.calls.is_power_of_two()
-            && tried.calls.ilog2().is_multiple_of(step)
-            && library.calls <= tried.library + u64::from(tried.calls.ilog2() / step);
-        if is_probe {
-            return left;
-        }
-        let is_trial = tried.calls == 0 || was_slower;
         // Not where the exchange is a small part, nor where it does not matter how right the model is.
         let ranks = call.ranks as f64;
         let exchange = bytes / ranks * self.costs.sent + ranks * self.costs.message;
-        let is_clear = estimated * doubt <= of_library || exchange <= SURPRISE * of_library;
+        let is_clear = trial.worst() <= of_library || exchange <= SURPRISE * of_library;
         let measuring = if self.is_measured || is_clear { 0.0 } else { MEASURING * ranks * self.costs.message };
+        let needed = self.needed(&trial, &library, bytes, measuring);
+        let waits = (trial.due.saturating_sub(self.asked) as f64).max((needed - self.spent) / of_library);
+        if waits > 0.0 {
+            self.skip();
+            // What the library's calls take meanwhile may say that less was lost.
+            let most = if self.doubtful > 0.0 { f64::from(REST) } else { MOST_SKIPPED };
+            self.skipping = self.skipping.max(waits.min(most) as u32);
+            return None;
+        }
+        // If so, the next call is looked at with what these processes' messages take.
+        self.wants_costs = measuring > 0.0;
+        (!self.wants_costs).then_some((trial.strategy, trial.told))
+    }
+
+    /// What is to be said of a trial, where strategies take `ratio` times as long as predicted.
+    fn trial(&self, kind: Kind, &(strategy, told): &(Strategy, f64), ratio: f64, bytes: f64) -> Trial {
+        let (tried, library) = (self.known(kind, strategy), self.known(kind, Strategy::Library));
+        let (expected, usual, doubt) = match strategy {
+            _ if tried.calls > 0 && !tried.is_disturbed(&library) => {
+                (tried.steady(&library) * bytes, tried.usual() * bytes, 1.0)
+            }
+            Strategy::Early => (told * ratio, told * ratio, MORE_DOUBT),
+            _ => (told * ratio, told * ratio, DOUBT),
+        };
+        Trial { strategy, told, expected, usual, doubt, hoped: expected, due: tried.due }
+    }
+
+    /// The time that there has to have been for a trial.
+    fn needed(&self, trial: &Trial, library: &Known, bytes: f64, measuring: f64) -> f64 {
+        let of_library = if trial.doubt > 1.0 { library.usual() } else { library.expected() } * bytes;
         let sure = self.lost + self.look + measuring;
-        let on_average = sure + expected_loss(estimated, doubt, of_library) + SURPRISE * of_library;
-        let at_worst = sure + (estimated * doubt - of_library).max(0.0);
-        // The time that there has to have been.
-        let needed = (on_average / LOSS).max(at_worst / WORST - of_library);
-        if was_slower && !is_due {
-            self.skip();
-            return left;
-        }
-        if is_trial && needed > self.spent {
-            self.skip();
-            self.skipping = self.skipping.max(((needed - self.spent) / of_library).min(MOST_SKIPPED) as u32);
-            return left;
-        }
-        if measuring > 0.0 && is_trial {
-            // The next call is looked at with what these processes' messages take.
-            self.wants_costs = true;
-            return left;
-        }
-        best
+        // Between all that it may take.
+        let (least, most) = (trial.hoped / trial.doubt, trial.worst());
+        let loss = match trial.doubt {
+            doubt if doubt > 1.0 => expected_loss((least * most).sqrt(), (most / least).sqrt(), of_library),
+            doubt => expected_loss(trial.expected, doubt, of_library),
+        };
+        let on_average = sure + loss + SURPRISE * of_library;
+        let at_worst = sure + (trial.worst() - of_library).max(0.0);
+        (on_average / LOSS).max(at_worst / WORST - of_library)
     }
 
     /// After a look that was in vain: how many calls go without.
     fn skip(&mut self) {
         if self.call > 0.0 {
-            self.skipping = (self.look / (LOOKS * self.call)).min(MOST_SKIPPED) as u32;
+            let skipping = (self.look / (LOOKS * self.call)).min(MOST_SKIPPED) as u32;
+            self.skipping = self.skipping.max(skipping);
+        }
+    }
+
+    /// The file is left alone, each time for twice as long; what then comes first decides whether it is again.
+    fn leave_alone(&mut self, why: Rest) {
+        if self.forced.is_none() {
+            let calls = REST.checked_shl(self.rests).unwrap_or(LONGEST_REST).clamp(REST, LONGEST_REST);
+            self.skipping = self.skipping.max(calls);
+            self.rest = Some(why);
+            self.rests = (self.rests + 1).min(LONGEST_REST.ilog2());
+            (self.wrong, self.dull) = (WRONG - 1, DULL - 1);
         }
     }
 
     /// A call that nothing is expected of, or that cannot be served.
     pub fn cannot(&mut self) {
+        let rests = self.rests();
         self.dull += 1;
         self.skip();
-        self.is_settled |= self.forced.is_none() && self.dull >= DULL;
+        if self.dull >= DULL && !rests {
+            self.leave_alone(Rest::NothingToGain);
+        }
     }
 
     /// A call that the library carries out without ranges having been looked at.
@@ -454,10 +559,24 @@ impl Chooser {
             // Calls that nobody looked at are like the one before them, if they took as long.
             let rate = ended.skipped / f64::from(skipped) / running.bytes as f64;
             let known = self.known.get_mut(&(running.kind, Strategy::Library)).filter(|known| {
-                running.strategy == Strategy::Library && (0.25 * known.rate..4.0 * known.rate).contains(&rate)
+                let usual = known.usual();
+                running.strategy == Strategy::Library && (0.25 * usual..4.0 * usual).contains(&rate)
             });
-            known.into_iter().for_each(|known| known.add(rate, true));
+            let Some(known) = known else { return };
+            known.add_many(rate, f64::from(skipped));
+            if rate > CALM * known.usual() {
+                let beyond = ended.skipped - f64::from(skipped) * known.usual() * running.bytes as f64;
+                self.library_disturbed(beyond);
+            }
         }
+    }
+
+    /// The library's own calls took so much longer than they usually do: so much of what strategies have lost in such calls was not
+    /// theirs.
+    fn library_disturbed(&mut self, seconds: f64) {
+        let pardoned = seconds.min(self.doubtful);
+        self.doubtful -= pardoned;
+        self.lost -= pardoned;
     }
 
     /// As [`Chooser::ended`] where the others are not told the same: it counts, and nothing is learned. Gives what has ended.
@@ -478,18 +597,42 @@ impl Chooser {
         // The library alone would not have looked.
         let rate = (seconds + if is_library { 0.0 } else { self.look }) / bytes as f64;
         let known = self.known.entry((kind, strategy)).or_default();
-        known.add(rate, is_library);
-        if known.calls == 1 {
-            known.library = library.map_or(0, |library| library.calls);
-        }
-        let now = known.rate;
-        let Some(library) = library.map(|library| library.rate).filter(|_| !is_library && self.forced.is_none()) else {
+        if is_library {
+            let beyond = seconds - known.usual() * bytes as f64;
+            if known.calls > BASELINE && rate > DISTURBED * known.usual() {
+                self.library_disturbed(beyond);
+            }
+            self.known.entry((kind, strategy)).or_default().add_of_library(rate);
             return;
+        }
+        known.add(rate);
+        let Some(library) = library.filter(|_| self.forced.is_none()) else { return };
+        if known.calls == 1 {
+            known.library = library.calls;
+        }
+        let is_disturbed = known.is_disturbed(&library);
+        let is_slower = rate > library.usual() && known.is_slower(&library);
+        if is_slower {
+            known.put_off(self.asked);
+        }
+        if !is_disturbed {
+            self.corrections.insert(strategy, (known.usual() * bytes as f64 / predicted).max(1.0));
+        }
+        // Gains count by a half: what they are against is known by chance.
+        let difference = match seconds - library.expected() * bytes as f64 {
+            gain @ ..0.0 => 0.5 * gain,
+            loss => loss,
         };
-        self.lost = (self.lost + seconds - library * bytes as f64).max(0.0);
-        self.corrections.insert(strategy, (seconds / predicted).max(1.0));
-        self.wrong = if rate > library && now > library { self.wrong + 1 } else { 0 };
-        self.is_settled |= self.wrong >= 2;
+        self.lost += difference;
+        if rate > DISTURBED * library.usual() {
+            self.doubtful += difference.max(0.0);
+        }
+        self.wrong = if is_slower && !is_disturbed { self.wrong + 1 } else { 0 };
+        if self.wrong >= WRONG {
+            self.leave_alone(Rest::Slower);
+        } else if !is_slower {
+            self.rest = None;
+        }
     }
 
     /// What came of what, in a fixed order.

@@ -16,6 +16,7 @@ pub mod calls;
 pub mod choose;
 pub mod decide;
 pub mod flat;
+mod known;
 pub mod layout;
 pub mod list;
 pub mod plan;
