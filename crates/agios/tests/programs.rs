@@ -161,6 +161,17 @@ fn noop_hands_over_at_once() {
     assert!(err.contains("0 requests were never dispatched, 1 never released"), "{err}");
 }
 
+/// What the library keeps for a thread is gone before destructors of the program's own keys are called.
+#[test]
+fn a_thread_that_ends_may_release_and_end_the_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = build(dir.path(), "dying.c");
+    for algorithm in ALGORITHMS {
+        let (_, err) = run(&program, &config(dir.path(), algorithm), &[]);
+        assert!(!err.contains("panicked") && !err.contains("never"), "{algorithm}: {err}");
+    }
+}
+
 #[test]
 fn mistakes_in_the_file_are_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -69,7 +69,8 @@
 #define SLUICE_WRITE 1
 
 // Callbacks run on a thread of the scheduler, never inside a call of yours. Costs a hand-over between threads; right for
-// callbacks that may take long. Without it they run on whichever thread submits or completes.
+// callbacks that may take long. Without it they run on whichever thread submits or completes. A callback must not wait, by a
+// lock or a condition of its own, for one that is to run on the same thread, nor two of two schedulers for each other.
 #define SLUICE_OWN_THREAD 1
 
 // Requests that overlap may be reordered: for hosts that order conflicting requests themselves.

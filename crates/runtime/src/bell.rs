@@ -1,13 +1,15 @@
 //! The thread that drives engines when no caller does: at a policy's deadline, when a caller's turn was cut short, and
 //! for every submission under [`Driving::Thread`](crate::Driving::Thread).
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use crate::clock::Clock;
 use crate::effects::{Deferred, InCallback, carry_out, in_callback};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread};
+use crate::sync::{JoinHandle, Mutex, Thread, back_off, park, spawn, thread, thread_cell};
 
 /// No deadline: parked until somebody calls.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -18,14 +20,30 @@ const AWAKE: u64 = 0;
 const LOOKS: u32 = 96;
 
 /// What a serving thread serves.
-pub(crate) trait Served: Send + Sync + 'static {
+pub(crate) trait Served: Send {
     /// When it wants to be driven, [`NEVER`] if not.
     fn deadline(&self) -> u64;
     /// It wants to be driven now, whatever the time is.
     fn is_ready(&self) -> bool;
-    fn drive(self: &Arc<Self>);
+    fn drive(&self);
     /// Nothing will come of it any more but completions of what is in flight. It rings when that may have become true.
     fn is_over(&self) -> bool;
+    /// It was over, and hosts are told of nothing any more.
+    fn let_go(&self);
+}
+
+/// What a thread serves.
+pub(crate) type AllServed = Vec<Box<dyn Served>>;
+
+thread_cell! {
+    /// The address of the bell of this thread, if it is a serving one. To be asked on threads that are about to end, too, on which
+    /// `thread::current` may panic.
+    static HERE: Cell<usize> = Cell::new(0);
+}
+
+thread_cell! {
+    /// What this thread serves.
+    static SERVING: RefCell<Option<Rc<Serving>>> = RefCell::new(None);
 }
 
 /// How the others reach a serving thread.
@@ -111,7 +129,7 @@ impl Bell {
 
     /// True on the serving thread.
     pub(crate) fn is_here(&self) -> bool {
-        self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
+        HERE.with(Cell::get) == std::ptr::from_ref(self).addr()
     }
 
     fn unpark(&self) {
@@ -128,15 +146,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start<S: Served>(
-        name: &str,
-        bell: Arc<Bell>,
-        clock: Clock,
-        served: Vec<Arc<S>>,
-    ) -> std::io::Result<Server> {
+    pub(crate) fn start(name: &str, bell: Arc<Bell>, clock: Clock, served: AllServed) -> std::io::Result<Server> {
         let thread = spawn(name, {
             let bell = bell.clone();
-            move || serve(&bell, clock, &served)
+            move || serve(Serving { bell, clock, served })
         })?;
         // Until this is set nobody can unpark the thread, but it cannot have parked for good either: see `serve`.
         let _ = bell.thread.set(thread.thread().clone());
@@ -167,27 +180,66 @@ impl Drop for Server {
     }
 }
 
-fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
+/// A serving thread's own: what it does in its loop, and where a host that it has called waits.
+pub(crate) struct Serving {
+    bell: Arc<Bell>,
+    clock: Clock,
+    served: AllServed,
+}
+
+impl Serving {
+    /// That of this thread.
+    pub(crate) fn here() -> Option<Rc<Serving>> {
+        SERVING.try_with(|serving| serving.borrow().clone()).ok().flatten()
+    }
+
+    /// Does what there is. False if that was nothing but deadlines, from which nothing more follows.
+    pub(crate) fn look(&self) -> bool {
+        self.bell.wakes_at.store(AWAKE, Ordering::SeqCst);
+        let now = self.clock.now().0;
+        let mut found = self.bell.carry_out_deferred();
+        for one in &self.served {
+            found |= one.is_ready();
+            if one.is_ready() || one.deadline() <= now {
+                one.drive();
+            }
+        }
+        found
+    }
+
+    /// To be called before the thread parks: for how long it may (`None`: until it is called). `Err`: not at all, there is
+    /// something to do. It is awake again with the next [look](Serving::look).
+    pub(crate) fn may_park(&self) -> Result<Option<u64>, ()> {
+        let next = self.served.iter().map(|one| one.deadline()).min().unwrap_or(NEVER);
+        self.bell.wakes_at.store(next.max(AWAKE + 1), Ordering::SeqCst);
+        fence(Ordering::SeqCst); // see `Bell`
+        let now = self.clock.now().0;
+        let ready = |one: &dyn Served| one.is_ready() || one.deadline() <= now || one.deadline() < next;
+        if self.served.iter().any(|one| ready(&**one)) || self.bell.has_deferred.load(Ordering::SeqCst) {
+            return Err(());
+        }
+        Ok((next != NEVER).then(|| next.saturating_sub(now)))
+    }
+
+    fn is_over(&self) -> bool {
+        self.bell.stop.load(Ordering::SeqCst) && self.served.iter().all(|one| one.is_over())
+    }
+}
+
+fn serve(serving: Serving) {
+    let bell = serving.bell.clone();
+    let serving = Rc::new(serving);
     // Publishing our own handle first makes the order of this and `Server::start` irrelevant.
     let _ = bell.thread.set(thread::current());
+    HERE.with(|here| here.set(Arc::as_ptr(&bell).addr()));
+    SERVING.with(|here| here.replace(Some(serving.clone())));
     // The default slack of 50 us would be added to every wait of a policy.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
-    let is_over = || bell.stop.load(Ordering::SeqCst) && served.iter().all(|one| one.is_over());
-    while !is_over() {
+    while !serving.is_over() {
         bell.wakes.fetch_add(1, Ordering::Relaxed);
-        bell.wakes_at.store(AWAKE, Ordering::SeqCst);
         let mut looks = 0;
-        while looks < LOOKS && !is_over() {
-            let now = clock.now().0;
-            let mut found = bell.carry_out_deferred();
-            for one in served {
-                // A deadline alone is nothing that more would follow from.
-                found |= one.is_ready();
-                if one.is_ready() || one.deadline() <= now {
-                    one.drive();
-                }
-            }
-            looks = if found {
+        while looks < LOOKS && !serving.is_over() {
+            looks = if serving.look() {
                 1
             } else if looks == 0 {
                 LOOKS
@@ -196,15 +248,16 @@ fn serve<S: Served>(bell: &Bell, clock: Clock, served: &[Arc<S>]) {
             };
             back_off(looks % LOOKS);
         }
-        let next = served.iter().map(|one| one.deadline()).min().unwrap_or(NEVER);
-        bell.wakes_at.store(next.max(AWAKE + 1), Ordering::SeqCst);
-        fence(Ordering::SeqCst); // see `Bell`
-        let now = clock.now().0;
-        let ready = |one: &Arc<S>| one.is_ready() || one.deadline() <= now || one.deadline() < next;
-        if served.iter().any(ready) || bell.has_deferred.load(Ordering::SeqCst) || is_over() {
-            continue;
+        if let Ok(ns) = serving.may_park()
+            && !serving.is_over()
+        {
+            park(ns);
         }
-        park((next != NEVER).then(|| next.saturating_sub(now)));
     }
     bell.carry_out_deferred();
+    // A host that goes with it may be the last to know its scheduler, which does not wait for this thread then.
+    let inside = InCallback::enter();
+    serving.served.iter().for_each(|one| one.let_go());
+    drop(inside);
+    SERVING.with(|here| here.replace(None));
 }

@@ -15,8 +15,10 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 ///
 /// Called with nothing held: a call may submit, complete, cancel, change the algorithm or take a snapshot, on this or another
 /// scheduler, to any depth. It should return soon, as it is on the way of other requests, and must not wait *by its own
-/// means* for a request that it submitted itself in the same call. If it panics, the requests of the batch that it has not
-/// completed fail with `EIO`.
+/// means* for a request that it submitted itself in the same call, nor for a call that is to come on its thread, or waits for
+/// this one. [`Scheduler::wait_empty`](crate::Scheduler::wait_empty) may be used for any scheduler.
+///
+/// If it panics, the requests of the batch that it has not completed fail with `EIO`.
 pub trait Executor: Send + Sync + 'static {
     /// Starts a batch. Every part is reported once: in here to `started`, or later from any thread to its
     /// [completer](Started::completer).
@@ -51,6 +53,12 @@ pub(crate) struct Port {
     pub(crate) executor: Arc<dyn Executor>,
     /// The executor is a host's: nobody knows what it does in a call.
     is_host: bool,
+    standing: Arc<Standing>,
+}
+
+/// How a client stands with one engine: what is known of it, too, when it has left with requests in flight and its executor is to
+/// hear of nothing any more.
+struct Standing {
     /// It has left, or is about to.
     closed: AtomicBool,
     /// It has left: what the engine has is others'.
@@ -83,8 +91,14 @@ impl Port {
     /// A client for a range of targets; of all of them, if it is to be the only one.
     pub(crate) fn new(number: u16, targets: Range<u32>, executor: Arc<dyn Executor>, is_host: bool) -> Port {
         let counts = (targets != ALL).then(Counts::default);
-        let (closed, left) = (AtomicBool::new(false), AtomicBool::new(false));
-        Port { number, targets, executor, is_host, closed, left, counts }
+        let standing = Standing { closed: AtomicBool::new(false), left: AtomicBool::new(false), counts };
+        Port { number, targets, executor, is_host, standing: Arc::new(standing) }
+    }
+
+    /// The same client, for who tells its executor nothing and shall not keep it alive.
+    pub(crate) fn without_executor(&self) -> Arc<Port> {
+        let (targets, standing) = (self.targets.clone(), self.standing.clone());
+        Arc::new(Port { number: self.number, targets, executor: Arc::new(Nobody), is_host: false, standing })
     }
 
     /// Stands for threads that hold an engine on nobody's behalf.
@@ -97,23 +111,23 @@ impl Port {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.standing.closed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.standing.closed.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn has_left(&self) -> bool {
-        self.left.load(Ordering::SeqCst)
+        self.standing.left.load(Ordering::SeqCst)
     }
 
     pub(crate) fn leave(&self) {
-        self.left.store(true, Ordering::SeqCst);
+        self.standing.left.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_alone(&self) -> bool {
-        self.counts.is_none()
+        self.standing.counts.is_none()
     }
 
     /// It submits no more, nothing of it is outstanding or to be told, and no call of it is under way. `none_left`: of nobody,
@@ -122,41 +136,41 @@ impl Port {
         let nothing_left = |counts: &Counts| {
             counts.outstanding.load(Ordering::SeqCst) == 0 && counts.untold.load(Ordering::SeqCst) == 0
         };
-        self.has_left() || self.is_closed() && self.counts.as_ref().map_or(none_left, nothing_left)
+        self.has_left() || self.is_closed() && self.standing.counts.as_ref().map_or(none_left, nothing_left)
     }
 
     pub(crate) fn enters(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.outstanding.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn ended(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.outstanding.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn will_be_told(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.untold.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     fn was_told(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.untold.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn dispatched(&self, parts: u32) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.in_flight.fetch_add(parts, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn completed(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = &self.standing.counts {
             counts.in_flight.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -164,14 +178,14 @@ impl Port {
     /// Requests outstanding and, of these, in flight, of a client that is not alone.
     pub(crate) fn counts(&self) -> Option<(u32, u32)> {
         // In this order: a request that ends in between makes it look as if there were more outstanding, never fewer.
-        let counts = self.counts.as_ref()?;
+        let counts = self.standing.counts.as_ref()?;
         let outstanding = counts.outstanding.load(Ordering::SeqCst);
         Some((outstanding, counts.in_flight.load(Ordering::SeqCst)))
     }
 
     /// For a client that is not alone: everything it is to hear it has heard, and the rest is in flight.
     pub(crate) fn has_been_told(&self) -> bool {
-        let Some(counts) = &self.counts else { return true };
+        let Some(counts) = &self.standing.counts else { return true };
         // What is in flight counted as untold before.
         self.counts().is_none_or(|(outstanding, in_flight)| outstanding <= in_flight)
             && counts.untold.load(Ordering::SeqCst) == 0

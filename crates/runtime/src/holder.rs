@@ -140,6 +140,18 @@ impl Core {
         gone
     }
 
+    /// Of one client, or of all, the engine has nothing but what is in flight: gives back what knows their executors. They are
+    /// counted on.
+    pub(crate) fn let_go(&mut self, client: Option<u16>) -> Vec<Arc<Port>> {
+        let routes = self.clients.iter_mut().flatten();
+        let routes = routes.filter(|route| client.is_none_or(|number| route.port.number == number));
+        let without = |route: &mut Route| {
+            let without = route.port.without_executor();
+            std::mem::replace(&mut route.port, without)
+        };
+        routes.map(without).collect()
+    }
+
     /// Changes the algorithm, unless a later change was faster. Gives back what is not needed any more.
     pub(crate) fn set_policy(&mut self, version: u64, prepared: PreparedPolicy) -> PreparedPolicy {
         if is_newer(version, &mut self.versions.policy) { self.engine.set_policy(self.now, prepared) } else { prepared }

@@ -15,6 +15,7 @@ use sluice_trace::Meta;
 use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
+use crate::effects::in_callback;
 use crate::monitor::Monitor;
 use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
@@ -265,7 +266,7 @@ impl Scheduler {
                 Driving::Caller => config.name.clone(),
                 Driving::Thread => format!("{}-{number}", config.name),
             };
-            Server::start(&name, bell, clock, served)
+            Server::start(&name, bell, clock, Shard::served(&served))
         })
         .map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(Scheduler(Arc::new(Engines {
@@ -282,8 +283,9 @@ impl Scheduler {
 
     /// Lets a client join that has all targets: the only one, while it stays.
     ///
-    /// The executor lives as long as the client, and where that leaves with requests in flight until the next one joins or the
-    /// scheduler goes. So it should know the scheduler, and its client, weakly: what it keeps alive keeps it alive.
+    /// The executor lives as long as the client, and as the [completers](Completer) of its requests in flight. It may own the
+    /// scheduler, but knows its client weakly: what it keeps alive keeps it alive. Where the client leaves inside a call of an
+    /// executor, this one lives until the next client joins or the scheduler ends.
     ///
     /// # Errors
     /// See [`AttachError`].
@@ -310,13 +312,11 @@ impl Scheduler {
             return Err(AttachError::NoTargets);
         }
         let engines = &self.0;
-        // Dropped without the lock: see `Core::attach`.
-        let mut gone: Vec<Member> = Vec::new();
         let mut clients = engines.clients.lock();
         if clients.closed {
             return Err(AttachError::Closed);
         }
-        gone.extend(clients.members.extract_if(.., |member| member.has_left()));
+        clients.members.retain(|member| !member.has_left());
         let overlaps = |range: &Range<u32>| range.start < targets.end && targets.start < range.end;
         if clients.members.iter().any(|member| overlaps(&member.targets)) {
             return Err(AttachError::Targets(targets));
@@ -327,7 +327,8 @@ impl Scheduler {
         let port = || Arc::new(Port::new(number, targets.clone(), executor.clone(), is_host));
         let completers: Vec<Completer> =
             engines.shards.iter().map(|shard| Completer { shard: shard.clone(), port: port() }).collect();
-        let member = Member { number, targets: targets.clone(), completers: completers.clone() };
+        let known = |own: &Completer| Completer { shard: own.shard.clone(), port: own.port.without_executor() };
+        let member = Member { number, targets: targets.clone(), completers: completers.iter().map(known).collect() };
         clients.members.push(member);
         drop(clients);
         completers.iter().for_each(|completer| completer.shard.attach(completer));
@@ -552,8 +553,8 @@ impl Scheduler {
     }
 
     /// Waits until no accepted request is outstanding. Inside a call of an executor, too, once all requests that the call is to
-    /// start are reported, to [`Started`](crate::Started) or otherwise; with [`Driving::Thread`] others may then be started
-    /// inside that call.
+    /// start are reported, to [`Started`](crate::Started) or otherwise. Where that is a call on the serving thread of this scheduler or
+    /// another one, the thread serves its own meanwhile: others may then be started inside that call.
     pub fn wait_empty(&self) {
         self.each(|shard| shard.wait_empty(&shard.nobody(), None, None));
     }
@@ -577,9 +578,7 @@ impl Scheduler {
         }
         let ended = self.each(|shard| shard.fail(&shard.nobody(), None, errno));
         engines.servers.iter().for_each(Server::stop);
-        // Executors go with nothing held: they may call their scheduler.
-        let executors = std::mem::take(&mut engines.clients.lock().members);
-        drop(executors);
+        engines.clients.lock().members.clear();
         let (failed, in_flight) = ended.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         ShutdownReport { failed, in_flight }
     }
@@ -694,6 +693,8 @@ impl Client {
         let in_flight = ended.iter().map(|(_, in_flight)| in_flight).sum();
         if self.completers.iter().all(|own| own.shard.is_gone(&own.port)) {
             self.forget();
+        } else if !in_callback() {
+            each().for_each(|(own, shard)| shard.let_go(own, Some(&own.port)));
         }
         ShutdownReport { failed: ended.iter().map(|(failed, _)| failed).sum(), in_flight }
     }

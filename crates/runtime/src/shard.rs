@@ -13,7 +13,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use sluice_core::{CancelError, Engine, Outcome, Request, RequestId, Time};
 
-use crate::bell::{Bell, NEVER, Served};
+use crate::bell::{AllServed, Bell, NEVER, Served};
 use crate::client::{Completer, Port, SubmitError};
 use crate::clock::Clock;
 use crate::effects::{
@@ -378,7 +378,7 @@ impl Shard {
             self.leave(own, brought);
             self.token.announce();
             self.bell.ring_at(0);
-            // The thread itself may wait for this, in a call of a host.
+            // Who ends it drives it, too.
             self.quieter();
             // Or it has ended since: it looks for work after the end has begun, and here it is the other way round.
             if self.closed.load(Ordering::SeqCst) && self.token.take_work() {
@@ -642,24 +642,29 @@ impl Shard {
     }
 }
 
-impl Served for Shard {
+/// On nobody's behalf.
+impl Served for Completer {
     fn deadline(&self) -> u64 {
-        self.deadline.load(Ordering::SeqCst)
+        self.shard.deadline.load(Ordering::SeqCst)
     }
 
     fn is_ready(&self) -> bool {
         // In a model a parked thread wakes at any time, and would find what was forgotten.
-        self.token.has_work() && !sabotaged!(TokenForgetsWork)
+        self.shard.token.has_work() && !sabotaged!(TokenForgetsWork)
     }
 
-    fn drive(self: &Arc<Shard>) {
+    fn drive(&self) {
         // Whoever holds then sets it again.
-        self.deadline.store(NEVER, Ordering::SeqCst);
-        Shard::drive(self, &self.nobody());
+        self.shard.deadline.store(NEVER, Ordering::SeqCst);
+        self.shard.drive(self);
     }
 
     fn is_over(&self) -> bool {
-        self.closed.load(Ordering::SeqCst) && !self.is_ready() && self.has_told()
+        self.shard.closed.load(Ordering::SeqCst) && !self.is_ready() && self.shard.has_told()
+    }
+
+    fn let_go(&self) {
+        self.shard.let_go(self, None);
     }
 }
 
@@ -667,6 +672,11 @@ impl Shard {
     /// For driving on nobody's behalf.
     pub(crate) fn nobody(self: &Arc<Shard>) -> Completer {
         Completer { shard: self.clone(), port: Port::nobody() }
+    }
+
+    /// For the thread that serves these.
+    pub(crate) fn served(shards: &[Arc<Shard>]) -> AllServed {
+        shards.iter().map(|shard| Box::new(shard.nobody()) as Box<dyn Served>).collect()
     }
 }
 

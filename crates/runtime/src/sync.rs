@@ -250,6 +250,8 @@ pub mod sabotage {
         PiecesUnordered,
         /// A request that found no room in the engine is not looked at again.
         StalledForgotten,
+        /// A serving thread that waits in a call of a host serves nobody.
+        WaiterServesNobody,
         /// The bypass does not look whether an engine has something.
         BypassUnchecked,
     }

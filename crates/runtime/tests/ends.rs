@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use common::Random;
-use sluice_core::{AppId, Batch, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, TargetId, Time};
+use sluice_core::{
+    AppId, Batch, FileId, GatePlan, GateSlice, Op, Outcome, PolicyConfig, Request, RequestId, TargetId, Time,
+};
 use sluice_runtime::*;
 
 /// What ends in the call that starts the batch with this number.
@@ -331,4 +333,102 @@ fn closed() -> GatePlan {
     let slice = |apps, len_ns| GateSlice { apps, len_ns };
     let slices = vec![slice(vec![AppId(1)], 3_600_000_000_000), slice(Vec::new(), 1_000_000)];
     GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None }
+}
+
+/// Knows its scheduler, which knows it. Tells when it goes.
+struct Owns {
+    _scheduler: Arc<Scheduler>,
+    started: Mutex<Sender<(RequestId, Completer)>>,
+    /// Nobody sends; its other end is told that it is gone.
+    _gone: Sender<()>,
+}
+
+impl Executor for Owns {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        let part = &batch.parts()[0];
+        self.started.lock().unwrap().send((part.id, started.completer().clone())).unwrap();
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// How its client leaves, with a request in flight.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    Alone,
+    AmongOthers,
+    AfterTheEnd,
+}
+
+fn leaves(how: Leaves, driving: Driving, completes: bool) {
+    let config = SchedulerConfig { driving, ..SchedulerConfig::new(PolicyConfig::parse("to").unwrap()) };
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let ((tell, started), (keep, gone)) = (channel(), channel());
+    let host = Arc::new(Owns { _scheduler: scheduler.clone(), started: Mutex::new(tell), _gone: keep });
+    let client = match how {
+        Leaves::AmongOthers => scheduler.attach_targets(host, 0..1).unwrap(),
+        Leaves::Alone | Leaves::AfterTheEnd => scheduler.attach(host).unwrap(),
+    };
+    client.submit(0, read(0)).unwrap();
+    let (id, completer) = started.recv().unwrap();
+    if let Leaves::AfterTheEnd = how {
+        assert_eq!(scheduler.shutdown(Shutdown::Fail(libc::EIO)).in_flight, 1);
+    }
+    assert_eq!(client.detach(Shutdown::Fail(libc::EIO)), ShutdownReport { failed: 0, in_flight: 1 });
+    drop((client, scheduler));
+    if completes {
+        completer.complete(id, Outcome::ok(512));
+    }
+    drop(completer);
+    assert_eq!(gone.recv(), Err(std::sync::mpsc::RecvError));
+}
+
+#[test]
+fn an_executor_that_owns_its_scheduler_goes_with_its_client_and_what_that_had_in_flight() {
+    for how in [Leaves::Alone, Leaves::AmongOthers, Leaves::AfterTheEnd] {
+        for (driving, completes) in
+            [Driving::Caller, Driving::Thread].into_iter().zip([true, false].into_iter().cycle())
+        {
+            let what = format!("an executor that owns its scheduler: {how:?} {driving:?}");
+            common::in_time(&what, move || leaves(how, driving, completes));
+            common::in_time(&what, move || leaves(how, driving, !completes));
+        }
+    }
+}
+
+/// Ends its scheduler, which nobody else knows, in its call for a request that it never ends.
+struct EndsItself {
+    scheduler: Mutex<Option<Arc<Scheduler>>>,
+    client: OnceLock<Weak<Client>>,
+    left: Sender<()>,
+}
+
+impl Executor for EndsItself {
+    fn start(&self, _: &Batch, _: &Started<'_>) {
+        let scheduler = self.scheduler.lock().unwrap().clone().unwrap();
+        assert_eq!(scheduler.shutdown(Shutdown::Fail(libc::EIO)).in_flight, 1);
+        self.client.get().and_then(Weak::upgrade).unwrap().detach(Shutdown::Fail(libc::EIO));
+        self.left.send(()).unwrap();
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn an_executor_that_owns_its_scheduler_may_end_it_in_a_call() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        common::in_time("an executor that ends its own scheduler", move || {
+            let config = SchedulerConfig { driving, ..SchedulerConfig::new(PolicyConfig::parse("to").unwrap()) };
+            let scheduler = Arc::new(Scheduler::start(config).unwrap());
+            let (tell, left) = channel();
+            let to_scheduler = Mutex::new(Some(scheduler.clone()));
+            let host = Arc::new(EndsItself { scheduler: to_scheduler, client: OnceLock::new(), left: tell });
+            let client = Arc::new(scheduler.attach(host.clone()).unwrap());
+            host.client.set(Arc::downgrade(&client)).unwrap();
+            client.submit(0, read(0)).unwrap();
+            assert_eq!(left.recv(), Ok(()));
+            drop((client, scheduler, host));
+            assert_eq!(left.recv(), Err(std::sync::mpsc::RecvError));
+        });
+    }
 }

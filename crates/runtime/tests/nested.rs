@@ -38,8 +38,6 @@ type Later = Mutex<Vec<(RequestId, u32, Completer)>>;
 struct Host {
     world: Arc<OnceLock<Weak<World>>>,
     own: usize,
-    /// It may wait for the other scheduler, too. Not where each has a thread of its own for its calls.
-    crosses: bool,
     later: Arc<Later>,
     cookies: Arc<Cookies>,
     calls: AtomicU64,
@@ -111,7 +109,7 @@ impl Host {
             7 => _ = world.schedulers[any].snapshot(),
             8 => world.schedulers[any].set_policy(&policy(random)),
             9 | 10 => world.schedulers[self.own].wait_empty(),
-            11 if self.crosses => world.schedulers[other].wait_empty(),
+            11 => world.schedulers[other].wait_empty(),
             _ => {}
         }
     }
@@ -170,7 +168,6 @@ fn run(seed: u64) {
         let host = Host {
             world: Arc::clone(&to_world),
             own,
-            crosses: driving == Driving::Caller,
             later: later.clone(),
             cookies: cookies.clone(),
             calls: AtomicU64::new(0),

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
 use sluice_core::{
@@ -157,5 +157,82 @@ fn a_host_waits_for_what_is_left_to_the_serving_thread_with_its_request() {
         }
         go.send(()).unwrap();
         scheduler.wait_empty();
+    });
+}
+
+/// Request 0 waits for the other scheduler, whose request is kept until the call for request 1.
+struct Serves {
+    other: Arc<Scheduler>,
+    /// Stays as long as its request.
+    _of_other: Client,
+    kept: Arc<Keeps>,
+    entered: Mutex<Sender<()>>,
+}
+
+impl Executor for Serves {
+    fn start(&self, batch: &Batch, started: &Started<'_>) {
+        let cookie = batch.parts()[0].request.cookie;
+        batch.parts().iter().for_each(|part| started.complete(part.id, Outcome::ok(part.request.len)));
+        if cookie == 0 {
+            self.entered.lock().unwrap().send(()).unwrap();
+            self.other.wait_empty();
+        } else {
+            let kept = std::mem::take(&mut *self.kept.0.lock().unwrap());
+            kept.iter().for_each(|(id, completer)| completer.complete(*id, Outcome::ok(1)));
+        }
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+/// A scheduler whose thread waits for another one in the call for request 0, until that for request 1.
+fn serves(config: SchedulerConfig) -> (Arc<Scheduler>, Client, Receiver<()>) {
+    let (other, kept, (tell, entered)) = (start(Driving::Thread), Arc::new(Keeps::default()), channel());
+    let of_other = other.attach(kept.clone()).unwrap();
+    of_other.submit(0, request(7)).unwrap();
+    while other.snapshot().shards[0].in_flight == 0 || kept.0.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let scheduler = Arc::new(Scheduler::start(config).unwrap());
+    let host = Serves { other, _of_other: of_other, kept, entered: Mutex::new(tell) };
+    let client = scheduler.attach(Arc::new(host)).unwrap();
+    (scheduler, client, entered)
+}
+
+/// A thread that has gone to sleep in there has to be woken; when it does nobody knows, so there are many goes at it.
+#[test]
+fn a_thread_that_waits_for_another_scheduler_in_a_call_serves_its_own() {
+    common::in_time("what comes for a thread that waits for another scheduler", || {
+        for round in 0..100 {
+            let config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+            let (scheduler, client, entered) = serves(SchedulerConfig { driving: Driving::Thread, ..config });
+            client.submit(0, request(0)).unwrap();
+            entered.recv().unwrap();
+            (0..round % 8).for_each(|_| std::thread::yield_now());
+            client.submit(0, request(1)).unwrap();
+            scheduler.wait_empty();
+        }
+    });
+}
+
+/// Nobody but the thread itself sees to the time of request 1, of another engine.
+#[test]
+fn a_thread_that_waits_for_another_scheduler_in_a_call_sees_to_deadlines() {
+    common::in_time("a deadline of a thread that waits for another scheduler", || {
+        for round in 0..20 {
+            let config = SchedulerConfig::new(PolicyConfig::parse("to").unwrap());
+            let (scheduler, client, entered) = serves(SchedulerConfig { shards: 2, ..config });
+            // Application 0 is served after a while, on both engines, by the one serving thread.
+            let slice = |apps, len_ns| GateSlice { apps, len_ns };
+            let plan = |ms: u64| {
+                let now = scheduler.clock().now();
+                let slices = vec![slice(vec![AppId(1)], ms * 1_000_000), slice(Vec::new(), 3_600_000_000_000)];
+                GatePlan { epoch: now, from: now, expires: Time(u64::MAX), slices, idle_ns: None }
+            };
+            scheduler.set_gate(Some(&plan(5 + round))).unwrap();
+            (0..2).for_each(|cookie| client.submit(cookie as usize, request(cookie)).unwrap());
+            entered.recv().unwrap();
+            scheduler.wait_empty();
+        }
     });
 }

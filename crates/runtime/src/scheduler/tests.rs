@@ -14,7 +14,7 @@ fn threads_that_run_already_end_where_the_system_refuses_the_next_one() {
         };
         let refused = start_servers((0..3).map(group).collect(), |number, bell, served| match number {
             2 => Err(std::io::ErrorKind::WouldBlock.into()),
-            _ => Server::start("test", bell, clock, served),
+            _ => Server::start("test", bell, clock, Shard::served(&served)),
         });
         tell.send(refused.is_err()).unwrap();
     });

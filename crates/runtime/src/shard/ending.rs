@@ -1,12 +1,12 @@
 //! Clients that come and go, and the end of an engine: who waits for that sees to what nobody else may do meanwhile.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Shard;
-use crate::bell::NEVER;
+use crate::bell::Serving;
 use crate::client::{Completer, Port};
 use crate::effects::{
     Deferred, Effect, Recipient, Reporting, Reports, calling_nobody, carry_out, in_callback, take_behind, take_reported,
@@ -48,36 +48,11 @@ impl Shard {
             Some((outstanding, _)) => outstanding == 0,
             None => self.token.places() == 0 || port.is_some_and(Port::has_left),
         };
-        if !self.bell.is_here() {
-            return self.wait_driving(own, until, false, is_empty);
-        }
-        // In a call of a host on the very thread that sees to deadlines.
-        loop {
-            let (now, at) = (Instant::now(), self.deadline.load(Ordering::SeqCst));
-            let ahead = Duration::from_nanos(at.saturating_sub(self.clock.now().0));
-            let next = (at != NEVER).then(|| now + ahead);
-            let is_over = Cell::new(false);
-            // Others ring for a new deadline, which this thread does not hear in here.
-            let done = || {
-                is_over.set(is_empty());
-                is_over.get() || self.deadline.load(Ordering::SeqCst) != at
-            };
-            let looks_again = self.wait_driving(own, until.into_iter().chain(next).min(), true, done);
-            if is_over.get() {
-                return true;
-            }
-            if until.is_some_and(|until| until <= now) {
-                return false;
-            }
-            if !looks_again {
-                self.deadline.store(NEVER, Ordering::SeqCst);
-                self.drive(own);
-            }
-        }
+        self.wait_driving(own, until, false, is_empty)
     }
 
     /// Waits for what others do, and hands in before what a host has reported in the very call in which it waits. `drives`:
-    /// does meanwhile what nobody else may do.
+    /// does meanwhile what nobody else may do. A serving thread goes on serving meanwhile: there is no other for that.
     fn wait_driving(&self, own: &Completer, until: Option<Instant>, drives: bool, done: impl Fn() -> bool) -> bool {
         let go_on = || {
             hand_in_all();
@@ -85,16 +60,24 @@ impl Shard {
                 self.drive(own);
             }
             before_waiting();
-            if self.bell.is_here() {
-                self.bell.carry_out_deferred();
-            }
         };
         let waiting = u32::from(drives);
         self.ending.fetch_add(waiting, Ordering::SeqCst);
-        let is_done = self.gate.wait(until, || {
-            go_on();
-            done()
-        });
+        let is_done = match Serving::here().filter(|_| !sabotaged!(WaiterServesNobody)) {
+            None => self.gate.wait(until, || {
+                go_on();
+                done()
+            }),
+            Some(serving) => {
+                let serves = || {
+                    // Before the rest: deep inside calls it leaves to this thread what follows.
+                    serving.look();
+                    go_on();
+                    done()
+                };
+                self.gate.wait_parked(until, serves, || serving.may_park())
+            }
+        };
         self.ending.fetch_sub(waiting, Ordering::SeqCst);
         is_done
     }
@@ -125,7 +108,7 @@ impl Shard {
             self.complete(&own, &reported);
         }
         if self.bell.is_here() {
-            // It is left to this very thread.
+            // It is left to this very thread, which may wait by means of its own next.
             if self.token.has_work() {
                 self.drive(&own);
             }
@@ -180,6 +163,13 @@ impl Shard {
     /// See [`Port::is_gone`].
     pub(crate) fn is_gone(&self, port: &Port) -> bool {
         port.is_gone(self.token.is_idle())
+    }
+
+    /// Of a client that leaves, or of all at the end, there is nothing left but what is in flight: executors, which hear of nothing
+    /// any more, are not kept alive by the engine. They may know its scheduler.
+    pub(crate) fn let_go(&self, own: &Completer, port: Option<&Port>) {
+        let number = port.map(|port| port.number);
+        drop(self.ask(own, move |core| core.let_go(number)));
     }
 
     /// Forgets a client that has left.

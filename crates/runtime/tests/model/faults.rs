@@ -4,7 +4,7 @@ use sluice_runtime::sabotage::Fault;
 use sluice_runtime::{Driving, Shutdown};
 
 use crate::checker::{Completes, expect_seen};
-use crate::protocols::{a_pair, callers, cancelling, ending, leaving, stalled};
+use crate::protocols::{a_pair, callers, cancelling, crossing, ending, leaving, stalled};
 use crate::volumes::{bypass_order, whole_operations};
 
 #[test]
@@ -42,6 +42,11 @@ fn a_client_that_leaves_too_early_is_seen() {
 #[test]
 fn a_request_forgotten_in_front_of_the_engine_is_seen() {
     expect_seen(Fault::StalledForgotten, 500, || stalled(Driving::Caller));
+}
+
+#[test]
+fn a_thread_that_serves_nobody_while_it_waits_is_seen() {
+    expect_seen(Fault::WaiterServesNobody, 5_000, crossing);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
-use sluice_core::{Op, PolicyConfig};
+use sluice_core::{Op, PolicyConfig, Request};
 use sluice_runtime::{Client, Driving, Scheduler, Shutdown, SubmitError};
 
 use crate::checker::{Checked, Completes, check, check_stopping, config, request};
@@ -91,6 +92,44 @@ fn every_request_is_told_once() {
         }
     }
     check(300, a_pair);
+}
+
+/// In the calls for the first requests of two schedulers their threads wait for each other, which get more then.
+pub fn crossing() {
+    // No thread wakes by itself: see `a_pair`.
+    let mut config = config("to", 4, Driving::Thread);
+    (config.engine.window_ns, config.engine.max_wait_ns) = (1_000_000_000_000, 0);
+    let hosts = [(), ()].map(|()| Checked::new(Completes::AtOnce));
+    let schedulers = [(), ()].map(|()| Arc::new(Scheduler::start(config.clone()).unwrap()));
+    let clients = [0, 1].map(|own| schedulers[own].attach(hosts[own].clone()).unwrap());
+    let entered = Arc::new(AtomicU32::new(0));
+    for (own, other) in [(0, 1), (1, 0)] {
+        let (other, entered) = (Arc::downgrade(&schedulers[other]), entered.clone());
+        let waits = move |request: &Request| {
+            if request.cookie == 0 {
+                entered.fetch_add(1, Ordering::SeqCst);
+                other.upgrade().unwrap().wait_empty();
+            }
+        };
+        *hosts[own].after.lock().unwrap() = Some(Arc::new(waits));
+    }
+    for cookie in 0..3 {
+        for (host, client) in hosts.iter().zip(&clients) {
+            host.submits(request(cookie, cookie, Op::Read, 0));
+            client.submit(0, request(cookie, cookie, Op::Read, 0)).unwrap();
+        }
+        while cookie == 0 && entered.load(Ordering::SeqCst) < 2 {
+            thread::yield_now();
+        }
+    }
+    schedulers.iter().for_each(|scheduler| scheduler.wait_empty());
+    schedulers.iter().for_each(|scheduler| _ = scheduler.shutdown(DRAIN));
+    hosts.iter().for_each(|host| host.expect_all_ended());
+}
+
+#[test]
+fn threads_that_wait_for_each_other_in_calls_go_on_serving() {
+    check(300, crossing);
 }
 
 /// The engine has a place for one file only: requests for others wait in front of it.
