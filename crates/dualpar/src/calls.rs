@@ -135,6 +135,12 @@ pub extern "C" fn sluice_dualpar_descriptor(descriptor: i32) -> i32 {
     catch_unwind(|| descriptors::duplicate(descriptor).map_or(-1, IntoRawFd::into_raw_fd)).unwrap_or(-1)
 }
 
+/// Has the system make the room for such descriptors, which it does not take back. To be called before there are threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_dualpar_make_room() {
+    let _ = catch_unwind(descriptors::make_room);
+}
+
 fn index(file: i32) -> usize {
     usize::try_from(file).unwrap_or(usize::MAX)
 }

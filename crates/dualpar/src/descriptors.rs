@@ -2,7 +2,7 @@
 //! lets a process have more, else they are few.
 
 use std::io::{Error, Result};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 /// How many there may be beyond the program's own.
@@ -22,20 +22,35 @@ static CHANGING: Mutex<()> = Mutex::new(());
 pub fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let limit = limit()?;
-    let wider = limit.rlim_cur.saturating_add(BEYOND).min(limit.rlim_max);
-    if limit.rlim_cur < PLENTY && wider > limit.rlim_cur {
-        set_limit(libc::rlimit { rlim_cur: wider, ..limit })?;
-        let beyond = duplicate_from(descriptor, limit.rlim_cur);
-        set_limit(limit)?;
-        if beyond.is_ok() {
-            return beyond;
-        }
+    if let Ok(beyond) = duplicate_beyond(descriptor, limit) {
+        return Ok(beyond);
     }
     if least_free()? < limit.rlim_cur / SHARE {
         duplicate_from(descriptor, 0)
     } else {
         Err(Error::from_raw_os_error(libc::EMFILE))
     }
+}
+
+/// A longer table of descriptors has the system wait for all processors, some milliseconds, where several threads use it: in the middle
+/// of a program's I/O. Without them it does not, and the table stays as long as it was made.
+pub fn make_room() {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let (Ok(limit), Ok(nothing)) = (limit(), std::fs::File::open("/dev/null")) {
+        drop(duplicate_beyond(nothing.as_fd(), limit));
+    }
+}
+
+/// One that is not among those that `limit` allows.
+fn duplicate_beyond(descriptor: BorrowedFd<'_>, limit: libc::rlimit) -> Result<OwnedFd> {
+    let wider = limit.rlim_cur.saturating_add(BEYOND).min(limit.rlim_max);
+    if limit.rlim_cur >= PLENTY || wider <= limit.rlim_cur {
+        return Err(Error::from_raw_os_error(libc::EMFILE));
+    }
+    set_limit(libc::rlimit { rlim_cur: wider, ..limit })?;
+    let beyond = duplicate_from(descriptor, limit.rlim_cur);
+    set_limit(limit)?;
+    beyond
 }
 
 /// The number that the next descriptor has. Nothing of `descriptor` is closed to find that out: locks of its file would go.

@@ -145,18 +145,15 @@ static const char *path_of(const char *name)
     return strncmp(name, "ufs:", 4) == 0 ? name + 4 : name;
 }
 
-/* Whether the program holds locks (fcntl), which go with the first descriptor of their file that is closed. */
-static bool has_locks(void)
+/* Whether anybody holds locks (fcntl) of the file: those of the program go with the first descriptor of it that is closed. A new
+ * descriptor has locks of its own kind (of its description, not of the process), with which those of this process collide, too. */
+static bool has_locks(int descriptor)
 {
-    FILE *locks = fopen("/proc/locks", "re");
-    char line[256];
-    int holder;
-    bool is_holder = false;
-    while (locks && !is_holder && fgets(line, sizeof line, locks))
-        is_holder = sscanf(line, "%*d: POSIX %*s %*s %d", &holder) == 1 && holder == getpid();
-    if (locks)
-        fclose(locks);
-    return is_holder;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(descriptor, F_OFD_GETLK, &lock) == 0)
+        return lock.l_type != F_UNLCK;
+    /* File systems without locks; else a kernel that cannot be asked. */
+    return errno != ENOLCK && errno != EOPNOTSUPP && errno != ENOSYS;
 }
 
 static int open_again(const char *path, int amode)
@@ -173,7 +170,7 @@ static int open_again(const char *path, int amode)
     /* MPI libraries lock around what they do on NFS, which keeps its caches right. */
     bool is_nfs = fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
     bool is_suitable = !is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode);
-    if (is_suitable && has_locks())
+    if (is_suitable && has_locks(descriptor))
         return descriptor;
     int own = is_suitable ? sluice_dualpar_descriptor(descriptor) : -1;
     close(descriptor);

@@ -77,9 +77,8 @@ static void initialised(bool can)
     /* Attributes of the program are not to be copied: that would call it. */
     if (PMPI_Comm_group(MPI_COMM_WORLD, &group) != MPI_SUCCESS)
         return;
-    bool is_made = PMPI_Comm_create(MPI_COMM_WORLD, group, &world) == MPI_SUCCESS;
-    PMPI_Group_free(&group);
-    if (!is_made) {
+    if (PMPI_Comm_create(MPI_COMM_WORLD, group, &world) != MPI_SUCCESS) {
+        PMPI_Group_free(&group);
         world = MPI_COMM_NULL;
         step_aside("no communicator could be made");
         return;
@@ -91,12 +90,30 @@ static void initialised(bool can)
     if (PMPI_Allreduce(MPI_IN_PLACE, &several, 1, MPI_INT, MPI_LOR, world) != MPI_SUCCESS)
         atomic_store(&is_agreed, false);
     has_threads = several;
+    /* Most programs open files as a whole, and need not wait for another one then. */
+    struct own *whole = malloc(sizeof *whole);
+    all = whole != NULL;
+    if (PMPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, world) == MPI_SUCCESS && all) {
+        *whole = (struct own){group, world, NULL, NULL};
+        owns_list = whole;
+    } else {
+        free(whole);
+        PMPI_Group_free(&group);
+    }
     if (is_on())
         dualpar_begin(world);
 }
 
+/* As long as a process has one thread, a longer table of descriptors is not waited for. */
+static void before_threads(void)
+{
+    if (is_wanted)
+        sluice_dualpar_make_room();
+}
+
 SHOWN int MPI_Init(int *argc, char ***argv)
 {
+    before_threads();
     int result = NEXT(MPI_Init)(argc, argv);
     if (result == MPI_SUCCESS)
         initialised(true);
@@ -105,6 +122,7 @@ SHOWN int MPI_Init(int *argc, char ***argv)
 
 SHOWN int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
 {
+    before_threads();
     int result = NEXT(MPI_Init_thread)(argc, argv, wanted, provided);
     if (result == MPI_SUCCESS)
         initialised(true);
