@@ -124,6 +124,14 @@ pub extern "C" fn sluice_dualpar_open(
     })
 }
 
+/// Whether a descriptor need not be exchanged for one of [`sluice_dualpar_descriptor`].
+#[unsafe(no_mangle)]
+pub extern "C" fn sluice_dualpar_may_stay(descriptor: i32) -> bool {
+    // SAFETY: not -1; only its number is used.
+    descriptor >= 0
+        && catch_unwind(|| descriptors::may_stay(unsafe { BorrowedFd::borrow_raw(descriptor) })).unwrap_or(false)
+}
+
 /// Another descriptor of the same, which is not one of those that the program may need; -1 if there is none to be had.
 #[unsafe(no_mangle)]
 pub extern "C" fn sluice_dualpar_descriptor(descriptor: i32) -> i32 {

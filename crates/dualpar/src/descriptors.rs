@@ -32,6 +32,13 @@ pub fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     }
 }
 
+/// Whether there is no better number for a descriptor of ours that is there already.
+#[must_use]
+pub fn may_stay(descriptor: BorrowedFd<'_>) -> bool {
+    let number = descriptor.as_raw_fd() as libc::rlim_t;
+    limit().is_ok_and(|limit| limit.rlim_cur >= PLENTY && number < limit.rlim_cur / SHARE)
+}
+
 /// A longer table of descriptors has the system wait for all processors, some milliseconds, where several threads use it: in the middle
 /// of a program's I/O. Without them it does not, and the table stays as long as it was made.
 pub fn make_room() {

@@ -16,6 +16,7 @@ int32_t sluice_dualpar_is_complete(void);
 void sluice_dualpar_stop(void);
 int32_t sluice_dualpar_open(int32_t descriptor, bool is_readable, bool is_writable, bool is_shared, bool listens);
 int32_t sluice_dualpar_descriptor(int32_t descriptor);
+bool sluice_dualpar_may_stay(int32_t descriptor);
 void sluice_dualpar_make_room(void);
 int32_t sluice_dualpar_close(int32_t file, char *room, size_t len);
 int32_t sluice_dualpar_sync(int32_t file);

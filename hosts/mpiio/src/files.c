@@ -170,7 +170,8 @@ static int open_again(const char *path, int amode)
     /* MPI libraries lock around what they do on NFS, which keeps its caches right. */
     bool is_nfs = fstatfs(descriptor, &system) == 0 && system.f_type == 0x6969;
     bool is_suitable = !is_nfs && fstat(descriptor, &stat) == 0 && S_ISREG(stat.st_mode);
-    if (is_suitable && has_locks(descriptor))
+    /* Closing one is a message to the server in some file systems. */
+    if (is_suitable && (sluice_dualpar_may_stay(descriptor) || has_locks(descriptor)))
         return descriptor;
     int own = is_suitable ? sluice_dualpar_descriptor(descriptor) : -1;
     close(descriptor);
