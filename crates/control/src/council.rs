@@ -9,17 +9,20 @@
 //! best. The reward is the throughput while something was under way ([`Seen::rate`]), in a situation that counts what
 //! was under way among processes: normalised for the load that was offered, which the paper leaves open. Nodes in the same situation
 //! with the same arm are one observation, their median, so that many nodes are not taken for much experience, and one that
-//! lies counts as one of many. A node that saw too little abstains (its window is that of the majority), as it has nothing to win.
+//! lies counts as one of many. What a node does is called the same until it clearly is something else (`steady.rs`),
+//! and the first second under another arm teaches nothing and decides nothing. If as many nodes want one arm as another, what
+//! all may gain decides. A node that saw too little abstains (its window is that of the majority), as it has nothing to win.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::json;
-use sluice_adapt::council::{Knowledge, Method, Op, Pattern, Situation};
+use sluice_adapt::council::{Arms, Knowledge, Method, Pattern, Situation};
 use sluice_core::Time;
 
 use crate::role::{Action, Directive, NodeId, Role, To};
 use crate::seen::{InForce, Kind, Seen};
+use crate::steady::{Load, Name};
 use crate::wire;
 
 /// What can be chosen: an algorithm, and the length of its windows in nanoseconds.
@@ -34,6 +37,8 @@ pub const ARMS: [(&str, u64); 9] = [
     ("noop", 0),
     ("hbrr", 0),
 ];
+/// The windows among them, by length.
+const WINDOWS: usize = 7;
 /// With fewer requests, or a shorter look, nothing is said.
 const REQUESTS_MIN: u64 = 16;
 const PERIOD_MIN_NS: u64 = 100_000_000;
@@ -74,8 +79,23 @@ struct Member {
     /// What it has announced in this round.
     seen: Option<Seen>,
     vote: Option<usize>,
+    /// What it voted in.
+    situation: Option<Situation>,
+    name: Name,
+    /// The arm that was in force in what it announced last, and whether another one was before.
+    under: Option<usize>,
+    settles: bool,
     /// When it spoke last.
     heard: Time,
+}
+
+impl Member {
+    /// What it has announced, if that says something.
+    fn says(&self) -> Option<&Seen> {
+        let says =
+            |seen: &&Seen| seen.requests() >= REQUESTS_MIN && seen.period_ns >= PERIOD_MIN_NS && seen.rate().is_some();
+        self.seen.as_ref().filter(says)
+    }
 }
 
 /// See the module.
@@ -84,6 +104,7 @@ pub struct Council {
     classify: Classify,
     coexisting: bool,
     members: BTreeMap<NodeId, Member>,
+    load: Load,
     silent: BTreeSet<NodeId>,
     decides_at: Option<Time>,
     decided_at: Option<Time>,
@@ -104,6 +125,10 @@ fn arm(in_force: &InForce) -> Option<usize> {
     ARMS.iter().position(|&(name, window_ns)| name == in_force.policy && window_ns == in_force.window_ns)
 }
 
+fn arms() -> Arms {
+    Arms::new(ARMS.len(), 0..WINDOWS)
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = values.len() / 2;
@@ -115,10 +140,11 @@ impl Council {
     #[must_use]
     pub fn new(classify: Classify) -> Council {
         Council {
-            knowledge: Knowledge::new(ARMS.len(), Method::default()),
+            knowledge: Knowledge::new(arms(), Method::default()),
             classify,
             coexisting: false,
             members: BTreeMap::new(),
+            load: Load::default(),
             silent: BTreeSet::new(),
             decides_at: None,
             decided_at: None,
@@ -139,31 +165,38 @@ impl Council {
     /// Lets these bandits learn, which know nothing yet.
     #[must_use]
     pub fn learning(mut self, method: Method) -> Council {
-        self.knowledge = Knowledge::new(ARMS.len(), method);
+        self.knowledge = Knowledge::new(arms(), method);
         self
     }
 
-    /// Situations of the nodes that saw enough.
-    fn situations(&self) -> Vec<(NodeId, Situation)> {
-        let all = || self.members.iter().filter_map(|(id, member)| Some((*id, member.seen.as_ref()?)));
-        let says_something =
-            |seen: &Seen| seen.requests() >= REQUESTS_MIN && seen.period_ns >= PERIOD_MIN_NS && seen.rate().is_some();
-        let nodes = all().filter(|(_, seen)| says_something(seen)).count() as u64;
-        let under_way: f64 = all().filter(|(_, seen)| says_something(seen)).map(|(_, seen)| seen.outstanding).sum();
-        let of = |(id, seen): (NodeId, &Seen)| {
-            let majority = seen.majority();
-            let size = seen.ops[majority.index()].size_mean as u64;
-            let op = if majority == sluice_core::Op::Read { Op::Read } else { Op::Write };
-            let pattern = (self.classify)(seen)?;
-            Some((id, Situation::new(pattern, op, seen.servers.into(), nodes, under_way as u64, size)))
+    /// Situations of the nodes that saw enough, and whether what each saw belongs to its situation.
+    fn situations(&mut self) -> Vec<(NodeId, Situation, bool)> {
+        let all: Vec<&Seen> = self.members.values().filter_map(Member::says).collect();
+        let Some(first) = all.first() else { return Vec::new() };
+        let alike = all.iter().all(|seen| seen.in_force == first.in_force);
+        // As if all were like most of them: one that lies does not say how much is asked of all.
+        let under_way = median(all.iter().map(|seen| seen.outstanding).collect()) * all.len() as f64;
+        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, under_way);
+        let (nodes, under_way) = self.load.named();
+        let of = |(id, member): (&NodeId, &mut Member)| {
+            member.says()?;
+            let seen = member.seen.as_ref()?;
+            let (doing, does_it) = member.name.see(seen, &self.classify)?;
+            let size = doing.size as u64;
+            let situation = Situation::new(doing.pattern, doing.op, seen.servers.into(), nodes, under_way, size);
+            // What was queued under the arm before is served now, and says little of this one.
+            let arm = arm(&seen.in_force);
+            member.settles = member.under.is_some() && arm != member.under;
+            member.under = arm;
+            Some((*id, situation, is_usual && does_it && !member.settles))
         };
-        all().filter(|(_, seen)| says_something(seen)).filter_map(of).collect()
+        self.members.iter_mut().filter_map(of).collect()
     }
 
     /// Learns what the arms in force have brought: one observation for each situation and arm.
-    fn learn(&mut self, situations: &[(NodeId, Situation)]) {
+    fn learn(&mut self, situations: &[(NodeId, Situation, bool)]) {
         let mut rewards: BTreeMap<(Situation, usize), Vec<f64>> = BTreeMap::new();
-        for (id, situation) in situations {
+        for (id, situation, _) in situations.iter().filter(|(_, _, is_usual)| *is_usual) {
             let Some(seen) = self.members.get(id).and_then(|member| member.seen.as_ref()) else { continue };
             if let (Some(arm), Some(rate)) = (arm(&seen.in_force), seen.rate()) {
                 rewards.entry((*situation, arm)).or_default().push(rate.ln());
@@ -174,13 +207,35 @@ impl Council {
         }
     }
 
-    /// The arm with most votes; among equals the one that was said last, then the first.
+    /// The arm with most votes. Among equals the one of which all voters together may hope for most, if bandits say that: half of
+    /// the nodes may win more by it than the other half loses. Else the one that was said last, then the first.
     fn most_common(&self) -> Option<usize> {
         let mut votes = [0_u32; ARMS.len()];
         self.members.values().filter_map(|member| member.vote).for_each(|vote| votes[vote] += 1);
         let most = votes.into_iter().max().filter(|most| *most > 0)?;
-        let said = self.said.filter(|said| votes[*said] == most);
-        said.or_else(|| votes.iter().position(|count| *count == most))
+        let equals: Vec<usize> = (0..ARMS.len()).filter(|arm| votes[*arm] == most).collect();
+        if let [only] = equals[..] {
+            return Some(only);
+        }
+        let hopes = self.hopes();
+        let best = equals.iter().map(|arm| hopes[*arm]).fold(f64::NEG_INFINITY, f64::max);
+        let mut equals = equals.into_iter().filter(|arm| hopes[*arm] >= best - 1e-9);
+        let said = self.said.filter(|said| equals.clone().any(|arm| arm == *said));
+        said.or_else(|| equals.next())
+    }
+
+    /// What all voters together may hope for from each arm: a node that lies counts as one of them.
+    fn hopes(&self) -> [f64; ARMS.len()] {
+        let mut voters: BTreeMap<Situation, u32> = BTreeMap::new();
+        for member in self.members.values().filter(|member| member.vote.is_some()) {
+            member.situation.iter().for_each(|situation| *voters.entry(*situation).or_default() += 1);
+        }
+        let mut hopes = [0.0; ARMS.len()];
+        for (situation, voters) in voters {
+            let of = self.knowledge.hopes(&situation).unwrap_or_default();
+            hopes.iter_mut().zip(of).for_each(|(hope, of_one)| *hope += f64::from(voters) * of_one);
+        }
+        hopes
     }
 
     fn directives(&mut self) -> Vec<Directive> {
@@ -217,7 +272,15 @@ impl Role for Council {
         if seen.kind != Kind::Forwarder || seen.servers < 2 {
             return self.left(now, node);
         }
-        let member = self.members.entry(node).or_insert(Member { seen: None, vote: None, heard: now });
+        let member = self.members.entry(node).or_insert(Member {
+            seen: None,
+            vote: None,
+            situation: None,
+            name: Name::default(),
+            under: None,
+            settles: false,
+            heard: now,
+        });
         (member.seen, member.heard) = (Some(seen.clone()), now);
         self.silent.remove(&node);
         let earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
@@ -250,10 +313,12 @@ impl Role for Council {
         self.members.values_mut().filter(|member| is_over(member)).for_each(|member| member.vote = None);
         // Once for each situation: bandits that toss coins would be outvoted by themselves.
         let mut choices = BTreeMap::new();
-        for (id, situation) in situations {
+        for (id, situation, _) in situations {
             let choice = *choices.entry(situation).or_insert_with(|| self.knowledge.choose(situation));
             if let Some(member) = self.members.get_mut(&id) {
-                member.vote = Some(choice);
+                member.situation = Some(situation);
+                // Who has just gone over stays for another second.
+                member.vote = member.under.filter(|_| member.settles).or(Some(choice));
             }
         }
         self.silent = self.members.keys().copied().collect();
@@ -268,7 +333,7 @@ impl Role for Council {
     }
 
     fn load(&mut self, _: Time, saved: serde_json::Value) -> Result<(), String> {
-        self.knowledge = Knowledge::load(saved, ARMS.len(), self.knowledge.method())?;
+        self.knowledge = Knowledge::load(saved, arms(), self.knowledge.method())?;
         Ok(())
     }
 
@@ -343,6 +408,70 @@ mod tests {
         let mut again = Council::new(Box::new(by_rule));
         again.load(Time(now), saved).unwrap();
         assert_eq!(round(&mut again, &mut now, &vec![seen(8, 3000, 85_000_000); 3]), Some(3));
+    }
+
+    /// What so many seconds of reads bring: with each arm this much, of which each has so many requests under way, and where the
+    /// second after a change is as good as the one before. The arms of the last 20 seconds, and situations.
+    fn work(gains: [f64; 9], under_way: [f64; 9]) -> (Vec<usize>, usize) {
+        let (mut council, mut now, mut arm, mut before, mut late) =
+            (Council::new(Box::new(by_rule)), 0, 7, 7, Vec::new());
+        for second in 0..80 {
+            let nodes: Vec<Seen> = (0..4)
+                .map(|_| {
+                    let mut seen = seen(arm, 3000, (1e8 * gains[before]) as u64);
+                    seen.outstanding = under_way[arm];
+                    seen
+                })
+                .collect();
+            before = arm;
+            arm = round(&mut council, &mut now, &nodes).unwrap_or(arm);
+            if second >= 60 {
+                late.push(arm);
+            }
+        }
+        (late, council.knowledge.len())
+    }
+
+    #[test]
+    fn what_is_under_way_with_an_arm_makes_no_other_situation() {
+        let gains = [0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8, 1.0];
+        let (late, situations) = work(gains, [12.0, 14.0, 16.0, 20.0, 28.0, 40.0, 64.0, 8.0, 5.0]);
+        assert_eq!((late, situations), (vec![8; 20], 1));
+    }
+
+    #[test]
+    fn a_second_that_has_the_queue_of_another_arm_in_it_teaches_nothing() {
+        // Tried for a second each, the arm after the best one would seem to be it.
+        let mut gains = [0.8; 9];
+        gains[6] = 1.0;
+        assert_eq!(work(gains, [8.0; 9]).0, [6; 20]);
+    }
+
+    #[test]
+    fn among_equal_votes_the_larger_gain_decides() {
+        let (mut council, mut now, mut arm, mut late) = (Council::new(Box::new(by_rule)), 0, 7, Vec::new());
+        for second in 0..120 {
+            // Two nodes read: hbrr is half as fast again; two write: it loses a tenth.
+            let nodes: Vec<Seen> = (0..4)
+                .map(|node| {
+                    let gain = match (node < 2, arm) {
+                        (true, 8) => 1.5,
+                        (false, 8) => 0.9,
+                        _ => 1.0,
+                    };
+                    let mut seen = seen(arm, 3000, (1e8 * gain) as u64);
+                    if node >= 2 {
+                        seen.ops.swap(0, 1);
+                    }
+                    seen
+                })
+                .collect();
+            arm = round(&mut council, &mut now, &nodes).unwrap_or(arm);
+            if second >= 100 {
+                late.push(arm);
+            }
+        }
+        assert_eq!(late, [8; 20]);
     }
 
     #[test]

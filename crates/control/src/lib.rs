@@ -38,6 +38,7 @@ mod seen;
 #[cfg(feature = "coordinator")]
 pub mod serve;
 mod state;
+mod steady;
 pub mod wire;
 
 #[cfg(feature = "node")]

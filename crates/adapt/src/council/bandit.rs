@@ -1,34 +1,97 @@
 //! A bandit that stops trying when nothing is to be gained.
 //!
-//! Rewards are logarithms, so that a difference of 0.01 is 1 % of throughput whatever the throughput is. Each arm has a mean; how
-//! much rewards differ from it is pooled over all arms, since noise is the system's and not the arm's. Two arms matter at a time
+//! Rewards are logarithms, so that a difference of 0.01 is 1 % of throughput whatever the throughput is. Each arm has a mean. How
+//! much rewards of one arm differ from the one before is pooled over all arms, since noise is the system's and not the arm's; what
+//! grows or wears off slowly under an arm is no noise. Arms that are lengths of one thing tell of their neighbours: an untried window
+//! between two that lose by far is not tried. Two arms matter at a time
 //! (the idea of LUCB, Kalyanakrishnan et al., ICML 2012): the one with the largest mean, and the *challenger*, whose upper
 //! confidence bound is the largest among the others. While that bound is above the leader's mean by more than
 //! [`WORTH`], the one of the two that is known less is used; after that, the leader. So exploration costs nothing in the
 //! long run, and an arm that is as good as the leader is not examined for ever.
 //!
-//! A change of the system shows as a change of the leader's reward (Page and Hinkley): then all evidence counts for little.
+//! A change of the system shows as rewards that differ from what their arms brought before (Page and Hinkley): then all evidence
+//! counts for little. That another arm leads, whose rewards are others, is no change.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::selector::{Direction, PageHinkley};
+use crate::selector::PageHinkley;
 
-/// What an arm must be able to gain to be tried: half a per cent.
+/// What an arm must be able to gain to be tried: half a per cent, and more where many observations have not shown it, by so much
+/// for each of them, up to a limit: what is within the noise of hundreds of them is not worth going to and fro.
 const WORTH: f64 = 0.005;
+const WORTH_LATER: f64 = 0.0002;
+const WORTH_MAX: f64 = 0.02;
 /// Standard deviations of the upper confidence bound.
 const CONFIDENCE: f64 = 2.0;
 /// Deviation of a reward until it is known, and so many observations' worth; the least that is believed.
 const DEVIATION: f64 = 0.05;
 const DEVIATION_WEIGHT: f64 = 4.0;
 const DEVIATION_MIN: f64 = 0.003;
+/// What differs by less from what was expected, in deviations, is no sign of a change.
+const CHANGE_MIN: f64 = 0.5;
 /// Evidence of an arm counts as at most so many observations, so that what comes later still matters.
 const WEIGHT_MAX: f64 = 200.0;
 /// Logarithms of rewards are not larger: their powers of e are finite.
 pub(super) const MEAN_MAX: f64 = 600.0;
 /// Of an arm of which similar situations say how good it is.
 const PRIOR_WEIGHT: f64 = 1.0;
-/// An arm that similar situations, or one observation, say loses so much is not tried: a half.
+/// Deviation of an arm from its neighbour, such as a window twice as long. In the paper windows differ by 35 % at most, so that most
+/// neighbours are much more alike; this much leaves room for one good window among bad ones.
+const STEP: f64 = 0.2;
+/// An arm that similar situations, neighbours or one observation say loses so much is not tried: a half.
 const HOPELESS: f64 = -0.7;
+
+/// How many arms there are, and which of them are lengths of one thing, in their order: neighbours differ little.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arms {
+    pub(super) count: usize,
+    ordered: Range<usize>,
+}
+
+impl Arms {
+    /// `ordered`: some of them.
+    #[must_use]
+    pub fn new(count: usize, ordered: Range<usize>) -> Arms {
+        let count = count.max(1);
+        Arms { count, ordered: ordered.start.min(count)..ordered.end.min(count) }
+    }
+}
+
+impl From<usize> for Arms {
+    fn from(count: usize) -> Arms {
+        Arms::new(count, 0..0)
+    }
+}
+
+/// What is thought of an arm: mean, and how certain that is (one over the variance; 0: nothing is known).
+#[derive(Clone, Copy, Debug, Default)]
+struct Belief {
+    mean: f64,
+    precision: f64,
+}
+
+impl Belief {
+    fn and(self, other: Belief) -> Belief {
+        let precision = self.precision + other.precision;
+        if precision > 0.0 {
+            Belief { mean: (self.mean * self.precision + other.mean * other.precision) / precision, precision }
+        } else {
+            self
+        }
+    }
+
+    /// What it says of a neighbour.
+    fn beside(self) -> Belief {
+        let precision = if self.precision > 0.0 { (self.precision.recip() + STEP * STEP).recip() } else { 0.0 };
+        Belief { precision, ..self }
+    }
+
+    fn deviation(self) -> f64 {
+        self.precision.sqrt().recip()
+    }
+}
 
 /// What is expected of an arm before it was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,11 +110,14 @@ pub(super) struct Arm {
     pub(super) mean: f64,
     pub(super) weight: f64,
     prior: Option<Prior>,
+    /// Its last reward.
+    #[serde(skip)]
+    last: Option<f64>,
 }
 
 impl Arm {
     pub(super) fn tried(mean: f64, weight: f64) -> Arm {
-        Arm { mean, weight, prior: None }
+        Arm { mean, weight, prior: None, last: None }
     }
 }
 
@@ -104,6 +170,7 @@ impl Kept {
 #[derive(Clone, Debug)]
 pub struct Bandit {
     arms: Vec<Arm>,
+    ordered: Range<usize>,
     /// Sum of squared deviations, and their number.
     squares: f64,
     seen: f64,
@@ -113,13 +180,15 @@ pub struct Bandit {
 impl Bandit {
     /// For so many arms, of which nothing is known but the priors; `priors` may be empty.
     #[must_use]
-    pub fn new(arms: usize, priors: &[Option<Prior>]) -> Bandit {
+    pub fn new(arms: impl Into<Arms>, priors: &[Option<Prior>]) -> Bandit {
+        let Arms { count, ordered } = arms.into();
         let arm = |at: usize| Arm { prior: priors.get(at).copied().flatten(), ..Arm::default() };
         Bandit {
-            arms: (0..arms.max(1)).map(arm).collect(),
+            arms: (0..count).map(arm).collect(),
+            ordered,
             squares: DEVIATION * DEVIATION * DEVIATION_WEIGHT,
             seen: DEVIATION_WEIGHT,
-            change: PageHinkley::new(DEVIATION_MIN),
+            change: PageHinkley::new(CHANGE_MIN),
         }
     }
 
@@ -127,14 +196,19 @@ impl Bandit {
         Kept { arms: self.arms.clone(), squares: self.squares, seen: self.seen }
     }
 
-    pub(super) fn kept(Kept { mut arms, squares, seen }: Kept) -> Bandit {
+    pub(super) fn kept(Kept { mut arms, squares, seen }: Kept, ordered: &Arms) -> Bandit {
         arms.iter_mut().for_each(|arm| arm.weight = arm.weight.min(WEIGHT_MAX));
-        Bandit { arms, squares, seen, change: PageHinkley::new(DEVIATION_MIN) }
+        Bandit { arms, ordered: ordered.ordered.clone(), squares, seen, change: PageHinkley::new(CHANGE_MIN) }
     }
 
     /// Of one reward.
     fn deviation(&self) -> f64 {
         (self.squares / self.seen).sqrt().max(DEVIATION_MIN)
+    }
+
+    /// What an arm must be able to gain now.
+    fn worth(&self) -> f64 {
+        (WORTH_LATER * self.seen).clamp(WORTH, WORTH_MAX)
     }
 
     /// The arm with the largest mean among those that were tried.
@@ -143,20 +217,26 @@ impl Bandit {
         tried.max_by(|&a, &b| self.arms[a].mean.total_cmp(&self.arms[b].mean))
     }
 
-    /// Mean and standard deviation of what is expected of an arm, of which the leader has this mean.
-    fn expected(&self, at: usize, leading: f64) -> (f64, f64) {
-        let arm = &self.arms[at];
-        let noise = self.deviation();
-        match arm.prior {
-            // Two sources, by their precision.
-            Some(prior) if arm.weight > 0.0 => {
-                let (own, other) = (arm.weight / (noise * noise), PRIOR_WEIGHT / (prior.deviation * prior.deviation));
-                ((arm.mean * own + (leading + prior.gain) * other) / (own + other), (own + other).sqrt().recip())
-            }
-            Some(prior) => (leading + prior.gain, prior.deviation),
-            None if arm.weight > 0.0 => (arm.mean, noise / arm.weight.sqrt()),
-            None => (leading, f64::INFINITY),
+    /// What is thought of each arm, of which the leader has this mean: by its rewards, by similar situations, and by its
+    /// neighbours (the exact answer for a walk of steps of [`STEP`]: messages along the chain in both directions).
+    fn beliefs(&self, leading: f64) -> Vec<Belief> {
+        let variance = self.deviation().powi(2);
+        let own = |arm: &Arm| {
+            let seen = Belief { mean: arm.mean, precision: arm.weight / variance };
+            arm.prior.map_or(seen, |prior| {
+                seen.and(Belief { mean: leading + prior.gain, precision: PRIOR_WEIGHT / prior.deviation.powi(2) })
+            })
+        };
+        let own: Vec<Belief> = self.arms.iter().map(own).collect();
+        let mut beliefs = own.clone();
+        let (mut before, mut after) = (Belief::default(), Belief::default());
+        for (at, back) in self.ordered.clone().zip(self.ordered.clone().rev()) {
+            beliefs[at] = beliefs[at].and(before);
+            before = own[at].and(before).beside();
+            beliefs[back] = beliefs[back].and(after);
+            after = own[back].and(after).beside();
         }
+        beliefs
     }
 
     /// The next arm. The same knowledge gives the same answer. O(arms).
@@ -168,17 +248,23 @@ impl Bandit {
             return (0..self.arms.len()).rev().max_by(|&a, &b| gain(a).total_cmp(&gain(b))).unwrap_or(0);
         };
         let leading = self.arms[leader].mean;
-        let bound = |at: usize| {
-            let (mean, deviation) = self.expected(at, leading);
-            if mean - leading < HOPELESS { f64::NEG_INFINITY } else { mean + CONFIDENCE * deviation }
+        let beliefs = self.beliefs(leading);
+        let bound = |at: usize| match beliefs[at] {
+            Belief { precision, .. } if precision <= 0.0 => f64::INFINITY,
+            it if it.mean - leading < HOPELESS => f64::NEG_INFINITY,
+            it => it.mean + CONFIDENCE * it.deviation(),
         };
         let others = (0..self.arms.len()).filter(|&at| at != leader);
         let Some(challenger) = others.rev().max_by(|&a, &b| bound(a).total_cmp(&bound(b))) else { return leader };
         // The difference of two means is less certain than either.
         let own = self.deviation() / self.arms[leader].weight.sqrt();
-        let (mean, deviation) = self.expected(challenger, leading);
-        let together = if deviation.is_finite() { own.hypot(deviation) } else { f64::INFINITY };
-        let is_open = bound(challenger) > f64::NEG_INFINITY && mean + CONFIDENCE * together > leading + WORTH;
+        let is_open = match bound(challenger) {
+            bound if bound.is_infinite() => bound > 0.0,
+            _ => {
+                let it = beliefs[challenger];
+                it.mean + CONFIDENCE * own.hypot(it.deviation()) > leading + self.worth()
+            }
+        };
         if is_open && self.arms[challenger].weight <= self.arms[leader].weight { challenger } else { leader }
     }
 
@@ -193,17 +279,20 @@ impl Bandit {
         if !reward.is_finite() || at >= self.arms.len() {
             return;
         }
-        let leads = self.leader() == Some(at);
+        let deviation = self.deviation();
         let arm = &mut self.arms[at];
         let off = reward - arm.mean;
+        // In deviations, of which the mean that it is compared with has some, too. Whichever arm it is: that one arm brings other
+        // rewards than another is no change.
+        let surprise = (arm.weight > 1.0).then(|| off / deviation / (1.0 + arm.weight.recip()).sqrt());
         arm.weight = (arm.weight + 1.0).min(WEIGHT_MAX);
         arm.mean += off / arm.weight;
-        if arm.weight > 1.0 {
-            // Unbiased, since the mean has moved towards it.
-            self.squares += off * (reward - arm.mean);
+        if let Some(last) = arm.last.replace(reward) {
+            // By successive differences (von Neumann 1941): an arm that brings more and more is not noisy.
+            self.squares += (reward - last).powi(2).min(1e6) / 2.0;
             self.seen += 1.0;
         }
-        if leads && self.change.see(reward).is_some_and(|to| matches!(to, Direction::Up | Direction::Down)) {
+        if surprise.and_then(|surprise| self.change.see(surprise)).is_some() {
             self.doubt();
         }
     }
@@ -212,10 +301,24 @@ impl Bandit {
     fn doubt(&mut self) {
         for arm in &mut self.arms {
             arm.weight = arm.weight.min(1.0);
-            arm.prior = None;
+            (arm.prior, arm.last) = (None, None);
         }
         self.squares = self.squares / self.seen * DEVIATION_WEIGHT;
         self.seen = DEVIATION_WEIGHT;
+    }
+
+    /// What each arm may gain over the best one, as a logarithm: at most, and never more than a factor of two either way. O(arms).
+    #[must_use]
+    pub fn hopes(&self) -> Vec<f64> {
+        let leading = self.leader().map_or(0.0, |leader| self.arms[leader].mean);
+        let hope = |it: Belief| {
+            if it.precision > 0.0 {
+                (it.mean - leading + CONFIDENCE * it.deviation()).clamp(HOPELESS, -HOPELESS)
+            } else {
+                -HOPELESS
+            }
+        };
+        self.beliefs(leading).into_iter().map(hope).collect()
     }
 
     /// Of each arm that was tried: the logarithm of its reward over that of the best, and how often it was used.
@@ -296,6 +399,52 @@ mod tests {
             bandit.learn(arm, means[arm] + 0.02 * normal(&mut random));
         }
         assert!(late < 6, "{late}");
+    }
+
+    #[test]
+    fn windows_between_two_that_lose_by_far_are_not_tried() {
+        let means = [-0.5, -0.45, -0.5, -0.5, -0.45, -0.5, -0.5, 0.0];
+        let tried = |arms: Arms| {
+            let mut bandit = Bandit::new(arms, &[]);
+            for _ in 0..60 {
+                let arm = bandit.choose();
+                bandit.learn(arm, means[arm]);
+            }
+            assert_eq!(bandit.best(), 7);
+            bandit.gains().into_iter().flatten().count()
+        };
+        assert_eq!(tried(means.len().into()), means.len());
+        let known = tried(Arms::new(means.len(), 0..7));
+        assert!(known < means.len() - 1, "{known}");
+    }
+
+    #[test]
+    fn one_good_window_among_bad_ones_is_found() {
+        for good in 0..7 {
+            let mut bandit = Bandit::new(Arms::new(8, 0..7), &[]);
+            let mut last = 0;
+            for _ in 0..60 {
+                last = bandit.choose();
+                bandit.learn(last, if last == good { 0.2 } else { -0.1 });
+            }
+            assert_eq!(last, good);
+        }
+    }
+
+    #[test]
+    fn that_another_arm_leads_is_no_change() {
+        let mut bandit = Bandit::new(3, &[]);
+        let mut random = Random(11);
+        (0..12).for_each(|_| bandit.learn(0, 0.02 * normal(&mut random)));
+        (0..12).for_each(|_| bandit.learn(1, 0.5 + 0.02 * normal(&mut random)));
+        assert!(bandit.arms[..2].iter().all(|arm| arm.weight >= 12.0), "{:?}", bandit.arms);
+    }
+
+    #[test]
+    fn what_grows_slowly_is_no_noise() {
+        let mut bandit = Bandit::new(2, &[]);
+        (0..40).for_each(|step| bandit.learn(0, f64::from(step) * 0.005));
+        assert!(bandit.deviation() < 0.02, "{}", bandit.deviation());
     }
 
     proptest! {

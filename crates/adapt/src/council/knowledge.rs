@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::bandit::{Bandit, Kept, Prior};
+use super::bandit::{Arms, Bandit, Kept, Prior};
 use super::epsilon::EpsilonGreedy;
 use crate::selector::random::Random;
 
@@ -138,7 +138,7 @@ struct Entry {
 /// The bandits of all situations that were seen.
 #[derive(Clone, Debug)]
 pub struct Knowledge {
-    arms: usize,
+    arms: Arms,
     method: Method,
     random: Random,
     all: BTreeMap<Situation, Known>,
@@ -148,9 +148,9 @@ pub struct Knowledge {
 impl Knowledge {
     /// Nothing is known of so many arms.
     #[must_use]
-    pub fn new(arms: usize, method: Method) -> Knowledge {
+    pub fn new(arms: impl Into<Arms>, method: Method) -> Knowledge {
         let seed = if let Method::EpsilonGreedy { seed, .. } = method { seed } else { 0 };
-        Knowledge { arms, method, random: Random(seed), all: BTreeMap::new(), asked: 0 }
+        Knowledge { arms: arms.into(), method, random: Random(seed), all: BTreeMap::new(), asked: 0 }
     }
 
     /// Which bandits learn.
@@ -161,7 +161,7 @@ impl Knowledge {
 
     /// What similar situations say of each arm.
     fn priors(&self, situation: &Situation) -> Vec<Option<Prior>> {
-        let mut sums = vec![(0.0, 0.0, f64::INFINITY); self.arms];
+        let mut sums = vec![(0.0, 0.0, f64::INFINITY); self.arms.count];
         for (other, known) in &self.all {
             let distance = situation.distance(other);
             if distance > SIMILAR {
@@ -201,6 +201,15 @@ impl Knowledge {
         }
     }
 
+    /// What each arm may gain in a situation over the best one ([`Bandit::hopes`]), if ours is asked and knows the situation.
+    #[must_use]
+    pub fn hopes(&self, situation: &Situation) -> Option<Vec<f64>> {
+        match &self.all.get(situation)?.bandit {
+            Learner::Confidence(bandit) => Some(bandit.hopes()),
+            Learner::EpsilonGreedy(_) => None,
+        }
+    }
+
     /// The bandit of a situation; a new one of ours begins with what similar ones know.
     fn of(&mut self, situation: Situation) -> &mut Learner {
         if !self.all.contains_key(&situation) {
@@ -209,8 +218,10 @@ impl Knowledge {
                 oldest.map(|oldest| self.all.remove(&oldest));
             }
             let bandit = match self.method {
-                Method::Confidence => Learner::Confidence(Bandit::new(self.arms, &self.priors(&situation))),
-                Method::EpsilonGreedy { epsilon, .. } => Learner::EpsilonGreedy(EpsilonGreedy::new(self.arms, epsilon)),
+                Method::Confidence => Learner::Confidence(Bandit::new(self.arms.clone(), &self.priors(&situation))),
+                Method::EpsilonGreedy { epsilon, .. } => {
+                    Learner::EpsilonGreedy(EpsilonGreedy::new(self.arms.count, epsilon))
+                }
             };
             self.all.insert(situation, Known { bandit, asked: 0 });
         }
@@ -239,7 +250,7 @@ impl Knowledge {
     ///
     /// # Errors
     /// If it says what cannot be.
-    pub fn load(saved: serde_json::Value, arms: usize, method: Method) -> Result<Knowledge, String> {
+    pub fn load(saved: serde_json::Value, arms: impl Into<Arms>, method: Method) -> Result<Knowledge, String> {
         let entries: Vec<Entry> = serde_json::from_value(saved).map_err(|error| error.to_string())?;
         if entries.len() > SITUATIONS_MAX {
             return Err(format!("{} situations", entries.len()));
@@ -253,9 +264,9 @@ impl Knowledge {
                 return Err(format!("{situation:?} cannot be"));
             }
             knowledge.asked = knowledge.asked.max(asked);
-            let kept = bandit.checked(arms)?;
+            let kept = bandit.checked(knowledge.arms.count)?;
             let bandit = match method {
-                Method::Confidence => Learner::Confidence(Bandit::kept(kept)),
+                Method::Confidence => Learner::Confidence(Bandit::kept(kept, &knowledge.arms)),
                 Method::EpsilonGreedy { epsilon, .. } => Learner::EpsilonGreedy(EpsilonGreedy::kept(&kept, epsilon)),
             };
             knowledge.all.insert(situation, Known { bandit, asked });

@@ -6,7 +6,7 @@
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use sluice_adapt::council::{EPSILON, EpsilonGreedy, Knowledge, Method as Bandits, Op, Pattern, Situation};
+use sluice_adapt::council::{Arms, EPSILON, EpsilonGreedy, Knowledge, Method as Bandits, Op, Pattern, Situation};
 use sluice_cli::output;
 
 use super::Args;
@@ -127,12 +127,14 @@ struct Bin {
 /// Sums over a run: `bins[n / BIN]`.
 fn learn(method: Method, places: &[&Place], observations: usize, random: &mut SplitMix64, bins: &mut [Bin]) {
     let arms = places[0].arms.len();
-    let mut knowledge = Knowledge::new(arms, Bandits::Confidence);
+    // Arrival order and HBRR come first.
+    let described = || Arms::new(arms, 2..arms);
+    let mut knowledge = Knowledge::new(described(), Bandits::Confidence);
     for at in random.shuffled(places.len()) {
         let place = places[at];
         let mut greedy = EpsilonGreedy::new(arms, EPSILON);
         if method == Method::Alone {
-            knowledge = Knowledge::new(arms, Bandits::Confidence);
+            knowledge = Knowledge::new(described(), Bandits::Confidence);
         }
         for step in 0..observations {
             let arm = match method {

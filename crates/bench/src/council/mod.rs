@@ -6,6 +6,7 @@ mod experiments;
 mod network;
 mod online;
 mod scale;
+mod systems;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Bandits: start of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// At work: systems that are drawn at random, beside four that are not
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    systems: u32,
     /// Networks: experiments
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     experiments: u64,

@@ -3,72 +3,37 @@
 //!
 //! Where [`bandits`](super::bandits) draw from what whole runs came to, a choice here has a past: what was queued under the
 //! window before, and a second that varies more than a run. Each system is also simulated with every arm for good; a choice is
-//! right if no other arm moves significantly more in the same fifty seconds.
+//! right if no other arm moves significantly more in the same fifty seconds. That says little where the past matters: what one arm has
+//! put in order stays so under the others for a while. So it is also said whether all in all as much was moved as by the best arm.
 
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Context;
 use serde::Serialize;
-use sluice_adapt::council::{EPSILON, Method as Bandits, Pattern};
+use sluice_adapt::council::{EPSILON, Method as Bandits};
 use sluice_cli::output;
 use sluice_control::{ARMS, Action, Council, InForce, Kind, NodeId, Role, Seen, To, by_node};
-use sluice_core::{EngineConfig, PolicyConfig, Time, WindowFeatures};
-use sluice_sim::scenario::{Place, Plan, Scenario};
+use sluice_core::{EngineConfig, Op, PolicyConfig, Time, WindowFeatures};
+use sluice_sim::scenario::Place;
 use sluice_sim::{Options, Selector, Setup, simulate_with};
 
 use super::Args;
-use super::experiments::SCENARIO;
+use super::systems::{CHANGE_S, System};
 use crate::bed::Runner;
 
-const IO_NODES: usize = 8;
-const SERVERS: u32 = 4;
-/// Observations, one a second, and those of a bin.
-const SECONDS: usize = 100;
-const BIN: usize = 50;
-const BINS: usize = SECONDS / BIN;
+/// Observations of a bin, one a second.
+const BIN: usize = CHANGE_S;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Windows of the engines' statistics in a second, of which those count that lie wholly under what was decided.
 const WINDOWS: u64 = 10;
 /// Student's t of two times three seeds, 95 %, two-sided.
 const SEEDS: u64 = 3;
 const T_4: f64 = 2.776;
-
-/// A system.
-struct Case {
-    name: &'static str,
-    /// Of the first application.
-    pattern: Pattern,
-    /// What each application does, and when it begins.
-    apps: &'static [(&'static str, &'static str)],
-}
-
-const CASES: [Case; 4] = [
-    Case {
-        name: "strided reads of 256 KiB",
-        pattern: Pattern::SharedStrided,
-        apps: &[("op = 'read'\npattern = 'strided'\nfiles = 'shared'\nrequest = '256K'", "0s")],
-    },
-    Case {
-        name: "contiguous writes of 256 KiB to a shared file",
-        pattern: Pattern::SharedContiguous,
-        apps: &[("op = 'write'\npattern = 'contiguous'\nfiles = 'shared'\nrequest = '256K'", "0s")],
-    },
-    Case {
-        name: "strided writes of 256 KiB",
-        pattern: Pattern::SharedStrided,
-        apps: &[("op = 'write'\npattern = 'strided'\nfiles = 'shared'\nrequest = '256K'", "0s")],
-    },
-    Case {
-        name: "strided reads, from 50 s on writes of own files beside them",
-        pattern: Pattern::SharedStrided,
-        apps: &[
-            ("op = 'read'\npattern = 'strided'\nfiles = 'shared'\nrequest = '32K'", "0s"),
-            ("op = 'write'\npattern = 'contiguous'\nfiles = 'per-process'\nrequest = '256K'", "50s"),
-        ],
-    },
-];
+/// As much as the best.
+const EQUAL: f64 = 0.99;
+/// Of the systems that are drawn, so many were looked at while the bandits were made what they are.
+const SEEN: usize = 12;
 
 /// Who decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -76,6 +41,8 @@ const CASES: [Case; 4] = [
 enum Method {
     /// Nobody: this arm for good.
     Fixed(usize),
+    /// Who knows: this arm, and another one once the load has changed.
+    Knowing { first: usize, then: usize },
     /// The paper's bandits.
     EpsilonGreedy,
     /// Ours.
@@ -93,26 +60,6 @@ fn arm_name(arm: usize) -> String {
     }
 }
 
-fn scenario(case: &Case, seed: u64) -> anyhow::Result<Scenario> {
-    let mut table: toml::Table = SCENARIO.parse().context("scenarios/twins-windows.toml")?;
-    ["axis", "report", "scale", "application"].iter().for_each(|key| drop(table.remove(*key)));
-    let mut text = table.to_string();
-    for (number, (phase, start)) in case.apps.iter().enumerate() {
-        text.push_str(&format!(
-            "[[application]]\nname = 'app{number}'\nprocesses = 128\nstart = '{start}'\n[[application.phase]]\ndata = '256M'\n{phase}\n"
-        ));
-    }
-    let settings = [
-        ("seed", seed.to_string()),
-        ("io_nodes.count", IO_NODES.to_string()),
-        ("io_nodes.policy", "noop".to_owned()),
-        ("io_nodes.window", format!("{}ms", 1_000 / WINDOWS)),
-        ("servers.count", SERVERS.to_string()),
-    ];
-    let settings = settings.map(|(key, value)| (key.to_owned(), value));
-    Ok(Plan::parse(&text, case.name, Path::new(""), &settings, &[])?.runs[0].scenario.clone())
-}
-
 /// An I/O node, as the council's agent on it sees it.
 struct Forwarder {
     arm: usize,
@@ -120,10 +67,10 @@ struct Forwarder {
 }
 
 /// What announces to a council, and does what it says.
-struct Online {
+struct Online<'a> {
     method: Method,
     council: Council,
-    pattern: Pattern,
+    system: &'a System,
     nodes: Vec<Forwarder>,
     policies: Vec<PolicyConfig>,
     /// What all are to do, and since when.
@@ -133,13 +80,13 @@ struct Online {
     used: Vec<Vec<u32>>,
 }
 
-fn nothing(arm: usize) -> Seen {
+fn nothing(servers: u32, arm: usize) -> Seen {
     let (name, window_ns) = ARMS[arm];
-    Seen::nothing(Kind::Forwarder, SERVERS, InForce { policy: name.to_owned(), window_ns })
+    Seen::nothing(Kind::Forwarder, servers, InForce { policy: name.to_owned(), window_ns })
 }
 
-impl Online {
-    fn new(case: &Case, method: Method, seed: u64) -> anyhow::Result<Online> {
+impl Online<'_> {
+    fn new(system: &System, method: Method, seed: u64) -> anyhow::Result<Online<'_>> {
         let policy = |(name, window_ns): &(&str, u64)| {
             let policy = PolicyConfig::parse(name).map_err(anyhow::Error::msg)?;
             if *window_ns == 0 {
@@ -151,29 +98,39 @@ impl Online {
         };
         let bandits = match method {
             Method::EpsilonGreedy => Bandits::EpsilonGreedy { epsilon: EPSILON, seed },
-            Method::Fixed(_) | Method::Confidence => Bandits::Confidence,
+            Method::Fixed(_) | Method::Knowing { .. } | Method::Confidence => Bandits::Confidence,
         };
         // Where systems begin.
         let first = ARMS.iter().position(|(name, _)| *name == "noop").context("arrival order is no arm")?;
-        let wanted = if let Method::Fixed(arm) = method { arm } else { first };
+        let wanted = match method {
+            Method::Fixed(arm) | Method::Knowing { first: arm, .. } => arm,
+            Method::EpsilonGreedy | Method::Confidence => first,
+        };
         Ok(Online {
             method,
             council: Council::new(Box::new(by_node)).learning(bandits),
-            pattern: case.pattern,
-            nodes: (0..IO_NODES).map(|_| Forwarder { arm: first, seen: nothing(first) }).collect(),
+            system,
+            nodes: (0..system.io_nodes)
+                .map(|_| Forwarder { arm: first, seen: nothing(system.servers, first) })
+                .collect(),
             policies: ARMS.iter().map(policy).collect::<anyhow::Result<_>>()?,
             wanted: (wanted, Time::ZERO),
-            moved: vec![0; SECONDS],
-            used: vec![vec![0; ARMS.len()]; SECONDS],
+            moved: vec![0; seconds(system)],
+            used: vec![vec![0; ARMS.len()]; seconds(system)],
         })
     }
 
     /// A node's second is over: it announces, and when all have, the council decides.
     fn announce(&mut self, number: usize, now: Time) {
         let node = &mut self.nodes[number];
-        let mut seen = std::mem::replace(&mut node.seen, nothing(node.arm));
-        seen.pattern = Some(self.pattern);
+        let mut seen = std::mem::replace(&mut node.seen, nothing(self.system.servers, node.arm));
+        let second = (now.0 / SECOND_NS) as usize - 1;
+        seen.pattern = Some(self.system.pattern(seen.majority() == Op::Write, second));
         self.council.announced(now, NodeId(number as u64), &seen);
+    }
+
+    /// Lets the council decide when it wants to.
+    fn decide(&mut self, now: Time) {
         if self.council.due().is_none_or(|due| due > now) {
             return;
         }
@@ -187,7 +144,7 @@ impl Online {
     }
 }
 
-impl Selector for Online {
+impl Selector for Online<'_> {
     fn window_closed(
         &mut self,
         place: Place,
@@ -203,8 +160,19 @@ impl Selector for Online {
             self.used[second][self.nodes[number].arm] += 1;
         }
         self.nodes[number].seen.add(window, false);
-        if now.0 % SECOND_NS == 0 && !matches!(self.method, Method::Fixed(_)) {
-            self.announce(number, now);
+        match self.method {
+            Method::Fixed(_) => {}
+            Method::Knowing { then, .. } => {
+                if second >= CHANGE_S && self.wanted.0 != then {
+                    self.wanted = (then, now);
+                }
+            }
+            Method::EpsilonGreedy | Method::Confidence => {
+                if now.0 % SECOND_NS == 0 {
+                    self.announce(number, now);
+                }
+                self.decide(now);
+            }
         }
         // What is decided at the end of a window comes to all of them at the end of the next one.
         let (wanted, since) = self.wanted;
@@ -212,119 +180,52 @@ impl Selector for Online {
         if node.arm == wanted || (now <= since && since != Time::ZERO) {
             return None;
         }
-        (node.arm, node.seen) = (wanted, nothing(wanted));
+        (node.arm, node.seen) = (wanted, nothing(self.system.servers, wanted));
         Some(Setup { policy: self.policies[wanted].clone(), limits: None })
     }
+}
+
+/// How long a system runs: until fifty observations of what it does at last have been made, and fifty more, which are judged.
+fn seconds(system: &System) -> usize {
+    2 * BIN + if system.changes() { CHANGE_S } else { 0 }
 }
 
 /// What a simulation came to: bytes of each bin, and the share of each arm.
 #[derive(Clone)]
 struct Ran {
-    moved: [f64; BINS],
-    used: [Vec<f64>; BINS],
+    moved: Vec<f64>,
+    used: Vec<Vec<f64>>,
 }
 
-fn ran(case: &Case, method: Method, seed: u64, stop: &AtomicBool) -> anyhow::Result<Ran> {
-    let mut online = Online::new(case, method, seed)?;
-    let options = Options { until_ns: SECONDS as u64 * SECOND_NS, ..Options::default() };
-    simulate_with(&scenario(case, seed)?, options, &mut online, stop).with_context(|| case.name)?;
-    let bin = |at: usize| at * BIN..(at + 1) * BIN;
-    let used = |at: usize| {
-        let sums = |arm: usize| online.used[bin(at)].iter().map(|second| f64::from(second[arm])).sum::<f64>();
-        let all: f64 = (0..ARMS.len()).map(sums).sum();
-        (0..ARMS.len()).map(|arm| sums(arm) / all.max(1.0)).collect()
+fn ran(system: &System, method: Method, seed: u64, stop: &AtomicBool) -> anyhow::Result<Ran> {
+    let mut online = Online::new(system, method, seed)?;
+    let options = Options { until_ns: seconds(system) as u64 * SECOND_NS, ..Options::default() };
+    let scenario = system.scenario(seed, WINDOWS)?;
+    simulate_with(&scenario, options, &mut online, stop).with_context(|| system.name.clone())?;
+    anyhow::ensure!(online.moved.last().is_some_and(|moved| *moved > 0), "{} has ended early", system.name);
+    let used = |seconds: &[Vec<u32>]| {
+        let sum = |arm: usize| seconds.iter().map(|second| f64::from(second[arm])).sum::<f64>();
+        let all: f64 = (0..ARMS.len()).map(sum).sum();
+        (0..ARMS.len()).map(|arm| sum(arm) / all.max(1.0)).collect()
     };
     Ok(Ran {
-        moved: std::array::from_fn(|at| online.moved[bin(at)].iter().sum::<u64>() as f64),
-        used: std::array::from_fn(used),
+        moved: online.moved.chunks(BIN).map(|seconds| seconds.iter().sum::<u64>() as f64).collect(),
+        used: online.used.chunks(BIN).map(used).collect(),
     })
 }
 
-/// Fifty observations: the share of right choices, and the throughput over that of the best arm.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Bin {
-    right: f64,
-    of_best: f64,
-}
+/// Which systems, which method, which seed.
+type Job = (usize, Method, u64);
 
-#[derive(Serialize)]
-struct Compared {
-    case: &'static str,
-    /// The arm that moved most, in each bin.
-    best: [String; BINS],
-    /// Million bytes a second of it.
-    best_mb_s: [f64; BINS],
-    arrival_order: [Bin; BINS],
-    paper: [Bin; BINS],
-    ours: [Bin; BINS],
-}
-
-/// What was learned while the systems ran.
-#[derive(Serialize)]
-pub(super) struct Report {
-    seeds: u64,
-    /// Observations of a bin, one a second.
-    bin: usize,
-    cases: Vec<Compared>,
-    /// Means of all cases in the last bin.
-    pub(super) right: f64,
-    pub(super) of_best: f64,
-    pub(super) paper_right: f64,
-    pub(super) paper_of_best: f64,
-    pub(super) met: bool,
-}
-
-/// `runs`: of each method all seeds, in their order.
-fn compare(case: &Case, runs: &[(Method, Vec<Ran>)]) -> Compared {
-    let of = |method: Method| runs.iter().find(|(known, _)| *known == method).map_or(&[][..], |(_, ran)| ran);
-    let n = SEEDS as f64;
-    // Mean, and square of its standard error.
-    let moved = |method: Method, at: usize| {
-        let values: Vec<f64> = of(method).iter().map(|ran| ran.moved[at]).collect();
-        let mean = values.iter().sum::<f64>() / n;
-        (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0) / n)
-    };
-    let best = |at: usize| {
-        let arms = 0..ARMS.len();
-        arms.max_by(|&a, &b| moved(Method::Fixed(a), at).0.total_cmp(&moved(Method::Fixed(b), at).0)).unwrap_or(0)
-    };
-    let bin = |method: Method, at: usize| {
-        let (most, error) = moved(Method::Fixed(best(at)), at);
-        let is_right = |arm: usize| {
-            let (mean, own) = moved(Method::Fixed(arm), at);
-            most - mean <= T_4 * (error + own).sqrt()
-        };
-        let share = |ran: &Ran| (0..ARMS.len()).filter(|arm| is_right(*arm)).map(|arm| ran.used[at][arm]).sum::<f64>();
-        Bin { right: of(method).iter().map(share).sum::<f64>() / n, of_best: moved(method, at).0 / most }
-    };
-    let arrival_order = ARMS.iter().position(|(name, _)| *name == "noop").unwrap_or(0);
-    Compared {
-        case: case.name,
-        best: std::array::from_fn(|at| arm_name(best(at))),
-        best_mb_s: std::array::from_fn(|at| moved(Method::Fixed(best(at)), at).0 / BIN as f64 / 1e6),
-        arrival_order: std::array::from_fn(|at| bin(Method::Fixed(arrival_order), at)),
-        paper: std::array::from_fn(|at| bin(Method::EpsilonGreedy, at)),
-        ours: std::array::from_fn(|at| bin(Method::Confidence, at)),
-    }
-}
-
-/// Lets both work, beside every arm for good.
-///
-/// # Errors
-/// If a system cannot be simulated, or it was interrupted.
-pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
-    let runner = Runner::new()?;
-    let seeds = args.seed..args.seed + SEEDS;
-    let jobs: Vec<(usize, Method, u64)> = (0..CASES.len())
-        .flat_map(|case| methods().flat_map(move |method| (0..SEEDS).map(move |seed| (case, method, seed))))
-        .collect();
+/// Simulates them, on all processors.
+fn simulate_all(systems: &[System], jobs: &[Job], first_seed: u64, runner: &Runner) -> anyhow::Result<Vec<Ran>> {
     let bar = output::bar(jobs.len() as u64, "{bar:40} {pos}/{len} simulated systems, {eta} left");
     let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![None; jobs.len()]));
     let work = || -> anyhow::Result<()> {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((case, method, seed)) = jobs.get(at) else { return Ok(()) };
-            let ran = ran(&CASES[*case], *method, seeds.start + seed, &runner.stop)?;
+            let Some((system, method, seed)) = jobs.get(at) else { return Ok(()) };
+            let ran = ran(&systems[*system], *method, first_seed + seed, &runner.stop)?;
             found.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(ran);
             bar.inc(1);
         }
@@ -339,52 +240,248 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     })?;
     bar.finish_and_clear();
     let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut runs: Vec<Vec<(Method, Vec<Ran>)>> =
-        CASES.iter().map(|_| methods().map(|method| (method, Vec::new())).collect()).collect();
-    for ((case, method, _), ran) in jobs.into_iter().zip(found) {
-        let of = runs[case].iter_mut().find(|(known, _)| *known == method);
-        of.context("a method that is none")?.1.push(ran.context("a system was not simulated")?);
+    found.into_iter().map(|ran| ran.context("a system was not simulated")).collect()
+}
+
+/// Fifty observations: the share of right choices, and the throughput over that of the best arm.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Bin {
+    right: f64,
+    of_best: f64,
+    /// Right, or it has moved as much as the best arm for good: then it is as if it had been chosen.
+    or_equal: f64,
+}
+
+#[derive(Serialize)]
+struct Compared {
+    system: String,
+    /// How it came into the list.
+    set: Set,
+    /// Its load changes.
+    changes: bool,
+    /// The arm that moved most while it was judged, and million bytes a second of it.
+    best: String,
+    best_mb_s: f64,
+    arrival_order: Bin,
+    /// Who knows the best arm, and pays for going over to it alone.
+    knowing: Bin,
+    paper: Bin,
+    ours: Bin,
+    /// Ours in the first fifty observations of what the system does at last: they are not judged.
+    first: Bin,
+    paper_first: Bin,
+}
+
+/// Means of some systems.
+#[derive(Serialize)]
+struct Means {
+    set: &'static str,
+    systems: usize,
+    knowing: Bin,
+    paper: Bin,
+    ours: Bin,
+    first: Bin,
+    paper_first: Bin,
+}
+
+/// What was learned while the systems ran.
+#[derive(Serialize)]
+pub(super) struct Report {
+    seeds: u64,
+    /// Observations of a bin, one a second.
+    bin: usize,
+    /// The worst first.
+    systems: Vec<Compared>,
+    means: Vec<Means>,
+    /// Means of all; no system counts for more than 100 % of its best arm.
+    pub(super) right: f64,
+    or_equal: f64,
+    pub(super) of_best: f64,
+    pub(super) paper_right: f64,
+    pub(super) paper_of_best: f64,
+    pub(super) met: bool,
+}
+
+/// How a system came into the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Set {
+    /// One of the four.
+    Chosen,
+    /// Drawn, and seen while the bandits were made what they are.
+    Drawn,
+    /// Drawn, and looked at when all was done.
+    Unseen,
+}
+
+/// What every arm brings that is in force for good, in the bins of a system.
+struct Arms<'a>(Vec<&'a [Ran]>);
+
+/// Mean, and square of its standard error.
+fn moved(runs: &[Ran], at: usize) -> (f64, f64) {
+    let n = runs.len() as f64;
+    let mean = runs.iter().map(|ran| ran.moved[at]).sum::<f64>() / n;
+    (mean, runs.iter().map(|ran| (ran.moved[at] - mean).powi(2)).sum::<f64>() / (n - 1.0) / n)
+}
+
+impl Arms<'_> {
+    fn best(&self, at: usize) -> usize {
+        let of = |arm: usize| moved(self.0[arm], at).0;
+        (0..self.0.len()).max_by(|&a, &b| of(a).total_cmp(&of(b))).unwrap_or(0)
     }
-    let cases: Vec<Compared> = CASES.iter().zip(&runs).map(|(case, runs)| compare(case, runs)).collect();
-    let mean = |of: fn(&Compared) -> f64| cases.iter().map(of).sum::<f64>() / cases.len() as f64;
-    let (right, of_best) = (mean(|it| it.ours[BINS - 1].right), mean(|it| it.ours[BINS - 1].of_best));
+
+    fn judge(&self, runs: &[Ran], at: usize) -> Bin {
+        let (most, error) = moved(self.0[self.best(at)], at);
+        let is_right = |arm: usize| {
+            let (mean, own) = moved(self.0[arm], at);
+            most - mean <= T_4 * (error + own).sqrt()
+        };
+        let share = |ran: &Ran| (0..ARMS.len()).filter(|arm| is_right(*arm)).map(|arm| ran.used[at][arm]).sum::<f64>();
+        let right = runs.iter().map(share).sum::<f64>() / runs.len() as f64;
+        let of_best = moved(runs, at).0 / most;
+        Bin { right, of_best, or_equal: if of_best >= EQUAL { 1.0 } else { right } }
+    }
+}
+
+fn mean(set: &'static str, of: &[&Compared]) -> Means {
+    let bin = |bin: fn(&Compared) -> Bin| {
+        let mean = |value: fn(Bin) -> f64| of.iter().map(|it| value(bin(it))).sum::<f64>() / of.len() as f64;
+        let of_best = mean(|bin| bin.of_best.min(1.0));
+        Bin { right: mean(|bin| bin.right), or_equal: mean(|bin| bin.or_equal), of_best }
+    };
+    Means {
+        set,
+        systems: of.len(),
+        knowing: bin(|it| it.knowing),
+        paper: bin(|it| it.paper),
+        ours: bin(|it| it.ours),
+        first: bin(|it| it.first),
+        paper_first: bin(|it| it.paper_first),
+    }
+}
+
+/// Lets both work, beside every arm for good.
+///
+/// # Errors
+/// If a system cannot be simulated, or it was interrupted.
+pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
+    let runner = Runner::new()?;
+    let mut systems = System::chosen();
+    let chosen = systems.len();
+    systems.extend(System::drawn(args.systems as usize));
+    let all = |methods: Vec<(usize, Method)>| -> Vec<Job> {
+        methods.into_iter().flat_map(|(system, method)| (0..SEEDS).map(move |seed| (system, method, seed))).collect()
+    };
+    let jobs = all((0..systems.len()).flat_map(|system| methods().map(move |method| (system, method))).collect());
+    let runs = simulate_all(&systems, &jobs, args.seed, &runner)?;
+    let seeds = SEEDS as usize;
+    let of = |system: usize, method: usize| {
+        let from = (system * methods().count() + method) * seeds;
+        &runs[from..from + seeds]
+    };
+    let arms: Vec<Arms<'_>> =
+        (0..systems.len()).map(|system| Arms((0..ARMS.len()).map(|arm| of(system, arm)).collect())).collect();
+    let last = |system: usize| seconds(&systems[system]) / BIN - 1;
+    // Before the change, and after it.
+    let known = |system: usize| {
+        let best = |at: usize| arms[system].best(at);
+        let first = if systems[system].changes() { best(0) } else { best(last(system)) };
+        (system, Method::Knowing { first, then: best(last(system)) })
+    };
+    let knowing = simulate_all(&systems, &all((0..systems.len()).map(known).collect()), args.seed, &runner)?;
+    let compare = |number: usize| {
+        let (arms, at) = (&arms[number], last(number));
+        let arrival_order = ARMS.iter().position(|(name, _)| *name == "noop").unwrap_or(0);
+        let (paper, ours) = (of(number, ARMS.len()), of(number, ARMS.len() + 1));
+        Compared {
+            system: systems[number].name.clone(),
+            set: match number {
+                _ if number < chosen => Set::Chosen,
+                _ if number < chosen + SEEN => Set::Drawn,
+                _ => Set::Unseen,
+            },
+            changes: systems[number].changes(),
+            best: arm_name(arms.best(at)),
+            best_mb_s: moved(arms.0[arms.best(at)], at).0 / BIN as f64 / 1e6,
+            arrival_order: arms.judge(of(number, arrival_order), at),
+            knowing: arms.judge(&knowing[number * seeds..(number + 1) * seeds], at),
+            paper: arms.judge(paper, at),
+            ours: arms.judge(ours, at),
+            first: arms.judge(ours, at - 1),
+            paper_first: arms.judge(paper, at - 1),
+        }
+    };
+    let mut compared: Vec<Compared> = (0..systems.len()).map(compare).collect();
+    compared.sort_by(|a, b| a.ours.of_best.total_cmp(&b.ours.of_best));
+    let some: [(&'static str, fn(&Compared) -> bool); 5] = [
+        ("* chosen", |it| it.set == Set::Chosen),
+        ("drawn", |it| it.set == Set::Drawn),
+        ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
+        ("whose load changes", |it| it.changes),
+        ("all", |_| true),
+    ];
+    let means: Vec<Means> = some
+        .into_iter()
+        .map(|(name, is_one)| mean(name, &compared.iter().filter(|it| is_one(it)).collect::<Vec<_>>()))
+        .filter(|means| means.systems > 0)
+        .collect();
+    let Means { ours, paper, .. } = means.last().context("no systems")?;
     Ok(Report {
         seeds: SEEDS,
         bin: BIN,
-        right,
-        of_best,
-        paper_right: mean(|it| it.paper[BINS - 1].right),
-        paper_of_best: mean(|it| it.paper[BINS - 1].of_best),
-        met: right >= super::bandits::BAR_RIGHT && of_best >= super::bandits::BAR_OF_BEST,
-        cases,
+        right: ours.right,
+        or_equal: ours.or_equal,
+        of_best: ours.of_best,
+        paper_right: paper.or_equal,
+        paper_of_best: paper.of_best,
+        met: ours.or_equal >= super::bandits::BAR_RIGHT && ours.of_best >= super::bandits::BAR_OF_BEST,
+        systems: compared,
+        means,
     })
 }
 
+fn words(bins: &[Bin]) -> String {
+    let word =
+        |bin: &Bin| format!("{:>5.0}{:>4.0}{:>6.1}", bin.right * 100.0, bin.or_equal * 100.0, bin.of_best * 100.0);
+    bins.iter().map(word).collect()
+}
+
 pub(super) fn print(report: &Report) {
-    let Report { seeds, cases, right, of_best, paper_right, paper_of_best, met, .. } = report;
+    let Report { seeds, systems, means, right, or_equal, of_best, paper_right, paper_of_best, met, .. } = report;
     output::line(format_args!(
-        "\nthe council at work in {} simulated systems, {IO_NODES} I/O nodes, {SERVERS} data servers, {seeds} seeds: of each {BIN} \
-         observations, one a\nsecond, right choices and throughput over that of the arm that is best for good, in %\n",
-        cases.len()
+        "\nthe council at work in {} simulated systems, {seeds} seeds; of observations 51 to 100 of what a system does at last, one a \
+         second,\nand of the {BIN} before: right choices, right ones or as much moved, throughput over that of the arm that is best \
+         for good; in %\n\n{:<15}{:<15}{:<15}{:<15}{:<15}",
+        systems.len(),
+        "    ours",
+        "    paper",
+        "    knowing",
+        "  ours before",
+        "  paper before",
     ));
-    for case in cases {
-        let best: Vec<String> =
-            case.best.iter().zip(case.best_mb_s).map(|(name, mb_s)| format!("{name} ({mb_s:.1} MB/s)")).collect();
-        output::line(format_args!("{}; best: {}", case.case, best.join(", then ")));
-        for (name, bins) in [("arrival order", case.arrival_order), ("paper", case.paper), ("ours", case.ours)] {
-            let bins = bins.map(|bin| format!("{:>8.1}{:>7.1}", bin.right * 100.0, bin.of_best * 100.0));
-            output::line(format_args!("  {name:<16}{}", bins.join("")));
-        }
+    for it in systems {
+        let bins = words(&[it.ours, it.paper, it.knowing, it.first, it.paper_first]);
+        let mark = match it.set {
+            Set::Chosen => "*",
+            Set::Drawn => " ",
+            Set::Unseen => "+",
+        };
+        output::line(format_args!("{bins} {mark} {}: {}, {:.1} MB/s", it.system, it.best, it.best_mb_s));
+    }
+    output::line(format_args!("\nmeans; no system counts for more than 100 % of its best arm\n"));
+    for it in means {
+        let bins = words(&[it.ours, it.paper, it.knowing, it.first, it.paper_first]);
+        output::line(format_args!("{bins} {:>2} {}", it.systems, it.set));
     }
     output::line(format_args!(
-        "\nbars, mean of all, observations {} to {SECONDS}: {:.0} % right, {:.0} % of the best: {} ({:.1} %, {:.1} %; paper's bandits: \
-         {:.1} %, {:.1} %)",
-        SECONDS - BIN + 1,
+        "\nbars, mean of all: {:.0} % right or equal, {:.0} % of the best: {} ({:.1} %, {:.1} %; right by the arm alone: {:.1} %; paper's \
+         bandits: {:.1} %, {:.1} %)",
         super::bandits::BAR_RIGHT * 100.0,
         super::bandits::BAR_OF_BEST * 100.0,
         if *met { "met" } else { "missed" },
-        right * 100.0,
+        or_equal * 100.0,
         of_best * 100.0,
+        right * 100.0,
         paper_right * 100.0,
         paper_of_best * 100.0
     ));
