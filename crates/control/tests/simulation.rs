@@ -20,9 +20,9 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 /// The time at which everything begins, by the true clock.
 const BEGIN: u64 = 1_700_000_000 * SECOND;
-/// How long there are faults, and how long there are none after that.
+/// How long there are faults, and how long there are none after that: a council that begins anew tries nine arms for two seconds each.
 const FAULTS: u64 = 60 * SECOND;
-const QUIET: u64 = 25 * SECOND;
+const QUIET: u64 = 45 * SECOND;
 
 struct Random(u64);
 

@@ -272,6 +272,9 @@ struct Compared {
     paper_first: Bin,
 }
 
+/// Whether a system is one of those that a mean is of.
+type Belongs = fn(&Compared) -> bool;
+
 /// Means of some systems.
 #[derive(Serialize)]
 struct Means {
@@ -413,7 +416,7 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     };
     let mut compared: Vec<Compared> = (0..systems.len()).map(compare).collect();
     compared.sort_by(|a, b| a.ours.of_best.total_cmp(&b.ours.of_best));
-    let some: [(&'static str, fn(&Compared) -> bool); 5] = [
+    let some: [(&'static str, Belongs); 5] = [
         ("* chosen", |it| it.set == Set::Chosen),
         ("drawn", |it| it.set == Set::Drawn),
         ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
