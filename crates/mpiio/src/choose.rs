@@ -29,7 +29,7 @@
 
 use std::collections::HashMap;
 
-use crate::known::Known;
+use crate::known::{DISTURBED, Known};
 use crate::plan::{Call, Strategy};
 
 /// Calls in a row that nothing is expected of, after which a file is left alone for a while.
@@ -61,8 +61,7 @@ const MORE_DOUBT: f64 = 3.0;
 /// What a trial is expected to lose at least, of the library's time: one prediction of twenty is about something else, and the call
 /// takes twice as long. So there are some calls before the first one.
 const SURPRISE: f64 = 0.05;
-/// Times what a call usually takes, above which it may have been disturbed; and the mean of many calls.
-const DISTURBED: f64 = 2.0;
+/// Times what calls usually take; above it the mean of many is of disturbed ones.
 const CALM: f64 = 1.25;
 /// Times the library's time; what is expected to take longer is not tried, however calls compare in the model.
 const HOPELESS: f64 = 2.0;

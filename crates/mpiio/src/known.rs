@@ -21,7 +21,7 @@ const FAR: f64 = 0.75;
 /// Times the longest of the library's calls; what takes longer has reasons of its own.
 const ALIKE: f64 = 1.5;
 /// Times what is usual; what takes longer is disturbed, if the library is at times.
-const DISTURBED: f64 = 2.0;
+pub(crate) const DISTURBED: f64 = 2.0;
 
 /// What is known of calls of a kind with a strategy, of whichever file. Rates are seconds of a byte.
 #[derive(Clone, Copy, Debug, Default)]

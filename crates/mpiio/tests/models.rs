@@ -1,11 +1,15 @@
 //! Flattened types, views and plans against naive models. `PROPTEST_CASES` runs more.
 
+mod random;
+
 use proptest::prelude::*;
 use sluice_mpiio::choose::{Chooser, Costs, DOUBT, Ended, Kind};
 use sluice_mpiio::flat::{Combiner, Flat, Range, Told};
 use sluice_mpiio::layout::Layout;
 use sluice_mpiio::list::Memory;
 use sluice_mpiio::plan::{Call, Strategy as How};
+
+use random::random;
 
 /// A type as the list of its bytes, in the order of the type map.
 #[derive(Clone, Debug)]
@@ -327,17 +331,6 @@ fn the_next_file_begins_with_what_is_known() {
     assert_eq!(one(&mut next, &mut Ended::default(), &call, KIND, |_| 0.5), Some(How::Agents));
     next.ended(Ended { call: 0.5, ..Ended::default() });
     assert_eq!(next.outcomes().len(), 1, "of this file alone");
-}
-
-/// Numbers from 0 to 1.
-fn random(seed: u64) -> impl FnMut() -> f64 {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    move || {
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// What calls on a file take, and what they would take with the library alone.

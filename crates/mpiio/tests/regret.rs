@@ -1,9 +1,13 @@
 //! What the choice costs and gains where times are noise: another program on the same disks, an adversary, on a simulated clock.
 
+mod random;
+
 use sluice_mpiio::choose::{Chooser, Costs, Ended, Kind};
 use sluice_mpiio::flat::Range;
 use sluice_mpiio::layout::Layout;
 use sluice_mpiio::plan::{Call, Strategy as How};
+
+use random::random;
 
 const KIND: Kind = Kind { write: false, bytes: 20, range: 16 };
 /// Of a look, in seconds.
@@ -17,17 +21,6 @@ fn call() -> Call {
     let ranges: Vec<Vec<Range>> = (0..4).map(of).collect();
     let views: Vec<&[Range]> = ranges.iter().map(Vec::as_slice).collect();
     Call::new(&Layout::round_robin(chunk, 0, 4).unwrap(), &views, 1 << 20).unwrap()
-}
-
-/// Numbers from 0 to 1.
-fn random(seed: u64) -> impl FnMut() -> f64 {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    move || {
-        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// Carries out so many calls, of which each takes what `time` says; what they take, and how each was carried out.

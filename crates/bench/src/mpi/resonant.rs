@@ -2,13 +2,12 @@
 //!
 //! Much less data than there. What is to be the same is who wins (signs) and by how much (ratios), not MB/s.
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-
 use anyhow::Context;
 use sluice_cli::output;
 use sluice_sim::scenario::Plan;
-use sluice_sim::{Estimate, Outcome, Sweep, sweep};
+use sluice_sim::{Estimate, Outcome};
+
+use super::simulated::swept;
 
 const SCENARIOS: [(&str, &str); 3] = [
     ("resonant", include_str!("../../../../scenarios/resonant.toml")),
@@ -55,19 +54,7 @@ struct Row {
 /// # Errors
 /// If a scenario cannot be simulated.
 pub(super) fn run(seeds: u32, json: bool) -> anyhow::Result<()> {
-    let mut rows = Vec::new();
-    for (name, text) in SCENARIOS {
-        let plan = Plan::parse(text, name, Path::new(""), &[], &[])?;
-        let total = plan.runs.len() * seeds as usize;
-        let how = Sweep { seeds, jobs: None, record: false, alone: true, windows: false };
-        let told = |done: usize| {
-            if done.is_multiple_of(50) || done == total {
-                output::tell(format_args!("{name}: {done} of {total} simulations"));
-            }
-        };
-        let outcomes = sweep(&plan, how, &AtomicBool::new(false), told)?;
-        rows.extend(table(&plan, &outcomes)?);
-    }
+    let mut rows = swept(&SCENARIOS, seeds, true, table)?;
     // What is lost comes first.
     rows.sort_by(|a, b| a.gain.total_cmp(&b.gain));
     if json {
@@ -177,7 +164,7 @@ mod tests {
     fn every_figure_of_the_dissertation_has_its_situation() {
         let mut situations = Vec::new();
         for (name, text) in SCENARIOS {
-            let plan = Plan::parse(text, name, Path::new(""), &[], &[]).unwrap();
+            let plan = Plan::parse(text, name, std::path::Path::new(""), &[], &[]).unwrap();
             let (way, _) = plan.compare.unwrap();
             situations.extend(plan.runs.iter().map(|run| situation(&plan, &run.place, way)));
         }

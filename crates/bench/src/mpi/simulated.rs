@@ -79,24 +79,38 @@ impl Way {
     }
 }
 
+/// What makes rows of a plan and of the outcomes of each run, one for each seed.
+type Table<Row> = fn(&Plan, &[Vec<Outcome>]) -> anyhow::Result<Vec<Row>>;
+
+/// Simulates all runs of scenarios (names and texts) with so many seeds; `alone`: each program also by itself. The rows that `table`
+/// makes of each scenario.
+pub(super) fn swept<Row>(
+    scenarios: &[(&str, &str)],
+    seeds: u32,
+    alone: bool,
+    table: Table<Row>,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, text) in scenarios {
+        let plan = Plan::parse(text, name, Path::new(""), &[], &[])?;
+        let total = plan.runs.len() * seeds as usize;
+        let how = Sweep { seeds, jobs: None, record: false, alone, windows: false };
+        let told = |done: usize| {
+            if done.is_multiple_of(20) || done == total {
+                output::tell(format_args!("{name}: {done} of {total} simulations"));
+            }
+        };
+        rows.extend(table(&plan, &sweep(&plan, how, &AtomicBool::new(false), told)?)?);
+    }
+    Ok(rows)
+}
+
 /// Simulates and prints.
 ///
 /// # Errors
 /// If a scenario cannot be simulated.
 pub(super) fn run(seeds: u32, json: bool) -> anyhow::Result<()> {
-    let mut rows = Vec::new();
-    for (name, text) in SCENARIOS {
-        let plan = Plan::parse(text, name, Path::new(""), &[], &[])?;
-        let total = plan.runs.len() * seeds as usize;
-        let how = Sweep { seeds, jobs: None, record: false, alone: false, windows: false };
-        let told = |done: usize| {
-            if done.is_multiple_of(8) || done == total {
-                output::tell(format_args!("{name}: {done} of {total} simulations"));
-            }
-        };
-        let outcomes = sweep(&plan, how, &AtomicBool::new(false), told)?;
-        rows.extend(table(&plan, &outcomes)?);
-    }
+    let mut rows = swept(&SCENARIOS, seeds, false, table)?;
     // What DualPar loses comes first.
     rows.sort_by(|a, b| a.over_plain.min(a.over_collective).total_cmp(&b.over_plain.min(b.over_collective)));
     if json {
