@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Arm, Context, Device};
+use super::{Arm, Context, Device, related};
 
 /// Most contexts; those not seen for longest go first.
 pub const CONTEXTS_MAX: usize = 256;
@@ -28,6 +28,9 @@ const BELIEVED: f64 = 0.5;
 const LEAST_GUESS: f64 = -0.2;
 /// Deviation of a window by evidence that is doubted.
 const DOUBTED: f64 = 0.3;
+/// Windows of a workload after which no arm goes untried because of what others gained: two minutes, by when it is worth a trial to
+/// be sure.
+const RELATED_WINDOWS: u64 = 480;
 /// Workloads that are more different than that say nothing of each other.
 const SIMILAR: f64 = 2.0;
 
@@ -195,44 +198,46 @@ impl Knowledge {
         (weights > 0.0).then(|| (sum / weights, weights / (weights + 1.0)))
     }
 
-    /// What is expected of each arm in a context: by what was seen there; else by `prior` (logarithmic gains), else by similar
-    /// workloads, put to the scale of what was seen by the arms that have both, or else
-    /// by the best of each. Never tried and nothing to go by: as good as the best known.
+    /// What is expected of each arm in a context: what was seen there; else what `prior` (logarithmic gains), or similar workloads,
+    /// lead to expect, moved by what the arms that were seen here say of it ([`super::related`]). Where nothing was seen here it is
+    /// that expectation itself, or nothing; where much was, what was not tried and not expected either is as good as the best.
+    /// O(arms x seen arms^2 + arms x contexts).
     #[must_use]
     pub fn expect(&self, context: &Context, arms: &[Arm], prior: &[Option<f64>]) -> Vec<Expectation> {
-        let names: Vec<String> = arms.iter().map(Arm::to_string).collect();
         let known = self.contexts.get(context);
-        let value = |at: usize| known.and_then(|known| known.arms.get(&names[at]));
         // Gain and deviation.
-        let guesses: Vec<Option<(f64, f64)>> = (0..arms.len())
-            .map(|at| match prior.get(at).copied().flatten() {
-                Some(gain) => Some((gain, MODELLED)),
-                None => self.similar(context, &names[at]).map(|(gain, belief)| {
-                    let least = if belief < BELIEVED { LEAST_GUESS } else { f64::NEG_INFINITY };
-                    ((gain * belief).max(least), UNKNOWN + belief * (GUESSED - UNKNOWN))
-                }),
-            })
-            .collect();
-        let guess = |at: usize| guesses[at].map(|(gain, _)| gain);
-        // Guesses and what was seen have different zeros: they meet at the arms that have both, weighted by evidence.
-        let (mut shift, mut weights) = (0.0, 0.0);
-        for at in 0..arms.len() {
-            if let (Some(value), Some(guess)) = (value(at), guess(at)) {
-                shift += value.weight * (value.gain - guess);
-                weights += value.weight;
-            }
-        }
-        let best = (0..arms.len()).filter_map(value).map(|value| value.gain).max_by(f64::total_cmp);
-        let best_guess = (0..arms.len()).filter_map(guess).max_by(f64::total_cmp);
-        let shift = if weights > 0.0 { shift / weights } else { best.unwrap_or(0.0) - best_guess.unwrap_or(0.0) };
-        let expect = |at: usize| match (value(at), guesses[at]) {
-            (Some(value), _) => {
-                Expectation { gain: value.gain, deviation: value.deviation(self.clock_s), windows: value.weight }
-            }
-            (None, Some((guess, deviation))) => Expectation { gain: guess + shift, deviation, windows: 0.0 },
-            (None, None) => Expectation { gain: best.unwrap_or(0.0), deviation: UNKNOWN, windows: 0.0 },
+        let guess = |(at, name): (usize, &String)| match prior.get(at).copied().flatten() {
+            Some(gain) => Some((gain, MODELLED)),
+            None => self.similar(context, name).map(|(gain, belief)| {
+                let least = if belief < BELIEVED { LEAST_GUESS } else { f64::NEG_INFINITY };
+                ((gain * belief).max(least), UNKNOWN + belief * (GUESSED - UNKNOWN))
+            }),
         };
-        (0..arms.len()).map(expect).collect()
+        let names: Vec<String> = arms.iter().map(Arm::to_string).collect();
+        let guesses: Vec<Option<related::Gain>> = names.iter().enumerate().map(guess).collect();
+        let values: Vec<Option<&Value>> =
+            names.iter().map(|name| known.and_then(|known| known.arms.get(name))).collect();
+        if values.iter().all(Option::is_none) {
+            let of = |guess: &Option<related::Gain>| {
+                let (gain, deviation) = guess.unwrap_or((0.0, UNKNOWN));
+                Expectation { gain, deviation, windows: 0.0 }
+            };
+            return guesses.iter().map(of).collect();
+        }
+        let before = |guess: &Option<related::Gain>| match guess {
+            Some((gain, deviation)) => related::Expected { gain: *gain, scale: (deviation / UNKNOWN).min(1.0) },
+            None => related::Expected { gain: 0.0, scale: 1.0 },
+        };
+        let before: Vec<related::Expected> = guesses.iter().map(before).collect();
+        let seen: Vec<Option<related::Gain>> =
+            values.iter().map(|value| value.map(|value| (value.gain, value.deviation(self.clock_s)))).collect();
+        let best = values.iter().flatten().map(|value| value.gain).max_by(f64::total_cmp).unwrap_or(0.0);
+        let is_late = known.is_some_and(|known| known.windows >= RELATED_WINDOWS);
+        let of = |(at, (gain, deviation)): (usize, related::Gain)| match values[at] {
+            None if is_late && guesses[at].is_none() => Expectation { gain: best, deviation: UNKNOWN, windows: 0.0 },
+            value => Expectation { gain, deviation, windows: value.map_or(0.0, |value| value.weight) },
+        };
+        related::expect(arms, &before, &seen).into_iter().enumerate().map(of).collect()
     }
 
     /// A context of which both have an observation to the last digit: those who learn apart have none. What one of them has seen
@@ -322,13 +327,17 @@ mod tests {
 
     #[test]
     fn what_was_seen_goes_before_guesses_and_guesses_before_nothing() {
-        let knowledge = knowing("r2.q2.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
-        let here = knowledge.expect(&context("r2.q2.d1.f1.a0"), &arms(), &[None, None, Some(0.1)]);
+        let knowledge = knowing("r2.q0.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
+        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), &arms(), &[None, None, Some(0.1)]);
         assert_eq!((here[0].gain, here[1].gain), (0.0, 0.5));
-        assert!((here[2].gain - 0.5).abs() < 1e-9, "no arm is both seen and guessed: as good as the best");
-        let here = knowledge.expect(&context("r2.q2.d1.f1.a0"), &arms(), &[Some(1.0), Some(1.5), Some(1.2)]);
-        assert!((here[2].gain - 0.2).abs() < 1e-9 && here[2].windows == 0.0);
-        let near = knowledge.expect(&context("r3.q2.d1.f1.a0"), &arms(), &[]);
+        assert!(
+            (0.25..0.45).contains(&here[2].gain) && here[2].deviation > 0.2,
+            "like those seen, and a guess: {:?}",
+            here[2]
+        );
+        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), &arms(), &[Some(1.0), Some(1.5), Some(1.2)]);
+        assert!((here[2].gain - 0.2).abs() < 0.02 && here[2].windows == 0.0, "{:?}", here[2]);
+        let near = knowledge.expect(&context("r3.q0.d1.f1.a0"), &arms(), &[]);
         let (gain, distance) = (near[1].gain - near[0].gain, 0.6);
         let weight = 1.0 / f64::powi(1.0 + distance, 2);
         assert!((gain - 0.5 * weight / (weight + 1.0)).abs() < 1e-9 && near[0].windows == 0.0, "{gain}");
@@ -338,12 +347,12 @@ mod tests {
 
     #[test]
     fn what_two_have_learned_is_merged_by_what_both_know() {
-        let mut one = knowing("r2.q2.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
-        let two = knowing("r2.q2.d1.f1.a0", &[("sjf", 0.0), ("aioli", 0.3)]);
-        let three = knowing("w2.q2.d1.f1.a0", &[("sjf", 0.0)]);
+        let mut one = knowing("r2.q0.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
+        let two = knowing("r2.q0.d1.f1.a0", &[("sjf", 0.0), ("aioli", 0.3)]);
+        let three = knowing("w2.q0.d1.f1.a0", &[("sjf", 0.0)]);
         one.merge(&two).unwrap();
         one.merge(&three).unwrap();
-        let known = &one.contexts[&context("r2.q2.d1.f1.a0")];
+        let known = &one.contexts[&context("r2.q0.d1.f1.a0")];
         assert!((known.arms["aioli"].gain - 0.8).abs() < 1e-9 && (known.arms["sjf"].gain - 0.5).abs() < 1e-9);
         assert_eq!((known.arms["sjf"].weight, known.arms["aioli"].weight, one.contexts.len()), (6.0, 3.0, 2));
         assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("without an arm"));
@@ -354,7 +363,7 @@ mod tests {
         let shared = |one: &Knowledge, two: &Knowledge| {
             matches!(one.clone().merge(two), Err(crate::selector::StateError::Shared(_)))
         };
-        let (here, there) = ("r2.q2.d1.f1.a0", "w2.q2.d1.f1.a0");
+        let (here, there) = ("r2.q0.d1.f1.a0", "w2.q0.d1.f1.a0");
         let mut one = knowing(here, &[("noop", -0.1), ("sjf", 0.5)]);
         assert!(shared(&one, &one) && shared(&knowing(here, &[("noop", 0.0)]), &knowing(here, &[("noop", 0.0)])));
         // One goes on, with one of the arms.
@@ -375,7 +384,7 @@ mod tests {
         let mut knowledge = Knowledge::new(Device::Disk);
         let all = (0..3)
             .flat_map(|ops| (0..5).map(move |size| (ops, size)))
-            .flat_map(|(ops, size)| (0..3).map(move |order| (ops, size, order)))
+            .flat_map(|(ops, size)| (0..2).map(move |order| (ops, size, order)))
             .flat_map(|(ops, size, order)| (0..4).flat_map(move |d| (0..4).map(move |f| (ops, size, order, d, f))));
         for (at, (ops, size, order, depth, files)) in all.enumerate() {
             let ops = ["w", "m", "r"][ops];
@@ -383,6 +392,6 @@ mod tests {
             knowledge.enter(context(&format!("{ops}{size}.q{order}.d{depth}.f{files}.a0")));
         }
         assert_eq!(knowledge.contexts.len(), CONTEXTS_MAX);
-        assert!(knowledge.contexts.values().all(|known| known.seen_s > 400.0));
+        assert!(knowledge.contexts.values().all(|known| known.seen_s >= (480 - CONTEXTS_MAX) as f64));
     }
 }

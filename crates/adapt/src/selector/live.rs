@@ -621,10 +621,12 @@ impl Selector {
         self.knowledge.expect(context, &self.arms, &prior)
     }
 
-    /// Whether an arm is expected to lose more than may be lost, by evidence that still counts.
+    /// Whether an arm is expected to lose more than may be lost, by evidence that still counts. Of one that was never tried that
+    /// evidence is about others: it has to be sure of it by a deviation.
     pub(super) fn is_excluded(&self, at: usize, expected: &[Expectation]) -> bool {
         let best = expected.iter().filter(|one| one.windows > 0.0).map(|one| one.gain).max_by(f64::total_cmp);
-        let loss = best.unwrap_or(expected[self.incumbent].gain) - expected[at].gain;
+        let doubt = if expected[at].windows > 0.0 { 0.0 } else { expected[at].deviation };
+        let loss = best.unwrap_or(expected[self.incumbent].gain) - (expected[at].gain + doubt);
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
         let value = known.and_then(|known| known.arms.get(&self.names[at]));
         let has_expired =

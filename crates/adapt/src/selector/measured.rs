@@ -63,12 +63,12 @@ mod tests {
     fn what_was_measured_is_known_and_survives() {
         let mut knowledge = Knowledge::new(Device::Disk);
         let loads = [
-            measured("hbrr", Some("r1.q2.d1.f1.a0"), &[2e8, 2.2e8]),
+            measured("hbrr", Some("r1.q0.d1.f1.a0"), &[2e8, 2.2e8]),
             measured("noop", None, &[1e8, 1e8, 1e8]),
             measured("sjf", Some("r1.q1.d1.f1.a0"), &[0.0, f64::NAN]),
         ];
         let context = knowledge.measured(0.25, &loads).unwrap();
-        assert_eq!(context.to_string(), "r1.q2.d1.f1.a0");
+        assert_eq!(context.to_string(), "r1.q0.d1.f1.a0");
         let known = &knowledge.contexts[&context];
         assert_eq!(known.best().unwrap().0, "hbrr");
         assert!((known.arms["noop"].gain + 2.1_f64.ln()).abs() < 0.01 && known.arms.len() == 2, "{known:?}");

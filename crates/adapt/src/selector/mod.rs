@@ -27,6 +27,7 @@ mod load;
 mod measured;
 mod model;
 pub(crate) mod random;
+mod related;
 mod replace;
 mod state;
 

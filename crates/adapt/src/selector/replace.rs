@@ -32,7 +32,7 @@ mod tests {
         let unknown = arms(Device::Unknown, &host);
         let settings = Settings::new(Kind::Bandit, Device::Unknown);
         let mut selector = Selector::new(settings, unknown.clone(), &unknown[1], None).unwrap();
-        let context = super::super::Context::parse("r2.q2.d1.f1.a0").unwrap();
+        let context = super::super::Context::parse("r2.q0.d1.f1.a0").unwrap();
         selector.knowledge.enter(context).credit("sjf", 0.3, 0.0);
         let host = EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..host };
         let disk = arms(Device::Disk, &host);

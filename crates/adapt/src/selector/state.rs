@@ -177,7 +177,7 @@ mod tests {
     fn some() -> Knowledge {
         let mut knowledge = Knowledge::new(Device::Disk);
         (knowledge.clock_s, knowledge.budget_s) = (12.5, 3.25);
-        for (at, context) in ["r2.q2.d1.f1.a0", "w0.q0.d3.f2.a1"].into_iter().enumerate() {
+        for (at, context) in ["r2.q0.d1.f1.a0", "w0.q0.d3.f2.a1"].into_iter().enumerate() {
             let known = knowledge.enter(Context::parse(context).unwrap());
             known.credit("hbrr anticipation=on", 0.1 * at as f64, 3.0);
             known.credit("noop", -0.2, 4.0);
@@ -218,11 +218,11 @@ mod tests {
             let text = format!("{MAGIC} 1 crc32={sum:08x} bytes={}\n{body}", body.len());
             Knowledge::from_text(text.as_bytes()).unwrap_err().to_string()
         };
-        assert!(with("r2.q2.d1.f1.a0", "r2.q2.d1.f1.a2").contains("no kind of workload"));
+        assert!(with("r2.q0.d1.f1.a0", "r2.q0.d1.f1.a2").contains("no kind of workload"));
         assert!(with("\"noop\"", "\"nope\"").contains("no algorithm"));
         assert!(with("\"gain\": -0.2", "\"gain\": 1e99").contains("gain"));
         assert!(with("\"weight\": 1.0", "\"weight\": -1.0").contains("weight"));
-        assert!(with("\"features\": \"1.1\"", "\"features\": \"1.0\"").contains("other features"));
+        assert!(with("\"features\": \"1.2\"", "\"features\": \"1.0\"").contains("other features"));
         assert!(with("\"disk\"", "\"tape\"").contains("unknown variant"));
         let newer = some().to_text().replacen("selector 1", "selector 2", 1);
         assert_eq!(Knowledge::from_text(newer.as_bytes()), Err(StateError::Version(2)));

@@ -420,12 +420,12 @@ mod tests {
             known.measured(0.25, &[one("hbrr", 2e8), one("noop", 1e8)]);
             known
         };
-        sluice_select::save(&know("r1.q2.d1.f1.a0", Device::Disk), &calibrated).unwrap();
+        sluice_select::save(&know("r1.q0.d1.f1.a0", Device::Disk), &calibrated).unwrap();
         adopt(&calibrated, &own, Device::Flash);
         assert!(!own.exists(), "of another kind of device");
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1);
-        sluice_select::save(&know("w1.q2.d1.f1.a0", Device::Disk), &own).unwrap();
+        sluice_select::save(&know("w1.q0.d1.f1.a0", Device::Disk), &own).unwrap();
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1, "it is older than what the mount knows");
         let later = std::time::SystemTime::now() + Duration::from_secs(60);

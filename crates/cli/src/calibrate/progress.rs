@@ -133,7 +133,7 @@ mod tests {
         let mut seen = Vec::new();
         while let Some((pattern, arm)) = progress.next(&arms, 2) {
             seen.push((pattern, arm));
-            let look = Context::parse(&format!("r{}.q2.d1.f1.a0", pattern % 5));
+            let look = Context::parse(&format!("r{}.q0.d1.f1.a0", pattern % 5));
             let rate = 1e8 * (arm + 1) as f64;
             progress.cell(pattern, &arms[arm]).add(&[rate, rate], look);
             progress.spent_s += 0.5;

@@ -326,7 +326,7 @@ mod tests {
         Record {
             t,
             why,
-            context: Some("r2.q2.d1.f1.a0".to_owned()),
+            context: Some("r2.q0.d1.f1.a0".to_owned()),
             arm: arm.to_owned(),
             from: (why == Why::Trial).then(|| "noop".to_owned()),
             mb_s,

@@ -1,0 +1,165 @@
+//! What the arms that were seen say of those that were not.
+//!
+//! Arms have parts in common: where idling for a stream gives five times as much, it does so under each algorithm, and one arm
+//! without it that was tried stands for all. The logarithmic gain of an arm is taken as a level, plus what anticipation does, plus
+//! what the algorithm does, plus something of its own, all normal and independent; the gains that were seen are observations with
+//! their own deviations. What follows for the others is the posterior of a Gaussian process over arms (Rasmussen and Williams,
+//! *Gaussian Processes for Machine Learning*, 2006, section 2.2, with a level of unknown mean as in 2.7).
+
+use super::Arm;
+
+/// Deviations, as logarithms, of what two arms may differ by: anticipation, the algorithm, and anything else (parameters, limits).
+/// Anticipation is worth a factor of five or nothing; algorithms seldom differ by more than a half.
+const ANTICIPATION: f64 = 1.0;
+const ALGORITHM: f64 = 0.2;
+const OWN: f64 = 0.1;
+/// Deviation of the level: nothing is known of it.
+const LEVEL: f64 = 10.0;
+
+/// A logarithmic gain and its standard deviation.
+pub(super) type Gain = (f64, f64);
+
+/// Before anything was seen of an arm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// Its gain, on the same scale for all arms.
+    pub gain: f64,
+    /// By how much less than usual it may differ from what is expected, 0 to 1.
+    pub scale: f64,
+}
+
+fn covariance(a: &Arm, b: &Arm) -> f64 {
+    let on = |arm: &Arm| if arm.anticipation { 0.5 } else { -0.5 };
+    let same = |is_same: bool, deviation: f64| if is_same { deviation * deviation } else { 0.0 };
+    ANTICIPATION * ANTICIPATION * on(a) * on(b)
+        + same(a.policy.name() == b.policy.name(), ALGORITHM)
+        + same(a == b, OWN)
+}
+
+/// What is to be expected of each arm: of `seen`, gains with deviations, and of what was expected of each before. An arm that was
+/// seen has what was seen. O(arms x seen^2).
+pub(super) fn expect(arms: &[Arm], expected: &[Expected], seen: &[Option<Gain>]) -> Vec<Gain> {
+    let with: Vec<usize> = (0..arms.len()).filter(|at| seen[*at].is_some()).collect();
+    let covariance =
+        |a: usize, b: usize| LEVEL * LEVEL + expected[a].scale * expected[b].scale * covariance(&arms[a], &arms[b]);
+    let mut root: Vec<Vec<f64>> =
+        with.iter().map(|a| with.iter().map(|b| covariance(*a, *b)).collect::<Vec<f64>>()).collect();
+    for (at, arm) in with.iter().enumerate() {
+        root[at][at] += seen[*arm].map_or(0.0, |(_, deviation)| deviation.max(1e-3).powi(2));
+    }
+    factor(&mut root);
+    let off: Vec<f64> = with.iter().map(|at| seen[*at].map_or(0.0, |(gain, _)| gain - expected[*at].gain)).collect();
+    let off = forward(&root, &off);
+    let of = |at: usize| {
+        if let Some(gain) = seen[at] {
+            return gain;
+        }
+        let common = forward(&root, &with.iter().map(|other| covariance(at, *other)).collect::<Vec<f64>>());
+        let gain: f64 = common.iter().zip(&off).map(|(a, b)| a * b).sum();
+        let known: f64 = common.iter().map(|a| a * a).sum();
+        (expected[at].gain + gain, (covariance(at, at) - known).max(0.0).sqrt())
+    };
+    (0..arms.len()).map(of).collect()
+}
+
+/// Cholesky's factor, in the lower triangle. The matrix is symmetric and positive definite.
+fn factor(matrix: &mut [Vec<f64>]) {
+    for row in 0..matrix.len() {
+        for column in 0..=row {
+            let sum: f64 = (0..column).map(|k| matrix[row][k] * matrix[column][k]).sum();
+            let left = matrix[row][column] - sum;
+            matrix[row][column] = if row == column { left.max(1e-12).sqrt() } else { left / matrix[column][column] };
+        }
+    }
+}
+
+/// Solves `root * x = right`.
+fn forward(root: &[Vec<f64>], right: &[f64]) -> Vec<f64> {
+    let mut x: Vec<f64> = Vec::with_capacity(right.len());
+    for (row, value) in root.iter().zip(right) {
+        let sum: f64 = row.iter().zip(&x).map(|(a, b)| a * b).sum();
+        x.push((value - sum) / row[x.len()]);
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arms() -> Vec<Arm> {
+        ["hbrr anticipation=on", "noop", "aioli", "sjf", "sjf anticipation=on", "hbrr"]
+            .map(|name| Arm::parse(name).unwrap())
+            .into()
+    }
+
+    const NOTHING: Expected = Expected { gain: 0.0, scale: 1.0 };
+
+    fn expect_of(seen: &[(usize, f64)]) -> Vec<Gain> {
+        let mut gains = vec![None; arms().len()];
+        seen.iter().for_each(|(at, gain)| gains[*at] = Some((*gain, 0.1)));
+        expect(&arms(), &vec![NOTHING; arms().len()], &gains)
+    }
+
+    #[test]
+    fn one_arm_without_anticipation_stands_for_all() {
+        let before = expect_of(&[(0, 0.0)]);
+        assert!(before[1].0.abs() < 0.01 && before[1].1 > 0.9, "noop may be anything: {:?}", before[1]);
+        assert!(before[4].1 < 0.4, "what anticipates too is alike: {:?}", before[4]);
+        let after = expect_of(&[(0, 0.0), (1, -1.9)]);
+        for at in [2, 3, 5] {
+            assert!(after[at].0 < -1.5 && after[at].0 + 2.0 * after[at].1 < -0.8, "{at}: {:?}", after[at]);
+        }
+        assert!(after[4].0.abs() < 0.15, "{:?}", after[4]);
+    }
+
+    #[test]
+    fn what_was_expected_is_believed_by_its_scale() {
+        let seen = [Some((0.0, 0.01)), Some((-1.0, 0.01)), None, None, None, None];
+        let sure = |at: usize| Expected { gain: [0.0, -1.0, -0.5, -0.6, -0.1, -0.7][at], scale: 0.1 };
+        let told = expect(&arms(), &[0, 1, 2, 3, 4, 5].map(sure), &seen);
+        for (at, (gain, deviation)) in told.iter().enumerate().skip(2) {
+            assert!((gain - sure(at).gain).abs() < 0.01 && *deviation < 0.1, "{at}: {gain} {deviation}");
+        }
+        assert_eq!((told[0], told[1]), ((0.0, 0.01), (-1.0, 0.01)), "what was seen is what was seen");
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_known() {
+        let all = expect_of(&[]);
+        assert!(all.iter().all(|(gain, deviation)| *gain == 0.0 && *deviation > 5.0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_regression_that_a_naive_solver_finds(gains in prop::collection::vec(prop::option::of(-3.0..3.0_f64), 6)) {
+            let seen: Vec<Option<Gain>> = gains.iter().map(|gain| gain.map(|gain| (gain, 0.2))).collect();
+            let got = expect(&arms(), &[NOTHING; 6], &seen);
+            let with: Vec<usize> = (0..6).filter(|at| seen[*at].is_some()).collect();
+            for at in (0..6).filter(|at| seen[*at].is_none()) {
+                let of = |a: usize, b: usize| LEVEL * LEVEL + covariance(&arms()[a], &arms()[b]);
+                // Gauss's elimination of (K + noise) w = k.
+                let mut rows: Vec<Vec<f64>> = with.iter().map(|a| {
+                    let noise = |b: &usize| if a == b { 0.04 } else { 0.0 };
+                    with.iter().map(|b| of(*a, *b) + noise(b)).chain([of(at, *a)]).collect()
+                }).collect();
+                for pivot in 0..rows.len() {
+                    for row in 0..rows.len() {
+                        if row != pivot {
+                            let share = rows[row][pivot] / rows[pivot][pivot];
+                            let from = rows[pivot].clone();
+                            rows[row].iter_mut().zip(from).for_each(|(a, b)| *a -= share * b);
+                        }
+                    }
+                }
+                let weight = |n: usize| rows[n][with.len()] / rows[n][n];
+                let mean: f64 = with.iter().enumerate().map(|(n, a)| weight(n) * gains[*a].unwrap()).sum();
+                let known: f64 = with.iter().enumerate().map(|(n, a)| weight(n) * of(at, *a)).sum();
+                let deviation = (of(at, at) - known).max(0.0).sqrt();
+                prop_assert!((got[at].0 - mean).abs() < 1e-6, "{} {mean}", got[at].0);
+                prop_assert!((got[at].1 - deviation).abs() < 1e-4, "{} {deviation}", got[at].1);
+            }
+        }
+    }
+}
