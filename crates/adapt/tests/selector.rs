@@ -256,7 +256,8 @@ fn a_workload_that_comes_back_is_served_as_before_within_two_windows() {
                 ..bed.workload()
             })
             .collect();
-        workloads.iter().for_each(|workload| bed.run(workload, 40));
+        // Long enough for each arm to have been tried.
+        workloads.iter().for_each(|workload| bed.run(workload, 150));
         bed.efficiency();
         let mut slow = 0;
         for _ in 0..60 {

@@ -17,6 +17,8 @@ pub(super) const WEIGHT_MAX: f64 = 64.0;
 /// Deviation of a window's logarithmic rate, until it is known, and the least that is believed.
 const DEVIATION: f64 = 0.1;
 const DEVIATION_MIN: f64 = 0.02;
+/// After so many windows an arm is known by itself.
+pub(super) const SEEN_ENOUGH: f64 = 3.0;
 /// By how much a gain may have changed since it was seen: variance for each second of load.
 const DRIFT: f64 = 1e-5;
 /// Deviation of what is expected of an arm that was never tried: from a model, from similar workloads, or from nothing.
@@ -48,8 +50,8 @@ pub struct Value {
 }
 
 impl Value {
-    fn first(gain: f64, at_s: f64) -> Value {
-        Value { gain, variance: DEVIATION * DEVIATION, weight: 1.0, seen_s: at_s }
+    fn first(gain: f64, variance: f64, at_s: f64) -> Value {
+        Value { gain, variance, weight: 1.0, seen_s: at_s }
     }
 
     /// By so many windows of this variance.
@@ -94,10 +96,17 @@ impl Known {
         best.map(|(name, value)| (name.as_str(), value))
     }
 
+    /// Standard deviation of a window's logarithmic gain, by the arm seen most.
+    pub(super) fn noise(&self) -> f64 {
+        let most = self.arms.values().max_by(|a, b| a.weight.total_cmp(&b.weight));
+        most.filter(|value| value.weight >= SEEN_ENOUGH).map_or(DEVIATION, |value| value.variance.sqrt())
+    }
+
     /// Takes a window of an arm with this logarithmic gain.
     pub(super) fn credit(&mut self, arm: &str, gain: f64, now_s: f64) {
+        let variance = self.noise().powi(2);
         let Some(value) = self.arms.get_mut(arm) else {
-            self.arms.insert(arm.to_owned(), Value::first(gain, now_s));
+            self.arms.insert(arm.to_owned(), Value::first(gain, variance, now_s));
             return;
         };
         let off = gain - value.gain;
@@ -119,8 +128,9 @@ impl Known {
 impl Value {
     /// A window was off by so much.
     pub(super) fn note(&mut self, off: f64) {
-        let off = off.clamp(-0.5, 0.5);
-        self.variance = (self.variance + (off * off - self.variance) / 16.0).max(DEVIATION_MIN * DEVIATION_MIN);
+        let off = off.clamp(-1.0, 1.0);
+        self.variance = (self.variance + (off * off - self.variance) / (self.weight + 1.0).min(16.0))
+            .max(DEVIATION_MIN * DEVIATION_MIN);
     }
 }
 
@@ -198,7 +208,7 @@ impl Knowledge {
         (weights > 0.0).then(|| (sum / weights, weights / (weights + 1.0)))
     }
 
-    /// What is expected of each arm in a context: what was seen there; else what `prior` (logarithmic gains), or similar workloads,
+    /// What is expected of each arm in a context: what was seen there, if that is enough; else what `prior` (logarithmic gains), or similar workloads,
     /// lead to expect, moved by what the arms that were seen here say of it ([`super::related`]). Where nothing was seen here it is
     /// that expectation itself, or nothing; where much was, what was not tried and not expected either is as good as the best.
     /// O(arms x seen arms^2 + arms x contexts).
@@ -235,6 +245,9 @@ impl Knowledge {
         let is_late = known.is_some_and(|known| known.windows >= RELATED_WINDOWS);
         let of = |(at, (gain, deviation)): (usize, related::Gain)| match values[at] {
             None if is_late && guesses[at].is_none() => Expectation { gain: best, deviation: UNKNOWN, windows: 0.0 },
+            Some(value) if value.weight >= SEEN_ENOUGH => {
+                Expectation { gain: value.gain, deviation: value.deviation(self.clock_s), windows: value.weight }
+            }
             value => Expectation { gain, deviation, windows: value.map_or(0.0, |value| value.weight) },
         };
         related::expect(arms, &before, &seen).into_iter().enumerate().map(of).collect()

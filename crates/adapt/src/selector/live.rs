@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sluice_core::Time;
 
 use super::explain::{Change, Pattern, Record, Why};
-use super::knowledge::Expectation;
+use super::knowledge::{self, Expectation};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
@@ -18,9 +18,12 @@ const SETTLING: u32 = 4;
 const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
 const TRIAL_PATIENCE: u32 = 10;
-/// Logarithmic loss at which one window of a trial is enough, and difference at which two are.
+/// Logarithmic loss at which one window is enough, of a trial or of another workload, and difference at which two of a trial are.
 const CLEAR: f64 = 0.35;
 const DIFFERENT: f64 = 0.15;
+/// The same in standard deviations of a window, if that is more.
+const CLEAR_NOISE: f64 = 3.0;
+const DIFFERENT_NOISE: f64 = 1.5;
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
 /// Windows at the arm in use before another one is tried.
@@ -34,8 +37,6 @@ const REST_AFTER_IMMEDIATE: u32 = 2;
 const EXPIRY_S: f64 = 1_800.0;
 /// Windows that are put together until they have enough requests, at most.
 const METER_MAX: u32 = 8;
-/// After so many windows one deviation above what an arm gave is hope enough.
-const SEEN_ENOUGH: f64 = 3.0;
 /// Weight of a new stay in how long a workload lasts, and what that is before it is known, in seconds.
 const STAY_WEIGHT: f64 = 0.3;
 const STAY_S: f64 = 10.0;
@@ -279,6 +280,10 @@ impl Selector {
         self.record_window(load);
         if self.skip > 0 {
             self.skip -= 1;
+            if self.is_still_there(load) {
+                // What was credited before is older than what ends next.
+                self.before = None;
+            }
             self.note_cost(load);
             return;
         }
@@ -328,9 +333,10 @@ impl Selector {
                 return !self.has_drifted(load);
             }
         }
-        // One window: a workload goes, another comes, perhaps since the window before. Two: it has.
+        // One window: a workload goes, another comes, perhaps since the window before. Two, or what it is now is known and served
+        // badly: it has.
         self.take_back();
-        if !std::mem::replace(&mut self.is_changing, true) {
+        if !std::mem::replace(&mut self.is_changing, true) && !self.serves_badly(class) {
             self.meter = Default::default();
             return false;
         }
@@ -338,6 +344,23 @@ impl Selector {
         self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
         // What it saw was the work of the arm before.
         self.arm == arm
+    }
+
+    /// Whether a window that is credited to nobody looks like the workload that is there.
+    fn is_still_there(&self, load: &Load) -> bool {
+        let is_it = |place: &Place| {
+            let class = Context::of(load, Some(place.seen));
+            class == place.seen || place.looks[self.arm] == Some(class)
+        };
+        load.arrived() > 0 && self.place.as_ref().is_some_and(is_it)
+    }
+
+    /// Whether a class is known as a workload of which the arm in force is known to make much less than another one.
+    fn serves_badly(&self, class: Context) -> bool {
+        let name = &self.names[self.arm];
+        let known = self.knowledge.contexts.get(&self.knowledge.resolve(class, name));
+        let gains = known.and_then(|known| Some((known.arms.get(name)?, known.best()?.1)));
+        gains.is_some_and(|(own, best)| own.weight >= 1.0 && best.weight >= 1.0 && best.gain - own.gain > CLEAR)
     }
 
     /// The test of Page and Hinkley, for changes within a class.
@@ -528,7 +551,7 @@ impl Selector {
                 value.note(off);
             }
         }
-        (value.weight, value.seen_s) = ((value.weight + 1.0).min(super::knowledge::WEIGHT_MAX), now_s);
+        (value.weight, value.seen_s) = ((value.weight + 1.0).min(knowledge::WEIGHT_MAX), now_s);
         place.steady += 1;
         let usual = self.reward.mean();
         if let Some(direction) = self.reward.see(rate) {
@@ -554,9 +577,10 @@ impl Selector {
         self.mode = Mode::Trial(trial);
         let own = known.arms.get(&self.names[self.incumbent]).map_or(0.0, |value| value.gain);
         let gain = trial.sum / f64::from(trial.count) - own;
+        let noise = known.noise();
         let decided = match trial.count {
-            1 => gain < -CLEAR,
-            TRIAL_MIN.. if gain.abs() > DIFFERENT => true,
+            1 => gain < -CLEAR.max(CLEAR_NOISE * noise),
+            TRIAL_MIN.. if gain.abs() > DIFFERENT.max(DIFFERENT_NOISE * noise) => true,
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
@@ -625,7 +649,7 @@ impl Selector {
     /// evidence is about others: it has to be sure of it by a deviation.
     pub(super) fn is_excluded(&self, at: usize, expected: &[Expectation]) -> bool {
         let best = expected.iter().filter(|one| one.windows > 0.0).map(|one| one.gain).max_by(f64::total_cmp);
-        let doubt = if expected[at].windows > 0.0 { 0.0 } else { expected[at].deviation };
+        let doubt = if expected[at].windows >= 1.0 { 0.0 } else { expected[at].deviation };
         let loss = best.unwrap_or(expected[self.incumbent].gain) - (expected[at].gain + doubt);
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
         let value = known.and_then(|known| known.arms.get(&self.names[at]));
@@ -644,7 +668,7 @@ impl Selector {
         }
         let expected = self.expectations(&place.context, load);
         let bound = |at: usize| {
-            let far = if expected[at].windows < SEEN_ENOUGH { 2.0 } else { 1.0 };
+            let far = if expected[at].windows < knowledge::SEEN_ENOUGH { 2.0 } else { 1.0 };
             expected[at].gain + far * expected[at].deviation
         };
         let enough = expected[self.incumbent].gain + self.settings.gain_min;

@@ -1,17 +1,20 @@
 //! What the arms that were seen say of those that were not.
 //!
 //! Arms have parts in common: where idling for a stream gives five times as much, it does so under each algorithm, and one arm
-//! without it that was tried stands for all. The logarithmic gain of an arm is taken as a level, plus what anticipation does, plus
-//! what the algorithm does, plus something of its own, all normal and independent; the gains that were seen are observations with
+//! without it that was tried stands for all. The logarithmic gain of an arm is taken as a level, plus what anticipation does, what
+//! waiting does, what ordering does, what the algorithm does, and something of its own, all normal and independent; the gains that were seen are observations with
 //! their own deviations. What follows for the others is the posterior of a Gaussian process over arms (Rasmussen and Williams,
 //! *Gaussian Processes for Machine Learning*, 2006, section 2.2, with a level of unknown mean as in 2.7).
 
 use super::Arm;
 
-/// Deviations, as logarithms, of what two arms may differ by: anticipation, the algorithm, and anything else (parameters, limits).
-/// Anticipation is worth a factor of five or nothing; algorithms seldom differ by more than a half.
+/// Deviations, as logarithms, of what arms may differ by. To idle, as anticipation does or as the algorithm itself does, is worth a
+/// factor of ten, or costs two thirds, or does nothing; whether requests are ordered at all matters as much at times; which of the
+/// algorithms orders them seldom makes a half, nor does anything else (parameters, limits).
 const ANTICIPATION: f64 = 1.0;
-const ALGORITHM: f64 = 0.2;
+const WAITING: f64 = 1.0;
+const ORDERING: f64 = 0.7;
+const ALGORITHM: f64 = 0.15;
 const OWN: f64 = 0.1;
 /// Deviation of the level: nothing is known of it.
 const LEVEL: f64 = 10.0;
@@ -29,15 +32,21 @@ pub(super) struct Expected {
 }
 
 fn covariance(a: &Arm, b: &Arm) -> f64 {
-    let on = |arm: &Arm| if arm.anticipation { 0.5 } else { -0.5 };
+    let sign = |is: bool| if is { 0.5 } else { -0.5 };
+    let (of_a, of_b) = (a.policy.info(), b.policy.info());
+    let both = |of_a: bool, of_b: bool, deviation: f64| deviation * deviation * sign(of_a) * sign(of_b);
     let same = |is_same: bool, deviation: f64| if is_same { deviation * deviation } else { 0.0 };
-    ANTICIPATION * ANTICIPATION * on(a) * on(b)
+    // Where anticipation decides when to idle, an algorithm's own waits do not.
+    let waits = |arm: &Arm, waits: bool| waits && !arm.anticipation;
+    both(a.anticipation, b.anticipation, ANTICIPATION)
+        + both(waits(a, of_a.waits), waits(b, of_b.waits), WAITING)
+        + both(of_a.bypasses_queue, of_b.bypasses_queue, ORDERING)
         + same(a.policy.name() == b.policy.name(), ALGORITHM)
         + same(a == b, OWN)
 }
 
-/// What is to be expected of each arm: of `seen`, gains with deviations, and of what was expected of each before. An arm that was
-/// seen has what was seen. O(arms x seen^2).
+/// What is to be expected of each arm, by `seen`, gains with deviations, and by what was expected of each before. What was seen of
+/// an arm is one more observation: one window that is far from those of its like is not believed at once. O(arms x seen^2).
 pub(super) fn expect(arms: &[Arm], expected: &[Expected], seen: &[Option<Gain>]) -> Vec<Gain> {
     let with: Vec<usize> = (0..arms.len()).filter(|at| seen[*at].is_some()).collect();
     let covariance =
@@ -51,9 +60,6 @@ pub(super) fn expect(arms: &[Arm], expected: &[Expected], seen: &[Option<Gain>])
     let off: Vec<f64> = with.iter().map(|at| seen[*at].map_or(0.0, |(gain, _)| gain - expected[*at].gain)).collect();
     let off = forward(&root, &off);
     let of = |at: usize| {
-        if let Some(gain) = seen[at] {
-            return gain;
-        }
         let common = forward(&root, &with.iter().map(|other| covariance(at, *other)).collect::<Vec<f64>>());
         let gain: f64 = common.iter().zip(&off).map(|(a, b)| a * b).sum();
         let known: f64 = common.iter().map(|a| a * a).sum();
@@ -103,14 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn one_arm_without_anticipation_stands_for_all() {
+    fn one_arm_without_anticipation_stands_for_those_that_do_not_wait_either() {
         let before = expect_of(&[(0, 0.0)]);
         assert!(before[1].0.abs() < 0.01 && before[1].1 > 0.9, "noop may be anything: {:?}", before[1]);
         assert!(before[4].1 < 0.4, "what anticipates too is alike: {:?}", before[4]);
         let after = expect_of(&[(0, 0.0), (1, -1.9)]);
-        for at in [2, 3, 5] {
-            assert!(after[at].0 < -1.5 && after[at].0 + 2.0 * after[at].1 < -0.8, "{at}: {:?}", after[at]);
+        for at in [3, 5] {
+            assert!(after[at].0 < -1.0 && after[at].0 + after[at].1 < -0.5, "{at}: {:?}", after[at]);
         }
+        assert!(after[2].0 + 2.0 * after[2].1 > 0.1, "what waits itself may be another thing: {:?}", after[2]);
         assert!(after[4].0.abs() < 0.15, "{:?}", after[4]);
     }
 
@@ -120,9 +127,10 @@ mod tests {
         let sure = |at: usize| Expected { gain: [0.0, -1.0, -0.5, -0.6, -0.1, -0.7][at], scale: 0.1 };
         let told = expect(&arms(), &[0, 1, 2, 3, 4, 5].map(sure), &seen);
         for (at, (gain, deviation)) in told.iter().enumerate().skip(2) {
-            assert!((gain - sure(at).gain).abs() < 0.01 && *deviation < 0.1, "{at}: {gain} {deviation}");
+            assert!((gain - sure(at).gain).abs() < 0.01 && *deviation < 0.15, "{at}: {gain} {deviation}");
         }
-        assert_eq!((told[0], told[1]), ((0.0, 0.01), (-1.0, 0.01)), "what was seen is what was seen");
+        let is = |at: usize, gain: f64| (told[at].0 - gain).abs() < 0.01 && told[at].1 < 0.02;
+        assert!(is(0, 0.0) && is(1, -1.0), "what was seen for certain is what was seen: {told:?}");
     }
 
     #[test]
@@ -137,7 +145,7 @@ mod tests {
             let seen: Vec<Option<Gain>> = gains.iter().map(|gain| gain.map(|gain| (gain, 0.2))).collect();
             let got = expect(&arms(), &[NOTHING; 6], &seen);
             let with: Vec<usize> = (0..6).filter(|at| seen[*at].is_some()).collect();
-            for at in (0..6).filter(|at| seen[*at].is_none()) {
+            for at in 0..6 {
                 let of = |a: usize, b: usize| LEVEL * LEVEL + covariance(&arms()[a], &arms()[b]);
                 // Gauss's elimination of (K + noise) w = k.
                 let mut rows: Vec<Vec<f64>> = with.iter().map(|a| {
