@@ -26,6 +26,9 @@ const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
+/// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
+const HOPE_MIN: f64 = 0.01;
+const HOPE_MAX: f64 = 0.1;
 /// Windows at the arm in use before another one is tried.
 const STEADY_MIN: u32 = 2;
 /// Windows without a choice before the cheapest arm is used; doubled each time that was too early.
@@ -667,19 +670,17 @@ impl Selector {
             return None;
         }
         let expected = self.expectations(&place.context, load);
-        let bound = |at: usize| {
-            let far = if expected[at].windows < knowledge::SEEN_ENOUGH { 2.0 } else { 1.0 };
-            expected[at].gain + far * expected[at].deviation
-        };
-        let enough = expected[self.incumbent].gain + self.settings.gain_min;
-        let mut best: Option<usize> = None;
-        for at in (0..self.arms.len()).filter(|at| *at != self.incumbent && *at != self.arm) {
-            let wins = bound(at) > enough && best.is_none_or(|best| bound(at) > bound(best));
-            if wins && !self.is_excluded(at, &expected) {
-                best = Some(at);
-            }
-        }
-        best
+        let own = expected[self.incumbent].gain;
+        let hope = |at: usize| expected[at].improvement(own);
+        let may_be = |at: &usize| *at != self.incumbent && *at != self.arm && !self.is_excluded(*at, &expected);
+        let best = (0..self.arms.len()).filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
+        (hope(best) >= self.worth_trying()).then_some(best)
+    }
+
+    /// The improvement for which something is tried: the less is left to spend on trying, the more.
+    fn worth_trying(&self) -> f64 {
+        let left = self.knowledge.budget_s / self.settings.device.burn_in_s();
+        HOPE_MIN + (HOPE_MAX - HOPE_MIN) * (1.0 - left.clamp(0.0, 1.0))
     }
 
     fn decide(&mut self, load: &Load) {
