@@ -450,6 +450,9 @@ impl Selector {
         }
         let by_gain = |a: &usize, b: &usize| expected[*a].gain.total_cmp(&expected[*b].gain);
         let best = (0..self.arms.len()).filter(may_be).max_by(by_gain).unwrap_or(self.arm);
+        // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
+        let as_good = |at: &usize| expected[*at].gain > expected[best].gain - self.settings.gain_min;
+        let best = (0..self.arms.len()).filter(may_be).find(as_good).unwrap_or(best);
         // The one that is there already, if a change does not pay.
         let better = expected[best].gain - expected[self.arm].gain;
         let stays = may_be(&self.arm) && self.arm == self.incumbent && !self.pays(context, better);
