@@ -9,11 +9,13 @@
 //! * *Reward*: the logarithm of the work done per busy second ([`Load::rate`]). Windows without a choice (one request at a time)
 //!   reward nothing; when there are only such for a while, the cheapest arm is used.
 //! * *Straddling*: the window in which an arm or the workload changed is credited to nobody. A workload has changed when two windows in
-//!   a row are of another class, or when the test of Page and Hinkley ([`PageHinkley`]) says so of request size, mix or concurrency;
-//!   when it says so of the reward, evidence is doubted, and what lost may be tried again.
-//! * *Trying*: the arm whose upper confidence bound (UCB1's idea, Auer et al. 2002: mean and two deviations) is highest is tried for some
-//!   windows, if that bound beats the arm in use, if its expected loss is at most [`Settings::loss_max`], and if there is budget:
-//!   [`Settings::explore_share`] of the time with load, and a first allowance for a device of which nothing is known yet.
+//!   a row are of another class, when one is of a class that is known to be served badly, or when the test of Page and Hinkley
+//!   ([`PageHinkley`]) says so of request size, mix or concurrency; when it says so of the reward, evidence is doubted, and what lost
+//!   may be tried again.
+//! * *Trying*: the arm with the largest expected improvement (Mockus 1978) over the arm in use is tried for some windows, if that is
+//!   enough for the time that is left, if its expected loss is at most [`Settings::loss_max`], and if there is budget:
+//!   [`Settings::explore_share`] of the time with load, and a first allowance for a device of which nothing is known yet. What is
+//!   expected of arms that were not tried follows from those that were, by what they have in common.
 //! * *Changing*: only if the gain over the time for which the workload is expected to last is more than the change costs, which is
 //!   measured.
 
