@@ -145,7 +145,7 @@ mod tests {
             let seen: Vec<Option<Gain>> = gains.iter().map(|gain| gain.map(|gain| (gain, 0.2))).collect();
             let got = expect(&arms(), &[NOTHING; 6], &seen);
             let with: Vec<usize> = (0..6).filter(|at| seen[*at].is_some()).collect();
-            for at in 0..6 {
+            for (at, (gain, spread)) in got.iter().enumerate() {
                 let of = |a: usize, b: usize| LEVEL * LEVEL + covariance(&arms()[a], &arms()[b]);
                 // Gauss's elimination of (K + noise) w = k.
                 let mut rows: Vec<Vec<f64>> = with.iter().map(|a| {
@@ -165,8 +165,8 @@ mod tests {
                 let mean: f64 = with.iter().enumerate().map(|(n, a)| weight(n) * gains[*a].unwrap()).sum();
                 let known: f64 = with.iter().enumerate().map(|(n, a)| weight(n) * of(at, *a)).sum();
                 let deviation = (of(at, at) - known).max(0.0).sqrt();
-                prop_assert!((got[at].0 - mean).abs() < 1e-6, "{} {mean}", got[at].0);
-                prop_assert!((got[at].1 - deviation).abs() < 1e-4, "{} {deviation}", got[at].1);
+                prop_assert!((gain - mean).abs() < 1e-6, "{gain} {mean}");
+                prop_assert!((spread - deviation).abs() < 1e-4, "{spread} {deviation}");
             }
         }
     }
