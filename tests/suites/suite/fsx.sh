@@ -4,7 +4,7 @@
 . "$SUITE_HERE/lib.sh"
 PATH=$SUITE_TOOLS:$PATH
 need fsx
-if quick; then operations=700; else operations=200000; fi
+operations=${SUITE_OPERATIONS:-$(if quick; then echo 700; else echo 200000; fi)}
 
 settings() { # other weights than the defaults
     printf 'flen = %s\n[opsize]\nmin = %s\nmax = %s\nalign = %s\n' "$1" "$2" "$3" "$4"

@@ -7,14 +7,14 @@ if quick; then transactions=10 writers=3; else transactions=300 writers=6; fi
 
 writer() {
     for n in $(seq $transactions); do
-        echo ".timeout 60000"
+        echo ".timeout 600000"
         echo "BEGIN IMMEDIATE;"
         echo "INSERT INTO t SELECT $1, $n, randomblob(500) FROM generate_series(1, 20);"
         echo "UPDATE sum SET total = total + 20; COMMIT;"
     done | sqlite3 -bail "$2" > /dev/null
 }
 
-ask() { sqlite3 -bail -cmd '.timeout 60000' "$@"; }
+ask() { sqlite3 -bail -cmd '.timeout 600000' "$@"; }
 
 journal() {
     local db=$1.db n seen=0 now pids=()
