@@ -3,6 +3,11 @@
 
 quick() { [ "$SUITE_SIZE" = quick ]; }
 
+# How much of something: the first number in a quick run; in a full one the second, or the part of it that was asked for.
+amount() {
+    if quick; then echo "$1"; else echo $((($2 * SUITE_PART + 99) / 100)); fi
+}
+
 # Runs a command as a case of the suite.
 check() {
     local name=$1 result=pass

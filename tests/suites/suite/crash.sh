@@ -6,7 +6,7 @@
 . "$SUITE_HERE/bed.sh"
 need sqlite3
 need_postgresql
-kills=${SUITE_KILLS:-$(if quick; then echo 2; else echo 10; fi)}
+kills=${SUITE_KILLS:-$(amount 2 10)}
 place=$BED_PLACE sluice=$BED_SLUICE bed_dir=$BED_DIR bed_config=$BED_CONFIG
 here=$PWD
 

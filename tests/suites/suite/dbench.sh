@@ -10,7 +10,7 @@ load() {
     tail -n 3 said
     ! grep -E 'failed for|ERROR|NT_STATUS' said
 }
-time=${SUITE_SECONDS:-$(if quick; then echo 2; else echo 60; fi)}
+time=$(amount 2 60)
 check clients load $time 4
 check clients-that-sync load $time -s -S 4
 check attributes load $time -x 4

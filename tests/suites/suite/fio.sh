@@ -8,7 +8,7 @@ verify() {
     fio --name=job --directory=. --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_state_save=0 --randseed="$SUITE_SEED" \
         --output-format=terse "$@" && rm -f job.*
 }
-if quick; then few=2M some=1M; else few=256M some=64M; fi
+few=$(amount 2 256)M some=$(amount 1 64)M
 
 check libaio-direct-random verify --rw=randwrite --bs=4k --size=$few --ioengine=libaio --iodepth=32 --direct=1
 check libaio-direct-mixed-sizes verify --rw=randrw --bsrange=4k-128k --blockalign=4k --size=$few --ioengine=libaio --iodepth=16 --direct=1

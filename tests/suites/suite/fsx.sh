@@ -4,7 +4,7 @@
 . "$SUITE_HERE/lib.sh"
 PATH=$SUITE_TOOLS:$PATH
 need fsx
-operations=${SUITE_OPERATIONS:-$(if quick; then echo 700; else echo 200000; fi)}
+operations=$(amount 700 200000)
 
 settings() { # other weights than the defaults
     printf 'flen = %s\n[opsize]\nmin = %s\nmax = %s\nalign = %s\n' "$1" "$2" "$3" "$4"

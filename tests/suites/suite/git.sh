@@ -4,7 +4,7 @@
 . "$SUITE_HERE/lib.sh"
 need git
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null HOME=$SUITE_SCRATCH
-if quick; then files=150 commits=6; else files=5000 commits=60; fi
+files=$(amount 150 5000) commits=$(amount 6 60)
 
 history() {
     git init -q repository

@@ -4,7 +4,7 @@
 . "$SUITE_HERE/lib.sh"
 . "$SUITE_HERE/postgresql.sh"
 need_postgresql
-if quick; then transactions=50 clients=4; else transactions=2000 clients=16; fi
+transactions=$(amount 50 2000) clients=$(if quick; then echo 4; else echo 16; fi)
 
 cluster() {
     as_owner "$pg/initdb" -D "$PWD/pg" -k -A trust -U owner --no-instructions

@@ -3,7 +3,7 @@
 # full: dir/auto dir/none dir/writeback striped/auto striped/none striped/writeback
 . "$SUITE_HERE/lib.sh"
 need rsync python3
-if quick; then files=300; else files=20000; fi
+files=$(amount 300 20000)
 
 python3 - "$SUITE_SCRATCH/tree" $files "$SUITE_SEED" <<'END'
 import os, random, sys

@@ -3,7 +3,7 @@
 # full: dir/auto dir/none dir/writeback striped/auto striped/none striped/writeback
 . "$SUITE_HERE/lib.sh"
 need python3
-if quick; then rounds=1500 processes=8; else rounds=100000 processes=32; fi
+rounds=$(amount 1500 100000) processes=$(if quick; then echo 8; else echo 32; fi)
 
 own_blocks() {
     python3 - $rounds $processes <<'END'

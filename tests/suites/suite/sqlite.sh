@@ -3,7 +3,7 @@
 # full: dir/auto dir/none dir/writeback striped/auto striped/none striped/writeback dir/none/* striped/none/*
 . "$SUITE_HERE/lib.sh"
 need sqlite3
-if quick; then transactions=10 writers=3; else transactions=300 writers=6; fi
+transactions=$(amount 10 300) writers=$(if quick; then echo 3; else echo 6; fi)
 
 writer() {
     for n in $(seq $transactions); do

@@ -7,11 +7,12 @@ need stress-ng
 stress() {
     stress-ng --temp-path . --verify --seed "$SUITE_SEED" --timeout "$1" --oomable --metrics-brief "--$2" "$3"
 }
+time=$(amount 1 10)
 if quick; then
-    time=1 stressors="fallocate rename xattr iomix"
+    stressors="fallocate rename xattr iomix"
 else
     # All of `stress-ng --class filesystem?` that work on files of the current directory, and what else does.
-    time=${SUITE_SECONDS:-10} stressors="access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify dup fallocate fanotify fcntl fiemap
+    stressors="access chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify dup fallocate fanotify fcntl fiemap
         file-ioctl filename flock fpunch fsize fstat getdent handle hdd inode-flags inotify io iomix lease link locka lockf
         lockofd mknod open rename symlink sync-file touch unlink utime verity xattr aio aiol seek readahead sendfile splice
         fault revio dynlib io-uring"

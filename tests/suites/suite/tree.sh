@@ -4,7 +4,7 @@
 # descriptors: 1024
 . "$SUITE_HERE/lib.sh"
 need python3
-if quick; then files=20000; else files=1000000; fi
+files=$(amount 20000 1000000)
 
 made() {
     python3 - $files <<'END'
