@@ -230,6 +230,16 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
             writeln!(text, "           streams are waited for: moving costs the device {moving}, slices of {slice}")?;
         }
     }
+    if let Some(commit) = status.group_commit.as_ref().filter(|commit| commit.held > 0) {
+        writeln!(
+            text,
+            "           syncs go together: {} in {}, {} of them put off by {} in the mean",
+            counted(commit.syncs, "sync"),
+            counted(commit.groups, "group"),
+            commit.held,
+            show_time(commit.held_mean_ms * 1e6)
+        )?;
+    }
     if let Some(gate) = &status.gate {
         let [window, left] = [gate.window_ms, gate.left_ms].map(|ms| show_time(ms * 1e6));
         writeln!(
@@ -347,6 +357,16 @@ mod tests {
             assert_eq!(text.contains("streams are waited for"), waits, "{text}");
             assert_eq!(text.contains("no stream is waited for"), !waits, "{text}");
         }
+    }
+
+    #[test]
+    fn syncs_are_said_to_go_together_once_one_was_put_off() {
+        let mut status = Status { group_commit: Some(Default::default()), ..Status::default() };
+        assert!(!describe(&status).contains("syncs go together"));
+        let commit = status.group_commit.as_mut().unwrap();
+        (commit.syncs, commit.groups, commit.held, commit.held_mean_ms) = (12, 3, 8, 1.5);
+        let text = describe(&status);
+        assert!(text.contains("12 syncs in 3 groups, 8 of them put off by 1.50 ms"), "{text}");
     }
 
     #[test]

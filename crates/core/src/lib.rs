@@ -13,6 +13,7 @@ mod engine;
 mod event;
 mod files;
 mod gate;
+mod group_commit;
 mod heap;
 mod histogram;
 mod id_map;
@@ -33,6 +34,7 @@ pub use engine::{CancelError, CompleteError, Engine, EngineConfig, Ordering, Sta
 pub use event::{Event, Stage};
 pub use files::QueueId;
 pub use gate::{APPS_MAX as GATE_APPS_MAX, GateError, GatePlan, GateSlice, GateStatus, OBJECTS_MAX};
+pub use group_commit::{GroupCommit, GroupCommitCounts, SyncTicket};
 pub use histogram::Histogram;
 pub use locality::{AppLocality, DeviceLocality, LOCALITY_APPS, LocalityConfig, Placement, Smoothed};
 pub use policy::{ConfigError, PolicyConfig, PreparedPolicy};

@@ -21,6 +21,7 @@ use crate::filesystem::FuseHost;
 use crate::handles::{DirHandle, Handle, Handles};
 use crate::inodes::{Inode, Inodes, SET_ID, kind};
 use crate::pool::Pool;
+use crate::syncs::Syncs;
 use crate::{CacheMode, MountOptions, announced, groups};
 
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -38,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) dirs: Handles<DirHandle>,
     pub(crate) options: MountOptions,
     /// For what waits for a device.
-    pub(crate) syncs: Pool,
+    pub(crate) syncs: Syncs,
     /// For closing where it may wait: not behind those who sync.
     pub(crate) closes: Pool,
     pub(crate) invalidator: Arc<Invalidator>,

@@ -348,10 +348,10 @@ impl Filesystem for SluiceFs {
         self.closes.run(move || answer!(reply, flush(), () => reply.ok()));
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
         let (core, handle) = (self.0.clone(), self.files.share(&fh));
         let sync = move || -> Answer<_> { Ok(core.data.sync(&handle.file, !datasync)?) };
-        self.syncs.run(move || answer!(reply, sync(), () => reply.ok()));
+        self.syncs.sync(req.pid(), sync, move |result| answer!(reply, result, () => reply.ok()));
     }
 
     fn release(
@@ -432,10 +432,10 @@ impl Filesystem for SluiceFs {
         });
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let (core, dir) = (self.0.clone(), self.dirs.share(&fh));
         let sync = move || -> Answer<_> { Ok(core.namespace.fsync_dir(&dir.inode.node)?) };
-        self.syncs.run(move || answer!(reply, sync(), () => reply.ok()));
+        self.syncs.sync(req.pid(), sync, move |result| answer!(reply, result, () => reply.ok()));
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {

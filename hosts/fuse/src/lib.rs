@@ -10,7 +10,7 @@
 //! | `core` | what they have in common: attributes, opening, creating |
 //! | `coherence` | what the kernel's page cache may be believed to hold |
 //! | `inodes`, `handles` | objects the kernel knows, what is open |
-//! | `pool` | threads for operations that wait |
+//! | `pool`, `syncs` | threads for operations that wait; syncs that go together |
 //! | `apps`, `groups` | which application a request belongs to, which groups its process |
 //! | `session`, `attach` | mounting, unmounting, clearing away dead mounts |
 //! | [`passthrough`] | the same without a scheduler, to compare with |
@@ -58,9 +58,11 @@ pub mod passthrough;
 mod pool;
 mod session;
 mod spare;
+mod syncs;
 
 pub use announced::{Activity, Phases};
 pub use error::MountError;
 pub use filesystem::{FuseHost, Ticket};
 pub use options::{CacheMode, MountOptions, Remount};
 pub use session::{MountHandle, MountState, Programs, check_mountpoint, mount, remount, state, unmount};
+pub use syncs::GroupCommits;

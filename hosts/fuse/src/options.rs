@@ -40,6 +40,9 @@ pub struct MountOptions {
     pub threads: usize,
     /// Most threads for operations that wait for a device: `fsync`, truncation, allocation. They start when needed.
     pub sync_threads: usize,
+    /// What moving costs the device, if syncs of several programs may be put off a little so that they go together: one commit
+    /// of the file system's journal then serves all of them. `None`: each sync goes at once.
+    pub group_commit: Option<Duration>,
     /// Largest write request in bytes; the kernel allows 1 MiB unless `fs.fuse.max_pages_limit` says more.
     pub max_write: u32,
     /// Read-ahead in bytes. The kernel offers 128 KiB; as root more is set through sysfs.
@@ -92,6 +95,7 @@ impl Default for MountOptions {
             entry_timeout: Duration::from_secs(1),
             threads: (2 * cores).clamp(4, 16),
             sync_threads: 32,
+            group_commit: None,
             max_write: 1 << 20,
             max_readahead: 1 << 20,
             max_background: 64,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
@@ -18,7 +19,8 @@ use crate::core::{Core, SluiceFs};
 use crate::handles::{Handle, Handles};
 use crate::inodes::Inodes;
 use crate::pool::Pool;
-use crate::{FuseHost, MountError, MountOptions, Remount, limits, spare};
+use crate::syncs::Syncs;
+use crate::{FuseHost, GroupCommits, MountError, MountOptions, Remount, limits, spare};
 
 /// Mounts `storage` at `mountpoint` and serves it with threads of its own.
 ///
@@ -56,13 +58,13 @@ pub fn mount(
         files: Arc::new(Handles::new()),
         dirs: Handles::new(),
         options: options.clone(),
-        syncs: Pool::new("sluice-sync", options.sync_threads),
+        syncs: Syncs::new(options.sync_threads, options.group_commit),
         closes: Pool::new("sluice-close", options.sync_threads),
         invalidator: invalidator.clone(),
     });
-    let (inodes, files) = (core.inodes.clone(), core.files.clone());
+    let (inodes, files, syncs) = (core.inodes.clone(), core.files.clone(), core.syncs.clone());
     let mounted = serve(SluiceFs(core), &path, &options, |notifier| invalidator.start(notifier))?;
-    Ok(MountHandle { mounted, volume, apps, inodes, files })
+    Ok(MountHandle { mounted, volume, apps, inodes, files, syncs })
 }
 
 /// Checks that a storage on the directories `sources` could be mounted at `mountpoint`, and returns its canonical path.
@@ -149,6 +151,7 @@ pub struct MountHandle {
     apps: Arc<Apps>,
     inodes: Arc<Inodes>,
     files: Arc<Handles<Handle>>,
+    syncs: Syncs,
 }
 
 impl MountHandle {
@@ -200,6 +203,17 @@ impl MountHandle {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.files.len()
+    }
+
+    /// How syncs of several programs are put together.
+    #[must_use]
+    pub fn group_commits(&self) -> GroupCommits {
+        self.syncs.group_commits()
+    }
+
+    /// Sets [`MountOptions::group_commit`] from now on.
+    pub fn set_group_commit(&self, positioning: Option<Duration>) {
+        self.syncs.set_positioning(positioning);
     }
 
     /// Unmounts. What was written is in the storage when this returns; [`MountHandle::wait`] then returns soon.

@@ -90,6 +90,30 @@ fn others_go_on_while_space_is_allocated() {
     others_go_on("fallocate", |file, _| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, 4096).unwrap());
 }
 
+/// Each is carried out, also those that were put off; what was synced is in the directory.
+#[test]
+fn programs_that_sync_at_the_same_time_are_all_answered() {
+    const SYNCS: u64 = 40;
+    let options = |options: &mut sluice_fuse::MountOptions| {
+        options.group_commit = Some(std::time::Duration::from_millis(8));
+    };
+    let Some(m) = Mount::with(CacheMode::Auto, options) else { return };
+    let paths: Vec<_> = (0..WAITING).map(|i| (m.path(&format!("f{i}")), m.source(&format!("f{i}")))).collect();
+    let work = |(path, source): (std::path::PathBuf, std::path::PathBuf)| {
+        let mut file = File::create(&path).unwrap();
+        for length in 1..=SYNCS {
+            file.write_all(b"x").unwrap();
+            file.sync_all().unwrap();
+            assert_eq!(fs::metadata(&source).unwrap().len(), length);
+        }
+    };
+    let threads: Vec<_> = paths.into_iter().map(|paths| std::thread::spawn(move || work(paths))).collect();
+    bounded(move || threads.into_iter().for_each(|thread| thread.join().unwrap()));
+    let told = m.handle().group_commits();
+    assert_eq!((told.positioning_ns, told.counts.syncs), (8_000_000, WAITING as u64 * SYNCS));
+    m.finish();
+}
+
 /// Closes, and returns the error number or 0.
 fn close(file: File) -> i32 {
     // SAFETY: the descriptor is nobody else's any more.

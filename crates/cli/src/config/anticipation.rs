@@ -51,6 +51,23 @@ pub(super) fn of(settings: &Settings) -> anyhow::Result<Option<Anticipation>> {
     Ok((positioning_ns >= ARM_NS).then(|| Anticipation::for_device(positioning_ns, bytes_per_s)))
 }
 
+/// What moving costs the device, if syncs may be put off for each other on it (`scheduler.group_commit`). `disks`: the system says
+/// that there is an arm to move.
+///
+/// # Errors
+/// If the profile or the model cannot be read.
+pub(super) fn of_syncs(settings: &Settings, disks: bool) -> anyhow::Result<Option<Duration>> {
+    let positioning_ns = match settings.group_commit {
+        Anticipate::Off => None,
+        Anticipate::Positioning(time) => return Ok(Some(time)),
+        Anticipate::Auto => {
+            let auto = Settings { anticipation: Anticipate::Auto, ..settings.clone() };
+            of(&auto)?.map(|known| known.positioning_ns).or(disks.then_some(DISK.0))
+        }
+    };
+    Ok(positioning_ns.map(Duration::from_nanos))
+}
+
 /// For a device that was learned from what it serves.
 pub(super) fn of_learned(learned: &Estimate) -> Option<Anticipation> {
     let positioning_ns = learned.positioning_ns.map_or(DISK.0, |ns| ns as u64);
@@ -105,5 +122,23 @@ mod tests {
         assert_eq!(with(off), None);
         let given = with(|s| s.anticipation = Anticipate::Positioning(Duration::from_millis(3))).unwrap();
         assert_eq!((given.positioning_ns, given.near_bytes), (3_000_000, 300_000));
+    }
+
+    #[test]
+    fn syncs_are_put_off_only_where_there_is_an_arm_whatever_reads_wait_for() {
+        let with = |disks, change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            of_syncs(&settings, disks).unwrap()
+        };
+        let usual = Some(Duration::from_nanos(DISK.0));
+        assert_eq!(with(false, |_| {}), None);
+        assert_eq!(with(true, |_| {}), usual);
+        assert_eq!(with(false, |s| s.emulate = Some("ssd-sata".to_owned())), None);
+        assert!(with(true, |s| s.emulate = Some("hdd-7200".to_owned())).is_some());
+        assert_eq!(with(true, |s| (s.device, s.anticipation) = (DeviceKind::Disk, Anticipate::Off)), usual);
+        assert_eq!(with(true, |s| (s.device, s.group_commit) = (DeviceKind::Disk, Anticipate::Off)), None);
+        let given = Duration::from_millis(1);
+        assert_eq!(with(false, |s| s.group_commit = Anticipate::Positioning(Duration::from_millis(1))), Some(given));
     }
 }

@@ -107,11 +107,8 @@ keys! {
             Ok("auto") => None,
             _ => Some(v.count(0, U32).map_err(|expected| format!("auto, or {expected}"))? as u32),
         };
-        "anticipation" => |s, v| s.anticipation = match v.text() {
-            Ok("auto") => Anticipate::Auto,
-            Ok("off") => Anticipate::Off,
-            _ => Anticipate::Positioning(v.duration().map_err(|expected| format!("auto, off, or {expected}"))?),
-        };
+        "anticipation" => |s, v| s.anticipation = anticipate(v)?;
+        "group_commit" => |s, v| s.group_commit = anticipate(v)?;
         "max_wait" => |s, v| s.volume.engine.max_wait_ns = v.duration()?.as_nanos() as u64;
         "ordering" => |s, v| s.volume.engine.ordering = v.choice(&[
             ("strict", Ordering::Strict), ("none", Ordering::None),
@@ -172,6 +169,15 @@ keys! {
             ("debug", Some(Level::DEBUG)), ("trace", Some(Level::TRACE)),
         ])?;
     }
+}
+
+/// `auto`, `off`, or what moving costs a device.
+fn anticipate(given: &Given<'_>) -> Result<Anticipate, Expected> {
+    Ok(match given.text() {
+        Ok("auto") => Anticipate::Auto,
+        Ok("off") => Anticipate::Off,
+        _ => Anticipate::Positioning(given.duration().map_err(|expected| format!("auto, off, or {expected}"))?),
+    })
 }
 
 pub(super) fn find(section: &str, name: &str) -> Option<&'static Key> {

@@ -7,6 +7,7 @@ pub(crate) mod value;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sluice_adapt::device::Estimate;
 use sluice_adapt::selector::{Device, Kind, Model};
@@ -98,6 +99,8 @@ pub(crate) struct Settings {
     /// Batches in flight for each target; `None`: by the kind of device.
     pub(crate) in_flight: Option<u32>,
     pub(crate) anticipation: Anticipate,
+    /// Whether syncs are put off a little so that several go together.
+    pub(crate) group_commit: Anticipate,
     /// Everything else about the scheduler; its algorithm and limit in flight are the fields above.
     pub(crate) volume: VolumeConfig,
     /// Where to record every request from the start.
@@ -141,6 +144,7 @@ impl Default for Settings {
             window_ns: None,
             in_flight: None,
             anticipation: Anticipate::default(),
+            group_commit: Anticipate::default(),
             volume: VolumeConfig::default(),
             record: None,
             recording: RecordOptions::default(),
@@ -289,6 +293,23 @@ impl Settings {
             limits.in_flight_max = if is_disk { DISK_IN_FLIGHT.saturating_mul(targets) } else { 0 };
         }
         limits
+    }
+
+    /// What moving costs the devices, if syncs may be put off for each other on them. `disks`: they are hard disks.
+    ///
+    /// # Errors
+    /// If the device's profile or model cannot be read.
+    pub(crate) fn group_commit(&self, disks: bool) -> anyhow::Result<Option<Duration>> {
+        anticipation::of_syncs(self, disks)
+    }
+
+    /// The same for a device of which so much was learned; `None`: as before.
+    pub(crate) fn learned_group_commit(&self, learned: &Estimate) -> Option<Option<Duration>> {
+        if self.group_commit != Anticipate::Auto || learned.device == Device::Unknown {
+            return None;
+        }
+        let known = anticipation::of_learned(learned).filter(|_| learned.device == Device::Disk);
+        Some(known.map(|known| Duration::from_nanos(known.positioning_ns)))
     }
 
     /// The scheduler's configuration, for a storage with so many targets on such devices.

@@ -152,6 +152,36 @@ impl From<sluice_core::Anticipation> for Anticipating {
     }
 }
 
+/// How syncs of several programs are put off so that they go together.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct GroupCommit {
+    /// What moving costs a device, in milliseconds.
+    pub(crate) positioning_ms: f64,
+    /// Syncs that came, and the groups in which they were carried out.
+    pub(crate) syncs: u64,
+    pub(crate) groups: u64,
+    /// Syncs that were put off, and for how long in the mean.
+    pub(crate) held: u64,
+    pub(crate) held_mean_ms: f64,
+    /// Times that somebody who was expected did not come.
+    pub(crate) missed: u64,
+}
+
+impl GroupCommit {
+    /// If any are put off.
+    pub(super) fn of(told: sluice_fuse::GroupCommits) -> Option<GroupCommit> {
+        let counts = told.counts;
+        (told.positioning_ns > 0).then(|| GroupCommit {
+            positioning_ms: told.positioning_ns as f64 / 1e6,
+            syncs: counts.syncs,
+            groups: counts.groups,
+            held: counts.held,
+            held_mean_ms: counts.held_ns as f64 / 1e6 / counts.held.max(1) as f64,
+            missed: counts.missed,
+        })
+    }
+}
+
 /// Programs that are served one at a time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Gate {
@@ -215,6 +245,9 @@ pub(crate) struct Status {
     /// How devices are kept idle for streams, unless they are not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) anticipation: Option<Anticipating>,
+    /// How syncs are put together, unless they are not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) group_commit: Option<GroupCommit>,
     /// Whether programs are served one at a time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) gate: Option<Gate>,
@@ -439,6 +472,7 @@ mod tests {
         let traces = vec![predict::TraceUse::default()];
         let status = Status {
             anticipation: Some(Anticipating::default()),
+            group_commit: Some(GroupCommit::default()),
             gate: Some(Gate::default()),
             apps: vec![App { phases: Some(Default::default()), ..App::default() }],
             windows: vec![Window::default()],

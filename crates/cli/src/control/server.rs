@@ -16,7 +16,9 @@ use sluice_fuse::MountHandle;
 use sluice_runtime::{RecordOptions, ShardSnapshot, VolumeSnapshot};
 use sluice_select::{Learning, Selection};
 
-use super::protocol::{App, Command, Flow, Gate, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION};
+use super::protocol::{
+    App, Command, Flow, Gate, GroupCommit, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION,
+};
 use super::window::Window;
 use super::{key, make_directory};
 use crate::config;
@@ -287,6 +289,7 @@ fn status(served: &Served) -> Status {
         engines: snapshot.runtime.shards.len(),
         in_flight_max: limits.as_ref().map_or(served.in_flight_max, |limits| limits.in_flight_max),
         anticipation: limits.map_or(served.anticipation, |limits| limits.anticipation).map(Into::into),
+        group_commit: GroupCommit::of(handle.group_commits()),
         gate: Gate::of(snapshot.runtime.at, &snapshot.runtime.shards),
         workers: snapshot.workers.clone(),
         queued: snapshot.runtime.shards.iter().map(|shard| shard.queued).sum(),

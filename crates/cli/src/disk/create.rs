@@ -360,6 +360,7 @@ struct SchedulerSection {
     in_flight: u32,
     workers: &'static str,
     workers_max: u32,
+    group_commit: &'static str,
 }
 
 #[derive(Serialize)]
@@ -390,7 +391,14 @@ fn config(disk: &Disk, seed: u64) -> Config {
         },
         device: DeviceSection { emulate: disk.emulated.then(|| disk.model.clone()), seed },
         tier: tier::Section::of(disk),
-        scheduler: SchedulerSection { policy: "noop", in_flight: 0, workers: "threads", workers_max: disk.queue_depth },
+        scheduler: SchedulerSection {
+            policy: "noop",
+            in_flight: 0,
+            workers: "threads",
+            workers_max: disk.queue_depth,
+            // A drive flushes when it is told to.
+            group_commit: "off",
+        },
         log: LogSection { file: disk.log() },
     }
 }
@@ -525,6 +533,7 @@ mod tests {
             assert_eq!(settings.stripe, disk.stripe_bytes);
             assert_eq!((settings.emulate.as_deref(), settings.seed), (Some("hdd-7200"), 3));
             assert!(settings.direct && settings.policy.as_deref() == Some("noop") && settings.in_flight == Some(0));
+            assert_eq!(settings.group_commit(true).unwrap(), None);
         }
     }
 }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sluice_adapt::device::Estimate;
 use sluice_adapt::selector::Device;
-use sluice_fuse::MountHandle;
+use sluice_fuse::{MountHandle, MountOptions};
 use sluice_runtime::VolumeConfig;
 use sluice_select::{Learn, Learning, Selection};
 
@@ -39,8 +40,19 @@ pub(crate) fn name(dirs: &[PathBuf], emulate: Option<&str>) -> PathBuf {
     name.into()
 }
 
-/// What is known of the devices of that name; the engines get settings for that.
-pub(super) fn known(settings: &Settings, name: &Path, disks: bool, targets: u32, config: &mut VolumeConfig) -> Known {
+/// What is known of the devices of that name; the engines and the mount get settings for that.
+///
+/// # Errors
+/// If the device's profile or model cannot be read.
+pub(super) fn known(
+    settings: &Settings,
+    name: &Path,
+    disks: bool,
+    targets: u32,
+    config: &mut VolumeConfig,
+    options: &mut MountOptions,
+) -> anyhow::Result<Known> {
+    options.group_commit = settings.group_commit(disks)?;
     // Then a profile says whether there is anything to anticipate.
     let is_profiled = settings.prediction.profile.is_some() && settings.anticipation == Anticipate::Auto;
     let given = match settings.selected_device(disks) {
@@ -67,9 +79,10 @@ pub(super) fn known(settings: &Settings, name: &Path, disks: bool, targets: u32,
         {
             known.device = device;
             config.engine = settings.learned_limits(&config.engine, targets, &learned);
+            options.group_commit = settings.learned_group_commit(&learned).unwrap_or(options.group_commit);
         }
     }
-    known
+    Ok(known)
 }
 
 /// Learns what the devices are from now on, if that is wanted. `config`: what the engines have without.
@@ -80,20 +93,26 @@ pub(super) fn learn(
     settings: &Settings,
     known: Known,
     config: &VolumeConfig,
-    handle: &MountHandle,
+    handle: &Arc<MountHandle>,
     selection: Option<Arc<Selection>>,
 ) -> anyhow::Result<Option<Arc<Learning>>> {
     if !settings.learns_device() {
         return Ok(None);
     }
     let Known { given, state, targets, .. } = known;
-    let (own, config) = (settings.clone(), config.engine.clone());
+    let (own, config, mount) = (settings.clone(), config.engine.clone(), Arc::downgrade(handle));
+    let limits = move |learned: &Estimate| {
+        if let (Some(mount), Some(positioning)) = (mount.upgrade(), own.learned_group_commit(learned)) {
+            mount.set_group_commit(positioning);
+        }
+        own.learned_limits(&config, targets, learned)
+    };
     let learn = Learn {
         // An emulated device answers when its model says so, whatever memory has.
         page_cache: !settings.direct && settings.emulate.is_none(),
         state,
         device: given,
-        limits: Box::new(move |learned| own.learned_limits(&config, targets, learned)),
+        limits: Box::new(limits),
     };
     Ok(Some(Arc::new(Learning::start(handle.volume(), learn, selection)?)))
 }

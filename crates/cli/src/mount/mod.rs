@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// or device.kind says that it has an arm), off, or what moving costs it, like 8ms [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
     anticipation: Option<String>,
+    /// Put syncs (fsync) of several programs off a little so that they go together and share a commit of the file system's
+    /// journal: auto (where the device has an arm), off, or what moving costs it, like 8ms [default: auto]
+    #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
+    group_commit: Option<String>,
     /// What the device is like: a profile that `sluice profile` has measured, auto (it is learned from what it serves), or off (nothing
     /// is) [default: auto with a selector where nothing says what the device is, else off]
     #[arg(long, value_name = "FILE", help_heading = "Scheduling")]
@@ -215,12 +219,13 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
 
 fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
-    let options: [(&str, &str, &str, &Option<String>); 20] = [
+    let options: [(&str, &str, &str, &Option<String>); 21] = [
         ("--metrics", "mount", "metrics", &args.metrics),
         ("--coordinator", "coordinator", "address", &args.coordinator),
         ("--selector", "scheduler", "selector", &args.selector),
         ("--in-flight", "scheduler", "in_flight", &args.in_flight),
         ("--anticipation", "scheduler", "anticipation", &args.anticipation),
+        ("--group-commit", "scheduler", "group_commit", &args.group_commit),
         ("--profile", "prediction", "profile", &args.profile),
         ("--max-wait", "scheduler", "max_wait", &args.max_wait),
         ("--ordering", "scheduler", "ordering", &args.ordering),

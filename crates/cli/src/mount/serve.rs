@@ -82,9 +82,9 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let (targets, description) = (opened.data.layout().targets(), opened.data.describe());
     let mut config = settings.volume_config(targets, disks)?;
     let devices = device::name(&dirs, settings.emulate.as_deref());
-    let known = device::known(settings, &devices, disks, targets, &mut config);
-    let config = config;
     let mut options = settings.mount.clone();
+    let known = device::known(settings, &devices, disks, targets, &mut config, &mut options)?;
+    let config = config;
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
     let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint, "learned.slt"));
