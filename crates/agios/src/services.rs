@@ -1,5 +1,7 @@
 //! What an engine has beside its algorithm: a recording of what it is asked for, and predictions.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sluice_predict::{Options, Predictions, Source};
@@ -70,12 +72,62 @@ impl Services {
     }
 }
 
-/// Recordings do not replace each other: each has the first number that is free.
+/// Recordings do not replace each other: each has the first number that is free. It is taken by making the file, as the
+/// processes of a parallel program begin at the same time.
 fn record(scheduler: &Scheduler, before: &str, after: &str) -> Result<PathBuf, String> {
-    let name = |number: u32| PathBuf::from(format!("{before}.{number}.{after}"));
-    let path = (0..u32::MAX).map(name).find(|path| !path.exists()).ok_or("every number is taken")?;
+    let free = |number: u32| {
+        let path = PathBuf::from(format!("{before}.{number}.{after}"));
+        match File::create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            made => Some(made.map(|_| path.clone()).map_err(|error| format!("{}: {error}", path.display()))),
+        }
+    };
+    let path = (0..u32::MAX).find_map(free).unwrap_or_else(|| Err("every number is taken".into()))?;
     let source = Path::new("/proc/self/exe").read_link().unwrap_or_default().display().to_string();
     let meta = Meta { source, ..Meta::default() };
-    scheduler.start_recording(&path, meta).map_err(|error| format!("{}: {error}", path.display()))?;
+    scheduler.start_recording(&path, meta).map_err(|error| {
+        let _ = std::fs::remove_file(&path);
+        format!("{}: {error}", path.display())
+    })?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
+    use sluice_core::PolicyConfig;
+    use sluice_runtime::SchedulerConfig;
+
+    use super::*;
+
+    fn scheduler() -> Scheduler {
+        Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("to-agg").unwrap())).unwrap()
+    }
+
+    #[test]
+    fn programs_that_begin_together_record_to_files_of_their_own() {
+        const PROGRAMS: usize = 6;
+        let dir = tempfile::tempdir().unwrap();
+        let before = dir.path().join("trace").display().to_string();
+        let earlier = format!("{before}.1.slt");
+        std::fs::write(&earlier, b"of an earlier run").unwrap();
+        let together = Barrier::new(PROGRAMS);
+        let program = || {
+            let scheduler = scheduler();
+            together.wait();
+            let path = record(&scheduler, &before, "slt").unwrap();
+            scheduler.stop_recording().unwrap();
+            path
+        };
+        let paths: HashSet<PathBuf> = std::thread::scope(|scope| {
+            let programs: Vec<_> = (0..PROGRAMS).map(|_| scope.spawn(program)).collect();
+            programs.into_iter().map(|program| program.join().unwrap()).collect()
+        });
+        assert_eq!(paths.len(), PROGRAMS);
+        assert!(paths.iter().all(|path| sluice_trace::Reader::open(path).is_ok()));
+        assert_eq!(std::fs::read(&earlier).unwrap(), b"of an earlier run");
+        assert!(record(&scheduler(), &format!("{before}/no/where"), "slt").is_err());
+    }
 }

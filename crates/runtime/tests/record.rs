@@ -10,7 +10,7 @@ use common::{Results, create, storage};
 use parking_lot::Mutex;
 use sluice_core::{AppId, Op, PolicyConfig, Request, Time, policy::table};
 use sluice_runtime::{Observer, RecordError, RecordOptions, Volume, VolumeConfig};
-use sluice_storage::{FileRef, Storage};
+use sluice_storage::{Creator, FileRef, NodeRef, Storage};
 use sluice_trace::{Columns, End, Entry, Meta, Reader, checksum};
 
 fn volume(storage: &Storage, policy: &str) -> Volume<Results> {
@@ -266,6 +266,48 @@ fn what_cannot_be_written_is_told_and_hurts_nobody() {
     drop(volume);
     let (all, _, end) = read(&dir.path().join("fine"));
     assert_eq!((all.len(), end), (1, End::Complete { dropped: 0 }));
+}
+
+#[test]
+fn two_recorders_do_not_write_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let file = create(&storage, "f");
+    let (first, second) = (volume(&storage, "to-agg"), volume(&storage, "sjf"));
+    let out = dir.path().join("trace");
+    first.start_recording(&out, "first").unwrap();
+    write(&first, &file, 1, 0, 10);
+    let error = second.start_recording(&out, "second").unwrap_err();
+    assert!(error.to_string().contains("somebody is writing a trace there"), "{error}");
+    first.stop_recording().unwrap();
+    let (all, meta, end) = read(&out);
+    assert_eq!((all.len(), meta.source.as_str(), end), (1, "first", End::Complete { dropped: 0 }));
+    // Then it is free, and what was there is replaced.
+    second.start_recording(&out, "second").unwrap();
+    second.stop_recording().unwrap();
+    let (all, meta, end) = read(&out);
+    assert_eq!((all.len(), meta.source.as_str(), end), (0, "second", End::Complete { dropped: 0 }));
+}
+
+#[test]
+fn a_path_that_no_trace_can_hold_is_not_the_end_of_a_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 1);
+    let (plain, creator) = (create(&storage, "f"), Creator::process());
+    let name = "d".repeat(250);
+    let down = |at: NodeRef, _| storage.namespace.mkdir(&at, name.as_ref(), 0o700, &creator).unwrap();
+    let bottom = (0..270).fold(storage.namespace.root(), down);
+    let (_, deep) = storage.namespace.create(&bottom, "f".as_ref(), 0o600, libc::O_RDWR, &creator).unwrap();
+    let volume = volume(&storage, "to-agg");
+    let out = dir.path().join("trace");
+    volume.start_recording(&out, "").unwrap();
+    for file in [&plain, &deep, &plain] {
+        write(&volume, file, 1, 0, 10);
+    }
+    volume.stop_recording().unwrap();
+    let (all, _, end) = read(&out);
+    let paths: Vec<&str> = all.iter().map(|(_, path)| path.as_str()).collect();
+    assert_eq!((paths, end), (vec!["f", &*format!("file {}", deep.id()), "f"], End::Complete { dropped: 0 }));
 }
 
 /// Tells a channel what it hears.

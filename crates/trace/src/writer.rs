@@ -1,8 +1,11 @@
 //! Writing a trace: buffered and bounded.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::column::Encoder;
 use crate::entry::{Columns, Entry, Extra, Sum};
@@ -35,10 +38,23 @@ impl Writer<BufWriter<File>> {
     /// Starts a trace in a new file, or in the place of an old one.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or somebody is writing a trace there: two would mix.
     pub fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
-        Writer::new(BufWriter::new(File::create(path)?), meta)
+        Writer::new(BufWriter::new(open_alone(path)?), meta)
     }
+}
+
+/// Opens a file to write it anew, locked while it is open. Nothing is changed where another process has it locked.
+fn open_alone(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // Other errors: not every file system, and no device, has locks.
+    if let Err(Errno::WOULDBLOCK) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "somebody is writing a trace there"));
+    }
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 impl<W: Write> Writer<W> {

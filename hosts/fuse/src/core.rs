@@ -267,7 +267,8 @@ impl Core {
         // Only writes come without a caller, so readers need not be asked after yet.
         let opener =
             if writable { self.apps.of_caller(&last, requester.pid, requester.uid) } else { Default::default() };
-        self.files.add(Handle { file, inode, writable, cached: cache == CacheUse::Cached, opener, last })
+        let (synchronous, cached) = (flags & libc::O_SYNC, cache == CacheUse::Cached);
+        self.files.add(Handle { file, inode, writable, synchronous, cached, opener, last })
     }
 
     /// How an open file uses the cache; counted as open if it does. `None`: only a thread that may wait can tell.
@@ -458,6 +459,15 @@ impl Core {
         Ok(())
     }
 
+    /// Waits for what was asked of a file before, for who is about to change its size or take away its data. The kernel sends
+    /// neither while a call reads or writes, but it does so during asynchronous ones (AIO), which it offers without the
+    /// cache: what was to be cut off would come back.
+    fn settle(&self, inode: &Inode) {
+        if self.options.cache == CacheMode::None {
+            self.volume.wait_idle_number(inode.node.id());
+        }
+    }
+
     pub(crate) fn set_attributes(
         &self,
         requester: Requester,
@@ -465,6 +475,9 @@ impl Core {
         file: Option<&FileRef>,
         set: SetAttr,
     ) -> Answer<FileAttr> {
+        if set.size.is_some() {
+            self.settle(inode);
+        }
         let modes = (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()).then(|| inode.modes.lock());
         // The storage gives a file away as root, who would keep set-group-ID on one that is not executable.
         let given = (set.uid.is_some() || set.gid.is_some()) && !requester.keeps_set_id();
@@ -492,6 +505,7 @@ impl Core {
         offset: u64,
         len: u64,
     ) -> Answer<()> {
+        self.settle(&handle.inode);
         let _change = self.change(&handle.inode);
         let caller = self.caller_of(requester, &handle.inode);
         Ok(self.namespace.fallocate(&handle.file, mode, offset, len, &caller)?)

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +25,7 @@ use sluice_storage::{Creator, SetAttr, SetTime};
 
 use crate::coherence::Change;
 use crate::core::{Answer, Core, Requester, SluiceFs, answer_xattr, before, visible_names};
-use crate::handles::DirHandle;
+use crate::handles::{DirHandle, Handle};
 use crate::inodes::sent_time;
 use crate::{CacheMode, MountOptions};
 
@@ -35,8 +36,63 @@ pub struct Ticket(Reply);
 #[derive(Debug)]
 enum Reply {
     Read(ReplyData, Asker),
-    /// The change ends before the answer.
-    Write(ReplyWrite, Option<Change>, Asker),
+    Write(Written, Asker),
+}
+
+/// What is left to do for a write that has ended.
+#[derive(Debug)]
+struct Written {
+    reply: ReplyWrite,
+    /// Ends before the answer.
+    change: Option<Change>,
+    sync: Option<Box<Durably>>,
+}
+
+impl Written {
+    fn end(self, result: io::Result<usize>) {
+        let Written { reply, change, sync } = self;
+        drop(change);
+        match (result, sync) {
+            (Ok(bytes), Some(sync)) if bytes > 0 => sync.answer(reply, bytes as u32),
+            (Ok(bytes), _) => reply.written(bytes as u32),
+            (Err(error), _) => reply.error(error.into()),
+        }
+    }
+}
+
+/// This write is to be durable before it is answered, unlike others through the same open file (`RWF_DSYNC`, `RWF_SYNC`).
+/// Where there is a cache the kernel sends an `fsync` for that, and none where there is not.
+struct Durably {
+    core: Arc<Core>,
+    handle: Arc<Handle>,
+    metadata: bool,
+}
+
+impl Durably {
+    fn wanted(core: &Arc<Core>, fh: &FileHandle, flags: i32) -> Option<Box<Durably>> {
+        let handle = core.files.get(fh);
+        let missing = flags & !handle.synchronous & libc::O_SYNC;
+        if missing == 0 || handle.cached {
+            return None;
+        }
+        let metadata = flags & libc::O_SYNC == libc::O_SYNC;
+        Some(Box::new(Durably { core: core.clone(), handle: core.files.share(fh), metadata }))
+    }
+
+    fn answer(self, reply: ReplyWrite, bytes: u32) {
+        let Durably { core, handle, metadata } = self;
+        let shared = core.clone();
+        core.syncs.run(move || match shared.data.sync(&handle.file, metadata) {
+            Ok(()) => reply.written(bytes),
+            Err(error) => reply.error(error.into()),
+        });
+    }
+}
+
+impl std::fmt::Debug for Durably {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Durably").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
 }
 
 /// Who a read or write is for.
@@ -56,7 +112,7 @@ impl Host for FuseHost {
     type Ticket = Ticket;
 
     fn complete_in_part(&self, ticket: Ticket, done: Done<'_>, error: io::Error) {
-        let (Reply::Read(_, asker) | Reply::Write(_, _, asker)) = &ticket.0;
+        let (Reply::Read(_, asker) | Reply::Write(_, asker)) = &ticket.0;
         let result = if *asker == Asker::Pages { Err(error) } else { Ok(done) };
         self.complete(ticket, result);
     }
@@ -64,15 +120,9 @@ impl Host for FuseHost {
     fn complete(&self, ticket: Ticket, result: io::Result<Done<'_>>) {
         match (ticket.0, result) {
             (Reply::Read(reply, _), Ok(Done::Read(data))) => reply.data(data),
-            (Reply::Write(reply, change, _), Ok(Done::Written(bytes))) => {
-                drop(change);
-                reply.written(bytes as u32);
-            }
+            (Reply::Write(written, _), Ok(Done::Written(bytes))) => written.end(Ok(bytes)),
             (Reply::Read(reply, _), Err(error)) => reply.error(error.into()),
-            (Reply::Write(reply, change, _), Err(error)) => {
-                drop(change);
-                reply.error(error.into());
-            }
+            (Reply::Write(written, _), Err(error)) => written.end(Err(error)),
             // An answer of the other kind: dropping the reply says I/O error.
             (_, Ok(_)) => tracing::error!("a request was completed with the wrong kind of result"),
         }
@@ -311,7 +361,7 @@ impl Filesystem for SluiceFs {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -330,7 +380,8 @@ impl Filesystem for SluiceFs {
             let app = if late { handle.opener } else { self.apps.of_caller(&handle.last, req.pid(), req.uid()) };
             let change = (self.options.cache == CacheMode::Auto).then(|| self.change(inode));
             let asker = if pages { Asker::Pages } else { Asker::Call };
-            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(reply, change, asker)));
+            let written = Written { reply, change, sync: Durably::wanted(&self.0, &fh, flags.0) };
+            self.volume.write(&handle.file, app, offset, data, Ticket(Reply::Write(written, asker)));
         });
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     pub(crate) file: FileRef,
     pub(crate) inode: Arc<Inode>,
     pub(crate) writable: bool,
+    /// Of the flags that it was opened with, those that make each write durable.
+    pub(crate) synchronous: i32,
     /// Reads and writes go through the kernel's page cache.
     pub(crate) cached: bool,
     /// Whose the writes are that the kernel makes on its own.

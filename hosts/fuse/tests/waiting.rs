@@ -5,9 +5,11 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use common::aio::Aio;
 use common::wrap::{Gate, Hooks, wrap};
 use common::{Mount, bounded};
 use rustix::fs::FallocateFlags;
@@ -112,6 +114,91 @@ fn programs_that_sync_at_the_same_time_are_all_answered() {
     let told = m.handle().group_commits();
     assert_eq!((told.positioning_ns, told.counts.syncs), (8_000_000, WAITING as u64 * SYNCS));
     m.finish();
+}
+
+/// A page of memory, as direct I/O wants it.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// `cut` takes away what an asynchronous write, which is under way, is about to write.
+fn what_was_cut_off_stays_so(cut: impl Fn(&File) + Send + 'static) -> Option<Vec<u8>> {
+    const AT: u64 = 32 << 10;
+    let gate = Arc::new(Gate::default());
+    let hooks = Arc::new(Hooks { writes: Some(gate.clone()), ..Hooks::default() });
+    let m = Mount::wrapped(CacheMode::None, |_| (), |storage| wrap(storage, &hooks))?;
+    let direct =
+        OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT).open(m.path("f"));
+    let file = Arc::new(direct.unwrap());
+    file.set_len(2 * AT).unwrap();
+    let (aio, page) = (Aio::new(), Page([7; 4096]));
+    // SAFETY: the page lives until the end below.
+    unsafe { aio.begin_write(&file, &page.0, AT) };
+    let _opened = OpenAtEnd(gate.clone());
+    gate.wait_for(1);
+    let cutting = std::thread::spawn({
+        let file = file.clone();
+        move || cut(&file)
+    });
+    // Time enough to do it too early.
+    let others = m.path("others");
+    bounded(move || (0..300).for_each(|_| fs::create_dir(&others).and_then(|()| fs::remove_dir(&others)).unwrap()));
+    assert!(!cutting.is_finished(), "done while the write is under way");
+    gate.open();
+    assert_eq!(aio.end(), 4096);
+    bounded(move || cutting.join().unwrap());
+    drop(file);
+    let left = fs::read(m.path("f")).unwrap();
+    m.finish();
+    Some(left)
+}
+
+#[test]
+fn what_an_asynchronous_write_writes_does_not_come_back_after_truncation() {
+    let Some(left) = what_was_cut_off_stays_so(|file| file.set_len(0).unwrap()) else { return };
+    assert!(left.is_empty(), "{} bytes came back", left.len());
+}
+
+#[test]
+fn what_an_asynchronous_write_writes_does_not_come_back_after_punching() {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punch = move |file: &File| rustix::fs::fallocate(file, flags, 0, 64 << 10).unwrap();
+    let Some(left) = what_was_cut_off_stays_so(punch) else { return };
+    assert_eq!(left, vec![0; 64 << 10]);
+}
+
+/// Writes with flags for this write alone; gives the bytes written, or minus the error number.
+fn write_with(file: &File, data: &[u8], flags: libc::c_int) -> isize {
+    let part = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+    // SAFETY: the list is of one part, which is only read.
+    match unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, 0, flags) } {
+        -1 => -(std::io::Error::last_os_error().raw_os_error().unwrap() as isize),
+        bytes => bytes,
+    }
+}
+
+#[test]
+fn a_write_that_is_to_be_durable_is_synced_before_it_is_answered() {
+    for mode in [CacheMode::None, CacheMode::Auto, CacheMode::Writeback] {
+        for flags in [libc::RWF_DSYNC, libc::RWF_SYNC] {
+            let gate = Arc::new(Gate::default());
+            let hooks = Arc::new(Hooks { gate: Some(gate.clone()), ..Hooks::default() });
+            let Some(m) = Mount::wrapped(mode, |_| (), |storage| wrap(storage, &hooks)) else { return };
+            let _opened = OpenAtEnd(gate.clone());
+            let file = File::create(m.path("f")).unwrap();
+            assert_eq!(write_with(&file, b"not synced", 0), 10);
+            let writing = std::thread::spawn(move || {
+                let synced = write_with(&file, b"synced", flags);
+                (synced, file)
+            });
+            gate.wait_for(1);
+            assert!(!writing.is_finished(), "{mode:?}");
+            gate.open();
+            let (synced, file) = bounded(move || writing.join().unwrap());
+            assert_eq!(synced, 6);
+            drop(file);
+            m.finish();
+        }
+    }
 }
 
 /// Closes, and returns the error number or 0.

@@ -206,9 +206,10 @@ impl Files {
             self.forget();
         }
         let path = self.names.as_ref().and_then(|names| names.get(file));
-        let number = match path {
-            Some(path) => writer.file(&path)?,
-            None => writer.file(format!("file {}", file.0).as_bytes())?,
+        let number = match path.map(|path| writer.file(&path)) {
+            // One that is too long for a trace must not be the end of everybody's recording.
+            None | Some(Err(Error::TooManyPaths(_))) => writer.file(format!("file {}", file.0).as_bytes())?,
+            Some(number) => number?,
         };
         self.numbers.insert(file, number);
         self.latest = Some((file, number));

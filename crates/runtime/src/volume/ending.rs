@@ -130,8 +130,7 @@ impl<H: Host> Service<H> {
         let waiter = std::mem::replace(&mut state.waiter, Waiter::Nobody);
         let memory = std::mem::replace(&mut state.memory, Memory::None);
         let (op, bytes) = (state.op, state.len as u64);
-        state.pieces.clear();
-        state.awaited.clear();
+        state.clear();
         let file = state.file.take();
         if let (Op::Write, Some(file)) = (op, &file) {
             self.ops.write_ends(slot, file.id(), self.targets > 1);

@@ -247,15 +247,23 @@ impl<H: Host> Volume<H> {
         }
     }
 
-    /// Waits until no request for this file that was submitted before is outstanding. For `fsync`, truncation and the like.
+    /// Waits until no request for this file that was submitted before is outstanding. For truncation and the like.
     /// Not inside [`Host::complete`] of a request that it would wait for.
     pub fn wait_idle(&self, file: &FileRef) {
-        if let Some(bypass) = &self.bypass {
+        self.wait_idle_number(file.id());
+    }
+
+    /// As [`Volume::wait_idle`], for who has not opened the file with this number ([`Node::id`](sluice_storage::Node::id)).
+    pub fn wait_idle_number(&self, file: u64) {
+        if let Some(bypass) = self.bypass.as_ref().filter(|bypass| !bypass.is_empty()) {
             bypass.close();
             self.service.blocking(|until| bypass.wait_empty(until));
             bypass.open();
         }
-        self.service.blocking(|until| self.service.ops.wait_idle(Some(file.id()), until));
+        // Most have nothing to wait for, and the table of operations is long.
+        if self.service.ops.outstanding() > 0 {
+            self.service.blocking(|until| self.service.ops.wait_idle(Some(file), until));
+        }
     }
 
     /// The storage.

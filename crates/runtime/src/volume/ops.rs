@@ -64,6 +64,31 @@ pub(super) struct Operation<T> {
     pub(super) result: Option<Result<usize, i32>>,
 }
 
+impl<T> Operation<T> {
+    /// Forgets what it was made of. Slots are used in turn: what each keeps of its lists, all of them keep.
+    pub(super) fn clear(&mut self) {
+        empty(&mut self.pieces);
+        empty(&mut self.awaited);
+        empty(&mut self.recorded.1);
+    }
+
+    /// For how many entries memory is kept.
+    #[cfg(all(test, not(feature = "model")))]
+    pub(super) fn kept(&self) -> usize {
+        self.pieces.capacity().max(self.awaited.capacity()).max(self.recorded.1.capacity())
+    }
+}
+
+/// Entries of a list for which a slot keeps memory.
+pub(super) const KEPT: usize = 32;
+
+fn empty<T>(list: &mut Vec<T>) {
+    match list.capacity() {
+        ..=KEPT => list.clear(),
+        _ => *list = Vec::new(),
+    }
+}
+
 /// A write, for a read that waits for it.
 #[derive(Clone, Copy)]
 pub(super) struct Awaited {

@@ -4,6 +4,7 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use sluice_storage::Creator;
+use sluice_storage::null::NullStorage;
 use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 use super::*;
@@ -28,6 +29,25 @@ impl Host for Writes {
         }
         self.told.lock().send(ticket).unwrap();
     }
+}
+
+#[test]
+fn an_operation_of_many_pieces_leaves_no_long_lists_behind() {
+    const SLOTS: u32 = 4;
+    let storage: Storage = NullStorage::new(Layout::striped(2, 512), 1 << 30).into();
+    let file = storage.namespace.lookup(&storage.namespace.root(), OsStr::new("7")).unwrap();
+    let file = storage.namespace.open(&file, libc::O_RDWR).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = VolumeConfig::default();
+    config.engine.capacity = SLOTS;
+    let volume = Volume::start(storage, Arc::new(()), config).unwrap();
+    volume.start_recording_with(&dir.path().join("trace"), "", RecordOptions { checksums: true }).unwrap();
+    for _ in 0..2 * SLOTS {
+        volume.write_at(&file, AppId(0), 0, &[1; 100 << 10]).unwrap();
+        volume.read_at(&file, AppId(0), 0, &mut [0; 100 << 10]).unwrap();
+    }
+    let kept = (0..SLOTS).map(|slot| volume.service.ops.slot(slot).state.lock().kept());
+    assert!(kept.max().unwrap() <= ops::KEPT);
 }
 
 /// A place in an engine is what the only thread waits for, with the order of a file held, and who has it is in its queue.

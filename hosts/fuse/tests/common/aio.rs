@@ -33,6 +33,16 @@ impl Aio {
 
     /// Writes `buffer` and waits until the kernel reports the end.
     pub fn write(&self, file: &File, buffer: &[u8], offset: u64) {
+        // SAFETY: the buffer lives until the end, which is waited for here.
+        unsafe { self.begin_write(file, buffer, offset) };
+        assert_eq!(self.end(), buffer.len() as i64, "bytes written, or the error");
+    }
+
+    /// Begins to write `buffer`.
+    ///
+    /// # Safety
+    /// The buffer lives until [`Aio::end`] has returned.
+    pub unsafe fn begin_write(&self, file: &File, buffer: &[u8], offset: u64) {
         let mut request = Iocb {
             opcode: 1,
             fd: file.as_raw_fd() as u32,
@@ -42,14 +52,16 @@ impl Aio {
             ..Iocb::default()
         };
         let list = [&raw mut request];
-        let mut event = [0u64; 4];
-        // SAFETY: the request and its buffer live until its end, which is waited for here; one event is four words.
-        unsafe {
-            assert_eq!(libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_ptr()), 1);
-            let none = std::ptr::null::<libc::timespec>();
-            assert_eq!(libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, event.as_mut_ptr(), none), 1);
-        }
-        assert_eq!(event[2] as i64, buffer.len() as i64, "bytes written, or the error");
+        // SAFETY: the kernel copies the request; the caller keeps its buffer.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_io_submit, self.0, 1, list.as_ptr()) }, 1);
+    }
+
+    /// Waits for the end of one write; gives the bytes written, or the error.
+    pub fn end(&self) -> i64 {
+        let (mut event, none) = ([0u64; 4], std::ptr::null::<libc::timespec>());
+        // SAFETY: one event is four words.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, event.as_mut_ptr(), none) }, 1);
+        event[2] as i64
     }
 }
 

@@ -40,6 +40,8 @@ impl Gate {
 #[derive(Default)]
 pub struct Hooks {
     pub gate: Option<Arc<Gate>>,
+    /// Who writes waits.
+    pub writes: Option<Arc<Gate>>,
     /// Who gives a file these permissions waits.
     pub mode: Option<(u32, Arc<Gate>)>,
     /// What closing reports, if not 0.
@@ -96,6 +98,9 @@ impl Data for HookedData {
     }
     fn write(&self, file: &FileRef, on: usize, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
         let [buf, ..] = bufs else { return Ok(0) };
+        if let Some(gate) = &self.1.writes {
+            gate.pass();
+        }
         let room = self.1.room(offset, buf.len(), libc::ENOSPC)?;
         self.0.write(file, on, offset, &[io::IoSlice::new(&buf[..room])])
     }
