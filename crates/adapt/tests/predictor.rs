@@ -326,6 +326,22 @@ fn wrong_traces_cost_next_to_nothing() {
 }
 
 #[test]
+fn what_was_served_better_than_in_groups_is_not_waited_for() {
+    // Two files; a group of each every so many milliseconds. The device needs 10.6 ms for one.
+    let run = |period: u64, count: u64| -> Vec<Entry> {
+        let both = |entry: &Entry| [0, 1].map(|file| Entry { file, time: entry.time / 100 * period, ..*entry });
+        groups(count, |_| 0).iter().flat_map(both).collect()
+    };
+    let waits = |period: u64| {
+        let with = Arc::new(forecast(&[run(period, 400)], Settings::default()));
+        let (_, handle) = replay("to-agg", &with, &run(period, 20));
+        handle.counters().waits
+    };
+    assert_eq!(waits(5), 0);
+    assert!(waits(100) > 0);
+}
+
+#[test]
 fn unknown_files_and_requests_are_scheduled_as_ever() {
     let with = Arc::new(forecast(&[groups(40, |_| 0)], Settings::default()));
     let other: Vec<Entry> = groups(40, |_| 0).iter().map(|entry| Entry { file: 1, ..*entry }).collect();
