@@ -53,6 +53,7 @@ mod combine;
 mod cost;
 mod forecast;
 mod learn;
+mod need;
 mod online;
 mod pace;
 mod stride;

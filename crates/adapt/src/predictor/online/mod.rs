@@ -3,6 +3,7 @@
 mod budget;
 mod goals;
 mod handle;
+mod lack;
 mod linking;
 mod trial;
 
@@ -17,7 +18,7 @@ use budget::Budget;
 use goals::Goal;
 use handle::Shared;
 use linking::Linking;
-use trial::PAUSE_NS;
+pub(super) use trial::PAUSE_NS;
 
 pub use handle::{Counters, Handle};
 pub use trial::Verdict;
@@ -128,7 +129,8 @@ impl TracePredictor {
         let goal = Goal::of(linking, aggregations, settings, chosen, (&known, &link), history)?;
         let time = linking.forecast.requests[link.request as usize].time;
         let missing = goal.missing(linking, settings, chosen, &known, time).filter(|missing| *missing > 0)?;
-        let wait = budget.wait(now, known.file, chosen.op, goal.until, goal.in_time)?;
+        let need = aggregations.need(known.file);
+        let wait = budget.wait(now, (known.file, chosen.op), goal.until, goal.in_time, need)?;
         let (offset, end) = goal.range;
         Some(Expected { offset, end, until: wait.until, idle_until: wait.idle_until, missing })
     }
