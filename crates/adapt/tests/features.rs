@@ -90,7 +90,7 @@ proptest! {
     fn anything_is_followed(
         steps in prop::collection::vec((0..40u64, 0..100u32, prop::bool::ANY, prop::num::u64::ANY, prop::num::u32::ANY, 0..4u8), 1..300),
     ) {
-        let settings = Settings { files: 8, streams: 4, stripes: 4, ..known(1) };
+        let settings = Settings { files: 8, streams: 4, beginnings: 4, stripes: 4, ..known(1) };
         let mut watcher = Watcher::new(settings, Time::ZERO);
         let mut counted = 0;
         for (n, &(file, app, is_read, offset, len, what)) in steps.iter().enumerate() {
@@ -146,6 +146,96 @@ fn streams_and_reach_tell_contiguous_from_strided() {
     assert_eq!(contiguous.answered, 1.0);
 }
 
+fn of_io_node() -> Settings {
+    Settings { requests_min: 1, ..Settings::of_io_node() }
+}
+
+/// Numbers below `count` in an order of their own for each `seed`.
+fn shuffled(count: u64, seed: u64) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..count).collect();
+    numbers.sort_by_key(|number| {
+        // SplitMix64's mixing of a number (Steele et al. 2014).
+        let mixed = (seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+    });
+    numbers
+}
+
+/// 600 processes of which a window sees a request of every third, at three data servers: neighbours that come back to front are
+/// there where they take turns, and not where each has a part of its own, however often they go through it.
+#[test]
+fn neighbours_back_to_front_tell_turns_from_parts_when_a_window_sees_few_processes() {
+    let (processes, rounds, len) = (600, 8, 384 * K);
+    let run = |place: &dyn Fn(u64, u64) -> u64| {
+        let mut watcher = Watcher::new(of_io_node(), Time::ZERO);
+        let (mut now, mut shares) = (1, Vec::new());
+        // The last windows are those of a second time.
+        for round in 0..2 * rounds {
+            for (n, process) in shuffled(processes, round + 1).into_iter().enumerate() {
+                for target in 0..3 {
+                    let request = Request {
+                        target: TargetId(target),
+                        ..request(1, 0, Op::Write, place(round % rounds, process) * len, len as u32)
+                    };
+                    watcher.arrived(Time(now), &request);
+                    watcher.completed(Time(now + 1_000), &request, None);
+                    now += 2_000;
+                }
+                if n % 200 == 199 {
+                    let window = watcher.close(Time(now));
+                    shares.push((window.all.preceding, window.all.continued));
+                    assert_eq!((window.distinct_files, window.all.files), (1, 3));
+                    assert_eq!(window.all.preceding_answered, window.all.preceding);
+                    assert!(window.all.between <= window.all.preceding.min(window.all.continued));
+                }
+            }
+        }
+        shares
+    };
+    let turns = run(&|round, process| round * processes + process);
+    // Parts do not touch, or the last request of one lies before the first of the next.
+    let parts = run(&|round, process| process * (rounds + 1) + round);
+    let mean = |shares: &[(f64, f64)]| shares.iter().map(|share| share.0).sum::<f64>() / shares.len() as f64;
+    assert!((0.4..0.6).contains(&mean(&turns)), "{turns:?}");
+    assert!(turns.iter().all(|(preceding, _)| *preceding > 0.05), "{turns:?}");
+    // Three streams may want the same pair of places, and what lost its own counts as a beginning.
+    assert!(parts.iter().all(|(preceding, _)| *preceding < 0.04), "{parts:?}");
+    // But for these all streams have room, so that each request after the first continues one.
+    assert!(parts[3..3 * rounds as usize].iter().all(|(_, continued)| *continued > 0.9), "{parts:?}");
+}
+
+/// Parts of one request that overtake each other are back to front too, but come before any of them is answered.
+#[test]
+fn parts_that_overtake_each_other_precede_what_is_not_answered() {
+    let mut watcher = Watcher::new(of_io_node(), Time::ZERO);
+    for call in 0..20 {
+        let now = 1 + call * 10_000_000;
+        let parts: Vec<Request> = [1, 0, 3, 2].map(|part| read(1, (call * 4 + part) * 128 * K, 128 << 10)).into();
+        parts.iter().for_each(|part| watcher.arrived(Time(now), part));
+        parts.iter().for_each(|part| watcher.completed(Time(now + 4_000_000), part, None));
+    }
+    let features = watcher.close(Time(300_000_000)).all;
+    assert_eq!((features.preceding, features.preceding_answered), (0.5, 0.0));
+    // All that precede also continue one, but for the very first.
+    assert_eq!(features.between, 39.0 / 80.0);
+}
+
+#[test]
+fn files_are_counted_once_wherever_they_are() {
+    let mut watcher = Watcher::new(of_io_node(), Time::ZERO);
+    for files in [1, 2, 5, 100, 600] {
+        for n in 0..4 * files {
+            let op = if n % 2 == 0 { Op::Read } else { Op::Write };
+            let request = Request { target: TargetId((n / files) as u32), ..request(n % files, 0, op, n * 4096, 4096) };
+            watcher.arrived(Time(n), &request);
+        }
+        let (found, files) = (f64::from(watcher.close(Time(4 * files)).distinct_files), files as f64);
+        assert!((found - files).abs() <= files * 0.04, "{found} of {files}");
+    }
+    assert_eq!(watcher.close(Time(u64::MAX)).distinct_files, 0);
+}
+
 /// A large request comes as pieces before any of them is answered; small ones follow answers.
 #[test]
 fn bursts_are_what_was_asked_for_at_once() {
@@ -194,7 +284,7 @@ fn arrivals_alone_tell_no_depth() {
 
 #[test]
 fn nothing_is_allocated_while_it_runs() {
-    let mut watcher = Watcher::new(Settings { files: 64, ..known(64 * K) }, Time::ZERO);
+    let mut watcher = Watcher::new(Settings { files: 64, ..of_io_node() }, Time::ZERO);
     let mut allocations = 0;
     for round in 0..3 {
         let before = ALLOCATIONS.with(Cell::get);

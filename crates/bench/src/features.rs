@@ -37,6 +37,8 @@ struct Cell {
     pattern: &'static str,
     /// With completions, or arrivals only.
     knows_answers: bool,
+    /// As at an I/O node: with completions, more streams, and beginnings.
+    at_io_node: bool,
     ns_per_request: f64,
     /// Of the passes: fastest, middle.
     passes_ns: [f64; 2],
@@ -88,10 +90,9 @@ fn pass(requests: &[Request], watcher: &mut Option<Watcher>) -> (f64, f64) {
     (took.as_nanos() as f64, end.elapsed().as_nanos() as f64)
 }
 
-fn measure(pattern: &'static str, knows_answers: bool, count: u32) -> Cell {
+fn measure(pattern: &'static str, settings: Settings, count: u32) -> Cell {
     let requests = requests(pattern, count);
-    let answers = if knows_answers { Answers::Known } else { Answers::After(100_000) };
-    let mut watcher = Some(Watcher::new(Settings { answers, ..Settings::default() }, Time::ZERO));
+    let mut watcher = Some(Watcher::new(settings, Time::ZERO));
     let each = |ns: f64| ns / f64::from(count);
     let (mut with, mut without, mut closes) = (Vec::new(), f64::INFINITY, f64::INFINITY);
     pass(&requests, &mut watcher);
@@ -106,7 +107,8 @@ fn measure(pattern: &'static str, knows_answers: bool, count: u32) -> Cell {
     with.sort_by(f64::total_cmp);
     Cell {
         pattern,
-        knows_answers,
+        knows_answers: settings.answers == Answers::Known,
+        at_io_node: settings.beginnings > 0,
         ns_per_request: each(with[0] - without),
         passes_ns: [each(with[0]), each(with[PASSES / 2])],
         allocs_per_request: allocs as f64 / (PASSES as f64 * f64::from(count)),
@@ -117,7 +119,12 @@ fn measure(pattern: &'static str, knows_answers: bool, count: u32) -> Cell {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     crate::engine::stay_on_one_core();
     let patterns = ["shared", "strided", "own files", "random"];
-    let cells = patterns.iter().flat_map(|pattern| [true, false].map(|known| measure(pattern, known, args.requests)));
+    let settings = [
+        Settings { answers: Answers::Known, ..Settings::default() },
+        Settings { answers: Answers::After(100_000), ..Settings::default() },
+        Settings::of_io_node(),
+    ];
+    let cells = patterns.iter().flat_map(|pattern| settings.map(|settings| measure(pattern, settings, args.requests)));
     let cells: Vec<Cell> = cells.collect();
     let slow = cells.iter().filter(|cell| cell.ns_per_request > BAR_NS || cell.allocs_per_request > 0.001);
     let miss = |cell: &Cell| {
@@ -133,7 +140,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::line(format!(
             "  {:<10} {:<18} {:>6.1} ns  (passes {:.1} fastest, {:.1} middle; {:.3} allocations); a window's end {:.0} us",
             cell.pattern,
-            if cell.knows_answers { "with completions" } else { "arrivals only" },
+            match cell {
+                Cell { at_io_node: true, .. } => "at an I/O node",
+                Cell { knows_answers: true, .. } => "with completions",
+                _ => "arrivals only",
+            },
             cell.ns_per_request,
             cell.passes_ns[0],
             cell.passes_ns[1],

@@ -204,7 +204,7 @@ impl Recogniser {
         let network =
             Network::shipped().inspect_err(|error| tracing::warn!("patterns are not recognised: {error}")).ok()?;
         // Algorithms that know of data servers have one engine.
-        let followers = (0..ground.engines().min(1)).map(|_| Follower::new(ground)).collect();
+        let followers = (0..ground.engines().min(1)).map(|_| Follower::of_io_node(ground)).collect();
         let mut recogniser = Recogniser { network, filter: Filter::default(), followers };
         recogniser.follow(ground);
         Some(recogniser)

@@ -15,9 +15,13 @@ GROUPS = {
         "stride_share",
     ),
     "stripes": ("stripe_span_us_log2", "stripe_span_gaps_log2", "boundary_gap_log2", "burst_aligned"),
-    "streams": ("continued", "streams_log2", "streams_per_request", "fresh_bursts"),
+    "streams": (
+        "continued", "streams_log2", "streams_per_request", "fresh_bursts", "preceding", "preceding_answered",
+        "between",
+    ),
     "counts": (
-        "app_files_log2", "files_per_server_log2", "requests_log2", "servers_log2", "requests_per_file_log2",
+        "app_files_log2", "files_per_server_log2", "distinct_files_log2", "requests_log2", "servers_log2",
+        "requests_per_file_log2",
     ),
     "times": ("answered", "depth_log2", "stream_gap_spread", "think_spread"),
 }  # fmt: skip

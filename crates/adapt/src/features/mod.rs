@@ -16,7 +16,7 @@
 //!   its set that was silent for longest; what was counted of that in this window is lost, and [`Window::evicted`] says how
 //!   many requests that were.
 //! * *Streams*, named by the byte that would continue them, are in pairs of places; the older of a pair gives way, and the
-//!   request that would have continued it counts as the beginning of another.
+//!   request that would have continued it counts as the beginning of another. So are *beginnings*, where they are remembered.
 //! * *Stripes* have one place each; the newer takes it, and the span of the other is counted as far as it was seen.
 //! * 64 applications and 64 targets have numbers of their own; requests of further ones count with the last.
 

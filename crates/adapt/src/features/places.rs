@@ -83,6 +83,37 @@ impl Streams {
     }
 }
 
+/// Counts different things by a bit for each of their hashes (linear counting, Whang et al. 1990).
+#[derive(Clone, Debug)]
+pub(super) struct Distinct {
+    bits: [u64; Distinct::WORDS],
+}
+
+impl Distinct {
+    /// Of some thousand things the count is right to a few per cent.
+    const WORDS: usize = 64;
+
+    pub(super) fn new() -> Distinct {
+        Distinct { bits: [0; Distinct::WORDS] }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, hash: u64) {
+        let at = (hash >> 20) as usize % (64 * Distinct::WORDS);
+        self.bits[at / 64] |= 1 << (at % 64);
+    }
+
+    /// How many there were since the last time.
+    pub(super) fn take(&mut self) -> u32 {
+        let places = (64 * Distinct::WORDS) as f64;
+        let taken: u32 = self.bits.iter().map(|word| word.count_ones()).sum();
+        self.bits = [0; Distinct::WORDS];
+        // If there is no place left there were more than can be said.
+        let free = (places - f64::from(taken)).max(0.5);
+        (places * (places / free).ln()).round() as u32
+    }
+}
+
 /// When the last request to a stripe arrived in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {

@@ -33,6 +33,10 @@ pub(super) struct Tally {
     pub(super) answered: u64,
     pub(super) think_ns: u64,
     pub(super) think_log2: u64,
+    /// Requests that end where an earlier one began, those of them where that had been answered, and those that also continue one.
+    pub(super) preceding: u64,
+    pub(super) preceding_answered: u64,
+    pub(super) between: u64,
     pub(super) bursts: u64,
     pub(super) aligned: u64,
     pub(super) depth: u64,
@@ -93,6 +97,9 @@ impl Tally {
         self.answered += other.answered;
         self.think_ns += other.think_ns;
         self.think_log2 += other.think_log2;
+        self.preceding += other.preceding;
+        self.preceding_answered += other.preceding_answered;
+        self.between += other.between;
         self.bursts += other.bursts;
         self.aligned += other.aligned;
         self.depth += other.depth;
@@ -142,6 +149,9 @@ impl Tally {
             stream_gap_spread: spread(self.stream_gap_ns, self.stream_gap_log2, self.continued),
             boundary_gap: boundary_gap(self),
             answered: mean(self.answered as f64, self.continued),
+            preceding: mean(self.preceding as f64, requests),
+            preceding_answered: mean(self.preceding_answered as f64, requests),
+            between: mean(self.between as f64, requests),
             depth: knows_answers.then(|| mean(self.depth as f64, requests)),
             think_ns: knows_answers.then(|| mean(self.think_ns as f64, self.answered)),
             think_spread: knows_answers.then(|| spread(self.think_ns, self.think_log2, self.answered)),

@@ -69,6 +69,15 @@ pub struct Features {
     pub boundary_gap: f64,
     /// Of the requests that continue a stream, the share that came after the one before had been answered.
     pub answered: f64,
+    /// Share of the requests that end where an earlier one began, which continued nothing: neighbours that come back to front, as
+    /// half of them do where processes take turns in a file, and hardly any where each goes through a part of its own. 0 if no
+    /// beginnings are remembered ([`Settings::beginnings`](super::Settings::beginnings)).
+    pub preceding: f64,
+    /// Share of the requests of which that is so, and the earlier one had been answered: not parts of one request that have
+    /// overtaken each other. 0 without completions.
+    pub preceding_answered: f64,
+    /// Share of the requests of which that is so, and which also continue a stream: they fill a gap.
+    pub between: f64,
     /// Requests to the same file that an arriving one found unanswered, mean; unknown without completions.
     pub depth: Option<f64>,
     /// From an answer to the request that continues its stream, mean in nanoseconds: computing, and the network; unknown
@@ -125,6 +134,9 @@ pub struct Window {
     pub targets: Vec<GroupWindow<TargetId>>,
     /// Everything.
     pub all: Features,
+    /// Files of applications, each counted once on however many data servers it is, and if it is both read and written; about
+    /// right where there are many.
+    pub distinct_files: u32,
     /// Requests unanswered that an arriving one found, mean; unknown without completions.
     pub depth: Option<f64>,
     /// Share of the window in which nothing was in flight; unknown without dispatches.

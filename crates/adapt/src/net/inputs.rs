@@ -10,10 +10,10 @@ use crate::features::Window;
 pub const PAPER_INPUTS: [&str; 5] = ["files", "size_max", "size_min", "size_mean", "distance"];
 
 /// Inputs beside those of the detector.
-const OWN: usize = 6;
+const OWN: usize = 10;
 const COUNT: usize = detector::INPUTS.len() + OWN;
 
-/// Names of the inputs of ours, in order: those of [`detector::INPUTS`], of everything that the node saw, and six more. `log2` ones
+/// Names of the inputs of ours, in order: those of [`detector::INPUTS`], of everything that the node saw, and ten more. `log2` ones
 /// are of a number plus 0.001.
 pub const INPUTS: [&str; COUNT] = {
     let mut names = ["files_per_server_log2"; COUNT];
@@ -27,6 +27,10 @@ pub const INPUTS: [&str; COUNT] = {
     names[at + 3] = "requests_per_file_log2";
     names[at + 4] = "contiguous";
     names[at + 5] = "forward";
+    names[at + 6] = "preceding";
+    names[at + 7] = "preceding_answered";
+    names[at + 8] = "between";
+    names[at + 9] = "distinct_files_log2";
     names
 };
 
@@ -67,6 +71,10 @@ impl Observation {
                 log2(most.requests as f64 / files.max(1.0)),
                 most.contiguous,
                 most.distance_mean / most.distance_abs_mean.max(1.0),
+                seen.all.preceding,
+                seen.all.preceding_answered,
+                seen.all.between,
+                log2(f64::from(seen.distinct_files)),
             ];
             let mut inputs = [0.0; COUNT];
             let all = detector::inputs(&seen.all).map(f64::from);

@@ -48,11 +48,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// I/O nodes know of no stripes, as `sluice_select::Follower` does not there.
+    /// As `sluice_select::Follower`s there: I/O nodes know of no stripes, and of more streams.
     pub(super) fn new(place: Place, stripe: u64, answers: Answers) -> Watch {
-        let usual = Settings::default();
-        let stripe = if matches!(place, Place::IoNode(_)) { usual.stripe } else { stripe };
-        let settings = Settings { stripe, answers, ..usual };
+        let settings = match place {
+            Place::IoNode(_) => Settings { answers, ..Settings::of_io_node() },
+            Place::Server(_) => Settings { stripe, answers, ..Settings::default() },
+        };
         Watch { place, watcher: Watcher::new(settings, Time::ZERO), truths: BTreeMap::new(), windows: Vec::new() }
     }
 
