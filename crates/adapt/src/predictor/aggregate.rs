@@ -3,7 +3,6 @@
 use sluice_core::Op;
 
 use super::forecast::{Forecast, Predicted};
-use super::need::needs;
 use super::{Settings, TimeToProcess};
 
 /// Not part of an aggregation.
@@ -34,16 +33,13 @@ pub struct Aggregations {
     list: Vec<Aggregation>,
     /// For which share of overlapped waiting they were computed.
     alpha: f64,
-    /// Of each file, the [need](super::need) of its recorded runs.
-    needs: Vec<f64>,
 }
 
 impl Aggregations {
     /// Computes them. O(n log n), n being the predicted requests.
     #[must_use]
     pub fn new(forecast: &Forecast, settings: &Settings, ttp: &TimeToProcess, alpha: f64) -> Aggregations {
-        let mut all =
-            Aggregations { of: vec![NEW; forecast.requests.len()], list: Vec::new(), alpha, needs: Vec::new() };
+        let mut all = Aggregations { of: vec![NEW; forecast.requests.len()], list: Vec::new(), alpha };
         for file in &forecast.files {
             for op in [Op::Read, Op::Write] {
                 let range = file.range(op);
@@ -51,7 +47,6 @@ impl Aggregations {
                 chain(&forecast.requests[range.clone()], settings, &ttp, alpha, &mut all.of[range], &mut all.list);
             }
         }
-        all.needs = needs(forecast, settings, ttp, &all);
         all
     }
 
@@ -65,11 +60,6 @@ impl Aggregations {
     #[must_use]
     pub fn list(&self) -> &[Aggregation] {
         &self.list
-    }
-
-    /// The share of their time that the recorded runs of a file would have needed in whole groups and aggregations.
-    pub(super) fn need(&self, file: u32) -> f64 {
-        self.needs.get(file as usize).copied().unwrap_or_default()
     }
 
     /// For which share of overlapped waiting they were computed.

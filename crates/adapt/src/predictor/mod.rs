@@ -53,7 +53,6 @@ mod combine;
 mod cost;
 mod forecast;
 mod learn;
-mod need;
 mod online;
 mod pace;
 mod stride;

@@ -31,11 +31,6 @@ impl Pace {
         Pace { count: count as f64 / used.max(1) as f64, times: times.into() }
     }
 
-    /// How long a run took from its first request to its last, in nanoseconds.
-    pub(super) fn duration(&self) -> u64 {
-        self.times.last().copied().unwrap_or_default()
-    }
-
     /// How much time lay between a run's request of this number and the next one, in nanoseconds. 0 behind its end.
     pub(super) fn step(&self, number: u32) -> f64 {
         let stretches = self.times.len().saturating_sub(1);

@@ -6,16 +6,12 @@ use super::super::TimeToProcess;
 use super::super::cost::{DeviceCost, Load};
 use super::super::forecast::{FileForecast, Forecast};
 use super::super::wait::{History, Trust};
-use super::lack::Lack;
 use super::trial::{Trial, Verdict};
 
 /// A device on which one batch less saves less than this, in nanoseconds, does not repay waiting: a flash device.
 const GAIN_MIN_NS: u64 = 500_000;
 /// Share of the time in which the device is busy, below which aggregations are not waited for.
 const LOAD_MIN: f64 = 0.7;
-/// Where the recorded runs of a file would have needed more than this share of their time in whole groups, waiting is not begun
-/// by what they promise.
-const NEED_MAX: f64 = 1.0;
 /// While the device has other batches, waiting for a group may take so many times what it gains at once.
 const BUSY_GAINS: u64 = 4;
 
@@ -27,7 +23,6 @@ pub(super) struct Budget {
     trust: Trust,
     cost: DeviceCost,
     load: Load,
-    lack: Lack,
     trial: Trial,
 }
 
@@ -46,7 +41,6 @@ impl Budget {
             trust: Trust::default(),
             cost: DeviceCost::new(ttp),
             load: Load::default(),
-            lack: Lack::default(),
             trial: Trial::new(),
         }
     }
@@ -78,7 +72,6 @@ impl Budget {
     /// A batch is chosen.
     pub(super) fn chosen(&mut self, now: Time) {
         self.load.batch(now);
-        self.lack.chosen();
     }
 
     /// The device has served a batch.
@@ -93,16 +86,8 @@ impl Budget {
         &self.histories[file as usize][op.index()]
     }
 
-    /// Whether to wait until `until` at the most, for an aggregation or else a group of this file of the forecast,
-    /// whose recorded runs would have needed the share `need` of their time for these.
-    pub(super) fn wait(
-        &mut self,
-        now: Time,
-        (file, op): (u32, Op),
-        until: Time,
-        aggregation: bool,
-        need: f64,
-    ) -> Option<Wait> {
+    /// Whether to wait until `until` at the most, for an aggregation or else a group of this file of the forecast.
+    pub(super) fn wait(&mut self, now: Time, file: u32, op: Op, until: Time, aggregation: bool) -> Option<Wait> {
         // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
         // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
         // an aggregation does not, and is no reason to idle, nor to wait where the device idles anyway.
@@ -112,7 +97,6 @@ impl Budget {
         if (aggregation && self.load.share() < LOAD_MIN)
             || until <= now
             || gain < GAIN_MIN_NS
-            || !(self.lack.lacks(self.trial.verdict()) || need <= NEED_MAX)
             || !self.trial.allows()
             || !self.trust.allows()
             || !self.histories[file as usize][op.index()].allows()

@@ -3,7 +3,6 @@
 mod budget;
 mod goals;
 mod handle;
-mod lack;
 mod linking;
 mod trial;
 
@@ -18,7 +17,7 @@ use budget::Budget;
 use goals::Goal;
 use handle::Shared;
 use linking::Linking;
-pub(super) use trial::PAUSE_NS;
+use trial::PAUSE_NS;
 
 pub use handle::{Counters, Handle};
 pub use trial::Verdict;
@@ -129,8 +128,7 @@ impl TracePredictor {
         let goal = Goal::of(linking, aggregations, settings, chosen, (&known, &link), history)?;
         let time = linking.forecast.requests[link.request as usize].time;
         let missing = goal.missing(linking, settings, chosen, &known, time).filter(|missing| *missing > 0)?;
-        let need = aggregations.need(known.file);
-        let wait = budget.wait(now, (known.file, chosen.op), goal.until, goal.in_time, need)?;
+        let wait = budget.wait(now, known.file, chosen.op, goal.until, goal.in_time)?;
         let (offset, end) = goal.range;
         Some(Expected { offset, end, until: wait.until, idle_until: wait.idle_until, missing })
     }
