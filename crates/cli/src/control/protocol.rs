@@ -505,7 +505,7 @@ mod tests {
                 objects += 1;
             }
         }
-        assert_eq!(objects, 29, "tables that are found");
+        assert_eq!(objects, 30, "tables that are found");
     }
 
     /// What stands in backticks in the first cell of a row.
