@@ -11,9 +11,10 @@
 //! A *syncer* is a thread that syncs. Of each are learned: its *think time*, from the end of one sync to the arrival of the
 //! next; the share of its syncs that came in time, which is a quarter of what a sync takes or one movement of the device's arm,
 //! whichever is shorter; and how long a sync of it takes. It is *regular* if nearly all came in time and none takes long. While
-//! a regular syncer's sync is under way, and no commit of strangers, the syncs of others are held; after it the device idles for those that are about to
-//! return; then all go together. A sync is held for two usual ones and one movement of the arm at the longest. A
-//! syncer that is alone is never held, nor one of whom nothing is known, or whose syncs take much less than those of the others.
+//! a regular syncer's sync is under way, and no commit of strangers, the syncs of others are held; after it the device idles for
+//! those that are about to return; then all go together. A sync is held for two usual ones and one movement of the arm at the
+//! longest. A syncer that is alone is never held, nor one of whom nothing is known, or whose syncs take much less than those of
+//! the others.
 //!
 //! Nothing is ever answered here: each sync is carried out, after it has arrived, and only its beginning is put off.
 

@@ -1,9 +1,13 @@
 //! Anticipation, on a device that is nothing but a head: what it gains, what it must not cost, and who waits how long.
 
+mod random;
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use sluice_core::policy::table;
+
+use random::Random;
 use sluice_core::{
     Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
 };
@@ -26,18 +30,6 @@ struct Process {
 }
 
 const READER: Process = Process { op: Op::Read, sequential: true, think_ns: 100_000 };
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 struct Run {
     engine: Engine,

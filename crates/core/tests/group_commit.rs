@@ -1,7 +1,11 @@
 //! Group commit, on a journal that is nothing but a queue: what it gains, what it must not cost, and who waits how long.
 
+mod random;
+
 use proptest::prelude::*;
 use sluice_core::{GroupCommit, GroupCommitCounts, SyncTicket, Time};
+
+use random::Random;
 
 const POSITIONING_NS: u64 = 8_000_000;
 /// What a commit takes, and more for each sync that it serves.
@@ -9,18 +13,6 @@ const COMMIT_NS: u64 = 30_000_000;
 const EACH_NS: u64 = 4_000_000;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// A program that syncs again and again, each time after a while that is drawn from half to one and a half of this.
 #[derive(Clone, Copy, Debug)]

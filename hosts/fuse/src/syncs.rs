@@ -108,6 +108,10 @@ impl Syncs {
     /// Moving costs the device so long; `None`: nothing, and nothing is put off.
     pub(crate) fn set_positioning(&self, positioning: Option<Duration>) {
         let mut state = self.shared.state.lock();
+        if state.closed {
+            // Nobody would let go what is held.
+            return;
+        }
         state.groups.set_positioning(nanoseconds(positioning));
         let now = self.shared.now();
         self.shared.go_on(state, now);
