@@ -224,7 +224,7 @@ impl Knowledge {
     }
 
     /// What is expected of each arm in a context: what was seen there, if that is enough; else what `prior` (logarithmic gains), or similar workloads,
-    /// lead to expect, moved by what the arms that were seen here say of it ([`super::related`]). Where nothing was seen here it is
+    /// lead to expect, moved by what the arms that were seen here say of it (the module `related`). Where nothing was seen here it is
     /// that expectation itself, or nothing; where much was, what was not tried and not expected either may be as good as the best.
     /// O(arms x seen arms^2 + arms x contexts).
     #[must_use]
