@@ -112,7 +112,7 @@ enum Kind {
     Along,
 }
 
-/// Which syncs go when; see the [module documentation](self). `T`: what the host knows a sync by.
+/// Which syncs go when; its rules are at the head of this file. `T`: what the host knows a sync by.
 #[derive(Debug)]
 pub struct GroupCommit<T> {
     /// What moving costs the device; 0: every sync goes at once.
