@@ -19,6 +19,10 @@ unfinished='todo!\(|unimplemented!\(|FIXME|XXX|#\[ignore'
 found=$(echo "$sources" | grep -v '^scripts/check-sources.sh$' | xargs grep -nE "$unfinished" || true)
 [ -z "$found" ] || fail "unfinished:"$'\n'"$found"
 
+# What a merge left behind, in documents too.
+conflicts=$(git grep -nE '^(<<<<<<<|>>>>>>>)( |$)' || true)
+[ -z "$conflicts" ] || fail "conflicts of a merge:"$'\n'"$conflicts"
+
 sleeping=$(git ls-files 'tests/*.rs' '*/tests/*.rs' '*/tests.rs' | xargs -r grep -n 'thread::sleep' || true)
 [ -z "$sleeping" ] || fail "tests do not sleep:"$'\n'"$sleeping"
 
