@@ -350,12 +350,21 @@ impl<R> Effects<R> {
         self.list.is_empty()
     }
 
-    /// Adds one for recipient `number`; `recipient` gives it unless whoever carries out is that one itself (`own`).
-    pub(crate) fn push(&mut self, number: u16, own: u16, effect: Effect, recipient: impl FnOnce() -> R) {
+    /// Adds one for recipient `number`; `recipient` gives it unless whoever carries out is that one itself (`own`). False: there is
+    /// no such recipient any more.
+    pub(crate) fn push(
+        &mut self,
+        number: u16,
+        own: u16,
+        effect: Effect,
+        recipient: impl FnOnce() -> Option<R>,
+    ) -> bool {
         if number != own && !self.recipients.iter().any(|(known, _)| *known == number) {
-            self.recipients.push((number, recipient()));
+            let Some(recipient) = recipient() else { return false };
+            self.recipients.push((number, recipient));
         }
         self.list.push_back((number, effect));
+        true
     }
 
     pub(crate) fn first(&self) -> Option<&Effect> {

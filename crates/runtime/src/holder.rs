@@ -313,13 +313,15 @@ impl Core {
     }
 
     pub(crate) fn push(&self, client: u16, effect: Effect, effects: &mut Effects<Completer>) {
-        // Who holds has the shard; who has something outstanding is a client still.
-        let (Some(route), Some(shard)) = (&self.clients[client as usize], self.shard.upgrade()) else {
+        // Who has something outstanding is a client still, and who holds has the shard.
+        let Some(route) = &self.clients[client as usize] else {
             debug_assert!(false, "a client leaves when nothing of it is left");
             return;
         };
         route.port.will_be_told();
-        effects.push(client, self.own, effect, || Completer { shard, port: route.port.clone() });
+        let recipient = || Some(Completer { shard: self.shard.upgrade()?, port: route.port.clone() });
+        let is_known = effects.push(client, self.own, effect, recipient);
+        debug_assert!(is_known, "a holder has the shard");
     }
 
     pub(crate) fn admit_stalled(&mut self, effects: &mut Effects<Completer>) {
