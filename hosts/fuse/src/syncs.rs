@@ -9,8 +9,8 @@ use sluice_core::{GroupCommit, GroupCommitCounts, SyncTicket, Time};
 
 use crate::pool::Pool;
 
-/// The thread that lets held syncs go ends after so long without any.
-const IDLE: Duration = Duration::from_secs(10);
+/// The thread that lets held syncs go ends after so long without any; in tests never, where it is to be woken.
+const IDLE: Duration = Duration::from_secs(if cfg!(test) { 86_400 } else { 10 });
 
 /// A sync: does it, then tells that it has ended, then answers.
 type Job = Box<dyn FnOnce(Running) + Send>;
@@ -24,8 +24,11 @@ struct Shared {
     pool: Pool,
     clock: Box<dyn Fn() -> Time + Send + Sync>,
     state: Mutex<State>,
-    /// There is another time to wake at, or the end has come.
+    /// There is another time to wake at, or the end has come, or what was let go is with the pool.
     changed: Condvar,
+    /// The system refuses threads.
+    #[cfg(test)]
+    refused: std::sync::atomic::AtomicBool,
 }
 
 struct State {
@@ -34,7 +37,34 @@ struct State {
     wakes: Option<Time>,
     /// There is a thread that sleeps until then.
     has_timer: bool,
+    /// Threads that have let syncs go and are about to hand them to the pool.
+    letting_go: usize,
     closed: bool,
+}
+
+/// Syncs that have been let go, until the pool has them.
+struct LetGo<'a> {
+    shared: &'a Arc<Shared>,
+    syncs: Vec<(Job, SyncTicket)>,
+}
+
+impl LetGo<'_> {
+    fn hand_over(mut self) {
+        for (job, ticket) in std::mem::take(&mut self.syncs) {
+            let running = Running { shared: self.shared.clone(), ticket: Some(ticket) };
+            self.shared.pool.run(move || job(running));
+        }
+    }
+}
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.letting_go -= 1;
+        if state.closed {
+            self.shared.changed.notify_all();
+        }
+    }
 }
 
 /// What a mount has done about syncs.
@@ -75,9 +105,17 @@ impl Syncs {
         clock: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Syncs {
         let groups = GroupCommit::new(nanoseconds(positioning));
-        let state = Mutex::new(State { groups, wakes: None, has_timer: false, closed: false });
+        let state = Mutex::new(State { groups, wakes: None, has_timer: false, letting_go: 0, closed: false });
         let pool = Pool::new("sluice-sync", threads_max);
-        Syncs { shared: Arc::new(Shared { pool, clock: Box::new(clock), state, changed: Condvar::new() }) }
+        let shared = Shared {
+            pool,
+            clock: Box::new(clock),
+            state,
+            changed: Condvar::new(),
+            #[cfg(test)]
+            refused: Default::default(),
+        };
+        Syncs { shared: Arc::new(shared) }
     }
 
     /// Carries a sync of the thread `syncer` out, together with others where that pays. `sync` is called after this has
@@ -130,6 +168,10 @@ impl Syncs {
         let now = self.shared.now();
         self.shared.go_on(state, now);
         self.shared.changed.notify_all();
+        // Others that were let go just before: the pool would not wait for what it does not have yet.
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_while(&mut state, |state| state.letting_go > 0);
+        drop(state);
         self.shared.pool.close();
     }
 }
@@ -140,7 +182,14 @@ impl Shared {
     }
 
     /// Starts what is to go now.
-    fn go_on(self: &Arc<Shared>, mut state: MutexGuard<'_, State>, now: Time) {
+    fn go_on(self: &Arc<Shared>, state: MutexGuard<'_, State>, now: Time) {
+        if let Some(go) = self.let_go(state, now) {
+            go.hand_over();
+        }
+    }
+
+    /// Takes what is to go now, if there is any.
+    fn let_go(self: &Arc<Shared>, mut state: MutexGuard<'_, State>, now: Time) -> Option<LetGo<'_>> {
         let mut start = Vec::new();
         let before = state.wakes;
         state.wakes = state.groups.poll(now, &mut start);
@@ -151,11 +200,12 @@ impl Shared {
             state.groups.set_positioning(0);
             state.wakes = state.groups.poll(now, &mut start);
         }
-        drop(state);
-        for (job, ticket) in start {
-            let running = Running { shared: self.clone(), ticket: Some(ticket) };
-            self.pool.run(move || job(running));
+        if start.is_empty() {
+            return None;
         }
+        state.letting_go += 1;
+        drop(state);
+        Some(LetGo { shared: self, syncs: start })
     }
 
     /// Whether there is a thread that waits for the time.
@@ -164,13 +214,21 @@ impl Shared {
             self.changed.notify_all();
             return true;
         }
-        let shared = self.clone();
-        let started = std::thread::Builder::new().name("sluice-group".into()).spawn(move || shared.keep_time());
+        let started = self.start_timer();
         state.has_timer = started.is_ok();
         if let Err(error) = started {
             tracing::warn!(%error, "syncs go one by one: the system refuses a thread");
         }
         state.has_timer
+    }
+
+    fn start_timer(self: &Arc<Shared>) -> std::io::Result<()> {
+        #[cfg(test)]
+        if self.refused.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        let shared = self.clone();
+        std::thread::Builder::new().name("sluice-group".into()).spawn(move || shared.keep_time()).map(drop)
     }
 
     /// Lets go what has been held for long enough.
@@ -212,6 +270,8 @@ mod tests {
     const POSITIONING: Duration = Duration::from_millis(8);
     const SYNC_NS: u64 = 30_000_000;
     const THINK_NS: u64 = 100_000;
+    /// Ends what hangs.
+    const LIMIT: Duration = Duration::from_secs(120);
 
     /// Syncs on a clock that only stands still or is moved.
     struct Place {
@@ -223,7 +283,8 @@ mod tests {
     struct Asked {
         begins: Receiver<()>,
         end: Sender<()>,
-        answered: Receiver<()>,
+        /// With how many syncs were under way when it was answered.
+        answered: Receiver<u32>,
     }
 
     impl Place {
@@ -241,7 +302,9 @@ mod tests {
                 beginning.send(()).unwrap();
                 ends.recv().unwrap();
             };
-            self.syncs.sync(syncer, sync, move |()| answer.send(()).unwrap());
+            let shared = self.syncs.shared.clone();
+            let under_way = move || shared.state.lock().groups.under_way();
+            self.syncs.sync(syncer, sync, move |()| answer.send(under_way()).unwrap());
             Asked { begins, end, answered }
         }
 
@@ -252,9 +315,9 @@ mod tests {
         /// A sync from its beginning to its end, and its thread's time until the next one.
         fn once(&self, syncer: u32) {
             let asked = self.ask(syncer);
-            asked.begins.recv().unwrap();
+            asked.begin();
             self.pass(SYNC_NS);
-            asked.end();
+            assert_eq!(asked.end(), 0, "it has ended before it is answered: its thread could come again at once");
             self.pass(THINK_NS);
         }
 
@@ -267,15 +330,29 @@ mod tests {
             }
         }
 
+        /// One that is under way, and another one that is held for it.
+        fn hold(&self) -> (Asked, Asked) {
+            self.teach(&[2, 1]);
+            let first = self.ask(1);
+            first.begin();
+            let second = self.ask(2);
+            assert!(!second.has_begun() && self.held() == 1);
+            (first, second)
+        }
+
         fn held(&self) -> usize {
             self.syncs.shared.state.lock().groups.held()
         }
     }
 
     impl Asked {
-        fn end(&self) {
+        fn end(&self) -> u32 {
             self.end.send(()).unwrap();
-            self.answered.recv().unwrap();
+            self.answered.recv_timeout(LIMIT).expect("answered")
+        }
+
+        fn begin(&self) {
+            self.begins.recv_timeout(LIMIT).expect("begun");
         }
 
         fn has_begun(&self) -> bool {
@@ -288,7 +365,7 @@ mod tests {
         let place = Place::new();
         place.teach(&[2, 1]);
         let first = place.ask(1);
-        first.begins.recv().unwrap();
+        first.begin();
         place.pass(SYNC_NS / 2);
         let second = place.ask(2);
         assert!(!second.has_begun() && place.held() == 1);
@@ -298,7 +375,7 @@ mod tests {
         place.pass(THINK_NS);
         let again = place.ask(1);
         for asked in [second, again] {
-            asked.begins.recv().unwrap();
+            asked.begin();
             asked.end();
         }
         let counts = place.syncs.group_commits().counts;
@@ -309,30 +386,95 @@ mod tests {
     #[test]
     fn what_is_held_goes_when_its_time_is_over_though_nothing_happens() {
         let place = Place::new();
-        place.teach(&[2, 1]);
-        let first = place.ask(1);
-        first.begins.recv().unwrap();
-        let second = place.ask(2);
-        assert!(!second.has_begun());
-        // More than two syncs: the thread that keeps the time sees it.
-        place.pass(3 * SYNC_NS);
-        second.begins.recv().unwrap();
+        // The second time there is a thread that keeps the time, asleep.
+        for _ in 0..2 {
+            let (first, second) = place.hold();
+            // More than two syncs: that thread sees it.
+            place.pass(3 * SYNC_NS);
+            second.begin();
+            first.end();
+            second.end();
+        }
+        place.syncs.close();
+        let has_timer = || place.syncs.shared.state.lock().has_timer;
+        let until = Instant::now() + LIMIT;
+        while has_timer() {
+            assert!(Instant::now() < until, "the thread that keeps the time stays");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_held_goes_as_soon_as_there_is_nobody_to_wait_for() {
+        let place = Place::new();
+        // There is no such thread: nothing but the end of the first one lets the second go.
+        place.syncs.shared.state.lock().has_timer = true;
+        let (first, second) = place.hold();
+        // It took so long that it is not waited for again.
+        place.pass(100 * SYNC_NS);
         first.end();
+        second.begin();
         second.end();
         place.syncs.close();
     }
 
     #[test]
-    fn closing_carries_out_what_is_held_and_what_comes_later() {
+    fn where_nobody_can_keep_the_time_nothing_is_held() {
         let place = Place::new();
+        place.syncs.shared.refused.store(true, Ordering::SeqCst);
         place.teach(&[2, 1]);
         let first = place.ask(1);
-        first.begins.recv().unwrap();
+        first.begin();
         let second = place.ask(2);
-        assert_eq!(place.held(), 1);
+        second.begin();
+        assert_eq!((first.end(), second.end(), place.held()), (1, 0, 0));
+        place.syncs.close();
+    }
+
+    #[test]
+    fn what_is_held_goes_when_the_device_turns_out_to_have_no_arm() {
+        let place = Place::new();
+        let (first, second) = place.hold();
+        place.syncs.set_positioning(None);
+        second.begin();
+        first.end();
+        second.end();
+        place.syncs.close();
+        place.syncs.set_positioning(Some(POSITIONING));
+        assert_eq!(place.syncs.group_commits().positioning_ns, 0, "nobody would let go what is held after the end");
+    }
+
+    #[test]
+    fn closing_waits_for_what_somebody_has_just_let_go() {
+        let place = Place::new();
+        let (first, second) = place.hold();
+        first.end();
+        let shared = &place.syncs.shared;
+        let mut state = shared.state.lock();
+        state.groups.set_positioning(0);
+        let go = shared.let_go(state, shared.now()).expect("the second one");
         std::thread::scope(|scope| {
             let closing = scope.spawn(|| place.syncs.close());
-            second.begins.recv().unwrap();
+            // Time enough to do it too early.
+            let mut looks = 0;
+            while looks < 10_000 && !closing.is_finished() {
+                looks += usize::from(shared.state.lock().closed);
+                std::thread::yield_now();
+            }
+            assert!(!closing.is_finished(), "the pool does not have it yet");
+            go.hand_over();
+            second.begin();
+            second.end();
+        });
+    }
+
+    #[test]
+    fn closing_carries_out_what_is_held_and_what_comes_later() {
+        let place = Place::new();
+        let (first, second) = place.hold();
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| place.syncs.close());
+            second.begin();
             assert!(!closing.is_finished(), "it waits for those that are under way");
             first.end();
             second.end();
@@ -366,7 +508,7 @@ mod tests {
             std::thread::yield_now();
         };
         for asked in [second, again] {
-            asked.begins.recv().unwrap();
+            asked.begin();
             asked.end();
         }
         place.syncs.close();

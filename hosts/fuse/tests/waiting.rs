@@ -5,7 +5,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -114,6 +114,40 @@ fn programs_that_sync_at_the_same_time_are_all_answered() {
     let told = m.handle().group_commits();
     assert_eq!((told.positioning_ns, told.counts.syncs), (8_000_000, WAITING as u64 * SYNCS));
     m.finish();
+}
+
+/// Also of those that go together: each program is told of its own sync, time after time.
+#[test]
+fn a_sync_that_fails_is_told_to_its_own_program_and_to_no_other() {
+    const SYNCS: usize = 40;
+    for mode in [CacheMode::None, CacheMode::Auto, CacheMode::Writeback] {
+        let hooks = Arc::new(Hooks::default());
+        let options = |options: &mut sluice_fuse::MountOptions| {
+            options.group_commit = Some(std::time::Duration::from_millis(8));
+        };
+        let Some(m) = Mount::wrapped(mode, options, |storage| wrap(storage, &hooks)) else { return };
+        let begin = Arc::new(std::sync::Barrier::new(WAITING));
+        let work = |at: usize| {
+            let mut file = File::create(m.path(&format!("f{at}"))).unwrap();
+            let fails = at % 2 == 1;
+            if fails {
+                hooks.unsyncable.lock().insert(fs::metadata(m.source(&format!("f{at}"))).unwrap().ino());
+            }
+            let begin = begin.clone();
+            std::thread::spawn(move || {
+                begin.wait();
+                for _ in 0..SYNCS {
+                    file.write_all(b"x").unwrap();
+                    let told = file.sync_data().map_err(|error| error.raw_os_error());
+                    assert_eq!(told, if fails { Err(Some(libc::EIO)) } else { Ok(()) });
+                }
+            })
+        };
+        let threads: Vec<_> = (0..WAITING).map(work).collect();
+        bounded(move || threads.into_iter().for_each(|thread| thread.join().unwrap()));
+        assert_eq!(m.handle().group_commits().counts.syncs, (WAITING * SYNCS) as u64);
+        m.finish();
+    }
 }
 
 /// A page of memory, as direct I/O wants it.

@@ -1,5 +1,6 @@
 //! A storage that waits or fails where a test wants it to.
 
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub struct Hooks {
     pub untyped: bool,
     /// A byte of each file that cannot be read (`EIO`), and where there is no space for one that is written, if not 0.
     pub bad: AtomicU64,
+    /// Numbers of files that cannot be synced (`EIO`).
+    pub unsyncable: Mutex<HashSet<u64>>,
 }
 
 impl Hooks {
@@ -106,7 +109,10 @@ impl Data for HookedData {
     }
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
         self.1.pass();
-        self.0.sync(file, metadata)
+        match self.1.unsyncable.lock().contains(&file.id()) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => self.0.sync(file, metadata),
+        }
     }
 }
 
