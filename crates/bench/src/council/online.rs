@@ -32,6 +32,8 @@ const SEEDS: u64 = 3;
 const T_4: f64 = 2.776;
 /// As much as the best.
 const EQUAL: f64 = 0.99;
+/// Systems that were not drawn.
+const CHOSEN: usize = 4;
 /// Of the systems that are drawn, so many were looked at while the bandits were made what they are.
 const SEEN: usize = 12;
 
@@ -254,6 +256,8 @@ struct Bin {
 
 #[derive(Serialize)]
 struct Compared {
+    /// In the order of drawing, for `--system`.
+    number: usize,
     system: String,
     /// How it came into the list.
     set: Set,
@@ -315,6 +319,28 @@ enum Set {
     Drawn,
     /// Drawn, and looked at when all was done.
     Unseen,
+    /// Drawn from another seed, and run once, when the bandits had been changed for the last time.
+    Later,
+}
+
+impl Set {
+    fn of(number: usize, drawn: usize) -> Set {
+        match number.checked_sub(CHOSEN) {
+            None => Set::Chosen,
+            Some(at) if at >= drawn => Set::Later,
+            Some(at) if at >= SEEN => Set::Unseen,
+            Some(_) => Set::Drawn,
+        }
+    }
+
+    fn mark(self) -> char {
+        match self {
+            Set::Chosen => '*',
+            Set::Drawn => ' ',
+            Set::Unseen => '+',
+            Set::Later => '#',
+        }
+    }
 }
 
 /// What every arm brings that is in force for good, in the bins of a system.
@@ -363,15 +389,25 @@ fn mean(set: &'static str, of: &[&Compared]) -> Means {
     }
 }
 
+/// The systems that are asked for, and their numbers.
+fn wanted(args: &Args) -> anyhow::Result<(Vec<usize>, Vec<System>)> {
+    let mut systems = System::chosen();
+    systems.extend(System::drawn(args.systems as usize));
+    systems.extend(System::drawn_later(args.later as usize));
+    if let Some(number) = args.system.iter().find(|number| **number >= systems.len()) {
+        anyhow::bail!("there is no system {number}: they are numbered from 0 to {}", systems.len() - 1);
+    }
+    let is_wanted = |number: usize| args.system.is_empty() || args.system.contains(&number);
+    Ok(systems.into_iter().enumerate().filter(|(number, _)| is_wanted(*number)).unzip())
+}
+
 /// Lets both work, beside every arm for good.
 ///
 /// # Errors
 /// If a system cannot be simulated, or it was interrupted.
 pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     let runner = Runner::new()?;
-    let mut systems = System::chosen();
-    let chosen = systems.len();
-    systems.extend(System::drawn(args.systems as usize));
+    let (numbers, systems) = wanted(args)?;
     let all = |methods: Vec<(usize, Method)>| -> Vec<Job> {
         methods.into_iter().flat_map(|(system, method)| (0..SEEDS).map(move |seed| (system, method, seed))).collect()
     };
@@ -397,12 +433,9 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
         let arrival_order = ARMS.iter().position(|(name, _)| *name == "noop").unwrap_or(0);
         let (paper, ours) = (of(number, ARMS.len()), of(number, ARMS.len() + 1));
         Compared {
+            number: numbers[number],
             system: systems[number].name.clone(),
-            set: match number {
-                _ if number < chosen => Set::Chosen,
-                _ if number < chosen + SEEN => Set::Drawn,
-                _ => Set::Unseen,
-            },
+            set: Set::of(numbers[number], args.systems as usize),
             changes: systems[number].changes(),
             best: arm_name(arms.best(at)),
             best_mb_s: moved(arms.0[arms.best(at)], at).0 / BIN as f64 / 1e6,
@@ -416,10 +449,12 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     };
     let mut compared: Vec<Compared> = (0..systems.len()).map(compare).collect();
     compared.sort_by(|a, b| a.ours.of_best.total_cmp(&b.ours.of_best));
-    let some: [(&'static str, Belongs); 5] = [
+    let some: [(&'static str, Belongs); 7] = [
         ("* chosen", |it| it.set == Set::Chosen),
         ("drawn", |it| it.set == Set::Drawn),
         ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
+        ("# drawn later from another seed, and run once, at the end", |it| it.set == Set::Later),
+        ("all but #", |it| it.set != Set::Later),
         ("whose load changes", |it| it.changes),
         ("all", |_| true),
     ];
@@ -464,12 +499,14 @@ pub(super) fn print(report: &Report) {
     ));
     for it in systems {
         let bins = words(&[it.ours, it.paper, it.knowing, it.first, it.paper_first]);
-        let mark = match it.set {
-            Set::Chosen => "*",
-            Set::Drawn => " ",
-            Set::Unseen => "+",
-        };
-        output::line(format_args!("{bins} {mark} {}: {}, {:.1} MB/s", it.system, it.best, it.best_mb_s));
+        output::line(format_args!(
+            "{bins} {} {:>2} {}: {}, {:.1} MB/s",
+            it.set.mark(),
+            it.number,
+            it.system,
+            it.best,
+            it.best_mb_s
+        ));
     }
     output::line(format_args!("\nmeans; no system counts for more than 100 % of its best arm\n"));
     for it in means {

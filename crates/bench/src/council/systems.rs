@@ -1,5 +1,6 @@
 //! The systems that the council works in: four that were chosen, and others drawn from the ranges of `scenarios/twins-windows.toml`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
@@ -13,6 +14,10 @@ use crate::random::SplitMix64;
 pub(super) const CHANGE_S: usize = 50;
 /// Of those that are drawn; not chosen for what came of it.
 const DRAW: u64 = 30;
+/// Of those that were drawn afterwards, to be run when the bandits are done; chosen before any of them was simulated.
+const DRAW_LATER: u64 = 31;
+/// Of the first draw, so many were looked at by then.
+const KNOWN: usize = 24;
 
 /// What an application does.
 #[derive(Clone, Copy, Debug)]
@@ -89,13 +94,28 @@ impl System {
     /// Others; more of them begin with the same ones. The load of every third changes.
     pub(super) fn drawn(count: usize) -> Vec<System> {
         let mut random = SplitMix64(DRAW);
-        let draw = |at: usize| {
-            let (servers, io_nodes) = (random.of(&[2, 4, 8]), random.of(&[1, 2, 4, 8]));
-            let load = Load::draw(&mut random);
-            let then = (at % 3 == 2).then(|| Load::draw(&mut random));
-            System::of(servers, io_nodes, load, then)
-        };
-        (0..count).map(draw).collect()
+        (0..count).map(|at| System::draw(&mut random, at)).collect()
+    }
+
+    /// Others than the chosen ones and the first that are drawn, in the same way.
+    pub(super) fn drawn_later(count: usize) -> Vec<System> {
+        let mut names: BTreeSet<String> =
+            System::chosen().into_iter().chain(System::drawn(KNOWN)).map(|known| known.name).collect();
+        let (mut random, mut systems) = (SplitMix64(DRAW_LATER), Vec::with_capacity(count));
+        while systems.len() < count {
+            let system = System::draw(&mut random, systems.len());
+            if names.insert(system.name.clone()) {
+                systems.push(system);
+            }
+        }
+        systems
+    }
+
+    fn draw(random: &mut SplitMix64, at: usize) -> System {
+        let (servers, io_nodes) = (random.of(&[2, 4, 8]), random.of(&[1, 2, 4, 8]));
+        let load = Load::draw(random);
+        let then = (at % 3 == 2).then(|| Load::draw(random));
+        System::of(servers, io_nodes, load, then)
     }
 
     /// Whether its load changes.
@@ -129,5 +149,21 @@ impl System {
         ];
         let settings = settings.map(|(key, value)| (key.to_owned(), value));
         Ok(Plan::parse(&text, &self.name, Path::new(""), &settings, &[])?.runs[0].scenario.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_later_was_not_drawn_before() {
+        let known: Vec<String> =
+            System::chosen().into_iter().chain(System::drawn(KNOWN)).map(|known| known.name).collect();
+        let later = System::drawn_later(24);
+        assert!(later.iter().all(|system| !known.contains(&system.name)));
+        assert_eq!(later.iter().filter(|system| system.changes()).count(), 8);
+        let again = System::drawn_later(12);
+        assert!(again.iter().zip(&later).all(|(a, b)| a.name == b.name), "more of them begin with the same ones");
     }
 }
