@@ -319,7 +319,7 @@ enum Set {
     Drawn,
     /// Drawn, and looked at when all was done.
     Unseen,
-    /// Drawn from another seed, and run once, when the bandits had been changed for the last time.
+    /// Drawn from another seed, when the bandits were done.
     Later,
 }
 
@@ -453,7 +453,7 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
         ("* chosen", |it| it.set == Set::Chosen),
         ("drawn", |it| it.set == Set::Drawn),
         ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
-        ("# drawn later from another seed, and run once, at the end", |it| it.set == Set::Later),
+        ("# drawn later from another seed", |it| it.set == Set::Later),
         ("all but #", |it| it.set != Set::Later),
         ("whose load changes", |it| it.changes),
         ("all", |_| true),
