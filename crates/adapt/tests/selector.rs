@@ -2,7 +2,7 @@
 //!
 //! A failure prints its seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use sluice_adapt::selector::{
     Arm, Context, Device, Kind, Knowledge, Known, Load, Prior, Record, Selector, SelectorError, Settings, Why, arms,
@@ -475,4 +475,95 @@ fn the_same_windows_lead_to_the_same_decisions() {
         (bed.records, bed.selector.knowledge().to_text())
     };
     assert_eq!(run(), run());
+}
+
+/// What is written goes to memory, which is full: as much is taken as is written back, which is what came first, as fast as the arm
+/// allows that it was written under.
+struct Memory(VecDeque<(f64, f64)>);
+
+impl Memory {
+    fn full(bytes: f64, rate: f64) -> Memory {
+        Memory([(rate, bytes)].into())
+    }
+
+    /// Bytes taken in a window.
+    fn take(&mut self, rate: f64) -> f64 {
+        let (mut left_s, mut taken) = (WINDOW_NS as f64 * 1e-9, 0.0);
+        while left_s > 0.0 {
+            let (back, bytes) = self.0.front_mut().expect("it is full");
+            let moved = bytes.min(*back * left_s);
+            (left_s, taken) = (left_s - moved / *back, taken + moved);
+            *bytes -= moved;
+            if *bytes <= 0.0 {
+                self.0.pop_front();
+            }
+            self.0.push_back((rate, moved));
+        }
+        taken
+    }
+}
+
+fn behind_memory(mut bed: Bed, device: Device) -> Bed {
+    let settings = Settings { memory_below: true, ..Settings::new(Kind::Bandit, device) };
+    bed.selector = Selector::new(settings, bed.arms.clone(), &bed.arms[0], None).unwrap();
+    bed
+}
+
+/// Shares of what the best arm would have done, after three minutes, and what is believed to be held.
+fn behind_memory_that_holds(held: f64, is_told: bool) -> (Vec<f64>, Vec<Option<f64>>) {
+    let of = |seed| {
+        let mut bed = bed(Device::Disk, seed, 0.0);
+        if is_told {
+            bed = behind_memory(bed, Device::Disk);
+        }
+        let workload = Workload { is_write: true, size: 64 << 10, depth: 20, ..bed.workload() };
+        let mut memory = Memory::full(held, workload.rates[0]);
+        let mut run = |bed: &mut Bed, seconds: u64| {
+            let mut moved = 0.0;
+            for _ in 0..seconds * PER_S {
+                let taken = memory.take(workload.rates[bed.in_force()]);
+                let seen = taken * PER_S as f64 * (0.05 * bed.random.normal()).exp();
+                bed.give(&workload.window(bed.now, seen));
+                moved += taken;
+            }
+            moved / (seconds as f64 * workload.best())
+        };
+        run(&mut bed, 180);
+        (run(&mut bed, 300), bed.selector.knowledge().held_bytes)
+    };
+    (0..40).map(of).unzip()
+}
+
+#[test]
+fn behind_memory_arms_take_effect_late_and_are_judged_then() {
+    let held = 60e6;
+    let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
+    let ((told, known), (untold, _)) = (behind_memory_that_holds(held, true), behind_memory_that_holds(held, false));
+    let mut known: Vec<f64> = known.into_iter().map(|known| known.expect("arms differ")).collect();
+    known.sort_by(f64::total_cmp);
+    assert!((0.5 * held..1.5 * held).contains(&known[20]), "bytes are held: {known:?}");
+    assert!(mean(&told) > 0.9, "{told:?}");
+    assert!(1.0 - mean(&told) < 0.5 * (1.0 - mean(&untold)), "{told:?} {untold:?}");
+}
+
+#[test]
+fn behind_memory_what_is_served_as_before_is_no_other_workload_for_its_order() {
+    let of = |distance: f64, rate: f64, at: u64| {
+        let rates = Vec::new();
+        let load = Workload { size: 64 << 10, depth: 20, contiguous: 0.5, is_write: true, rates };
+        let mut window = load.window(at, rate);
+        window.ops[1].distance_normalised = distance;
+        window
+    };
+    let (near, far) = (2.0, 10_000.0);
+    for (rate, is_other) in [(52e6, false), (20e6, true)] {
+        let mut bed = behind_memory(bed(Device::Flash, 1, 0.0), Device::Flash);
+        for at in 0..120 {
+            bed.give(&of(near, 50e6, at));
+        }
+        for at in 120..124 {
+            bed.give(&of(far, rate, at));
+        }
+        assert_eq!(bed.selector.knowledge().contexts.len(), 1 + usize::from(is_other), "{rate} bytes a second");
+    }
 }

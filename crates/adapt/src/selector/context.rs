@@ -79,6 +79,13 @@ impl Context {
         ops <= 1 && (self.size.abs_diff(other.size) <= ops || is_between) && self.apps == other.apps
     }
 
+    /// Whether the two ask for the same: they differ at most in the order of requests, in how many wait, and in whose files have
+    /// their turn, which follow from how processes are served.
+    pub(super) fn asks_the_same(&self, other: &Context) -> bool {
+        let asks = |context: &Context| (context.ops, context.size, context.apps);
+        asks(self) == asks(other)
+    }
+
     /// How different two are: 0 for the same, up to 2 for those of which one says something about the other.
     #[must_use]
     pub fn distance(&self, other: &Context) -> f64 {

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::{Mode, Selector};
-use super::{Device, Kind};
+use super::{Device, Kind, Load};
+
+/// Lines of the log kept until somebody takes them.
+const RECORDS_MAX: usize = 256;
 
 /// Why a line stands in the log of decisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -250,5 +253,37 @@ impl Selector {
             (false, false) if self.knowledge.budget_s <= 0.0 => "not tried yet: no time left for it now".to_owned(),
             (false, false) => "not tried yet".to_owned(),
         }
+    }
+
+    pub(super) fn record_window(&mut self, load: &Load) {
+        self.last = Some(*load);
+        self.record(load, Why::Window, None, String::new());
+    }
+
+    pub(super) fn record(&mut self, load: &Load, why: Why, from: Option<String>, text: String) {
+        let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
+        let best = known.and_then(|known| known.best());
+        let own = known.and_then(|known| known.arms.get(&self.names[self.arm]));
+        let regret = best.zip(own).map(|((_, best), own)| 1.0 - (own.gain - best.gain).exp());
+        let seconds = load.seconds();
+        let record = Record {
+            t: load.end.0 as f64 * 1e-9,
+            why,
+            context: self.place.as_ref().map(|place| place.context.to_string()),
+            arm: self.names[self.arm].clone(),
+            from,
+            mb_s: if seconds > 0.0 { load.moved() as f64 / 1e6 / seconds } else { 0.0 },
+            rate_mb_s: load.rate() / 1e6,
+            expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
+            best: best.map(|(name, _)| name.to_owned()),
+            regret,
+            pattern: self.pattern.as_ref().map(|(_, pattern)| pattern.class.clone()),
+            pattern_confidence: self.pattern.as_ref().map(|(_, pattern)| pattern.confidence),
+            text,
+        };
+        if self.records.len() == RECORDS_MAX {
+            self.records.pop_front();
+        }
+        self.records.push_back(record);
     }
 }

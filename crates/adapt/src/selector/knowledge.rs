@@ -147,6 +147,9 @@ pub struct Knowledge {
     pub budget_s: f64,
     /// What a change of arms costs, in seconds of the device's work.
     pub switch_s: f64,
+    /// Bytes that are written after a change of arms before it takes effect: they are held in memory below. `None`: it was never
+    /// seen.
+    pub held_bytes: Option<f64>,
     /// By context.
     pub contexts: BTreeMap<Context, Known>,
 }
@@ -179,7 +182,14 @@ impl Knowledge {
     /// Nothing is known.
     #[must_use]
     pub fn new(device: Device) -> Knowledge {
-        Knowledge { device, clock_s: 0.0, budget_s: device.burn_in_s(), switch_s: 0.1, contexts: BTreeMap::new() }
+        Knowledge {
+            device,
+            clock_s: 0.0,
+            budget_s: device.burn_in_s(),
+            switch_s: 0.1,
+            held_bytes: None,
+            contexts: BTreeMap::new(),
+        }
     }
 
     /// The workload that looks like this class under an arm: the one that is named so, else the only one that does.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use sluice_core::Time;
 
 use super::explain::{Change, Pattern, Record, Why};
+use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
@@ -43,8 +44,6 @@ const METER_MAX: u32 = 8;
 /// Weight of a new stay in how long a workload lasts, and what that is before it is known, in seconds.
 const STAY_WEIGHT: f64 = 0.3;
 const STAY_S: f64 = 10.0;
-/// Lines of the log kept until somebody takes them.
-const RECORDS_MAX: usize = 256;
 
 /// How to choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,13 +60,23 @@ pub struct Settings {
     pub gain_min: f64,
     /// Requests by which a window can be judged; with fewer, several are put together.
     pub requests_min: u64,
+    /// What is written goes to memory below first, as through a page cache.
+    pub memory_below: bool,
 }
 
 impl Settings {
     /// The usual ones.
     #[must_use]
     pub fn new(kind: Kind, device: Device) -> Settings {
-        Settings { kind, device, explore_share: 0.02, loss_max: 0.2, gain_min: 0.03, requests_min: 16 }
+        Settings {
+            kind,
+            device,
+            explore_share: 0.02,
+            loss_max: 0.2,
+            gain_min: 0.03,
+            requests_min: 16,
+            memory_below: false,
+        }
     }
 }
 
@@ -90,6 +99,8 @@ pub struct Selector {
     /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
     skip: u32,
     settling: u32,
+    /// The windows around the last change of arms.
+    aftermath: Aftermath,
     meter: (Load, u32),
     features: [PageHinkley; 3],
     reward: PageHinkley,
@@ -105,7 +116,7 @@ pub struct Selector {
     pub(super) changes: u64,
     pub(super) trials: u64,
     pub(super) tried_s: f64,
-    records: VecDeque<Record>,
+    pub(super) records: VecDeque<Record>,
     unsaved: bool,
     /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
     before: Option<(Context, Known)>,
@@ -181,6 +192,7 @@ impl Selector {
             is_changing: false,
             skip: 0,
             settling: 0,
+            aftermath: Aftermath::default(),
             meter: (Load::default(), 0),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
@@ -286,6 +298,7 @@ impl Selector {
             if self.is_still_there(load) {
                 // What was credited before is older than what ends next.
                 self.before = None;
+                self.aftermath.see(load, self.held());
             }
             self.note_cost(load);
             return;
@@ -301,7 +314,10 @@ impl Selector {
         }
         self.light = 0;
         if self.is_same_workload(load) {
-            self.credit(load);
+            self.aftermath.see(load, self.held());
+            if self.aftermath.is_over() {
+                self.credit(load);
+            }
         }
     }
 
@@ -317,10 +333,13 @@ impl Selector {
         }
         let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
         let class = Context::of(load, look);
+        let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
+        let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
-                Some(look) => class == look,
+                // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
+                Some(look) => class == look || is_usual,
                 // What changed with the arm is the arm's doing.
                 None => settles && class.may_be(&place.context, load),
             };
@@ -358,6 +377,11 @@ impl Selector {
         load.arrived() > 0 && self.place.as_ref().is_some_and(is_it)
     }
 
+    /// Whether a window is served as fast as the workload that is there usually is.
+    fn is_as_expected(&self, load: &Load) -> bool {
+        self.expected_rate().is_some_and(|expected| (load.rate() / expected).ln().abs() < CLEAR)
+    }
+
     /// Whether a class is known as a workload of which the arm in force is known to make much less than another one.
     fn serves_badly(&self, class: Context) -> bool {
         let name = &self.names[self.arm];
@@ -389,6 +413,7 @@ impl Selector {
     /// What comes is not to be compared with what was.
     fn begin_anew(&mut self) {
         self.take_back();
+        self.aftermath = Aftermath::default();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Default::default();
@@ -404,6 +429,8 @@ impl Selector {
 
     fn leave(&mut self) {
         self.before = None;
+        self.note_held();
+        self.aftermath = Aftermath::default();
         let Some(place) = self.place.take() else { return };
         let stay = self.knowledge.clock_s - place.since_s;
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
@@ -499,6 +526,18 @@ impl Selector {
         }
     }
 
+    /// How much is held below, by when the last change of arms took effect.
+    fn note_held(&mut self) {
+        if let Some(seen) = self.aftermath.held().filter(|_| self.settings.memory_below) {
+            self.knowledge.held_bytes = Some(held::believed(self.knowledge.held_bytes, seen));
+        }
+    }
+
+    /// Bytes that are believed to be held below; infinite: some are, and nothing is known of how many.
+    fn held(&self) -> f64 {
+        if self.settings.memory_below { self.knowledge.held_bytes.unwrap_or(f64::INFINITY) } else { 0.0 }
+    }
+
     /// Work per busy second that is expected of the arm in force.
     pub(super) fn expected_rate(&self) -> Option<f64> {
         let place = self.place.as_ref()?;
@@ -564,7 +603,10 @@ impl Selector {
             // Less may be this arm's doing, so others look better; more is no reason to look for others.
             value.gain += if direction == Direction::Down { rate - usual } else { 0.0 };
             (place.level, place.steady) = (Some(rate - value.gain), 0);
-            known.doubt();
+            // More may be what memory below makes of it by and by.
+            if direction == Direction::Down || !self.settings.memory_below {
+                known.doubt();
+            }
             let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
             self.record(load, Why::Doubt, None, text);
         }
@@ -618,7 +660,9 @@ impl Selector {
             return self.record(load, Why::TrialWon, None, text);
         }
         let text = if gain > 0.0 { format!("{text}, too little to stay") } else { text };
-        let next = (trial.chain + 1 < CHAIN).then(|| self.candidate(load)).flatten();
+        // What the way back shows says how long to wait.
+        let chain = if self.held().is_finite() { CHAIN } else { 1 };
+        let next = (trial.chain + 1 < chain).then(|| self.candidate(load)).flatten();
         match next {
             Some(next) => {
                 self.record(load, Why::TrialLost, None, text);
@@ -667,9 +711,7 @@ impl Selector {
     /// The arm that is most worth a trial.
     fn candidate(&self, load: &Load) -> Option<usize> {
         let place = self.place.as_ref()?;
-        // With the windows that straddle, at its end and at that of the way back.
-        let windows = f64::from(TRIAL_MAX + 2 * STRADDLING);
-        if self.knowledge.budget_s < windows * load.seconds() {
+        if self.knowledge.budget_s < self.trial_windows(load) * load.seconds() {
             return None;
         }
         let expected = self.expectations(&place.context, load);
@@ -678,6 +720,13 @@ impl Selector {
         let may_be = |at: &usize| *at != self.incumbent && *at != self.arm && !self.is_excluded(*at, &expected);
         let best = (0..self.arms.len()).filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
         (hope(best) >= self.worth_trying()).then_some(best)
+    }
+
+    /// Windows that a trial may take, with those at its beginning and on the way back that show what was done before.
+    fn trial_windows(&self, load: &Load) -> f64 {
+        let held = self.held() / load.written().max(1.0);
+        let held = if load.written() > 0.0 { held.ceil().min(held::WINDOWS_MAX as f64) } else { 0.0 };
+        f64::from(TRIAL_MAX) + 2.0 * held.max(f64::from(STRADDLING))
     }
 
     /// The improvement for which something is tried: the less is left to spend on trying, the more.
@@ -721,6 +770,8 @@ impl Selector {
         let from = std::mem::replace(&mut self.arm, to);
         self.changes += 1;
         (self.skip, self.settling) = (STRADDLING, SETTLING);
+        self.note_held();
+        self.aftermath.change();
         self.meter = Default::default();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
@@ -728,39 +779,5 @@ impl Selector {
         let (from, to) = (self.names[from].clone(), self.names[to].clone());
         self.change = Some((load.end, Change { ago_s: 0.0, from: from.clone(), to, why }));
         self.record(&load, why, Some(from), text);
-    }
-
-    // ---- the log ---------------------------------------------------------------------------------------------
-
-    fn record_window(&mut self, load: &Load) {
-        self.last = Some(*load);
-        self.record(load, Why::Window, None, String::new());
-    }
-
-    fn record(&mut self, load: &Load, why: Why, from: Option<String>, text: String) {
-        let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
-        let best = known.and_then(|known| known.best());
-        let own = known.and_then(|known| known.arms.get(&self.names[self.arm]));
-        let regret = best.zip(own).map(|((_, best), own)| 1.0 - (own.gain - best.gain).exp());
-        let seconds = load.seconds();
-        let record = Record {
-            t: load.end.0 as f64 * 1e-9,
-            why,
-            context: self.place.as_ref().map(|place| place.context.to_string()),
-            arm: self.names[self.arm].clone(),
-            from,
-            mb_s: if seconds > 0.0 { load.moved() as f64 / 1e6 / seconds } else { 0.0 },
-            rate_mb_s: load.rate() / 1e6,
-            expected_mb_s: self.expected_rate().map(|rate| rate / 1e6),
-            best: best.map(|(name, _)| name.to_owned()),
-            regret,
-            pattern: self.pattern.as_ref().map(|(_, pattern)| pattern.class.clone()),
-            pattern_confidence: self.pattern.as_ref().map(|(_, pattern)| pattern.confidence),
-            text,
-        };
-        if self.records.len() == RECORDS_MAX {
-            self.records.pop_front();
-        }
-        self.records.push_back(record);
     }
 }

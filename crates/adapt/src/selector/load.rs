@@ -150,6 +150,11 @@ impl Load {
         self.ops.iter().map(|op| op.moved).sum()
     }
 
+    /// Bytes written, of those.
+    pub(super) fn written(&self) -> f64 {
+        self.ops[Op::Write.index()].moved as f64
+    }
+
     /// Requests outstanding on average while there were any, in each engine.
     #[must_use]
     pub fn concurrency(&self) -> f64 {

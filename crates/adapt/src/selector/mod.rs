@@ -12,6 +12,9 @@
 //!   a row are of another class, when one is of a class that is known to be served badly, or when the test of Page and Hinkley
 //!   ([`PageHinkley`]) says so of request size, mix or concurrency; when it says so of the reward, evidence is doubted, and what lost
 //!   may be tried again.
+//! * *Memory below* ([`Settings::memory_below`]): what was written is written back during what comes. After a change of arms windows
+//!   are credited to nobody until as many bytes were written as are held, which is learned from when such changes take effect. A
+//!   window that asks for the same in another order, and is served as fast as expected, belongs to the workload that is there.
 //! * *Trying*: the arm with the largest expected improvement (Mockus 1978) over the arm in use is tried for some windows, if that is
 //!   enough for the time that is left, if its expected loss is at most [`Settings::loss_max`], and if there is budget:
 //!   [`Settings::explore_share`] of the time with load, and a first allowance for a device of which nothing is known yet. What is
@@ -23,6 +26,7 @@ mod arm;
 mod change;
 mod context;
 mod explain;
+mod held;
 mod knowledge;
 mod live;
 mod load;

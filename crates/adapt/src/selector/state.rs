@@ -64,6 +64,8 @@ struct Body {
     clock_s: f64,
     budget_s: f64,
     switch_s: f64,
+    #[serde(default)]
+    held_bytes: Option<f64>,
     contexts: BTreeMap<String, Known>,
 }
 
@@ -82,6 +84,7 @@ impl Knowledge {
             clock_s: self.clock_s,
             budget_s: self.budget_s,
             switch_s: self.switch_s,
+            held_bytes: self.held_bytes,
             contexts: self.contexts.iter().map(|(context, known)| (context.to_string(), known.clone())).collect(),
         };
         let body = serde_json::to_string_pretty(&body).expect("numbers and texts");
@@ -165,6 +168,7 @@ impl Body {
             clock_s,
             budget_s: range("budget_s", self.budget_s, -1e6, 1e6)?,
             switch_s: range("switch_s", self.switch_s, 0.0, 1e3)?,
+            held_bytes: self.held_bytes.map(|bytes| range("held_bytes", bytes, 0.0, 1e15)).transpose()?,
             contexts,
         })
     }

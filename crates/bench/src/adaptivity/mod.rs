@@ -1,5 +1,6 @@
 //! `sluice-bench adaptivity`: what choosing while running brings, simulated and for real.
 
+mod course;
 mod overhead;
 mod real;
 mod simulated;
@@ -39,7 +40,10 @@ pub(crate) struct Args {
     /// Simulated: seeds of each cell; fewer than 10 say little
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Log the decisions for `sluice explain`: simulated, of the first run, from nothing; real, of each workload from nothing, in
+    /// Simulated: the first of these seeds
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    first_seed: u64,
+    /// Log the decisions for `sluice explain`: simulated, of the first run, from nothing, and in FILE.again with what was learned; real, of each workload from nothing, in
     /// FILE.WORKLOAD
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,

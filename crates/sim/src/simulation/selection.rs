@@ -43,7 +43,8 @@ impl Adaptive {
         let kind = if scenario.storage.selector == Kind::Fixed { Kind::Bandit } else { scenario.storage.selector };
         let model = kind.asks_model().then(Model::shipped).transpose();
         let model = model.map_err(|error| Failure::Setup(error.to_string()))?;
-        let settings = Settings::new(kind, device);
+        let memory_below = scenario.storage.cache.is_some();
+        let settings = Settings { memory_below, ..Settings::new(kind, device) };
         Ok(Adaptive { settings, model, servers: BTreeMap::new(), knowledge: BTreeMap::new() })
     }
 

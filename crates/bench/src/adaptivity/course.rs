@@ -1,0 +1,164 @@
+//! How long each phase of a simulated run took, and a run with an arm of its own for each phase.
+
+use sluice_adapt::selector::Arm;
+use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
+use sluice_sim::scenario::Place;
+use sluice_sim::{Selector, Setup};
+
+/// Follows one server through phases of so many bytes each, which begin when the one before has ended, by the bytes that it has
+/// moved.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    /// Bytes moved when each phase ends.
+    ends: Vec<u64>,
+    moved: u64,
+    /// When the phases that have ended did, in seconds.
+    ended_s: Vec<f64>,
+}
+
+impl Course {
+    /// `bytes`: of each phase, by all processes together.
+    pub(super) fn new(bytes: impl Iterator<Item = u64>) -> Course {
+        let sum = |sum: &mut u64, bytes| {
+            *sum += bytes;
+            Some(*sum)
+        };
+        Course { ends: bytes.scan(0, sum).collect(), moved: 0, ended_s: Vec::new() }
+    }
+
+    /// Takes a window. Where a phase ended in it, that was when its share of the bytes had been moved.
+    fn see(&mut self, window: &WindowFeatures) {
+        let moved: u64 = window.ops.iter().map(|op| op.moved).sum();
+        let (start_s, end_s) = (window.start.0 as f64 * 1e-9, window.end.0 as f64 * 1e-9);
+        while let Some(end) = self.ends.get(self.ended_s.len()).filter(|end| self.moved + moved >= **end) {
+            let share = (end - self.moved) as f64 / moved.max(1) as f64;
+            self.ended_s.push(start_s + share * (end_s - start_s));
+        }
+        self.moved += moved;
+    }
+
+    /// The phase that is under way, or the last one.
+    fn phase(&self) -> usize {
+        self.ended_s.len().min(self.ends.len().saturating_sub(1))
+    }
+
+    /// Seconds of each phase of a run that took so long.
+    pub(super) fn seconds(&self, makespan_s: f64) -> Vec<f64> {
+        let mut before = 0.0;
+        let of = |phase: usize| {
+            let is_last = phase + 1 == self.ends.len();
+            let end = self.ended_s.get(phase).copied().filter(|_| !is_last).unwrap_or(makespan_s);
+            end - std::mem::replace(&mut before, end)
+        };
+        (0..self.ends.len()).map(of).collect()
+    }
+}
+
+/// Who chooses while a [`Course`] is followed.
+pub(super) struct Followed<'a> {
+    pub(super) course: Course,
+    pub(super) who: &'a mut dyn Selector,
+}
+
+impl Selector for Followed<'_> {
+    fn window_closed(
+        &mut self,
+        place: Place,
+        features: &WindowFeatures,
+        current: &PolicyConfig,
+        limits: &EngineConfig,
+    ) -> Option<Setup> {
+        self.course.see(features);
+        self.who.window_closed(place, features, current, limits)
+    }
+}
+
+/// Stays with what there is.
+pub(super) struct Nobody;
+
+impl Selector for Nobody {
+    fn window_closed(&mut self, _: Place, _: &WindowFeatures, _: &PolicyConfig, _: &EngineConfig) -> Option<Setup> {
+        None
+    }
+}
+
+/// Uses the arm that it was given for each phase, from the end of the window in which the one before has ended.
+pub(super) struct Clairvoyant<'a> {
+    course: Course,
+    arms: Vec<&'a Arm>,
+    at: usize,
+    anticipation: Anticipation,
+}
+
+impl<'a> Clairvoyant<'a> {
+    /// `arms`: of each phase of the course. That of the first one has to be in force already.
+    pub(super) fn new(course: Course, arms: Vec<&'a Arm>, anticipation: Anticipation) -> Clairvoyant<'a> {
+        Clairvoyant { course, arms, at: 0, anticipation }
+    }
+
+    pub(super) fn course(&self) -> &Course {
+        &self.course
+    }
+}
+
+impl Selector for Clairvoyant<'_> {
+    fn window_closed(
+        &mut self,
+        _: Place,
+        features: &WindowFeatures,
+        _: &PolicyConfig,
+        limits: &EngineConfig,
+    ) -> Option<Setup> {
+        self.course.see(features);
+        let before = std::mem::replace(&mut self.at, self.course.phase());
+        let arm = self.arms[self.at];
+        if self.arms[before] == arm {
+            return None;
+        }
+        let host = EngineConfig { anticipation: Some(self.anticipation), ..limits.clone() };
+        Some(Setup { policy: arm.policy.clone(), limits: Some(arm.limits(&host)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_core::{OpFeatures, Time};
+
+    fn window(start_ms: u64, end_ms: u64, read: u64, written: u64) -> WindowFeatures {
+        let op = |moved| OpFeatures { moved, ..OpFeatures::default() };
+        let (start, end) = (Time(start_ms * 1_000_000), Time(end_ms * 1_000_000));
+        WindowFeatures { start, end, ops: [op(read), op(written)], ..WindowFeatures::default() }
+    }
+
+    #[test]
+    fn a_phase_ends_when_its_bytes_have_been_moved() {
+        let mut course = Course::new([100, 50, 200].into_iter());
+        course.see(&window(0, 1000, 50, 0));
+        assert_eq!(course.phase(), 0);
+        course.see(&window(1000, 2000, 40, 60));
+        assert_eq!(course.phase(), 2, "150 of 150 bytes");
+        course.see(&window(2000, 4000, 200, 0));
+        assert_eq!(course.seconds(4.5), [1.5, 0.5, 2.5], "the last one ends with the run");
+        assert_eq!(Course::new([100].into_iter()).seconds(3.0), [3.0]);
+    }
+
+    #[test]
+    fn whoever_knows_the_phases_changes_when_one_ends_and_only_then() {
+        let arms = ["noop", "sjf", "sjf", "hbrr anticipation=on"].map(|name| Arm::parse(name).unwrap());
+        let anticipation = Anticipation::for_device(8_000_000, 100_000_000);
+        let course = Course::new([100, 100, 100, 100].into_iter());
+        let mut who = Clairvoyant::new(course, arms.iter().collect(), anticipation);
+        let limits = EngineConfig::default();
+        let mut see = |at: u64, moved| {
+            let setup =
+                who.window_closed(Place::Server(0), &window(at, at + 10, moved, 0), &arms[0].policy, &limits)?;
+            Some((setup.policy.name(), setup.limits?.anticipation.is_some()))
+        };
+        assert_eq!(see(0, 99), None);
+        assert_eq!(see(10, 1), Some(("sjf", false)));
+        assert_eq!((see(20, 0), see(30, 100)), (None, None), "the same arm");
+        assert_eq!(see(40, 100), Some(("hbrr", true)));
+        assert_eq!(see(50, 100), None, "beyond the end");
+    }
+}
