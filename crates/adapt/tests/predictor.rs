@@ -10,7 +10,9 @@ use sluice_adapt::predictor::{
     default_time_to_process, estimate_alpha, series_of,
 };
 use sluice_core::policy::table;
-use sluice_core::{AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time};
+use sluice_core::{
+    AppId, Batch, Chosen, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Predictor, Request, TargetId, Time,
+};
 use sluice_trace::{Entry, Meta, Reader, Writer};
 
 const MS: u64 = 1_000_000;
@@ -323,6 +325,41 @@ fn wrong_traces_cost_next_to_nothing() {
     let idle = counters.waited_ns - counters.overlapped_ns;
     let elapsed = lonely[lonely.len() - 1].time;
     assert!(idle as f64 <= elapsed as f64 * 0.01 + 60e6, "{counters:?} in {elapsed}");
+}
+
+#[test]
+fn what_was_served_better_than_in_groups_is_not_waited_for_unless_runs_differ_by_a_multiple() {
+    // Two files; a group of each every so many milliseconds. The device needs 10.6 ms for one. The second half comes later.
+    let run = |period: u64, later_ms: u64| -> Vec<Entry> {
+        let later = |entry: &Entry| if entry.offset < 200 * 65_536 { 0 } else { later_ms * MS };
+        let time = |entry: &Entry| entry.time / 100 * period + later(entry);
+        let both = |entry: &Entry| [0, 1].map(|file| Entry { file, time: time(entry), ..*entry });
+        groups(400, |_| 0).iter().flat_map(both).collect()
+    };
+    let first_wait = |period: u64, later_ms: u64| {
+        let runs = [run(period, 0), run(period, later_ms)];
+        let with = Arc::new(forecast(&runs, Settings::default()));
+        let names = Arc::new(|file: FileId| Some(Arc::from(format!("file-{}", file.0).as_bytes())));
+        let (mut predictor, _) = TracePredictor::new(with, Settings::default(), default_time_to_process(), names);
+        // The first part of each group is chosen as soon as it is there.
+        runs[0].iter().filter(|entry| entry.offset % (4 * 65_536) == 0).position(|entry| {
+            let (now, file) = (Time(1 + entry.time), FileId(entry.file.into()));
+            predictor.submitted(now, &request(file.0, Op::Write, entry.offset, 65_536));
+            let chosen = Chosen {
+                file,
+                target: TargetId(0),
+                op: Op::Write,
+                offset: entry.offset,
+                end: entry.offset + 65_536,
+                earliest: now,
+                continues: false,
+            };
+            predictor.expect(now, &chosen).is_some()
+        })
+    };
+    assert_eq!(first_wait(100, 0), Some(0));
+    assert_eq!(first_wait(5, 0), None);
+    assert_eq!(first_wait(5, 1_500), Some(0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use sluice_core::Op;
 
 use super::forecast::{Forecast, Predicted};
+use super::need::promises;
 use super::{Settings, TimeToProcess};
 
 /// Not part of an aggregation.
@@ -33,13 +34,16 @@ pub struct Aggregations {
     list: Vec<Aggregation>,
     /// For which share of overlapped waiting they were computed.
     alpha: f64,
+    /// Of each file, whether its recorded runs [leave something to gain](super::need).
+    promising: Vec<bool>,
 }
 
 impl Aggregations {
     /// Computes them. O(n log n), n being the predicted requests.
     #[must_use]
     pub fn new(forecast: &Forecast, settings: &Settings, ttp: &TimeToProcess, alpha: f64) -> Aggregations {
-        let mut all = Aggregations { of: vec![NEW; forecast.requests.len()], list: Vec::new(), alpha };
+        let mut all =
+            Aggregations { of: vec![NEW; forecast.requests.len()], list: Vec::new(), alpha, promising: Vec::new() };
         for file in &forecast.files {
             for op in [Op::Read, Op::Write] {
                 let range = file.range(op);
@@ -47,6 +51,7 @@ impl Aggregations {
                 chain(&forecast.requests[range.clone()], settings, &ttp, alpha, &mut all.of[range], &mut all.list);
             }
         }
+        all.promising = promises(forecast, settings, ttp, &all);
         all
     }
 
@@ -60,6 +65,11 @@ impl Aggregations {
     #[must_use]
     pub fn list(&self) -> &[Aggregation] {
         &self.list
+    }
+
+    /// Whether waiting for a file is worth a trial, as far as its recorded runs tell.
+    pub(super) fn promises(&self, file: u32) -> bool {
+        self.promising.get(file as usize).copied().unwrap_or(true)
     }
 
     /// For which share of overlapped waiting they were computed.

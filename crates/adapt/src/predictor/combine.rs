@@ -173,7 +173,7 @@ impl Combiner {
             });
             at = end;
         }
-        Forecast { paths: self.paths, files, requests, paces, totals }
+        Forecast { paths: self.paths, files, requests, paces, totals, apart: false }
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Forecast {
     /// Of each file, how fast it was used.
     pub(super) paces: Vec<Pace>,
     pub(super) totals: Totals,
+    /// Each path was learned for itself: how the runs of one lay to those of another is not known.
+    pub(super) apart: bool,
 }
 
 impl Forecast {

@@ -37,6 +37,8 @@
 //!   time and 5 ms.
 //! * Whether waiting pays is not asked of the waits, but of the programs: their throughput with it is compared with that of the
 //!   recorded runs, and that without it. See `online/trial.rs`.
+//! * Where the recorded runs were served better than in whole groups, and do not differ by a multiple, nothing is waited for: a
+//!   trial of waiting could only lose. See `need.rs`.
 //! * A batch that goes on where the last one ended is never held: the device is there already.
 //! * On a device that is not known, and on one where a batch costs less than half a millisecond beside its bytes (flash),
 //!   nothing is waited for.
@@ -53,6 +55,7 @@ mod combine;
 mod cost;
 mod forecast;
 mod learn;
+mod need;
 mod online;
 mod pace;
 mod stride;

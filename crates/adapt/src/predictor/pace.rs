@@ -10,12 +10,16 @@ pub(super) struct Pace {
     count: f64,
     /// When these shares of them had come, in nanoseconds since the first one.
     times: Box<[u64]>,
+    /// How long the shortest and the longest run took, in nanoseconds.
+    shortest: u64,
+    longest: u64,
 }
 
 impl Pace {
     /// From the times of the requests of each run. Runs without any do not count. O(n log n), n being the requests.
     pub(super) fn new<'a>(runs: impl Iterator<Item = &'a mut Vec<u64>>) -> Pace {
         let (mut used, mut count, mut times) = (0_u64, 0, Vec::new());
+        let (mut shortest, mut longest) = (u64::MAX, 0);
         for run in runs.filter(|run| !run.is_empty()) {
             run.sort_unstable();
             if used == 0 {
@@ -25,10 +29,21 @@ impl Pace {
             let last = run.len() as u64 - 1;
             let reached = |share: usize| run[(last * share as u64 / stretches) as usize];
             times.iter_mut().enumerate().for_each(|(share, time)| *time = time.saturating_add(reached(share)));
+            (shortest, longest) = (shortest.min(run[last as usize]), longest.max(run[last as usize]));
             (used, count) = (used + 1, count + run.len());
         }
         times.iter_mut().for_each(|time| *time /= used.max(1));
-        Pace { count: count as f64 / used.max(1) as f64, times: times.into() }
+        Pace { count: count as f64 / used.max(1) as f64, times: times.into(), shortest, longest }
+    }
+
+    /// How long a run took from its first request to its last, in nanoseconds.
+    pub(super) fn duration(&self) -> u64 {
+        self.times.last().copied().unwrap_or_default()
+    }
+
+    /// How many times as long the longest run took as the shortest.
+    pub(super) fn spread(&self) -> f64 {
+        self.longest as f64 / self.shortest.max(1) as f64
     }
 
     /// How much time lay between a run's request of this number and the next one, in nanoseconds. 0 behind its end.
@@ -54,12 +69,14 @@ mod tests {
             vec![(0..128).map(at).collect(), Vec::new(), (0..128).map(|n| 2 * at(n)).collect()];
         let pace = Pace::new(runs.iter_mut());
         assert_eq!(pace.count, 128.0);
+        assert_eq!((pace.duration(), pace.spread()), (at(127) * 3 / 2, 2.0));
         for (number, step) in [(0, 1.5e6), (40, 1.5e6), (80, 4.5e6), (120, 4.5e6)] {
             assert!((pace.step(number) - step).abs() < step * 0.3, "{number}: {}", pace.step(number));
         }
         let whole: f64 = (0..128).map(|number| pace.step(number)).sum();
         assert!((whole - 1.5 * at(127) as f64).abs() < 1e6, "{whole}");
         assert_eq!(pace.step(128), 0.0);
-        assert_eq!(Pace::new(Vec::<Vec<u64>>::new().iter_mut()).step(0), 0.0);
+        let none = Pace::new(Vec::<Vec<u64>>::new().iter_mut());
+        assert_eq!((none.step(0), none.duration(), none.spread()), (0.0, 0, 0.0));
     }
 }

@@ -185,8 +185,11 @@ impl Store {
         let mut keys: Vec<Key> = self.often.by_use.values().cloned().collect();
         keys.sort_unstable();
         let touched = std::mem::take(&mut self.touched);
-        let mut new =
-            Forecast { totals: Totals { runs: self.limits.runs as u32, ..Totals::default() }, ..Forecast::default() };
+        let mut new = Forecast {
+            totals: Totals { runs: self.limits.runs as u32, ..Totals::default() },
+            apart: true,
+            ..Forecast::default()
+        };
         for key in keys {
             let known = last.filter(|_| !touched.contains(&key));
             let found = known.and_then(|last| Some((last, last.find(&key.path, key.target)?)));

@@ -17,7 +17,7 @@ use budget::Budget;
 use goals::Goal;
 use handle::Shared;
 use linking::Linking;
-use trial::PAUSE_NS;
+pub(super) use trial::PAUSE_NS;
 
 pub use handle::{Counters, Handle};
 pub use trial::Verdict;
@@ -122,7 +122,7 @@ impl TracePredictor {
         if !settings.device_known || chosen.continues {
             return None;
         }
-        let known = linking.file_of(chosen)?;
+        let known = linking.file_of(chosen).filter(|known| aggregations.promises(known.file))?;
         let link = *linking.arrived(chosen, chosen.offset, known.epoch)?;
         let history = budget.history(known.file, chosen.op);
         let goal = Goal::of(linking, aggregations, settings, chosen, (&known, &link), history)?;

@@ -15,7 +15,7 @@
 use sluice_core::{AppId, Time};
 
 /// Longer pauses between two requests are the programs' own, in nanoseconds.
-pub(super) const PAUSE_NS: u64 = 100_000_000;
+pub(in super::super) const PAUSE_NS: u64 = 100_000_000;
 /// Shortest epoch.
 const EPOCH_NS: u64 = 100_000_000;
 /// Longest.
