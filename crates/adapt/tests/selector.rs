@@ -93,6 +93,7 @@ impl Workload {
             busy_ns: WINDOW_NS,
             ops,
             outstanding_mean: self.depth as f64,
+            outstanding_bytes_mean: (self.depth * self.size) as f64,
             files: 4,
             apps: 1,
             ..WindowFeatures::default()
@@ -298,6 +299,44 @@ fn what_looks_different_from_what_was_noted_is_entered_once() {
     assert!(entered <= bed.arms.len(), "{entered} times in 240 windows");
     let best = bed.selector.explain();
     assert!(best.confidence > 0.9 && best.trials >= 3, "{best:?}");
+}
+
+/// A stream beside four readers at random, who each wait for an answer before they ask again. With anticipation the stream is served
+/// for most of the time, and without never: so who arrives says what was made of the workload, and not what it is.
+#[test]
+fn who_is_served_makes_no_other_workload() {
+    let (stream, random) = (64 << 10, 4 << 10);
+    for seed in 0..20 {
+        let mut bed = bed(Device::Disk, seed, 0.0);
+        for _ in 0..90 * PER_S {
+            let is_served = bed.arms[bed.in_force()].anticipation && bed.random.share() < 0.6;
+            let (streamed, others) = if is_served { (160, 1 + bed.random.below(4)) } else { (5, 20) };
+            let read = OpFeatures {
+                requests: streamed + others,
+                bytes: streamed * stream + others * random,
+                size_min: random as u32,
+                size_max: stream as u32,
+                completed: streamed + others,
+                moved: streamed * stream + others * random,
+                ..OpFeatures::default()
+            };
+            let window = WindowFeatures {
+                start: Time(bed.now * WINDOW_NS),
+                end: Time((bed.now + 1) * WINDOW_NS),
+                busy_ns: WINDOW_NS,
+                ops: [read, OpFeatures::default()],
+                outstanding_mean: 5.0,
+                outstanding_bytes_mean: (stream + 4 * random) as f64,
+                files: 2,
+                apps: 1,
+                ..WindowFeatures::default()
+            };
+            bed.give(&window);
+        }
+        let contexts: Vec<&Context> = bed.selector.knowledge().contexts.keys().collect();
+        assert_eq!(contexts.len(), 1, "seed {seed}: {contexts:?}");
+        assert!(bed.arms[bed.in_force()].anticipation, "seed {seed}: {:?}", bed.selector.explain());
+    }
 }
 
 #[test]

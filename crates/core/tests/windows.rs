@@ -126,8 +126,8 @@ struct Driver {
     last: HashMap<(u64, u32, Op), Request>,
     /// By number of the window.
     windows: BTreeMap<u64, Seen>,
-    /// Nanoseconds of each window in which something was outstanding, and how much in all.
-    busy: BTreeMap<u64, (u64, u64)>,
+    /// Nanoseconds of each window in which something was outstanding, and how many requests and bytes in all.
+    busy: BTreeMap<u64, (u64, [u64; 2])>,
     closed: Vec<WindowFeatures>,
 }
 
@@ -174,11 +174,14 @@ impl Driver {
     }
 
     fn pass(&mut self, ns: u64) {
-        let outstanding = (self.queued.len() + self.in_flight.len()) as u64;
-        if outstanding > 0 {
+        let ids = self.queued.iter().map(|(id, _)| *id).chain(self.in_flight.iter().map(|(id, ..)| *id));
+        let outstanding: Vec<Request> = ids.filter_map(|id| self.engine.request(id)).collect();
+        if !outstanding.is_empty() {
+            let bytes = outstanding.iter().map(|request| u64::from(request.len)).sum();
             for at in self.now.0..self.now.0 + ns {
-                let (busy, sum) = self.busy.entry((at - 1) / WINDOW_NS).or_default();
-                (*busy, *sum) = (*busy + 1, *sum + outstanding);
+                let (busy, sums) = self.busy.entry((at - 1) / WINDOW_NS).or_default();
+                *busy += 1;
+                sums.iter_mut().zip([outstanding.len() as u64, bytes]).for_each(|(sum, now)| *sum += now);
             }
         }
         self.now = self.now.after(ns);
@@ -260,9 +263,12 @@ proptest! {
         for (closed, (number, seen)) in driver.closed.iter().zip(expected) {
             prop_assert_eq!((closed.start, closed.end), (Time(1 + number * WINDOW_NS), Time(1 + (number + 1) * WINDOW_NS)));
             seen.check(closed);
-            let (busy, sum) = driver.busy.get(&number).copied().unwrap_or((0, 0));
+            let (busy, sums) = driver.busy.get(&number).copied().unwrap_or_default();
             prop_assert_eq!(closed.busy_ns, busy);
-            prop_assert!(is_close(closed.outstanding_mean, sum as f64 / busy.max(1) as f64), "{}", closed.outstanding_mean);
+            let means = [closed.outstanding_mean, closed.outstanding_bytes_mean];
+            for (got, sum) in means.into_iter().zip(sums) {
+                prop_assert!(is_close(got, sum as f64 / busy.max(1) as f64), "{got}, not {sum} / {busy}");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 
 /// Grows when a class changes its meaning: what was learned by others is not used then.
-pub const CLASSES_VERSION: u32 = 2;
+pub const CLASSES_VERSION: u32 = 3;
 
 /// Borders of the classes.
 const READ_SHARE: [f64; 2] = [0.1, 0.9];
@@ -60,7 +60,7 @@ impl Context {
         let factor = by(FACTOR);
         Context {
             ops: class(load.read_share(), &READ_SHARE, before.map(|b| b.ops), share),
-            size: class(load.size(), &SIZE, before.map(|b| b.size), factor),
+            size: class(load.waiting_size(), &SIZE, before.map(|b| b.size), factor),
             order: class(load.distance(), &NEAR, before.map(|b| b.order), by(JUMPS)),
             depth: class(load.concurrency(), &CONCURRENCY, before.map(|b| b.depth), factor),
             files: class(load.files().into(), &FILES, before.map(|b| b.files), factor),
@@ -171,6 +171,7 @@ mod tests {
             busy_ns: 1_000_000_000,
             ops: [read, OpFeatures::default()],
             outstanding_mean: depth as f64,
+            outstanding_bytes_mean: (depth * size) as f64,
             files: 1,
             apps: 1,
             ..Default::default()

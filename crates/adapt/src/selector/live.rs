@@ -392,7 +392,7 @@ impl Selector {
 
     /// The test of Page and Hinkley, for changes within a class.
     fn has_drifted(&mut self, load: &Load) -> bool {
-        let values = [load.size().max(1.0).ln(), load.read_share(), load.concurrency().max(0.1).ln()];
+        let values = [load.waiting_size().max(1.0).ln(), load.read_share(), load.concurrency().max(0.1).ln()];
         let drifted = self.features.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
             // All of them see it.
             test.see(value).is_some() || drifted

@@ -36,8 +36,9 @@ pub struct Load {
     /// Time in which an engine had requests, in nanoseconds, added up over engines.
     pub busy_ns: u64,
     ops: [OpLoad; 2],
-    /// Requests outstanding, added up over the busy time.
+    /// Requests outstanding, and their bytes, added up over the busy time.
     outstanding_ns: f64,
+    outstanding_bytes_ns: f64,
     /// Requests whose time of service is known, and the time from dispatch to completion of all of them.
     served: u64,
     service_ns: f64,
@@ -78,6 +79,7 @@ impl Load {
         let of_ops = window.ops.iter().filter(|op| op.requests > 0);
         of_ops.for_each(|op| self.add_sizes([op.size_min, op.size_max]));
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
+        self.outstanding_bytes_ns += window.outstanding_bytes_mean * window.busy_ns as f64;
         self.served += window.service.count;
         self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
         self.batches += window.batches;
@@ -97,6 +99,7 @@ impl Load {
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
         self.outstanding_ns += next.outstanding_ns;
+        self.outstanding_bytes_ns += next.outstanding_bytes_ns;
         if next.arrived() > 0 {
             self.add_sizes(next.sizes);
         }
@@ -201,6 +204,14 @@ impl Load {
     pub fn size(&self) -> f64 {
         let all = self.sum(|op| op.requests);
         if all > 0.0 { self.sum(|op| op.bytes) / all } else { 0.0 }
+    }
+
+    /// Mean size in bytes of the requests that wait or are served, over time: what programs ask for. The mean of those that arrive
+    /// says who is served as well: of one who reads a stream beside many who read here and there, and each waits for its answer
+    /// before it asks again, it is what one or the others ask for.
+    #[must_use]
+    pub fn waiting_size(&self) -> f64 {
+        if self.outstanding_bytes_ns > 0.0 { self.outstanding_bytes_ns / self.outstanding_ns } else { self.size() }
     }
 
     /// Sizes of the smallest and of the largest request in bytes; 0 without requests.

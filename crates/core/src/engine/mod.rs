@@ -256,10 +256,12 @@ impl Engine {
         let entry = self.queues.entries[slot as usize];
         let State::InFlight { since, batch } = entry.state else { return Err(CompleteError::NotDispatched) };
         self.stats.roll(now);
+        let len = self.queues.len(slot);
         let done = Completion {
             op: entry.queue.op(),
             app: entry.app,
-            bytes: outcome.bytes.min(self.queues.len(slot)),
+            len,
+            bytes: outcome.bytes.min(len),
             error: outcome.error != 0,
             service_ns: now.since(since),
             latency_ns: now.since(entry.arrived),
@@ -326,7 +328,7 @@ impl Engine {
             }
         }
         let request = self.queues.request(slot);
-        self.stats.cancelled(now);
+        self.stats.cancelled(now, &request);
         if let Some(gate) = &mut self.gate {
             gate.ended(now, request.app);
         }

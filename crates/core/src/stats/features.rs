@@ -117,6 +117,9 @@ pub struct WindowFeatures {
     pub busy_ns: u64,
     /// Requests outstanding on average over that time; 0 without it.
     pub outstanding_mean: f64,
+    /// Bytes of outstanding requests on average over that time; 0 without it. Over `outstanding_mean` it is the mean size of what programs wait
+    /// for, whoever is served.
+    pub outstanding_bytes_mean: f64,
 }
 
 impl WindowFeatures {
@@ -301,6 +304,7 @@ impl Features {
 
     fn record(&self, counters: &Counters) -> WindowFeatures {
         let op = |op: Op| self.ops[op.index()].features(op, counters);
+        let busy = counters.busy_ns.max(1) as f64;
         WindowFeatures {
             start: counters.start,
             end: counters.start.after(counters.len_ns),
@@ -320,10 +324,8 @@ impl Features {
             cancelled: counters.cancelled,
             refused: counters.refused,
             busy_ns: counters.busy_ns,
-            outstanding_mean: match counters.busy_ns {
-                0 => 0.0,
-                busy => counters.outstanding_ns as f64 / busy as f64,
-            },
+            outstanding_mean: counters.outstanding_ns as f64 / busy,
+            outstanding_bytes_mean: counters.outstanding_bytes_ns as f64 / busy,
         }
     }
 

@@ -83,6 +83,8 @@ pub struct Counters {
     pub busy_ns: u64,
     /// Requests outstanding, added up over that time: divided by `busy_ns` it is how many there were on average.
     pub outstanding_ns: u64,
+    /// Bytes of outstanding requests, added up over that time.
+    pub outstanding_bytes_ns: u128,
     /// From submission to dispatch.
     pub wait: Histogram,
     /// From dispatch to completion.
@@ -153,6 +155,7 @@ impl Counters {
         self.depth_max = self.depth_max.max(other.depth_max);
         self.busy_ns += other.busy_ns;
         self.outstanding_ns = self.outstanding_ns.saturating_add(other.outstanding_ns);
+        self.outstanding_bytes_ns = self.outstanding_bytes_ns.saturating_add(other.outstanding_bytes_ns);
         self.wait.merge(&other.wait);
         self.service.merge(&other.service);
         for theirs in &other.apps {
@@ -198,10 +201,30 @@ impl Counters {
 pub(crate) struct Completion {
     pub(crate) op: Op,
     pub(crate) app: AppId,
+    pub(crate) len: u32,
     pub(crate) bytes: u32,
     pub(crate) error: bool,
     pub(crate) service_ns: u64,
     pub(crate) latency_ns: u64,
+}
+
+/// Requests submitted and neither completed nor cancelled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outstanding {
+    requests: u64,
+    bytes: u64,
+}
+
+impl Outstanding {
+    fn add(&mut self, len: u32) {
+        self.requests += 1;
+        self.bytes += u64::from(len);
+    }
+
+    fn take(&mut self, len: u32) {
+        self.requests -= 1;
+        self.bytes -= u64::from(len);
+    }
 }
 
 /// Statistics of one engine. Cloning copies a consistent snapshot.
@@ -217,7 +240,7 @@ pub struct Stats {
     /// The application of the last completion and its place: most completions repeat it.
     recent_app: (AppId, usize),
     /// Requests submitted and neither completed nor cancelled, and when that changed last in this window.
-    outstanding: u64,
+    outstanding: Outstanding,
     changed: Time,
     features: Features,
 }
@@ -233,7 +256,7 @@ impl Stats {
             window_ns,
             apps_max,
             recent_app: (AppId(0), usize::MAX),
-            outstanding: 0,
+            outstanding: Outstanding::default(),
             changed: now,
             features: Features::new(),
         }
@@ -300,6 +323,7 @@ impl Stats {
         let done = Completion {
             op: request.op,
             app: request.app,
+            len: request.len,
             bytes: outcome.bytes.min(request.len),
             error: outcome.error != 0,
             service_ns: took_ns,
@@ -345,7 +369,7 @@ impl Stats {
     pub(crate) fn submitted(&mut self, now: Time, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
         self.features.submitted(request, trails);
         self.pass(now);
-        self.outstanding += 1;
+        self.outstanding.add(request.len);
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
@@ -360,25 +384,22 @@ impl Stats {
         self.window.blocked += 1;
     }
 
-    pub(crate) fn cancelled(&mut self, now: Time) {
+    pub(crate) fn cancelled(&mut self, now: Time, request: &Request) {
         self.window.cancelled += 1;
-        self.ended(now);
-    }
-
-    /// A request is not outstanding any more.
-    fn ended(&mut self, now: Time) {
         self.pass(now);
-        self.outstanding -= 1;
+        self.outstanding.take(request.len);
     }
 
     /// So far the same requests were outstanding.
     #[inline]
     fn pass(&mut self, now: Time) {
         let passed = now.since(self.changed);
-        if self.outstanding > 0 {
-            self.window.busy_ns += passed;
-            let sum = &mut self.window.outstanding_ns;
-            *sum = sum.saturating_add(passed.saturating_mul(self.outstanding));
+        let Outstanding { requests, bytes } = self.outstanding;
+        if requests > 0 {
+            let window = &mut self.window;
+            window.busy_ns += passed;
+            window.outstanding_ns = window.outstanding_ns.saturating_add(passed.saturating_mul(requests));
+            window.outstanding_bytes_ns += u128::from(passed) * u128::from(bytes);
         }
         self.changed = now;
     }
@@ -399,7 +420,8 @@ impl Stats {
     pub(crate) fn completed(&mut self, now: Time, done: &Completion) {
         let app = self.app(done.app);
         self.window.complete(done, app);
-        self.ended(now);
+        self.pass(now);
+        self.outstanding.take(done.len);
         self.window.len_ns = now.since(self.window.start);
     }
 
