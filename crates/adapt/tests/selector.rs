@@ -94,6 +94,7 @@ impl Workload {
             ops,
             outstanding_mean: self.depth as f64,
             outstanding_bytes_mean: (self.depth * self.size) as f64,
+            outstanding_reads_mean: if self.is_write { 0.0 } else { self.depth as f64 },
             files: 4,
             apps: 1,
             ..WindowFeatures::default()
@@ -301,41 +302,69 @@ fn what_looks_different_from_what_was_noted_is_entered_once() {
     assert!(best.confidence > 0.9 && best.trials >= 3, "{best:?}");
 }
 
-/// A stream beside four readers at random, who each wait for an answer before they ask again. With anticipation the stream is served
-/// for most of the time, and without never: so who arrives says what was made of the workload, and not what it is.
+/// Programs that wait for an answer before they ask again: those that are served in a window ask for more, the others do not.
+struct Closed {
+    /// Sizes, and which of them write.
+    sizes: Vec<(u64, bool)>,
+    /// Programs that are served in turn with anticipation, each as often as it can.
+    favoured: usize,
+}
+
+impl Closed {
+    fn window(&self, bed: &mut Bed) -> WindowFeatures {
+        // With anticipation one of them mostly has the device; without, all of them take turns, slowly.
+        let is_served = bed.arms[bed.in_force()].anticipation && bed.random.share() < 0.6;
+        let favoured = bed.random.below(self.favoured as u64) as usize;
+        let mut ops = [OpFeatures::default(); 2];
+        let mut files = 0;
+        for (at, (size, is_write)) in self.sizes.iter().enumerate() {
+            let count = match is_served {
+                true if at == favoured => 160,
+                true => 0,
+                false => 5,
+            };
+            let op = &mut ops[usize::from(*is_write)];
+            op.requests += count;
+            op.completed += count;
+            op.bytes += count * size;
+            op.moved += count * size;
+            files += u32::from(count > 0);
+        }
+        let all = self.sizes.len() as f64;
+        WindowFeatures {
+            start: Time(bed.now * WINDOW_NS),
+            end: Time((bed.now + 1) * WINDOW_NS),
+            busy_ns: WINDOW_NS,
+            ops,
+            outstanding_mean: all,
+            outstanding_bytes_mean: self.sizes.iter().map(|(size, _)| *size as f64).sum(),
+            outstanding_reads_mean: self.sizes.iter().filter(|(_, is_write)| !is_write).count() as f64,
+            files,
+            files_outstanding: self.sizes.len() as u32,
+            apps: 1,
+            ..WindowFeatures::default()
+        }
+    }
+}
+
+/// Who arrives says what was made of the workload, and not what it is.
 #[test]
 fn who_is_served_makes_no_other_workload() {
-    let (stream, random) = (64 << 10, 4 << 10);
-    for seed in 0..20 {
-        let mut bed = bed(Device::Disk, seed, 0.0);
-        for _ in 0..90 * PER_S {
-            let is_served = bed.arms[bed.in_force()].anticipation && bed.random.share() < 0.6;
-            let (streamed, others) = if is_served { (160, 1 + bed.random.below(4)) } else { (5, 20) };
-            let read = OpFeatures {
-                requests: streamed + others,
-                bytes: streamed * stream + others * random,
-                size_min: random as u32,
-                size_max: stream as u32,
-                completed: streamed + others,
-                moved: streamed * stream + others * random,
-                ..OpFeatures::default()
-            };
-            let window = WindowFeatures {
-                start: Time(bed.now * WINDOW_NS),
-                end: Time((bed.now + 1) * WINDOW_NS),
-                busy_ns: WINDOW_NS,
-                ops: [read, OpFeatures::default()],
-                outstanding_mean: 5.0,
-                outstanding_bytes_mean: (stream + 4 * random) as f64,
-                files: 2,
-                apps: 1,
-                ..WindowFeatures::default()
-            };
-            bed.give(&window);
+    let stream = (64 << 10, false);
+    let among_random = Closed { sizes: [vec![stream], vec![(4 << 10, false); 4]].concat(), favoured: 1 };
+    let among_streams = Closed { sizes: vec![stream; 16], favoured: 16 };
+    let among_writers = Closed { sizes: vec![stream, stream, (64 << 10, true)], favoured: 3 };
+    for (name, workload) in [("random", among_random), ("streams", among_streams), ("writers", among_writers)] {
+        for seed in 0..10 {
+            let mut bed = bed(Device::Disk, seed, 0.0);
+            for _ in 0..90 * PER_S {
+                let window = workload.window(&mut bed);
+                bed.give(&window);
+            }
+            let contexts: Vec<&Context> = bed.selector.knowledge().contexts.keys().collect();
+            assert_eq!(contexts.len(), 1, "{name}, seed {seed}: {contexts:?}");
+            assert!(bed.arms[bed.in_force()].anticipation, "{name}, seed {seed}: {:?}", bed.selector.explain());
         }
-        let contexts: Vec<&Context> = bed.selector.knowledge().contexts.keys().collect();
-        assert_eq!(contexts.len(), 1, "seed {seed}: {contexts:?}");
-        assert!(bed.arms[bed.in_force()].anticipation, "seed {seed}: {:?}", bed.selector.explain());
     }
 }
 

@@ -63,6 +63,8 @@ impl FileQueue {
 pub(crate) struct File {
     id: (FileId, TargetId),
     outstanding: u32,
+    /// The window in which it was counted last.
+    window: u32,
     queues: [FileQueue; 2],
 }
 
@@ -74,6 +76,10 @@ pub(crate) struct FileTable {
     /// Files without requests, the longest idle in front.
     idle: List,
     links: Links,
+    /// Files with outstanding requests; those that had some in the running window, and its number.
+    in_use: u32,
+    used: u32,
+    window: u32,
 }
 
 /// What [`FileTable::acquire`] did.
@@ -92,6 +98,9 @@ impl FileTable {
             index: IdMap::new(files_max),
             idle: List::new(),
             links: Links::new(files_max),
+            in_use: 0,
+            used: 0,
+            window: 1,
         }
     }
 
@@ -122,13 +131,16 @@ impl FileTable {
         let files = &self.files;
         if let Some(slot) = self.index.find(id, |s| files[s as usize].id) {
             let file = &mut self.files[slot as usize];
-            if file.outstanding == 0 {
-                self.idle.remove(&mut self.links, slot);
-            }
             file.outstanding += 1;
+            if file.outstanding == 1 {
+                self.idle.remove(&mut self.links, slot);
+                self.in_use += 1;
+                self.used += u32::from(file.window != self.window);
+                file.window = self.window;
+            }
             return Some(Acquired::Known(slot));
         }
-        let record = File { id, outstanding: 1, queues: [FileQueue::EMPTY; 2] };
+        let record = File { id, outstanding: 1, window: self.window, queues: [FileQueue::EMPTY; 2] };
         let used = self.files.len() as u32;
         let slot = if used < self.files_max {
             self.files.push(record);
@@ -142,6 +154,7 @@ impl FileTable {
             slot
         };
         self.index.insert(id, slot);
+        (self.in_use, self.used) = (self.in_use + 1, self.used + 1);
         Some(Acquired::New(slot))
     }
 
@@ -150,8 +163,17 @@ impl FileTable {
         let record = &mut self.files[file as usize];
         record.outstanding -= 1;
         if record.outstanding == 0 {
+            record.window = self.window;
+            self.in_use -= 1;
             self.idle.push_back(&mut self.links, file);
         }
+    }
+
+    /// A window ends. Returns how many files had outstanding requests at any time in it; one that made room for others and came
+    /// back counts again. O(1).
+    pub(crate) fn end_window(&mut self) -> u32 {
+        self.window = self.window.wrapping_add(1).max(1);
+        std::mem::replace(&mut self.used, self.in_use)
     }
 }
 
@@ -165,11 +187,16 @@ mod tests {
         #[test]
         fn behaves_like_a_list_that_forgets_the_longest_idle(
             files_max in 1..5_u32,
-            ops in prop::collection::vec((0..4_u64, 0..2_u32, any::<bool>()), 0..200),
+            ops in prop::collection::vec((0..4_u64, 0..2_u32, any::<bool>(), prop::bool::weighted(0.1)), 0..200),
         ) {
             let mut table = FileTable::new(files_max);
             let mut model: Vec<((FileId, TargetId), u32)> = Vec::new();
-            for (file, target, submit) in ops {
+            let mut used: Vec<(FileId, TargetId)> = Vec::new();
+            for (file, target, submit, ends) in ops {
+                if ends {
+                    prop_assert_eq!(table.end_window() as usize, used.len());
+                    used = model.iter().filter(|(_, outstanding)| *outstanding > 0).map(|(id, _)| *id).collect();
+                }
                 let file = (FileId(file), TargetId(target));
                 let known = model.iter().position(|(id, _)| *id == file);
                 if submit {
@@ -188,6 +215,10 @@ mod tests {
                         match known {
                             Some(at) => model[at].1 += 1,
                             None => model.push((file, 1)),
+                        }
+                        // One that had made room for others is another one.
+                        if matches!(got, Some(Acquired::New(_))) || !used.contains(&file) {
+                            used.push(file);
                         }
                     }
                 } else if let Some(at) = known.filter(|at| model[*at].1 > 0) {

@@ -126,8 +126,10 @@ struct Driver {
     last: HashMap<(u64, u32, Op), Request>,
     /// By number of the window.
     windows: BTreeMap<u64, Seen>,
-    /// Nanoseconds of each window in which something was outstanding, and how many requests and bytes in all.
-    busy: BTreeMap<u64, (u64, [u64; 2])>,
+    /// Nanoseconds of each window in which something was outstanding, and how many requests, bytes, and reads in all.
+    busy: BTreeMap<u64, (u64, [u64; 3])>,
+    /// Files that had outstanding requests in each window.
+    waiting: BTreeMap<u64, HashSet<(FileId, TargetId)>>,
     closed: Vec<WindowFeatures>,
 }
 
@@ -143,6 +145,7 @@ impl Driver {
             return;
         };
         self.queued.push((id, self.now));
+        self.waiting.entry((self.now.0 - 1) / WINDOW_NS).or_default().insert((request.file, request.target));
         let blocked = self.engine.stats().total().blocked - blocked;
         let queue = (request.file.0, request.target.0, request.op);
         let last = if request.len > 0 { self.last.insert(queue, request) } else { None };
@@ -178,11 +181,16 @@ impl Driver {
         let outstanding: Vec<Request> = ids.filter_map(|id| self.engine.request(id)).collect();
         if !outstanding.is_empty() {
             let bytes = outstanding.iter().map(|request| u64::from(request.len)).sum();
+            let reads = outstanding.iter().filter(|request| request.op == Op::Read).count() as u64;
             for at in self.now.0..self.now.0 + ns {
                 let (busy, sums) = self.busy.entry((at - 1) / WINDOW_NS).or_default();
                 *busy += 1;
-                sums.iter_mut().zip([outstanding.len() as u64, bytes]).for_each(|(sum, now)| *sum += now);
+                sums.iter_mut().zip([outstanding.len() as u64, bytes, reads]).for_each(|(sum, now)| *sum += now);
             }
+        }
+        for at in (self.now.0..=self.now.0 + ns).filter(|at| (at - 1) % WINDOW_NS == 0 || *at == self.now.0) {
+            let files = outstanding.iter().map(|request| (request.file, request.target));
+            self.waiting.entry((at - 1) / WINDOW_NS).or_default().extend(files);
         }
         self.now = self.now.after(ns);
     }
@@ -237,6 +245,7 @@ fn driver(capacity: u32) -> Driver {
         last: HashMap::new(),
         windows: BTreeMap::new(),
         busy: BTreeMap::new(),
+        waiting: BTreeMap::new(),
         closed: Vec::new(),
     }
 }
@@ -265,7 +274,9 @@ proptest! {
             seen.check(closed);
             let (busy, sums) = driver.busy.get(&number).copied().unwrap_or_default();
             prop_assert_eq!(closed.busy_ns, busy);
-            let means = [closed.outstanding_mean, closed.outstanding_bytes_mean];
+            let waiting = driver.waiting.get(&number).map_or(0, HashSet::len);
+            prop_assert_eq!(closed.files_outstanding as usize, waiting);
+            let means = [closed.outstanding_mean, closed.outstanding_bytes_mean, closed.outstanding_reads_mean];
             for (got, sum) in means.into_iter().zip(sums) {
                 prop_assert!(is_close(got, sum as f64 / busy.max(1) as f64), "{got}, not {sum} / {busy}");
             }

@@ -59,11 +59,11 @@ impl Context {
         let by = |factor: f64| move |border: f64, up: bool| if up { border * factor } else { border / factor };
         let factor = by(FACTOR);
         Context {
-            ops: class(load.read_share(), &READ_SHARE, before.map(|b| b.ops), share),
+            ops: class(load.mixed_read_share(), &READ_SHARE, before.map(|b| b.ops), share),
             size: class(load.waiting_size(), &SIZE, before.map(|b| b.size), factor),
             order: class(load.distance(), &NEAR, before.map(|b| b.order), by(JUMPS)),
             depth: class(load.concurrency(), &CONCURRENCY, before.map(|b| b.depth), factor),
-            files: class(load.files().into(), &FILES, before.map(|b| b.files), factor),
+            files: class(load.files_waiting().into(), &FILES, before.map(|b| b.files), factor),
             apps: class(load.apps().into(), &APPS, before.map(|b| b.apps), |border, _| border),
         }
     }
@@ -172,6 +172,7 @@ mod tests {
             ops: [read, OpFeatures::default()],
             outstanding_mean: depth as f64,
             outstanding_bytes_mean: (depth * size) as f64,
+            outstanding_reads_mean: depth as f64,
             files: 1,
             apps: 1,
             ..Default::default()

@@ -7,6 +7,7 @@ use sluice_core::Time;
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
+use super::meter::Meter;
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
@@ -39,8 +40,6 @@ const REST_AFTER_MAX: u32 = 1 << 10;
 const REST_AFTER_IMMEDIATE: u32 = 2;
 /// Evidence against an arm expires after so many seconds of load.
 const EXPIRY_S: f64 = 1_800.0;
-/// Windows that are put together until they have enough requests, at most.
-const METER_MAX: u32 = 8;
 /// Weight of a new stay in how long a workload lasts, and what that is before it is known, in seconds.
 const STAY_WEIGHT: f64 = 0.3;
 const STAY_S: f64 = 10.0;
@@ -101,7 +100,7 @@ pub struct Selector {
     settling: u32,
     /// The windows around the last change of arms.
     aftermath: Aftermath,
-    meter: (Load, u32),
+    meter: Meter,
     features: [PageHinkley; 3],
     reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -193,7 +192,7 @@ impl Selector {
             skip: 0,
             settling: 0,
             aftermath: Aftermath::default(),
-            meter: (Load::default(), 0),
+            meter: Meter::default(),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
             light: 0,
@@ -359,7 +358,7 @@ impl Selector {
         // badly: it has.
         self.take_back();
         if !std::mem::replace(&mut self.is_changing, true) && !self.serves_badly(class) {
-            self.meter = Default::default();
+            self.meter.restart();
             return false;
         }
         let arm = self.arm;
@@ -392,7 +391,7 @@ impl Selector {
 
     /// The test of Page and Hinkley, for changes within a class.
     fn has_drifted(&mut self, load: &Load) -> bool {
-        let values = [load.waiting_size().max(1.0).ln(), load.read_share(), load.concurrency().max(0.1).ln()];
+        let values = [load.waiting_size().max(1.0).ln(), load.mixed_read_share(), load.concurrency().max(0.1).ln()];
         let drifted = self.features.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
             // All of them see it.
             test.see(value).is_some() || drifted
@@ -416,7 +415,7 @@ impl Selector {
         self.aftermath = Aftermath::default();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
-        self.meter = Default::default();
+        self.meter.restart();
         if let Some(place) = &mut self.place {
             (place.steady, place.level) = (0, None);
         }
@@ -455,7 +454,7 @@ impl Selector {
         self.place = Some(Place { context, seen: class, looks, since_s, windows: 1, alike: 1, level: None, steady: 0 });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
-        self.meter = Default::default();
+        self.meter = Meter::default();
         let expected = self.expectations(&context, load);
         let best = self.begin_with(&context, &expected);
         let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
@@ -495,7 +494,7 @@ impl Selector {
 
     /// There is nothing to choose from.
     fn rest(&mut self, load: &Load) {
-        self.meter = Default::default();
+        self.meter.restart();
         self.is_changing = false;
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
         let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
@@ -547,19 +546,11 @@ impl Selector {
 
     /// A window, as a whole, of a known workload and an arm.
     fn credit(&mut self, load: &Load) {
-        self.meter.0.append(load);
-        self.meter.1 += 1;
         if let Mode::Trial(trial) = &mut self.mode {
             trial.windows += 1;
         }
-        let enough = self.meter.0.completed() >= self.settings.requests_min;
-        if !enough && self.meter.1 < METER_MAX {
-            return;
-        }
-        let (meter, _) = std::mem::take(&mut self.meter);
-        if !(enough && meter.rate() > 0.0) {
-            return;
-        }
+        let observed = self.meter.add(load, self.settings.requests_min, self.mode == Mode::Steady);
+        let Some(meter) = observed else { return };
         self.unsaved = true;
         self.before = self.place.as_ref().and_then(|place| {
             let known = self.knowledge.contexts.get(&place.context)?;
@@ -632,11 +623,13 @@ impl Selector {
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
-            let (percent, windows) = ((gain.exp() - 1.0) * 100.0, if trial.count == 1 { "window" } else { "windows" });
+            let (percent, windows) =
+                ((gain.exp() - 1.0) * 100.0, if trial.windows == 1 { "window" } else { "windows" });
             let (more, incumbent) = (if gain < 0.0 { "less" } else { "more" }, &self.names[self.incumbent]);
-            let text = format!("{name} for {} {windows}: {:.1} % {more} than {incumbent}", trial.count, percent.abs());
+            let text =
+                format!("{name} for {} {windows}: {:.1} % {more} than {incumbent}", trial.windows, percent.abs());
             self.conclude(load, trial, gain, text);
-        } else if trial.windows > TRIAL_PATIENCE {
+        } else if trial.windows > TRIAL_PATIENCE * self.meter.windows() {
             self.conclude(load, trial, f64::NEG_INFINITY, format!("{name}: too little to judge by"));
         }
     }
@@ -726,7 +719,7 @@ impl Selector {
     fn trial_windows(&self, load: &Load) -> f64 {
         let held = self.held() / load.written().max(1.0);
         let held = if load.written() > 0.0 { held.ceil().min(held::WINDOWS_MAX as f64) } else { 0.0 };
-        f64::from(TRIAL_MAX) + 2.0 * held.max(f64::from(STRADDLING))
+        f64::from(TRIAL_MAX * self.meter.windows()) + 2.0 * held.max(f64::from(STRADDLING))
     }
 
     /// The improvement for which something is tried: the less is left to spend on trying, the more.
@@ -772,7 +765,7 @@ impl Selector {
         (self.skip, self.settling) = (STRADDLING, SETTLING);
         self.note_held();
         self.aftermath.change();
-        self.meter = Default::default();
+        self.meter.restart();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         let load = self.last.unwrap_or_default();

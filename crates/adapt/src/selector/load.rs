@@ -36,9 +36,10 @@ pub struct Load {
     /// Time in which an engine had requests, in nanoseconds, added up over engines.
     pub busy_ns: u64,
     ops: [OpLoad; 2],
-    /// Requests outstanding, and their bytes, added up over the busy time.
+    /// Requests outstanding, their bytes, and the reads among them, added up over the busy time.
     outstanding_ns: f64,
     outstanding_bytes_ns: f64,
+    outstanding_reads_ns: f64,
     /// Requests whose time of service is known, and the time from dispatch to completion of all of them.
     served: u64,
     service_ns: f64,
@@ -48,6 +49,7 @@ pub struct Load {
     batches: u64,
     batched: f64,
     files: u32,
+    files_waiting: u32,
     apps: u32,
 }
 
@@ -80,12 +82,14 @@ impl Load {
         of_ops.for_each(|op| self.add_sizes([op.size_min, op.size_max]));
         self.outstanding_ns += window.outstanding_mean * window.busy_ns as f64;
         self.outstanding_bytes_ns += window.outstanding_bytes_mean * window.busy_ns as f64;
+        self.outstanding_reads_ns += window.outstanding_reads_mean * window.busy_ns as f64;
         self.served += window.service.count;
         self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
         self.batches += window.batches;
         self.batched += window.batch_requests_mean * window.batches as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
+        self.files_waiting = self.files_waiting.max(window.files_outstanding);
         self.apps = self.apps.max(window.apps);
     }
 
@@ -100,6 +104,7 @@ impl Load {
         self.busy_ns += next.busy_ns;
         self.outstanding_ns += next.outstanding_ns;
         self.outstanding_bytes_ns += next.outstanding_bytes_ns;
+        self.outstanding_reads_ns += next.outstanding_reads_ns;
         if next.arrived() > 0 {
             self.add_sizes(next.sizes);
         }
@@ -117,6 +122,7 @@ impl Load {
             mine.moved += theirs.moved;
         }
         (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
+        self.files_waiting = self.files_waiting.max(next.files_waiting);
     }
 
     fn add_sizes(&mut self, [least, most]: [u32; 2]) {
@@ -212,6 +218,25 @@ impl Load {
     #[must_use]
     pub fn waiting_size(&self) -> f64 {
         if self.outstanding_bytes_ns > 0.0 { self.outstanding_bytes_ns / self.outstanding_ns } else { self.size() }
+    }
+
+    /// Share of reads, 0 to 1, whoever is served: among those that arrive or those that wait, whichever has more of both. What
+    /// memory takes at once waits for nothing, and what nobody serves does not arrive.
+    #[must_use]
+    pub fn mixed_read_share(&self) -> f64 {
+        let arrive = self.read_share();
+        let wait = if self.outstanding_ns > 0.0 { self.outstanding_reads_ns / self.outstanding_ns } else { arrive };
+        match (arrive - 0.5, wait - 0.5) {
+            (arrive, wait) if arrive * wait < 0.0 => 0.5,
+            (more, less) if more.abs() < less.abs() => more + 0.5,
+            (_, more) => more + 0.5,
+        }
+    }
+
+    /// Files with requests that wait or are served at any time, on the engine that had most: of those that nobody serves, too.
+    #[must_use]
+    pub fn files_waiting(&self) -> u32 {
+        self.files_waiting.max(self.files)
     }
 
     /// Sizes of the smallest and of the largest request in bytes; 0 without requests.

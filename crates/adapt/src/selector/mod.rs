@@ -31,6 +31,7 @@ mod knowledge;
 mod live;
 mod load;
 mod measured;
+mod meter;
 mod model;
 pub(crate) mod random;
 mod related;

@@ -129,7 +129,7 @@ impl Engine {
     /// # Errors
     /// See [`SubmitError`]; the engine is unchanged then.
     pub fn submit(&mut self, now: Time, request: Request) -> Result<RequestId, SubmitError> {
-        self.stats.roll(now);
+        self.roll_windows(now);
         if request.offset.checked_add(u64::from(request.len)).is_none() {
             return Err(SubmitError::RangeOverflow);
         }
@@ -255,7 +255,7 @@ impl Engine {
         let slot = self.queues.resolve(id).ok_or(CompleteError::Stale)?;
         let entry = self.queues.entries[slot as usize];
         let State::InFlight { since, batch } = entry.state else { return Err(CompleteError::NotDispatched) };
-        self.stats.roll(now);
+        self.roll_windows(now);
         let len = self.queues.len(slot);
         let done = Completion {
             op: entry.queue.op(),
@@ -310,7 +310,7 @@ impl Engine {
     /// See [`CancelError`]; the engine is unchanged then.
     pub fn cancel(&mut self, now: Time, id: RequestId) -> Result<Request, CancelError> {
         let slot = self.queues.resolve(id).ok_or(CancelError::Stale)?;
-        self.stats.roll(now);
+        self.roll_windows(now);
         match self.queues.entries[slot as usize].state {
             State::InFlight { .. } | State::Free { .. } | State::Submitted => return Err(CancelError::InFlight),
             State::Blocked(_) => {
@@ -515,7 +515,7 @@ impl Engine {
 
     /// Ends the windows of the statistics that are over at `now`. O(`apps_max`) if one is, else O(1).
     pub fn roll(&mut self, now: Time) {
-        self.stats.roll(now);
+        self.roll_windows(now);
     }
 
     /// Watches the device below from now on, or no more: what [`Engine::served`] gives. Allocates.
@@ -560,6 +560,13 @@ impl Engine {
     }
 
     // ---- inside ----------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn roll_windows(&mut self, now: Time) {
+        if self.stats.roll(now) {
+            self.stats.waited_for(self.queues.files.end_window());
+        }
+    }
 
     fn is_strict(&self) -> bool {
         self.config.ordering == Ordering::Strict
@@ -685,7 +692,7 @@ impl Engine {
 
     /// The requests of `self.candidate`, which have left the queue, are in flight as a batch.
     fn start_batch(&mut self, now: Time, why: Removal, batch: &mut Batch) {
-        self.stats.roll(now);
+        self.roll_windows(now);
         let number = self.batch_free;
         self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
         self.queues.batches_in_flight += 1;

@@ -86,6 +86,9 @@ pub struct WindowFeatures {
     /// Files to which requests were submitted, the same file on several targets counted for each. One that made room for
     /// others (`files_max`) and came back counts again.
     pub files: u32,
+    /// Files with outstanding requests at any time in the window, counted as `files` are: of those that nobody served in it, too. 0
+    /// for requests that went by the engine.
+    pub files_outstanding: u32,
     /// Applications of the requests completed; all those beyond `apps_max` count as one.
     pub apps: u32,
     /// Targets of the requests submitted; 1,024 stands for as many or more.
@@ -120,6 +123,8 @@ pub struct WindowFeatures {
     /// Bytes of outstanding requests on average over that time; 0 without it. Over `outstanding_mean` it is the mean size of what programs wait
     /// for, whoever is served.
     pub outstanding_bytes_mean: f64,
+    /// Reads outstanding on average over that time; 0 without it.
+    pub outstanding_reads_mean: f64,
 }
 
 impl WindowFeatures {
@@ -252,6 +257,8 @@ pub(super) struct Features {
     targets: Distinct,
     closed: VecDeque<WindowFeatures>,
     lost: u64,
+    /// The window that was closed last has a record: it saw something.
+    has_record: bool,
 }
 
 impl Features {
@@ -263,6 +270,7 @@ impl Features {
             targets: Distinct::new(),
             closed: VecDeque::with_capacity(CLOSED_MAX),
             lost: 0,
+            has_record: false,
         }
     }
 
@@ -290,7 +298,8 @@ impl Features {
 
     /// The window to which these counters belong is over.
     pub(super) fn close(&mut self, counters: &Counters) {
-        if counters.has_seen_anything() {
+        self.has_record = counters.has_seen_anything();
+        if self.has_record {
             if self.closed.len() == CLOSED_MAX {
                 self.closed.pop_front();
                 self.lost += 1;
@@ -310,6 +319,7 @@ impl Features {
             end: counters.start.after(counters.len_ns),
             ops: [op(Op::Read), op(Op::Write)],
             files: self.files,
+            files_outstanding: 0,
             apps: counters.apps.iter().filter(|app| app.completed > 0).count() as u32,
             targets: self.targets.count,
             batches: counters.batches,
@@ -326,6 +336,14 @@ impl Features {
             busy_ns: counters.busy_ns,
             outstanding_mean: counters.outstanding_ns as f64 / busy,
             outstanding_bytes_mean: counters.outstanding_bytes_ns as f64 / busy,
+            outstanding_reads_mean: counters.outstanding_reads_ns as f64 / busy,
+        }
+    }
+
+    /// So many files had outstanding requests in the window that was closed last.
+    pub(super) fn waited_for(&mut self, files: u32) {
+        if let Some(closed) = self.closed.back_mut().filter(|_| self.has_record) {
+            closed.files_outstanding = files;
         }
     }
 

@@ -85,6 +85,8 @@ pub struct Counters {
     pub outstanding_ns: u64,
     /// Bytes of outstanding requests, added up over that time.
     pub outstanding_bytes_ns: u128,
+    /// Outstanding reads, added up over that time.
+    pub outstanding_reads_ns: u64,
     /// From submission to dispatch.
     pub wait: Histogram,
     /// From dispatch to completion.
@@ -156,6 +158,7 @@ impl Counters {
         self.busy_ns += other.busy_ns;
         self.outstanding_ns = self.outstanding_ns.saturating_add(other.outstanding_ns);
         self.outstanding_bytes_ns = self.outstanding_bytes_ns.saturating_add(other.outstanding_bytes_ns);
+        self.outstanding_reads_ns = self.outstanding_reads_ns.saturating_add(other.outstanding_reads_ns);
         self.wait.merge(&other.wait);
         self.service.merge(&other.service);
         for theirs in &other.apps {
@@ -213,17 +216,20 @@ pub(crate) struct Completion {
 struct Outstanding {
     requests: u64,
     bytes: u64,
+    reads: u64,
 }
 
 impl Outstanding {
-    fn add(&mut self, len: u32) {
+    fn add(&mut self, op: Op, len: u32) {
         self.requests += 1;
         self.bytes += u64::from(len);
+        self.reads += u64::from(op == Op::Read);
     }
 
-    fn take(&mut self, len: u32) {
+    fn take(&mut self, op: Op, len: u32) {
         self.requests -= 1;
         self.bytes -= u64::from(len);
+        self.reads -= u64::from(op == Op::Read);
     }
 }
 
@@ -333,13 +339,20 @@ impl Stats {
     }
 
     /// Ends the windows that are over at `now`. The engine does so at every event; in a copy of its statistics, a window
-    /// may have ended since. O(`apps_max`) when a window ends, else O(1).
+    /// may have ended since. Returns whether one has. O(`apps_max`) when a window ends, else O(1).
     #[inline]
-    pub fn roll(&mut self, now: Time) {
+    pub fn roll(&mut self, now: Time) -> bool {
         let elapsed = now.since(self.window.start);
-        if elapsed >= self.window_ns {
+        let is_over = elapsed >= self.window_ns;
+        if is_over {
             self.close_windows(elapsed);
         }
+        is_over
+    }
+
+    /// So many files had outstanding requests in the window that has just ended.
+    pub(crate) fn waited_for(&mut self, files: u32) {
+        self.features.waited_for(files);
     }
 
     #[cold]
@@ -369,7 +382,7 @@ impl Stats {
     pub(crate) fn submitted(&mut self, now: Time, request: &Request, waiting: u32, trails: Option<[&mut Trail; 2]>) {
         self.features.submitted(request, trails);
         self.pass(now);
-        self.outstanding.add(request.len);
+        self.outstanding.add(request.op, request.len);
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
@@ -387,18 +400,19 @@ impl Stats {
     pub(crate) fn cancelled(&mut self, now: Time, request: &Request) {
         self.window.cancelled += 1;
         self.pass(now);
-        self.outstanding.take(request.len);
+        self.outstanding.take(request.op, request.len);
     }
 
     /// So far the same requests were outstanding.
     #[inline]
     fn pass(&mut self, now: Time) {
         let passed = now.since(self.changed);
-        let Outstanding { requests, bytes } = self.outstanding;
+        let Outstanding { requests, bytes, reads } = self.outstanding;
         if requests > 0 {
             let window = &mut self.window;
             window.busy_ns += passed;
             window.outstanding_ns = window.outstanding_ns.saturating_add(passed.saturating_mul(requests));
+            window.outstanding_reads_ns = window.outstanding_reads_ns.saturating_add(passed.saturating_mul(reads));
             window.outstanding_bytes_ns += u128::from(passed) * u128::from(bytes);
         }
         self.changed = now;
@@ -421,7 +435,7 @@ impl Stats {
         let app = self.app(done.app);
         self.window.complete(done, app);
         self.pass(now);
-        self.outstanding.take(done.len);
+        self.outstanding.take(done.op, done.len);
         self.window.len_ns = now.since(self.window.start);
     }
 

@@ -1,0 +1,115 @@
+//! How many windows make an observation of an arm.
+//!
+//! What is wanted is throughput over time, and what is compared are logarithms. Where windows of one arm are all alike a window is
+//! enough. Where they are not, as of a stream that is served for a while and then is not, the mean of their logarithms is far below
+//! the logarithm of their mean, and two windows say little: then several are put together, by how much one differs from the next.
+
+use super::Load;
+
+/// Windows that are put together until they have enough requests, at most; and because they differ.
+const SPARSE_MAX: u32 = 8;
+const UNEVEN_MAX: u32 = 4;
+/// Logarithmic deviation from window to window beyond which several are put together.
+const EVEN: f64 = 0.3;
+/// Differences that say how uneven windows are, about; before there are so many the rest count as none.
+const MEMORY: f64 = 12.0;
+/// Of a difference more than this is an accident.
+const DIFFERENCE_MAX: f64 = 2.0;
+
+/// Puts windows together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter {
+    sum: Load,
+    windows: u32,
+    /// Logarithmic rate of the last window of the same arm.
+    last: Option<f64>,
+    /// Variance of a window, by the differences between one and the next.
+    variance: f64,
+}
+
+impl Meter {
+    /// Nothing was seen of what comes, which is the same workload; by another arm, perhaps.
+    pub(super) fn restart(&mut self) {
+        *self = Meter { variance: self.variance, ..Meter::default() };
+    }
+
+    /// How many windows make an observation, if they have enough requests.
+    pub(super) fn windows(&self) -> u32 {
+        let wanted = (self.variance / (EVEN * EVEN)).ceil();
+        (wanted as u32).clamp(1, UNEVEN_MAX)
+    }
+
+    /// A window. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
+    /// together.
+    pub(super) fn add(&mut self, load: &Load, requests_min: u64, teaches: bool) -> Option<Load> {
+        if load.rate() > 0.0 {
+            let rate = load.rate().ln();
+            if let Some(last) = self.last.replace(rate).filter(|_| teaches) {
+                let difference = (rate - last).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
+                self.variance += (0.5 * difference * difference - self.variance) / MEMORY;
+            }
+        }
+        self.sum.append(load);
+        self.windows += 1;
+        let is_enough = self.sum.completed() >= requests_min;
+        if (!is_enough && self.windows < SPARSE_MAX) || self.windows < self.windows() {
+            return None;
+        }
+        let sum = std::mem::take(&mut self.sum);
+        self.windows = 0;
+        // With too few requests it says nothing.
+        (is_enough && sum.rate() > 0.0).then_some(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_core::{OpFeatures, WindowFeatures};
+
+    fn window(rate: f64, completed: u64) -> Load {
+        let op = OpFeatures { requests: completed, completed, moved: (rate * 0.25) as u64, ..OpFeatures::default() };
+        let features = WindowFeatures { busy_ns: 250_000_000, ops: [op, OpFeatures::default()], ..Default::default() };
+        Load::of(&features)
+    }
+
+    /// Readings of so many windows of these rates in turn.
+    fn readings(rates: &[f64], count: usize, completed: u64) -> (Meter, Vec<Option<Load>>) {
+        let mut meter = Meter::default();
+        let all = rates.iter().cycle().take(count).map(|rate| meter.add(&window(*rate, completed), 16, true)).collect();
+        (meter, all)
+    }
+
+    #[test]
+    fn even_windows_are_observations_and_uneven_ones_are_put_together() {
+        let (meter, all) = readings(&[50e6, 60e6], 100, 100);
+        assert!(meter.windows() == 1 && all.iter().all(Option::is_some));
+        let (meter, all) = readings(&[2e6, 42e6], 100, 100);
+        assert_eq!(meter.windows(), UNEVEN_MAX);
+        let observed = all[60..].iter().flatten().map(Load::rate);
+        let rates: Vec<f64> = observed.collect();
+        assert_eq!(rates.len(), 10);
+        assert!(rates.iter().all(|rate| (rate / 23.6e6 - 1.0).abs() < 0.01), "throughput over time: {rates:?}");
+    }
+
+    #[test]
+    fn what_another_arm_makes_is_no_unevenness() {
+        let (mut meter, _) = readings(&[50e6], 20, 100);
+        for _ in 0..20 {
+            meter.restart();
+            meter.add(&window(5e6, 100), 16, false);
+            meter.add(&window(90e6, 100), 16, false);
+            meter.restart();
+            (0..3).for_each(|_| _ = meter.add(&window(50e6, 100), 16, true));
+        }
+        assert_eq!(meter.windows(), 1);
+    }
+
+    #[test]
+    fn few_requests_are_put_together_and_given_up() {
+        let (_, all) = readings(&[50e6], 8, 4);
+        assert_eq!(all.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true].repeat(2));
+        let (_, all) = readings(&[50e6], 16, 1);
+        assert!(all.iter().all(Option::is_none));
+    }
+}
