@@ -302,7 +302,7 @@ fn what_looks_different_from_what_was_noted_is_entered_once() {
     assert!(best.confidence > 0.9 && best.trials >= 3, "{best:?}");
 }
 
-/// Programs that wait for an answer before they ask again: those that are served in a window ask for more, the others do not.
+/// Programs with a file each that wait for an answer before they ask again: those that are served in a window ask for more, the others do not.
 struct Closed {
     /// Sizes, and which of them write.
     sizes: Vec<(u64, bool)>,
@@ -341,7 +341,8 @@ impl Closed {
             outstanding_reads_mean: self.sizes.iter().filter(|(_, is_write)| !is_write).count() as f64,
             files,
             files_outstanding: self.sizes.len() as u32,
-            apps: 1,
+            apps: files,
+            apps_outstanding: self.sizes.len() as u32,
             ..WindowFeatures::default()
         }
     }

@@ -128,8 +128,8 @@ struct Driver {
     windows: BTreeMap<u64, Seen>,
     /// Nanoseconds of each window in which something was outstanding, and how many requests, bytes, and reads in all.
     busy: BTreeMap<u64, (u64, [u64; 3])>,
-    /// Files that had outstanding requests in each window.
-    waiting: BTreeMap<u64, HashSet<(FileId, TargetId)>>,
+    /// Files and applications that had outstanding requests in each window.
+    waiting: BTreeMap<u64, HashSet<(FileId, TargetId, AppId)>>,
     closed: Vec<WindowFeatures>,
 }
 
@@ -145,7 +145,11 @@ impl Driver {
             return;
         };
         self.queued.push((id, self.now));
-        self.waiting.entry((self.now.0 - 1) / WINDOW_NS).or_default().insert((request.file, request.target));
+        self.waiting.entry((self.now.0 - 1) / WINDOW_NS).or_default().insert((
+            request.file,
+            request.target,
+            request.app,
+        ));
         let blocked = self.engine.stats().total().blocked - blocked;
         let queue = (request.file.0, request.target.0, request.op);
         let last = if request.len > 0 { self.last.insert(queue, request) } else { None };
@@ -189,7 +193,7 @@ impl Driver {
             }
         }
         for at in (self.now.0..=self.now.0 + ns).filter(|at| (at - 1) % WINDOW_NS == 0 || *at == self.now.0) {
-            let files = outstanding.iter().map(|request| (request.file, request.target));
+            let files = outstanding.iter().map(|request| (request.file, request.target, request.app));
             self.waiting.entry((at - 1) / WINDOW_NS).or_default().extend(files);
         }
         self.now = self.now.after(ns);
@@ -274,8 +278,10 @@ proptest! {
             seen.check(closed);
             let (busy, sums) = driver.busy.get(&number).copied().unwrap_or_default();
             prop_assert_eq!(closed.busy_ns, busy);
-            let waiting = driver.waiting.get(&number).map_or(0, HashSet::len);
-            prop_assert_eq!(closed.files_outstanding as usize, waiting);
+            let waiting = driver.waiting.get(&number).cloned().unwrap_or_default();
+            let files: HashSet<(FileId, TargetId)> = waiting.iter().map(|(file, target, _)| (*file, *target)).collect();
+            let apps: HashSet<AppId> = waiting.iter().map(|(.., app)| *app).collect();
+            prop_assert_eq!((closed.files_outstanding as usize, closed.apps_outstanding as usize), (files.len(), apps.len()));
             let means = [closed.outstanding_mean, closed.outstanding_bytes_mean, closed.outstanding_reads_mean];
             for (got, sum) in means.into_iter().zip(sums) {
                 prop_assert!(is_close(got, sum as f64 / busy.max(1) as f64), "{got}, not {sum} / {busy}");

@@ -64,7 +64,7 @@ impl Context {
             order: class(load.distance(), &NEAR, before.map(|b| b.order), by(JUMPS)),
             depth: class(load.concurrency(), &CONCURRENCY, before.map(|b| b.depth), factor),
             files: class(load.files_waiting().into(), &FILES, before.map(|b| b.files), factor),
-            apps: class(load.apps().into(), &APPS, before.map(|b| b.apps), |border, _| border),
+            apps: class(load.apps_waiting().into(), &APPS, before.map(|b| b.apps), |border, _| border),
         }
     }
 

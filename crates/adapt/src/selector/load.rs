@@ -51,6 +51,7 @@ pub struct Load {
     files: u32,
     files_waiting: u32,
     apps: u32,
+    apps_waiting: u32,
 }
 
 impl Load {
@@ -91,6 +92,7 @@ impl Load {
         self.files = self.files.max(window.files);
         self.files_waiting = self.files_waiting.max(window.files_outstanding);
         self.apps = self.apps.max(window.apps);
+        self.apps_waiting = self.apps_waiting.max(window.apps_outstanding);
     }
 
     /// Adds what came after it.
@@ -123,6 +125,7 @@ impl Load {
         }
         (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
         self.files_waiting = self.files_waiting.max(next.files_waiting);
+        self.apps_waiting = self.apps_waiting.max(next.apps_waiting);
     }
 
     fn add_sizes(&mut self, [least, most]: [u32; 2]) {
@@ -231,6 +234,12 @@ impl Load {
             (more, less) if more.abs() < less.abs() => more + 0.5,
             (_, more) => more + 0.5,
         }
+    }
+
+    /// Applications with requests that wait or are served at any time, on the engine that had most.
+    #[must_use]
+    pub fn apps_waiting(&self) -> u32 {
+        self.apps_waiting.max(self.apps)
     }
 
     /// Files with requests that wait or are served at any time, on the engine that had most: of those that nobody serves, too.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::Counters;
 use crate::histogram::Histogram;
-use crate::request::{Op, Request, TargetId, Time};
+use crate::request::{AppId, Op, Request, TargetId, Time};
 
 /// Closed windows kept until somebody takes them.
 const CLOSED_MAX: usize = 8;
@@ -91,6 +91,9 @@ pub struct WindowFeatures {
     pub files_outstanding: u32,
     /// Applications of the requests completed; all those beyond `apps_max` count as one.
     pub apps: u32,
+    /// Applications with outstanding requests at any time in the window, of whom nobody was served in it, too; two may count as one,
+    /// and 256 are the most.
+    pub apps_outstanding: u32,
     /// Targets of the requests submitted; 1,024 stands for as many or more.
     pub targets: u32,
     /// Batches dispatched.
@@ -247,6 +250,57 @@ impl Distinct {
     }
 }
 
+/// Places by which applications with outstanding requests are told apart.
+const WAITING_PLACES: usize = 256;
+
+/// How many applications have outstanding requests at any time in a window. Two that share a place count as one. O(1).
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    /// Outstanding requests, and the window in which the place was counted last.
+    places: Box<[(u32, u32)]>,
+    /// Places with outstanding requests, and those that had some in this window, and its number.
+    in_use: u32,
+    used: u32,
+    window: u32,
+}
+
+impl Waiting {
+    pub(super) fn new() -> Waiting {
+        Waiting { places: vec![(0, 0); WAITING_PLACES].into(), in_use: 0, used: 0, window: 1 }
+    }
+
+    fn place(AppId(app): AppId) -> usize {
+        (app.wrapping_mul(0x9E37_79B9) >> 24) as usize
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, app: AppId) {
+        let (outstanding, window) = &mut self.places[Self::place(app)];
+        if *outstanding == 0 {
+            self.in_use += 1;
+            self.used += u32::from(*window != self.window);
+            *window = self.window;
+        }
+        *outstanding += 1;
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, app: AppId) {
+        let (outstanding, window) = &mut self.places[Self::place(app)];
+        *outstanding -= 1;
+        if *outstanding == 0 {
+            self.in_use -= 1;
+            *window = self.window;
+        }
+    }
+
+    /// A window ends. Returns how many there were in it.
+    pub(super) fn end_window(&mut self) -> u32 {
+        self.window = self.window.wrapping_add(1).max(1);
+        std::mem::replace(&mut self.used, self.in_use)
+    }
+}
+
 /// Collects the features of the window that is running, and keeps those of windows that are closed.
 #[derive(Clone, Debug)]
 pub(super) struct Features {
@@ -297,14 +351,14 @@ impl Features {
     }
 
     /// The window to which these counters belong is over.
-    pub(super) fn close(&mut self, counters: &Counters) {
+    pub(super) fn close(&mut self, counters: &Counters, apps_outstanding: u32) {
         self.has_record = counters.has_seen_anything();
         if self.has_record {
             if self.closed.len() == CLOSED_MAX {
                 self.closed.pop_front();
                 self.lost += 1;
             }
-            self.closed.push_back(self.record(counters));
+            self.closed.push_back(WindowFeatures { apps_outstanding, ..self.record(counters) });
         }
         self.window = self.window.wrapping_add(1).max(1);
         self.ops = [Tally::EMPTY; 2];
@@ -321,6 +375,7 @@ impl Features {
             files: self.files,
             files_outstanding: 0,
             apps: counters.apps.iter().filter(|app| app.completed > 0).count() as u32,
+            apps_outstanding: 0,
             targets: self.targets.count,
             batches: counters.batches,
             batch_requests_mean: counters.mean_aggregation(),

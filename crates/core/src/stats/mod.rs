@@ -5,8 +5,8 @@ mod features;
 
 pub use features::{DurationFeatures, OpFeatures, WindowFeatures};
 
-use features::Features;
 pub(crate) use features::Trail;
+use features::{Features, Waiting};
 
 use crate::engine::EngineConfig;
 use crate::histogram::Histogram;
@@ -247,6 +247,7 @@ pub struct Stats {
     recent_app: (AppId, usize),
     /// Requests submitted and neither completed nor cancelled, and when that changed last in this window.
     outstanding: Outstanding,
+    waiting: Waiting,
     changed: Time,
     features: Features,
 }
@@ -263,6 +264,7 @@ impl Stats {
             apps_max,
             recent_app: (AppId(0), usize::MAX),
             outstanding: Outstanding::default(),
+            waiting: Waiting::new(),
             changed: now,
             features: Features::new(),
         }
@@ -361,7 +363,7 @@ impl Stats {
         self.window.len_ns = self.window_ns;
         self.pass(self.window.start.after(self.window_ns));
         self.changed = start;
-        self.features.close(&self.window);
+        self.features.close(&self.window, self.waiting.end_window());
         self.ended.append(&self.window);
         self.ended.len_ns = start.since(self.ended.start);
         std::mem::swap(&mut self.window, &mut self.last);
@@ -383,6 +385,7 @@ impl Stats {
         self.features.submitted(request, trails);
         self.pass(now);
         self.outstanding.add(request.op, request.len);
+        self.waiting.add(request.app);
         let c = &mut self.window;
         c.ops[request.op.index()].submitted += 1;
         c.depth_sum += u64::from(waiting);
@@ -401,6 +404,7 @@ impl Stats {
         self.window.cancelled += 1;
         self.pass(now);
         self.outstanding.take(request.op, request.len);
+        self.waiting.take(request.app);
     }
 
     /// So far the same requests were outstanding.
@@ -436,6 +440,7 @@ impl Stats {
         self.window.complete(done, app);
         self.pass(now);
         self.outstanding.take(done.op, done.len);
+        self.waiting.take(done.app);
         self.window.len_ns = now.since(self.window.start);
     }
 
