@@ -22,7 +22,7 @@ use sluice_core::Time;
 
 use crate::role::{Action, Directive, NodeId, Role, To};
 use crate::seen::{InForce, Kind, Seen};
-use crate::steady::{Load, Name};
+use crate::steady::{Busy, Load, Name};
 use crate::wire;
 
 /// What can be chosen: an algorithm, and the length of its windows in nanoseconds.
@@ -178,8 +178,10 @@ impl Council {
         let Some(first) = all.first() else { return Vec::new() };
         let alike = all.iter().all(|seen| seen.in_force == first.in_force);
         // As if all were like most of them: one that lies does not say how much is asked of all.
-        let under_way = median(all.iter().map(|seen| seen.outstanding).collect()) * all.len() as f64;
-        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, under_way);
+        let of_all =
+            |of_one: fn(&Seen) -> f64| median(all.iter().map(|seen| of_one(seen)).collect()) * all.len() as f64;
+        let busy = Busy { under_way: of_all(|seen| seen.outstanding), moved: of_all(Seen::throughput) };
+        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, busy);
         let (nodes, under_way) = self.load.named();
         let of = |(id, member): (&NodeId, &mut Member)| {
             member.says()?;
