@@ -11,18 +11,18 @@
 //! with the same arm are one observation, their median, so that many nodes are not taken for much experience, and one that
 //! lies counts as one of many. What a node does is called the same until it clearly is something else (`steady.rs`),
 //! and the first second under another arm teaches nothing and decides nothing. If as many nodes want one arm as another, what
-//! all may gain decides. A node that saw too little abstains (its window is that of the majority), as it has nothing to win.
+//! all may move together decides. A node that saw too little abstains (its window is that of the majority), as it has nothing to win.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::json;
-use sluice_adapt::council::{Arms, Knowledge, Method, Pattern, Situation};
+use sluice_adapt::council::{Arms, Hopes, Knowledge, Method, Pattern, Situation};
 use sluice_core::Time;
 
 use crate::role::{Action, Directive, NodeId, Role, To};
 use crate::seen::{InForce, Kind, Seen};
-use crate::steady::{Load, Name};
+use crate::steady::{Busy, Load, Name};
 use crate::wire;
 
 /// What can be chosen: an algorithm, and the length of its windows in nanoseconds.
@@ -49,6 +49,9 @@ const GATHER_NS: u64 = 100_000_000;
 
 /// Between two rounds at least: who announces when it is not due does not decide more often for that, nor is learned from more often.
 const ROUND_MIN_NS: u64 = 500_000_000;
+
+/// Where votes are equal a node counts by what it moves, but for no more than so many of the usual ones: it may lie.
+const OUTWEIGHS: f64 = 4.0;
 
 /// Which pattern the majority operation of a node is; `None`: it cannot be said.
 pub type Classify = Box<dyn Fn(&Seen) -> Option<Pattern> + Send>;
@@ -175,8 +178,10 @@ impl Council {
         let Some(first) = all.first() else { return Vec::new() };
         let alike = all.iter().all(|seen| seen.in_force == first.in_force);
         // As if all were like most of them: one that lies does not say how much is asked of all.
-        let under_way = median(all.iter().map(|seen| seen.outstanding).collect()) * all.len() as f64;
-        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, under_way);
+        let of_all =
+            |of_one: fn(&Seen) -> f64| median(all.iter().map(|seen| of_one(seen)).collect()) * all.len() as f64;
+        let busy = Busy { under_way: of_all(|seen| seen.outstanding), moved: of_all(Seen::throughput) };
+        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, busy);
         let (nodes, under_way) = self.load.named();
         let of = |(id, member): (&NodeId, &mut Member)| {
             member.says()?;
@@ -207,7 +212,7 @@ impl Council {
         }
     }
 
-    /// The arm with most votes. Among equals the one of which all voters together may hope for most, if bandits say that: half of
+    /// The arm with most votes. Among equals the one with which all voters together may move most, if bandits say that: half of
     /// the nodes may win more by it than the other half loses. Else the one that was said last, then the first.
     fn most_common(&self) -> Option<usize> {
         let mut votes = [0_u32; ARMS.len()];
@@ -224,16 +229,25 @@ impl Council {
         said.or_else(|| equals.next())
     }
 
-    /// What all voters together may hope for from each arm: a node that lies counts as one of them.
+    /// What all voters together may gain with each arm over what they move with the best one for each: in bytes, so that a node
+    /// counts by what it moves.
     fn hopes(&self) -> [f64; ARMS.len()] {
-        let mut voters: BTreeMap<Situation, u32> = BTreeMap::new();
+        let mut voters: BTreeMap<Situation, usize> = BTreeMap::new();
         for member in self.members.values().filter(|member| member.vote.is_some()) {
             member.situation.iter().for_each(|situation| *voters.entry(*situation).or_default() += 1);
         }
+        let known: Vec<(usize, Hopes)> = voters
+            .into_iter()
+            .filter_map(|(situation, voters)| Some((voters, self.knowledge.hopes(&situation)?)))
+            .collect();
         let mut hopes = [0.0; ARMS.len()];
-        for (situation, voters) in voters {
-            let of = self.knowledge.hopes(&situation).unwrap_or_default();
-            hopes.iter_mut().zip(of).for_each(|(hope, of_one)| *hope += f64::from(voters) * of_one);
+        if known.is_empty() {
+            return hopes;
+        }
+        let usual = median(known.iter().flat_map(|(voters, of)| vec![of.leading; *voters]).collect());
+        for (voters, of) in known {
+            let weight = voters as f64 * (of.leading - usual).exp().min(OUTWEIGHS);
+            hopes.iter_mut().zip(of.gains).for_each(|(hope, gain)| *hope += weight * gain.exp_m1());
         }
         hopes
     }
@@ -472,6 +486,52 @@ mod tests {
             }
         }
         assert_eq!(late, [8; 20]);
+    }
+
+    /// The arms of the last 20 of 120 seconds in which nodes read in sizes of their own (bytes), and move what is said for an arm.
+    fn share(nodes: &[u32], moved: impl Fn(usize, usize) -> f64) -> Vec<usize> {
+        let (mut council, mut now, mut arm, mut late) = (Council::new(Box::new(by_rule)), 0, 7, Vec::new());
+        for second in 0..120 {
+            let of = |(node, size): (usize, &u32)| {
+                let mut seen = seen(arm, 3000, moved(node, arm) as u64);
+                (seen.ops[0].size_mean, seen.ops[0].size_max) = ((*size).into(), *size);
+                seen
+            };
+            let nodes: Vec<Seen> = nodes.iter().enumerate().map(of).collect();
+            arm = round(&mut council, &mut now, &nodes).unwrap_or(arm);
+            if second >= 100 {
+                late.push(arm);
+            }
+        }
+        late
+    }
+
+    #[test]
+    fn among_equal_votes_bytes_count_and_not_shares() {
+        // As measured of large and small writes (own write 256K x256 + own write 32K x256): an arm that lets the large ones go first
+        // brings them two thirds more, and halves the others. As logarithms that is a loss, of all that is moved it is a gain.
+        let sizes = [256 << 10, 256 << 10, 32 << 10, 32 << 10];
+        let moved = |node: usize, arm: usize| match (node < 2, arm) {
+            (true, 7) => 147e6,
+            (true, _) => 88e6,
+            (false, 7) => 20e6,
+            (false, _) => 40e6,
+        };
+        assert_eq!(share(&sizes, moved), [7; 20]);
+    }
+
+    #[test]
+    fn among_equal_votes_a_node_that_lies_counts_for_a_few() {
+        // Twelve gain a half by hbrr, twelve lose a tenth; one says that it loses half of more than there is.
+        let sizes: Vec<u32> = [32 << 10; 12].into_iter().chain([256 << 10; 12]).chain([4 << 10]).collect();
+        let moved = |node: usize, arm: usize| match (node, arm) {
+            (0..12, 8) => 1.5e8,
+            (12..24, 8) => 0.9e8,
+            (24, 8) => 0.5e15,
+            (24, _) => 1e15,
+            _ => 1e8,
+        };
+        assert_eq!(share(&sizes, moved), [8; 20]);
     }
 
     #[test]

@@ -119,8 +119,17 @@ impl Seen {
     /// time does not matter, so that a load that becomes less does not look like a system that becomes slower.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
-        let moved: u64 = self.ops.iter().map(|op| op.moved).sum();
+        let moved = self.moved();
         (self.busy_ns > 0 && moved > 0).then(|| moved as f64 * 1e9 / self.busy_ns as f64)
+    }
+
+    /// Bytes moved in a second, busy or not.
+    pub(crate) fn throughput(&self) -> f64 {
+        self.moved() as f64 * 1e9 / self.period_ns.max(1) as f64
+    }
+
+    fn moved(&self) -> u64 {
+        self.ops.iter().map(|op| op.moved).sum()
     }
 
     /// As a message, without what the node knows of clocks and decisions.

@@ -6,7 +6,8 @@
 //! situations that it makes itself, and be tried again and again in the others.
 //!
 //! So a node keeps its name until it clearly does something else twice running, and a load until the *same* arm has clearly more
-//! or fewer requests under way than it had, twice running. The first of the two seconds teaches nothing.
+//! or fewer requests under way than it had, twice running. The first of the two seconds teaches nothing. Fewer under way of whom as
+//! much is moved are no other load: HBRR puts processes in step within seconds, and what they ask for waits no more.
 //!
 //! No clock and no randomness: the same announcements give the same names.
 
@@ -20,6 +21,8 @@ const OTHER: f64 = 1.7;
 /// A load, of the same arm, and of one that was not seen in it.
 const LOAD: f64 = 2.0;
 const LOAD_ANY: f64 = 16.0;
+/// Fewer requests under way are another load if so much less is moved.
+const LESS: f64 = 0.8;
 /// The majority is another one if the operation has a smaller share of the requests.
 const MINORITY: f64 = 0.4;
 /// Observations that say how much is under way with an arm.
@@ -78,27 +81,43 @@ fn is_other(named: &Doing, now: &Doing, seen: &Seen) -> bool {
     named.pattern != now.pattern || differs(named.size, now.size, OTHER)
 }
 
+/// What an arm has under way, and how much it moves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Busy {
+    pub(crate) under_way: f64,
+    /// Bytes a second.
+    pub(crate) moved: f64,
+}
+
+impl Busy {
+    /// Whether this is another load than was usual: so many times more under way, or fewer and less done.
+    fn is_other(self, usual: Busy, times: f64) -> bool {
+        let (now, was) = (self.under_way.max(1.0), usual.under_way.max(1.0));
+        now > was * times || (was > now * times && self.moved < LESS * usual.moved)
+    }
+}
+
 /// How much is asked of all nodes together, as it is called.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
-    /// Nodes, and requests under way; 0 nodes: nothing was seen.
+    /// 0 nodes: nothing was seen.
     nodes: f64,
-    under_way: f64,
+    busy: Busy,
     /// Mean of the first observations with each arm, and their number.
-    by_arm: [(f64, u32); ARMS.len()],
+    by_arm: [(Busy, u32); ARMS.len()],
     differed: bool,
 }
 
 impl Load {
-    /// So many nodes have so much under way, with an arm (`None`: with several). Whether that is as it was.
-    pub(crate) fn see(&mut self, arm: Option<usize>, nodes: u64, under_way: f64) -> bool {
+    /// So many nodes do so much, with an arm (`None`: with several). Whether that is as it was.
+    pub(crate) fn see(&mut self, arm: Option<usize>, nodes: u64, busy: Busy) -> bool {
         let nodes = nodes as f64;
         let differs = match arm.map(|arm| self.by_arm[arm]) {
-            Some((usual, 1..)) => differs(usual, under_way, LOAD),
-            _ => differs(self.under_way, under_way, LOAD_ANY),
+            Some((usual, 1..)) => busy.is_other(usual, LOAD),
+            _ => busy.is_other(self.busy, LOAD_ANY),
         } || differs(self.nodes, nodes, OTHER);
         if self.nodes == 0.0 || (differs && self.differed) {
-            *self = Load { nodes, under_way, ..Load::default() };
+            *self = Load { nodes, busy, ..Load::default() };
         } else if differs {
             self.differed = true;
             return false;
@@ -106,14 +125,15 @@ impl Load {
         self.differed = false;
         if let Some((usual, times)) = arm.map(|arm| &mut self.by_arm[arm]).filter(|(_, times)| *times < SETTLED) {
             *times += 1;
-            *usual += (under_way - *usual) / f64::from(*times);
+            usual.under_way += (busy.under_way - usual.under_way) / f64::from(*times);
+            usual.moved += (busy.moved - usual.moved) / f64::from(*times);
         }
         true
     }
 
     /// Nodes and requests under way.
     pub(crate) fn named(&self) -> (u64, u64) {
-        (self.nodes as u64, self.under_way as u64)
+        (self.nodes as u64, self.busy.under_way as u64)
     }
 }
 
@@ -152,18 +172,39 @@ mod tests {
         assert_eq!(see(10, 100, 256_000), (Op::Write, 256_000, true));
     }
 
+    /// That many requests under way, of which the more are moved the more there are.
+    fn busy(under_way: f64) -> Busy {
+        Busy { under_way, moved: under_way * 1e6 }
+    }
+
     #[test]
     fn a_load_is_another_one_when_the_same_arm_shows_it_twice() {
         let mut load = Load::default();
-        assert!(load.see(Some(7), 4, 10.0));
-        assert!(load.see(Some(6), 4, 60.0), "windows keep requests");
-        assert!(load.see(Some(7), 4, 12.0) && load.see(Some(6), 4, 50.0));
+        assert!(load.see(Some(7), 4, busy(10.0)));
+        assert!(load.see(Some(6), 4, busy(60.0)), "windows keep requests");
+        assert!(load.see(Some(7), 4, busy(12.0)) && load.see(Some(6), 4, busy(50.0)));
         assert_eq!(load.named(), (4, 10));
-        assert!(!load.see(Some(7), 4, 60.0));
-        assert!(load.see(Some(7), 4, 11.0), "once is chance");
-        assert!(!load.see(Some(7), 4, 60.0) && load.see(Some(7), 4, 60.0));
+        assert!(!load.see(Some(7), 4, busy(60.0)));
+        assert!(load.see(Some(7), 4, busy(11.0)), "once is chance");
+        assert!(!load.see(Some(7), 4, busy(60.0)) && load.see(Some(7), 4, busy(60.0)));
         assert_eq!(load.named(), (4, 60));
-        assert!(!load.see(Some(6), 1, 60.0) && load.see(Some(6), 1, 60.0), "fewer nodes");
+        assert!(!load.see(Some(6), 1, busy(60.0)) && load.see(Some(6), 1, busy(60.0)), "fewer nodes");
         assert_eq!(load.named(), (1, 60));
+        assert!(!load.see(Some(6), 1, busy(20.0)) && load.see(Some(6), 1, busy(20.0)), "fewer requests, less moved");
+        assert_eq!(load.named(), (1, 20));
+    }
+
+    #[test]
+    fn fewer_requests_of_whom_as_much_is_moved_are_no_other_load() {
+        let mut load = Load::default();
+        // As measured of strided writes and reads, under HBRR (8) and arrival order (7): what waits is served all at once, and comes back
+        // when the processes fall out of step.
+        let course = [(7, 352, 24), (8, 351, 31), (8, 357, 28), (8, 250, 118), (8, 72, 81), (8, 56, 65), (8, 56, 66)];
+        let after = [(7, 93, 45), (7, 230, 25), (7, 352, 24), (8, 360, 28), (8, 120, 113), (8, 56, 67), (8, 56, 67)];
+        for (arm, under_way, mb_s) in course.into_iter().chain(after) {
+            let busy = Busy { under_way: f64::from(under_way), moved: f64::from(mb_s) * 1e6 };
+            assert!(load.see(Some(arm), 4, busy), "{arm} {busy:?}");
+        }
+        assert_eq!(load.named(), (4, 352));
     }
 }

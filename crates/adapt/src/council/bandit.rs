@@ -103,6 +103,15 @@ pub struct Prior {
     pub deviation: f64,
 }
 
+/// What may be hoped for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hopes {
+    /// Mean of the rewards of the best arm.
+    pub leading: f64,
+    /// What each arm may gain over that, as a logarithm: at most, and never more than a factor of two either way.
+    pub gains: Vec<f64>,
+}
+
 /// What is known of an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -307,18 +316,18 @@ impl Bandit {
         self.seen = DEVIATION_WEIGHT;
     }
 
-    /// What each arm may gain over the best one, as a logarithm: at most, and never more than a factor of two either way. O(arms).
+    /// What may be hoped for; `None`: nothing was tried. O(arms).
     #[must_use]
-    pub fn hopes(&self) -> Vec<f64> {
-        let leading = self.leader().map_or(0.0, |leader| self.arms[leader].mean);
-        let hope = |it: Belief| {
+    pub fn hopes(&self) -> Option<Hopes> {
+        let leading = self.arms[self.leader()?].mean;
+        let gain = |it: Belief| {
             if it.precision > 0.0 {
                 (it.mean - leading + CONFIDENCE * it.deviation()).clamp(HOPELESS, -HOPELESS)
             } else {
                 -HOPELESS
             }
         };
-        self.beliefs(leading).into_iter().map(hope).collect()
+        Some(Hopes { leading, gains: self.beliefs(leading).into_iter().map(gain).collect() })
     }
 
     /// Of each arm that was tried: the logarithm of its reward over that of the best, and how often it was used.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::bandit::{Arms, Bandit, Kept, Prior};
+use super::bandit::{Arms, Bandit, Hopes, Kept, Prior};
 use super::epsilon::EpsilonGreedy;
 use crate::selector::random::Random;
 
@@ -201,11 +201,11 @@ impl Knowledge {
         }
     }
 
-    /// What each arm may gain in a situation over the best one ([`Bandit::hopes`]), if ours is asked and knows the situation.
+    /// What may be hoped for in a situation ([`Bandit::hopes`]), if ours is asked and knows the situation.
     #[must_use]
-    pub fn hopes(&self, situation: &Situation) -> Option<Vec<f64>> {
+    pub fn hopes(&self, situation: &Situation) -> Option<Hopes> {
         match &self.all.get(situation)?.bandit {
-            Learner::Confidence(bandit) => Some(bandit.hopes()),
+            Learner::Confidence(bandit) => bandit.hopes(),
             Learner::EpsilonGreedy(_) => None,
         }
     }

@@ -9,6 +9,6 @@ mod bandit;
 mod epsilon;
 mod knowledge;
 
-pub use bandit::{Arms, Bandit, Prior};
+pub use bandit::{Arms, Bandit, Hopes, Prior};
 pub use epsilon::{EPSILON, EpsilonGreedy};
 pub use knowledge::{Knowledge, Method, Op, Pattern, SITUATIONS_MAX, Situation};

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// At work: systems that are drawn at random, beside four that are not
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     systems: u32,
-    /// At work: further systems, drawn from another seed, that the council was not made with
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=100))]
+    /// At work: further systems, drawn from other seeds, 24 of each, before changes that they were to judge
+    #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u32).range(0..=72))]
     later: u32,
     /// At work: only this system, by the number that the table has; may be repeated
     #[arg(long, value_name = "NUMBER")]

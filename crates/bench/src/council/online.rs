@@ -19,7 +19,7 @@ use sluice_sim::scenario::Place;
 use sluice_sim::{Options, Selector, Setup, simulate_with};
 
 use super::Args;
-use super::systems::{CHANGE_S, System};
+use super::systems::{CHANGE_S, DRAWN, System};
 use crate::bed::Runner;
 
 /// Observations of a bin, one a second.
@@ -321,13 +321,21 @@ enum Set {
     Unseen,
     /// Drawn from another seed, when the bandits were done.
     Later,
+    /// Drawn from a third seed, when equal votes were counted in bytes.
+    Third,
+    /// Drawn from a fourth seed, when that a load is another one depended on what is moved.
+    Fourth,
 }
 
 impl Set {
     fn of(number: usize, drawn: usize) -> Set {
         match number.checked_sub(CHOSEN) {
             None => Set::Chosen,
-            Some(at) if at >= drawn => Set::Later,
+            Some(at) if at >= drawn => match (at - drawn) / DRAWN {
+                0 => Set::Later,
+                1 => Set::Third,
+                _ => Set::Fourth,
+            },
             Some(at) if at >= SEEN => Set::Unseen,
             Some(_) => Set::Drawn,
         }
@@ -339,6 +347,8 @@ impl Set {
             Set::Drawn => ' ',
             Set::Unseen => '+',
             Set::Later => '#',
+            Set::Third => '=',
+            Set::Fourth => '-',
         }
     }
 }
@@ -449,12 +459,14 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     };
     let mut compared: Vec<Compared> = (0..systems.len()).map(compare).collect();
     compared.sort_by(|a, b| a.ours.of_best.total_cmp(&b.ours.of_best));
-    let some: [(&'static str, Belongs); 7] = [
+    let some: [(&'static str, Belongs); 9] = [
         ("* chosen", |it| it.set == Set::Chosen),
         ("drawn", |it| it.set == Set::Drawn),
         ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
         ("# drawn later from another seed", |it| it.set == Set::Later),
-        ("all but #", |it| it.set != Set::Later),
+        ("= drawn from a third seed", |it| it.set == Set::Third),
+        ("- drawn from a fourth seed", |it| it.set == Set::Fourth),
+        ("of the first draw", |it| matches!(it.set, Set::Chosen | Set::Drawn | Set::Unseen)),
         ("whose load changes", |it| it.changes),
         ("all", |_| true),
     ];

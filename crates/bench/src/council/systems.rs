@@ -14,10 +14,11 @@ use crate::random::SplitMix64;
 pub(super) const CHANGE_S: usize = 50;
 /// Of those that are drawn; not chosen for what came of it.
 const DRAW: u64 = 30;
-/// Of those that were drawn afterwards, to be run when the bandits are done; chosen before any of them was simulated.
-const DRAW_LATER: u64 = 31;
-/// Of the first draw, so many were looked at by then.
-const KNOWN: usize = 24;
+/// Of those that were drawn afterwards, each before any of its systems was simulated: to be run when the bandits were done, when equal
+/// votes were counted in bytes, and when that a load is another one depended on what is moved, too.
+const DRAWS_LATER: [u64; 3] = [31, 32, 33];
+/// Of each draw, so many are used.
+pub(super) const DRAWN: usize = 24;
 
 /// What an application does.
 #[derive(Clone, Copy, Debug)]
@@ -97,17 +98,22 @@ impl System {
         (0..count).map(|at| System::draw(&mut random, at)).collect()
     }
 
-    /// Others than the chosen ones and the first that are drawn, in the same way.
+    /// Others than the chosen ones and the first that are drawn, in the same way, from one seed after the other.
     pub(super) fn drawn_later(count: usize) -> Vec<System> {
-        let mut names: BTreeSet<String> =
-            System::chosen().into_iter().chain(System::drawn(KNOWN)).map(|known| known.name).collect();
-        let (mut random, mut systems) = (SplitMix64(DRAW_LATER), Vec::with_capacity(count));
-        while systems.len() < count {
-            let system = System::draw(&mut random, systems.len());
-            if names.insert(system.name.clone()) {
-                systems.push(system);
+        let known = System::chosen().into_iter().chain(System::drawn(DRAWN));
+        let mut names: BTreeSet<String> = known.map(|known| known.name).collect();
+        let mut systems = Vec::with_capacity(count);
+        for seed in DRAWS_LATER {
+            let (mut random, mut at) = (SplitMix64(seed), 0);
+            while at < DRAWN {
+                let system = System::draw(&mut random, at);
+                if names.insert(system.name.clone()) {
+                    systems.push(system);
+                    at += 1;
+                }
             }
         }
+        systems.truncate(count);
         systems
     }
 
@@ -159,10 +165,12 @@ mod tests {
     #[test]
     fn what_is_drawn_later_was_not_drawn_before() {
         let known: Vec<String> =
-            System::chosen().into_iter().chain(System::drawn(KNOWN)).map(|known| known.name).collect();
-        let later = System::drawn_later(24);
+            System::chosen().into_iter().chain(System::drawn(DRAWN)).map(|known| known.name).collect();
+        let later = System::drawn_later(3 * DRAWN);
         assert!(later.iter().all(|system| !known.contains(&system.name)));
-        assert_eq!(later.iter().filter(|system| system.changes()).count(), 8);
+        let names: BTreeSet<&str> = later.iter().map(|system| system.name.as_str()).collect();
+        assert_eq!(names.len(), 3 * DRAWN);
+        assert!(later.chunks(DRAWN).all(|draw| draw.iter().filter(|system| system.changes()).count() == 8));
         let again = System::drawn_later(12);
         assert!(again.iter().zip(&later).all(|(a, b)| a.name == b.name), "more of them begin with the same ones");
     }
