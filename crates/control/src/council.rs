@@ -522,13 +522,13 @@ mod tests {
 
     #[test]
     fn among_equal_votes_a_node_that_lies_counts_for_a_few() {
-        // Twelve gain a half by hbrr, twelve lose a tenth; one says that it loses half of more than there is.
-        let sizes: Vec<u32> = [32 << 10; 12].into_iter().chain([256 << 10; 12]).chain([4 << 10]).collect();
+        // Thirteen gain a half by hbrr, twelve lose a tenth; one says that it loses half of more than there is.
+        let sizes: Vec<u32> = [32 << 10; 13].into_iter().chain([256 << 10; 12]).chain([4 << 10]).collect();
         let moved = |node: usize, arm: usize| match (node, arm) {
-            (0..12, 8) => 1.5e8,
-            (12..24, 8) => 0.9e8,
-            (24, 8) => 0.5e15,
-            (24, _) => 1e15,
+            (0..13, 8) => 1.5e8,
+            (13..25, 8) => 0.9e8,
+            (25, 8) => 0.5e15,
+            (25, _) => 1e15,
             _ => 1e8,
         };
         assert_eq!(share(&sizes, moved), [8; 20]);
