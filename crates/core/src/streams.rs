@@ -22,13 +22,15 @@ use crate::request::{Op, Time};
 /// Sets of the table of streams, and streams of a set: a file's streams share a set with those of some other files.
 const SETS: usize = 1 << 10;
 const WAYS: usize = 8;
-/// Requests that have followed each other before a stream is waited for.
+/// Requests that have followed each other before a stream is judged by them, and no longer by other streams.
 const FOLLOWED_MIN: u32 = 2;
 /// So many streams with requests outstanding, or more, have slices of the configured length. With slices of 100 ms a turn of
 /// all takes 2.5 s then; fewer streams share that time, as far as the longest slice lets them.
 const MANY: u64 = 25;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
+/// Weight of the newest stream, in what is expected of the next.
+const NEW_STREAM: f32 = 0.125;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +103,8 @@ struct Stream {
     coming_ns: f32,
     /// The round in which it had its last slice.
     round: u32,
+    /// Whether it went on has been counted.
+    is_counted: bool,
 }
 
 const BLANK: Stream = Stream {
@@ -119,6 +123,7 @@ const BLANK: Stream = Stream {
     came_by: NIL,
     coming_ns: 0.0,
     round: 0,
+    is_counted: false,
 };
 
 /// Requests that belong to no stream worth waiting for.
@@ -153,6 +158,10 @@ pub(crate) struct Streams {
     round: u32,
     /// Streams with requests outstanding.
     busy: u64,
+    /// Share of the streams that went on in time, of those that began lately: what is expected of a new one.
+    go_on: f32,
+    /// How long requests take by which the device comes to a stream of writes.
+    coming_to_write_ns: f32,
 }
 
 impl Streams {
@@ -168,6 +177,8 @@ impl Streams {
             others: Others { outstanding: 0, last: Time::ZERO, turn_until: Time::ZERO },
             round: 1,
             busy: 0,
+            go_on: 0.5,
+            coming_to_write_ns: 0.0,
         }
     }
 
@@ -199,7 +210,7 @@ impl Streams {
             self.follow(now, number, end);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
-            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config));
+            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
         }
         self.others.outstanding += u32::from(!self.stream_of[slot as usize].1);
     }
@@ -212,7 +223,9 @@ impl Streams {
             stream.followed = stream.followed.saturating_add(1);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             stream.note(think.min(gain * 4.0), gain);
+            self.count(number, think <= gain);
         }
+        let stream = &mut self.table[number];
         stream.used = self.arrivals;
         stream.end = end;
         self.busy += u64::from(stream.outstanding == 0);
@@ -236,8 +249,20 @@ impl Streams {
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
-        self.table[number] = Stream { queue: queue.0, is_write: queue.op() == Op::Write, ..BLANK };
+        if self.table[number].used > 0 {
+            self.count(number, false);
+        }
+        let is_write = queue.op() == Op::Write;
+        let coming_ns = if is_write { self.coming_to_write_ns } else { 0.0 };
+        self.table[number] = Stream { queue: queue.0, is_write, coming_ns, ..BLANK };
         Some(number)
+    }
+
+    /// A stream went on in time, or did not. Only the first time counts: what a new stream does is to be known.
+    fn count(&mut self, number: usize, went_on: bool) {
+        if !std::mem::replace(&mut self.table[number].is_counted, true) {
+            self.go_on += NEW_STREAM * (if went_on { 1.0 } else { 0.0 } - self.go_on);
+        }
     }
 
     /// Requests go to the device as a batch.
@@ -270,7 +295,9 @@ impl Streams {
     /// Whether a stream of which a request was dispatched gets a slice.
     fn may_begin(&mut self, now: Time, number: u32) -> bool {
         let slice_ns = self.slice_ns();
-        let Some(stream) = self.table.get_mut(number as usize).filter(|stream| stream.is_worth(&self.config)) else {
+        let Some(stream) =
+            self.table.get_mut(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))
+        else {
             return false;
         };
         let others = &mut self.others;
@@ -299,6 +326,9 @@ impl Streams {
                 if stream.came_by == slot {
                     stream.came_by = NIL;
                     stream.coming_ns += NEW * (ns as f32 - stream.coming_ns);
+                    if stream.is_write {
+                        self.coming_to_write_ns += NEW * (ns as f32 - self.coming_to_write_ns);
+                    }
                 }
             }
             None => stream.queued.remove(&mut self.links, slot),
@@ -318,7 +348,7 @@ impl Streams {
             if let Some(slot) = stream.queued.front() {
                 return Next::Continue(slot);
             }
-            if stream.is_worth(&self.config) {
+            if stream.is_worth(&self.config, self.go_on) {
                 let until = match stream.in_flight {
                     0 => slice.until.min(stream.idle_since.after(stream.patience_ns(&self.config))),
                     _ => slice.until,
@@ -327,6 +357,9 @@ impl Streams {
                     return Next::Hold(until);
                 }
             }
+        }
+        if stream.outstanding == 0 {
+            self.count(slice.stream as usize, false);
         }
         self.slice = None;
         Next::Free
@@ -352,12 +385,13 @@ impl Stream {
         usual.clamp(config.positioning_ns / 8, config.positioning_ns)
     }
 
-    /// Waiting for its next request costs less than it saves, as far as is known.
-    fn is_worth(&self, config: &Anticipation) -> bool {
-        let saved = self.in_time * config.positioning_ns as f32;
+    /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did.
+    fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
+        let in_time = if self.followed < FOLLOWED_MIN { others_go_on } else { self.in_time };
+        let saved = in_time * config.positioning_ns as f32;
         let patience = self.patience_ns(config) as f32;
-        let cost = self.in_time * self.think_ns.min(patience) + (1.0 - self.in_time) * patience;
+        let cost = in_time * self.think_ns.min(patience) + (1.0 - in_time) * patience;
         let absorbed = self.is_write && self.coming_ns < config.positioning_ns as f32 / 8.0;
-        self.followed >= FOLLOWED_MIN && saved > cost && !absorbed
+        saved > cost && !absorbed
     }
 }

@@ -27,9 +27,11 @@ struct Process {
     op: Op,
     sequential: bool,
     think_ns: u64,
+    /// Requests, after which it goes on to another file.
+    file: u64,
 }
 
-const READER: Process = Process { op: Op::Read, sequential: true, think_ns: 100_000 };
+const READER: Process = Process { op: Op::Read, sequential: true, think_ns: 100_000, file: u64::MAX };
 
 struct Run {
     engine: Engine,
@@ -74,11 +76,11 @@ impl Run {
     }
 
     fn request(&mut self, process: usize) -> Request {
-        let Process { op, sequential, .. } = self.processes[process];
+        let Process { op, sequential, file, .. } = self.processes[process];
         let block = if sequential { self.done[process] } else { self.random.below(1 << 20) };
         Request {
             cookie: process as u64,
-            file: FileId(process as u64),
+            file: FileId(process as u64 + self.done[process] / file * self.processes.len() as u64),
             app: AppId(0),
             target: TargetId(0),
             op,
@@ -185,6 +187,22 @@ fn few_readers_have_longer_slices() {
     }
 }
 
+/// A new file is waited for from its first request, where those before it went on.
+#[test]
+fn what_begins_is_taken_for_what_began_before() {
+    const FILE: u64 = 32;
+    for policy in policies() {
+        for [op, other] in [[Op::Read, Op::Read], [Op::Write, Op::Write], [Op::Write, Op::Read]] {
+            let process = |op| Process { op, file: FILE, ..READER };
+            let processes = [op, op, op, op, other, other, other, other].map(process);
+            let run = Run { absorbs_writes: false, ..Run::new(policy, &processes, true, 8) }.run(Time(5 * SECOND));
+            let one = POSITIONING_NS + FILE * (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+            let best = 5 * SECOND * FILE / one;
+            assert!(run.total() * 100 > best * 85, "{policy}, {op:?} and {other:?}: {} of {best}", run.total());
+        }
+    }
+}
+
 #[test]
 fn readers_that_think_for_long_are_not_waited_for() {
     for policy in policies() {
@@ -201,7 +219,8 @@ fn random_readers_and_writes_that_a_cache_absorbs_are_not_waited_for() {
     for policy in policies() {
         for processes in [[random; 6], [writer; 6], [random, random, random, writer, writer, writer]] {
             let [without, with] = both(policy, &processes, 3, 3);
-            assert_eq!(with.done, without.done, "{policy}");
+            // It costs a few waits of a millisecond to learn that.
+            assert!(with.total() * 100 >= without.total() * 99, "{policy}: {:?} of {:?}", with.done, without.done);
         }
     }
 }
@@ -251,7 +270,7 @@ proptest! {
         processes in prop::collection::vec((any::<bool>(), any::<bool>(), 0..20_000_000_u64), 2..10),
         seed: u64,
     ) {
-        let process = |&(write, sequential, think_ns)| Process { op: if write { Op::Write } else { Op::Read }, sequential, think_ns };
+        let process = |&(write, sequential, think_ns)| Process { op: if write { Op::Write } else { Op::Read }, sequential, think_ns, ..READER };
         let processes: Vec<Process> = processes.iter().map(process).collect();
         let run = Run::new(policy, &processes, true, seed).run(Time(4 * SECOND));
         let others = processes.len() as u64;

@@ -9,10 +9,11 @@ use sluice_storage::striped::{StripedOptions, StripedStorage};
 
 use super::*;
 
-/// Told of request 0, waits for the test and writes over both targets then.
+/// Told of request 0, says so, waits for the test and writes over both targets then.
 struct Writes {
     volume: OnceLock<Weak<Volume<Writes>>>,
     file: FileRef,
+    begun: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,
     told: Mutex<Sender<u64>>,
 }
@@ -23,6 +24,7 @@ impl Host for Writes {
     fn complete(&self, ticket: u64, result: io::Result<Done<'_>>) {
         assert_eq!(result.unwrap(), Done::Written(if ticket == 2 { 8192 } else { 4096 }));
         if ticket == 0 {
+            self.begun.lock().send(()).unwrap();
             self.go_on.lock().recv().unwrap();
             let volume = self.volume.get().and_then(Weak::upgrade).unwrap();
             volume.write(&self.file, AppId(0), 0, &[3; 8192], 2);
@@ -68,18 +70,24 @@ fn the_only_thread_makes_room_for_itself_where_there_can_be_no_other() {
             tree.create(&tree.root(), name, 0o600, libc::O_RDWR, &Creator::process()).unwrap().1
         };
         let [one, other] = files.map(open);
-        let ((go, go_on), (tell, told)) = (channel(), channel());
-        let (go_on, tell) = (Mutex::new(go_on), Mutex::new(tell));
-        let host = Arc::new(Writes { volume: OnceLock::new(), file: one.clone(), go_on, told: tell });
+        let ((begin, begun), (go, go_on), (tell, told)) = (channel(), channel(), channel());
+        let (begin, go_on, tell) = (Mutex::new(begin), Mutex::new(go_on), Mutex::new(tell));
+        let host = Arc::new(Writes { volume: OnceLock::new(), file: one.clone(), begun: begin, go_on, told: tell });
         let mut config = VolumeConfig { inline: false, ..VolumeConfig::new(PolicyConfig::parse("sjf").unwrap()) };
         // One operation has all places of an engine.
         (config.engine.capacity, config.request_bytes_max) = (2, 2048);
         let volume = Arc::new(Volume::start(storage.clone(), host.clone(), config).unwrap());
         host.volume.set(Arc::downgrade(&volume)).ok().unwrap();
         volume.service.refused.store(true, Ordering::SeqCst);
-        volume.write(&one, AppId(0), 0, &[1; 4096], 0);
+        // Who submits may be the one who tells, where the only thread has been as fast as it, and waits then.
+        let first = {
+            let (volume, one) = (volume.clone(), one.clone());
+            std::thread::spawn(move || volume.write(&one, AppId(0), 0, &[1; 4096], 0))
+        };
+        begun.recv().unwrap();
         volume.write(&other, AppId(0), 4096, &[2; 4096], 1);
         go.send(()).unwrap();
+        first.join().unwrap();
         let next = || told.recv_timeout(Duration::from_secs(120)).expect("the thread waits for itself");
         let mut tickets = [next(), next(), next()];
         tickets.sort_unstable();
