@@ -396,6 +396,58 @@ fn windows_that_straddle_a_change_are_credited_to_nobody() {
     assert_eq!(bed.selector.knowledge().contexts.len(), 2, "the mixture is no workload");
 }
 
+/// Windows that were credited, of all workloads.
+fn credited(bed: &Bed) -> u64 {
+    bed.selector.knowledge().contexts.values().map(|known| known.windows).sum()
+}
+
+/// Eight windows have enough requests of the arm that is in force, and of no other one.
+#[test]
+fn a_trial_of_which_nothing_can_be_seen_ends() {
+    let mut bed = bed(Device::Disk, 31, 0.0);
+    let rates = (0..bed.arms.len()).map(|at| if at == 0 { 41e6 } else { 24e6 }).collect();
+    let workload = Workload { size: 5_000_000, depth: 20, contiguous: 0.95, is_write: false, rates };
+    let mut others = 0;
+    for _ in 0..900 * PER_S {
+        others += u64::from(bed.in_force() != 0);
+        bed.window(&workload);
+    }
+    assert!(others > 0, "nothing was tried");
+    assert!(others < 90 * PER_S, "{} s of 900", others / PER_S);
+}
+
+#[test]
+fn windows_without_a_choice_do_not_stop_learning_of_an_uneven_workload() {
+    let mut bed = bed(Device::Disk, 32, 0.0);
+    let workload = Workload { depth: 20, ..bed.workload() };
+    let light = Workload { depth: 1, ..workload.clone() };
+    let mut run = |cycles: u64| {
+        for _ in 0..cycles {
+            for (workload, factor) in [(&workload, 2.5), (&workload, 0.4), (&light, 0.4)] {
+                let window = workload.window(bed.now, workload.rates[bed.in_force()] * factor);
+                bed.give(&window);
+            }
+        }
+        credited(&bed)
+    };
+    let before = run(100);
+    let after = run(100);
+    assert!(after >= before + 25, "{before} {after}");
+}
+
+#[test]
+fn a_window_in_which_something_else_was_in_force_is_credited_to_nobody() {
+    let mut bed = bed(Device::Disk, 33, 0.02);
+    let workload = bed.workload();
+    bed.run(&workload, 20);
+    let before = credited(&bed);
+    bed.selector.interrupted();
+    bed.window(&workload);
+    assert_eq!(credited(&bed), before);
+    bed.run(&workload, 2);
+    assert!(credited(&bed) > before);
+}
+
 #[test]
 fn a_change_of_the_reward_alone_is_noticed_and_answered() {
     for seed in 0..10 {

@@ -24,8 +24,8 @@ const ADAPTIVE: &str = "adaptive";
 pub(crate) struct Args {
     /// Where it is mounted
     mountpoint: Option<PathBuf>,
-    /// The algorithm to change to
-    #[arg(value_parser = suggest::policies())]
+    /// The algorithm to change to, or `adaptive`
+    #[arg(value_parser = suggest::policies().and(ADAPTIVE))]
     name: Option<String>,
     /// Its parameters
     #[arg(value_name = "KEY=VALUE", value_parser = config::key_value)]

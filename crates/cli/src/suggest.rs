@@ -7,6 +7,14 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 #[derive(Clone)]
 pub(crate) struct Suggested(Vec<&'static str>);
 
+impl Suggested {
+    /// And this one.
+    pub(crate) fn and(mut self, value: &'static str) -> Suggested {
+        self.0.push(value);
+        self
+    }
+}
+
 /// One of these.
 pub(crate) fn choice(values: &[&'static str]) -> Suggested {
     Suggested(values.to_vec())

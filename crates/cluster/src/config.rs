@@ -342,6 +342,11 @@ impl Config {
         ] {
             ensure!(have == 0 || have == count as usize, "{what}: {have} of them, and count is {count}");
         }
+        for (what, paths) in [("servers.bricks", &self.servers.bricks), ("clients.mounts", &self.clients.mounts)] {
+            if let Some((_, path)) = paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {
+                bail!("{what}: {path:?} is there twice");
+            }
+        }
         if let Some(emulate) = &self.servers.emulate {
             let (tier, size) = (&emulate.tier, &emulate.tier_size);
             ensure!(
@@ -495,6 +500,8 @@ mod tests {
             ("name = 'a'\nport = 65535\n[servers]\ncount = 2", "port"),
             ("name = 'a'\n[servers]\ncount = 2\nbricks = ['/a']", "servers.bricks"),
             ("name = 'a'\n[servers]\nbricks = ['a b']", "absolute"),
+            ("name = 'a'\n[servers]\ncount = 3\nbricks = ['/a', '/b', '/a']", "servers.bricks: \"/a\" is there twice"),
+            ("name = 'a'\n[servers]\n[clients]\ncount = 2\nmounts = ['/m', '/m']", "clients.mounts: \"/m\""),
             ("name = 'a'\n[servers]\npolicy = 'best'", "policy"),
             ("name = 'a'\n[servers]\npolicy = 'hbrr'\nparameters = 'x=1'", "parameters"),
             ("name = 'a'\n[servers]\nparameters = 'x=1'", "policy: none"),

@@ -296,6 +296,12 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
             // What a killed process has left.
             match mounted(mount) {
                 None => {}
+                Some(kind) if kind == FILE_SYSTEM && is_served(mount) => {
+                    bail!(
+                        "{}: a GlusterFS file system is mounted there that this cluster did not mount",
+                        mount.display()
+                    )
+                }
                 Some(kind) if kind == FILE_SYSTEM => unmount(mount, true)?,
                 Some(kind) => bail!("{}: a file system of type {kind} is mounted there", mount.display()),
             }
@@ -352,6 +358,8 @@ pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow
         let process = machine.process(plan);
         if let Role::Client { mount, .. } = &machine.role
             && is_mounted(mount)
+            // Not somebody else's.
+            && (process.is_some() || force || !is_served(mount))
         {
             unmount(mount, force || process.is_none()).with_context(|| machine.name.clone())?;
         }
@@ -431,6 +439,11 @@ pub fn mounted(path: &Path) -> Option<String> {
 
 fn is_mounted(path: &Path) -> bool {
     mounted(path).is_some_and(|kind| kind == FILE_SYSTEM)
+}
+
+/// Whether the process that serves what is mounted there lives; not if it was killed.
+fn is_served(path: &Path) -> bool {
+    fs::metadata(path).is_ok()
 }
 
 fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {

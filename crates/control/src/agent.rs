@@ -35,6 +35,8 @@ use crate::wire::{FromNode, ToNode};
 const QUEUE: usize = 4;
 /// How long the end of an agent waits for its farewell to go.
 const FAREWELL: Duration = Duration::from_millis(200);
+/// How long a coordinator that has taken a connection may take to open a session.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Whom to listen to, and as what.
 #[derive(Clone, Debug)]
@@ -469,7 +471,9 @@ async fn open(address: Address) -> Result<Session, tonic::Status> {
     let (out, messages) = mpsc::channel(QUEUE);
     let mut client = CoordinatorClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
     let request = address.request(ReceiverStream::new(messages));
-    let incoming = client.session(request).await?.into_inner();
+    // Who takes a connection need not answer: the kernel does that for a process that is stopped.
+    let answered = tokio::time::timeout(ANSWER, client.session(request)).await;
+    let incoming = answered.map_err(|_| tonic::Status::deadline_exceeded("it does not answer"))??.into_inner();
     Ok(Session { out, incoming })
 }
 

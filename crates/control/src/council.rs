@@ -82,8 +82,9 @@ struct Member {
     /// What it has announced in this round.
     seen: Option<Seen>,
     vote: Option<usize>,
-    /// What it voted in.
+    /// What it voted in, and the share of that second in which something was under way.
     situation: Option<Situation>,
+    busy: f64,
     name: Name,
     /// The arm that was in force in what it announced last, and whether another one was before.
     under: Option<usize>,
@@ -175,13 +176,18 @@ impl Council {
     /// Situations of the nodes that saw enough, and whether what each saw belongs to its situation.
     fn situations(&mut self) -> Vec<(NodeId, Situation, bool)> {
         let all: Vec<&Seen> = self.members.values().filter_map(Member::says).collect();
-        let Some(first) = all.first() else { return Vec::new() };
-        let alike = all.iter().all(|seen| seen.in_force == first.in_force);
+        if all.is_empty() {
+            return Vec::new();
+        }
+        // One that lies, or was told something by hand, does not hide what the others are under.
+        let mut under = [0; ARMS.len()];
+        all.iter().filter_map(|seen| arm(&seen.in_force)).for_each(|arm| under[arm] += 1);
+        let of_most = (0..ARMS.len()).max_by_key(|arm| under[*arm]).filter(|arm| 4 * under[*arm] > 3 * all.len());
         // As if all were like most of them: one that lies does not say how much is asked of all.
         let of_all =
             |of_one: fn(&Seen) -> f64| median(all.iter().map(|seen| of_one(seen)).collect()) * all.len() as f64;
         let busy = Busy { under_way: of_all(|seen| seen.outstanding), moved: of_all(Seen::throughput) };
-        let is_usual = self.load.see(arm(&first.in_force).filter(|_| alike), all.len() as u64, busy);
+        let is_usual = self.load.see(of_most, all.len() as u64, busy);
         let (nodes, under_way) = self.load.named();
         let of = |(id, member): (&NodeId, &mut Member)| {
             member.says()?;
@@ -189,6 +195,7 @@ impl Council {
             let (doing, does_it) = member.name.see(seen, &self.classify)?;
             let size = doing.size as u64;
             let situation = Situation::new(doing.pattern, doing.op, seen.servers.into(), nodes, under_way, size);
+            member.busy = seen.rate().map_or(1.0, |rate| seen.throughput() / rate);
             // What was queued under the arm before is served now, and says little of this one.
             let arm = arm(&seen.in_force);
             member.settles = member.under.is_some() && arm != member.under;
@@ -232,22 +239,26 @@ impl Council {
     /// What all voters together may gain with each arm over what they move with the best one for each: in bytes, so that a node
     /// counts by what it moves.
     fn hopes(&self) -> [f64; ARMS.len()] {
-        let mut voters: BTreeMap<Situation, usize> = BTreeMap::new();
+        let mut voters: BTreeMap<Situation, Vec<f64>> = BTreeMap::new();
         for member in self.members.values().filter(|member| member.vote.is_some()) {
-            member.situation.iter().for_each(|situation| *voters.entry(*situation).or_default() += 1);
+            member.situation.iter().for_each(|situation| voters.entry(*situation).or_default().push(member.busy));
         }
-        let known: Vec<(usize, Hopes)> = voters
+        // Of those that vote in a situation: how many, and the logarithm of what one of them moves in a second, busy or not.
+        let known: Vec<(usize, f64, Vec<f64>)> = voters
             .into_iter()
-            .filter_map(|(situation, voters)| Some((voters, self.knowledge.hopes(&situation)?)))
+            .filter_map(|(situation, busy)| {
+                let Hopes { leading, gains } = self.knowledge.hopes(&situation)?;
+                Some((busy.len(), leading + median(busy).ln(), gains))
+            })
             .collect();
         let mut hopes = [0.0; ARMS.len()];
         if known.is_empty() {
             return hopes;
         }
-        let usual = median(known.iter().flat_map(|(voters, of)| vec![of.leading; *voters]).collect());
-        for (voters, of) in known {
-            let weight = voters as f64 * (of.leading - usual).exp().min(OUTWEIGHS);
-            hopes.iter_mut().zip(of.gains).for_each(|(hope, gain)| *hope += weight * gain.exp_m1());
+        let usual = median(known.iter().flat_map(|(voters, moves, _)| vec![*moves; *voters]).collect());
+        for (voters, moves, gains) in known {
+            let weight = voters as f64 * (moves - usual).exp().min(OUTWEIGHS);
+            hopes.iter_mut().zip(gains).for_each(|(hope, gain)| *hope += weight * gain.exp_m1());
         }
         hopes
     }
@@ -290,6 +301,7 @@ impl Role for Council {
             seen: None,
             vote: None,
             situation: None,
+            busy: 1.0,
             name: Name::default(),
             under: None,
             settles: false,
@@ -489,12 +501,13 @@ mod tests {
     }
 
     /// The arms of the last 20 of 120 seconds in which nodes read in sizes of their own (bytes), and move what is said for an arm.
-    fn share(nodes: &[u32], moved: impl Fn(usize, usize) -> f64) -> Vec<usize> {
+    fn share(nodes: &[u32], moved: impl Fn(usize, usize) -> f64, busy_ns: impl Fn(usize) -> u64) -> Vec<usize> {
         let (mut council, mut now, mut arm, mut late) = (Council::new(Box::new(by_rule)), 0, 7, Vec::new());
         for second in 0..120 {
             let of = |(node, size): (usize, &u32)| {
                 let mut seen = seen(arm, 3000, moved(node, arm) as u64);
                 (seen.ops[0].size_mean, seen.ops[0].size_max) = ((*size).into(), *size);
+                seen.busy_ns = busy_ns(node);
                 seen
             };
             let nodes: Vec<Seen> = nodes.iter().enumerate().map(of).collect();
@@ -517,7 +530,38 @@ mod tests {
             (false, 7) => 20e6,
             (false, _) => 40e6,
         };
-        assert_eq!(share(&sizes, moved), [7; 20]);
+        assert_eq!(share(&sizes, moved, |_| 500_000_000), [7; 20]);
+    }
+
+    #[test]
+    fn one_that_is_under_something_else_does_not_hide_another_load() {
+        let (mut council, mut now, mut arm) = (Council::new(Box::new(by_rule)), 0, 8);
+        for second in 0..60 {
+            let nodes: Vec<Seen> = (0..10)
+                .map(|node| Seen {
+                    outstanding: if second < 30 { 8.0 } else { 80.0 },
+                    ..seen(if node == 9 { 0 } else { arm }, 3000, 100_000_000)
+                })
+                .collect();
+            arm = round(&mut council, &mut now, &nodes).unwrap_or(arm);
+            if second == 29 {
+                assert_eq!(council.knowledge.len(), 1);
+            }
+        }
+        assert_eq!(council.knowledge.len(), 2);
+    }
+
+    #[test]
+    fn among_equal_votes_who_moves_little_counts_for_little_however_fast_it_is() {
+        let sizes = [256 << 10, 256 << 10, 32 << 10, 32 << 10];
+        // The first two are ten times as fast, in a twentieth of the time.
+        let moved = |node: usize, arm: usize| match (node < 2, arm) {
+            (true, 7) => 5e7,
+            (true, _) => 4e7,
+            (false, 8) => 1e8,
+            (false, _) => 0.8e8,
+        };
+        assert_eq!(share(&sizes, moved, |node| if node < 2 { 25_000_000 } else { 500_000_000 }), [8; 20]);
     }
 
     #[test]
@@ -531,7 +575,7 @@ mod tests {
             (25, _) => 1e15,
             _ => 1e8,
         };
-        assert_eq!(share(&sizes, moved), [8; 20]);
+        assert_eq!(share(&sizes, moved, |_| 500_000_000), [8; 20]);
     }
 
     #[test]

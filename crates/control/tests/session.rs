@@ -116,6 +116,17 @@ fn scheduler(policy: &str) -> Arc<Scheduler> {
     Arc::new(Scheduler::start(SchedulerConfig { clock: ClockKind::Realtime, ..SchedulerConfig::new(policy) }).unwrap())
 }
 
+/// As of a coordinator that is stopped: the kernel takes connections for it.
+#[test]
+fn who_takes_a_connection_and_does_not_answer_is_given_up() {
+    let silent = std::net::TcpListener::bind(anywhere()).unwrap();
+    let address = Address::new(&silent.local_addr().unwrap().to_string(), Some(TOKEN)).unwrap();
+    let scheduler = scheduler("twins");
+    let agent = Agent::start(&scheduler, Options::new(address, "node-3")).unwrap();
+    eventually("it is given up", || agent.status().disconnections > 0);
+    assert!(!agent.status().is_connected);
+}
+
 #[test]
 fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -210,7 +210,9 @@ impl Streams {
             self.follow(now, number, end);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
-            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
+            // Where most new streams do not go on, what begins belongs to the others until it has.
+            let is_known = stream.followed >= FOLLOWED_MIN || self.go_on >= 0.5;
+            self.stream_of[slot as usize] = (number as u32, is_known && stream.is_worth(&self.config, self.go_on));
         }
         self.others.outstanding += u32::from(!self.stream_of[slot as usize].1);
     }
@@ -222,8 +224,10 @@ impl Streams {
         if stream.used > 0 {
             stream.followed = stream.followed.saturating_add(1);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
+            // As long as a new stream is waited for: who thinks for longer is not found out by that.
+            let went_on = think <= stream.patience_ns(&self.config) as f32;
             stream.note(think.min(gain * 4.0), gain);
-            self.count(number, think <= gain);
+            self.count(number, went_on);
         }
         let stream = &mut self.table[number];
         stream.used = self.arrivals;
@@ -289,7 +293,7 @@ impl Streams {
     /// How long a slice that begins now is.
     fn slice_ns(&self) -> u64 {
         let shared = self.config.slice_ns.saturating_mul(MANY) / self.busy.max(1);
-        shared.clamp(self.config.slice_ns, self.config.longest_slice_ns())
+        shared.min(self.config.longest_slice_ns()).max(self.config.slice_ns)
     }
 
     /// Whether a stream of which a request was dispatched gets a slice.
@@ -358,7 +362,7 @@ impl Streams {
                 }
             }
         }
-        if stream.outstanding == 0 {
+        if stream.outstanding == 0 && now >= stream.idle_since.after(stream.patience_ns(&self.config)) {
             self.count(slice.stream as usize, false);
         }
         self.slice = None;

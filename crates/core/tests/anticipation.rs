@@ -203,6 +203,40 @@ fn what_begins_is_taken_for_what_began_before() {
     }
 }
 
+/// Each file goes on, but later than a new one is waited for.
+#[test]
+fn new_files_of_readers_that_think_for_a_while_are_not_waited_for_in_vain() {
+    let process = Process { think_ns: POSITIONING_NS / 2, file: 2, ..READER };
+    for policy in policies() {
+        let [without, with] = both(policy, &[process; 6], 5, 9);
+        assert!(with.total() * 100 >= without.total() * 98, "{policy}: {} of {}", with.total(), without.total());
+    }
+}
+
+#[test]
+fn slices_may_be_as_long_as_there_is_time() {
+    for slice_ns in [1, u64::MAX / 2, u64::MAX] {
+        let anticipation = Some(Anticipation { slice_ns, ..Anticipation::for_device(POSITIONING_NS, 100_000_000) });
+        let config = EngineConfig { anticipation, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, &PolicyConfig::parse("to").unwrap(), Time::ZERO).unwrap();
+        let request = |cookie| Request {
+            cookie,
+            file: FileId(1),
+            app: AppId(0),
+            target: TargetId(0),
+            op: Op::Read,
+            offset: cookie * 4096,
+            len: 4096,
+        };
+        let mut batch = Batch::new();
+        for cookie in 0..4 {
+            engine.submit(Time(cookie), request(cookie)).unwrap();
+            assert!(engine.poll_dispatch(Time(cookie), &mut batch), "{slice_ns} ns");
+            engine.complete(Time(cookie), batch.parts()[0].id, Outcome::ok(4096)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn readers_that_think_for_long_are_not_waited_for() {
     for policy in policies() {

@@ -197,6 +197,7 @@ impl Selection {
     pub fn resume(&self, ground: &impl Ground) {
         let mut chooser = self.shared.chooser.lock();
         if std::mem::take(&mut chooser.paused) {
+            chooser.selector.interrupted();
             let arm = chooser.selector.arm().clone();
             chooser.apply(ground, &arm);
         }

@@ -7,13 +7,13 @@ use sluice_core::Time;
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
-use super::meter::Meter;
+use super::meter::{Meter, SPARSE_MAX};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
 
 /// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
-const STRADDLING: u32 = 1;
+pub(super) const STRADDLING: u32 = 1;
 /// Windows after a change in which the workload may come to look different because of it.
 const SETTLING: u32 = 4;
 /// Windows of a trial: at least, at most, and how long it may take with windows that say nothing.
@@ -96,11 +96,11 @@ pub struct Selector {
     /// A window was of another class; one more, and the workload has changed.
     is_changing: bool,
     /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
-    skip: u32,
+    pub(super) skip: u32,
     settling: u32,
     /// The windows around the last change of arms.
-    aftermath: Aftermath,
-    meter: Meter,
+    pub(super) aftermath: Aftermath,
+    pub(super) meter: Meter,
     features: [PageHinkley; 3],
     reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -116,9 +116,9 @@ pub struct Selector {
     pub(super) trials: u64,
     pub(super) tried_s: f64,
     pub(super) records: VecDeque<Record>,
-    unsaved: bool,
+    pub(super) unsaved: bool,
     /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
-    before: Option<(Context, Known)>,
+    pub(super) before: Option<(Context, Known)>,
 }
 
 /// What is being done.
@@ -285,7 +285,7 @@ impl Selector {
         knowledge.clock_s += seconds;
         knowledge.budget_s = (knowledge.budget_s + share * seconds).min(most);
         if self.arm != self.incumbent {
-            knowledge.budget_s -= seconds;
+            knowledge.budget_s = (knowledge.budget_s - seconds).max(-most);
             self.tried_s += seconds;
         }
     }
@@ -494,7 +494,7 @@ impl Selector {
 
     /// There is nothing to choose from.
     fn rest(&mut self, load: &Load) {
-        self.meter.restart();
+        self.meter.pause();
         self.is_changing = false;
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
         let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
@@ -550,7 +550,11 @@ impl Selector {
             trial.windows += 1;
         }
         let observed = self.meter.add(load, self.settings.requests_min, self.mode == Mode::Steady);
-        let Some(meter) = observed else { return };
+        let Some(meter) = observed else {
+            // What was credited before is older than this window.
+            self.before = None;
+            return self.lose_patience(load);
+        };
         self.unsaved = true;
         self.before = self.place.as_ref().and_then(|place| {
             let known = self.knowledge.contexts.get(&place.context)?;
@@ -631,6 +635,15 @@ impl Selector {
             self.conclude(load, trial, gain, text);
         } else if trial.windows > TRIAL_PATIENCE * self.meter.windows() {
             self.conclude(load, trial, f64::NEG_INFINITY, format!("{name}: too little to judge by"));
+        }
+    }
+
+    /// A trial ends, if windows have been saying nothing for too long.
+    fn lose_patience(&mut self, load: &Load) {
+        if let Mode::Trial(trial) = self.mode
+            && trial.windows >= (trial.count + 2) * SPARSE_MAX
+        {
+            self.conclude(load, trial, f64::NEG_INFINITY, format!("{}: too little to judge by", self.names[self.arm]));
         }
     }
 

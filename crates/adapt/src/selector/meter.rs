@@ -7,7 +7,7 @@
 use super::Load;
 
 /// Windows that are put together until they have enough requests, at most; and because they differ.
-const SPARSE_MAX: u32 = 8;
+pub(super) const SPARSE_MAX: u32 = 8;
 const UNEVEN_MAX: u32 = 4;
 /// Logarithmic deviation from window to window beyond which several are put together.
 const EVEN: f64 = 0.3;
@@ -31,6 +31,11 @@ impl Meter {
     /// Nothing was seen of what comes, which is the same workload; by another arm, perhaps.
     pub(super) fn restart(&mut self) {
         *self = Meter { variance: self.variance, ..Meter::default() };
+    }
+
+    /// Windows of something else, or of nothing, come between: what there is goes on after them, and is not compared with it.
+    pub(super) fn pause(&mut self) {
+        self.last = None;
     }
 
     /// How many windows make an observation, if they have enough requests.

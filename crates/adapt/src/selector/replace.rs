@@ -1,6 +1,7 @@
-//! Another kind of device than was thought.
+//! What the host does beside the selector: the device is of another kind than was thought; something else was in force.
 
-use super::live::Selector;
+use super::held::Aftermath;
+use super::live::{STRADDLING, Selector};
 use super::{Arm, Device, Knowledge, Settings};
 
 impl Selector {
@@ -15,7 +16,17 @@ impl Selector {
         new.knowledge = Knowledge { device, budget_s: new.knowledge.budget_s, ..known };
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
+        new.unsaved = self.unsaved;
         *self = new;
+    }
+
+    /// Something else was in force for a while, and from now on it is the selector's arm again. The window that is being
+    /// observed is credited to nobody.
+    pub fn interrupted(&mut self) {
+        self.before = None;
+        self.skip = self.skip.max(STRADDLING);
+        self.aftermath = Aftermath::default();
+        self.meter.restart();
     }
 }
 
@@ -34,6 +45,7 @@ mod tests {
         let mut selector = Selector::new(settings, unknown.clone(), &unknown[1], None).unwrap();
         let context = super::super::Context::parse("r2.q0.d1.f1.a0").unwrap();
         selector.knowledge.enter(context).credit("sjf", 0.3, 0.0);
+        selector.unsaved = true;
         let host = EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..host };
         let disk = arms(Device::Disk, &host);
         selector.set_device(Device::Disk, disk.clone());
@@ -42,5 +54,6 @@ mod tests {
         assert_eq!(selector.knowledge().device, Device::Disk);
         assert!(selector.knowledge().contexts[&context].arms.contains_key("sjf"));
         assert!(selector.knowledge().budget_s > 20.0);
+        assert!(selector.take_unsaved(), "what was learned since the last time it was kept");
     }
 }

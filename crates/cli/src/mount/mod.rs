@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// [default: auto]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     in_flight: Option<String>,
-    /// Let the device idle a moment for the stream of reads it has just served: auto (where its profile, its emulated model
+    /// Let the device idle a moment for the stream it has just served: auto (where its profile, its emulated model
     /// or device.kind says that it has an arm), off, or what moving costs it, like 8ms [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
     anticipation: Option<String>,

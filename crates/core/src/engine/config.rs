@@ -41,7 +41,7 @@ pub struct EngineConfig {
     pub batch_requests_max: u32,
     /// *Live.* Most batches in flight at a time; 0: no limit. Not applied to policies that bypass the queue.
     pub in_flight_max: u32,
-    /// *Live.* Whether, and how, the device is kept idle for a moment for the stream of reads that it has just served. Not
+    /// *Live.* Whether, and how, the device is kept idle for a moment for the stream that it has just served. Not
     /// applied to policies that bypass the queue or share an engine between data servers. A request may then wait for
     /// `max_wait_ns` and one slice for each stream that has waited longer. `None`: it is not.
     pub anticipation: Option<Anticipation>,
