@@ -224,7 +224,10 @@ impl Planner<'_> {
         if let Some(config) = &self.config.coordinator {
             let port = self.port_of_coordinator();
             let address = match &config.host {
-                Some(host) => format!("{host}:{port}"),
+                Some(host) => match host.parse::<IpAddr>() {
+                    Ok(address) => SocketAddr::new(address, port).to_string(),
+                    Err(_) => format!("{host}:{port}"),
+                },
                 None => self.listens(port).to_string(),
             };
             let token = self.token_file(config).map(|path| ("coordinator-token", path.display().to_string()));

@@ -49,11 +49,13 @@ impl Recorder {
         let head = format!("{},{},{op},{},{}", now.0, message.name, in_force.policy, in_force.window_ns);
         let line = format!("{head},{},{}\n", observed.requests, values.join(","));
         // In one piece: a line is whole or not there, whenever this process ends.
-        let written = self.to.write_all(line.as_bytes());
-        if let Err(why) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            tracing::warn!("what nodes see cannot be recorded: {why}");
+        let before = self.to.metadata().map(|file| file.len());
+        if let Err(why) = self.to.write_all(line.as_bytes()) {
+            // The next one does not go on with half a line.
+            _ = before.and_then(|length| self.to.set_len(length));
+            if !std::mem::replace(&mut self.has_failed, true) {
+                tracing::warn!("what nodes see cannot be recorded: {why}");
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `sluice-bench forwarding`: algorithms of I/O nodes, and the council, in real clusters of GlusterFS processes on this machine.
 
 mod load;
+mod overhead;
 mod record;
 
 use std::fmt::Write as _;
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// measuring
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Measure what announcing to a coordinator costs, in pairs with and without, instead of the algorithms
+    #[arg(long, conflicts_with = "record")]
+    overhead: bool,
     /// Client processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1_024))]
     processes: u64,
@@ -312,6 +316,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.record {
         record::record(&bed(args, &runner)?, args, path)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.overhead {
+        return overhead::measure(&bed(args, &runner)?, args);
     }
     let (mut rows, ended) = measure(args, &runner)?;
     if rows.is_empty() {

@@ -1,0 +1,113 @@
+//! What announcing to a coordinator costs: arrival order with one that is told and not asked, over arrival order without, in pairs.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use sluice_cli::output;
+
+use super::load::Pattern;
+use super::{Args, Arm, Bed, REQUEST};
+use crate::random::SplitMix64;
+
+/// Logarithms of the ratios of the pairs of a situation.
+#[derive(Debug)]
+struct Pairs {
+    pattern: Pattern,
+    io_nodes: u32,
+    ratios: Vec<f64>,
+}
+
+/// What is said of some pairs.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq)]
+struct Cost {
+    pairs: usize,
+    /// Share of the throughput that announcing takes; negative if chance was with it.
+    overhead: f64,
+    /// Two standard errors.
+    error: f64,
+}
+
+impl Cost {
+    fn of(ratios: &[f64]) -> Cost {
+        let count = ratios.len() as f64;
+        let mean = ratios.iter().sum::<f64>() / count;
+        let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        let error = if ratios.len() > 1 { 2.0 * (squares / (count - 1.0) / count).sqrt() } else { f64::INFINITY };
+        Cost { pairs: ratios.len(), overhead: -mean.exp_m1(), error }
+    }
+}
+
+/// Measures pair by pair, each in random order.
+///
+/// # Errors
+/// If a cluster cannot be started, a process fails, or it was interrupted: what was found before is printed.
+pub(super) fn measure(bed: &Bed<'_>, args: &Args) -> anyhow::Result<ExitCode> {
+    let sizes = args.io_nodes().iter().copied();
+    let mut all: Vec<Pairs> = sizes
+        .flat_map(|io_nodes| Pattern::MEASURED.map(|pattern| Pairs { pattern, io_nodes, ratios: Vec::new() }))
+        .collect();
+    bed.start(&Arm::Fifo, args.io_nodes()[0])?;
+    bed.load(Pattern::Prepare, args.io_nodes()[0], 0, false, REQUEST)?;
+    let mut random = SplitMix64(3);
+    let bar = output::bar(u64::from(args.rounds()) * all.len() as u64, "{bar:40} {pos}/{len} {msg}");
+    let arms = [Arm::Fifo, Arm::Announced];
+    let ended = (0..u64::from(args.rounds())).try_for_each(|round| {
+        all.iter_mut().try_for_each(|Pairs { pattern, io_nodes, ratios }| {
+            bar.set_message(format!("{}, {io_nodes} I/O nodes", pattern.name()));
+            let mut rates = [0.0; 2];
+            for at in random.shuffled(arms.len()) {
+                rates[at] = bed.measure(*pattern, *io_nodes, &arms[at], round * arms.len() as u64 + at as u64)?;
+            }
+            ratios.push((rates[1] / rates[0]).ln());
+            bar.inc(1);
+            anyhow::Ok(())
+        })
+    });
+    bar.finish_and_clear();
+    let ratios: Vec<f64> = all.iter().flat_map(|pairs| pairs.ratios.iter().copied()).collect();
+    if ratios.is_empty() {
+        ended?;
+        anyhow::bail!("nothing was measured");
+    }
+    print(&all, Cost::of(&ratios), args)?;
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn print(all: &[Pairs], total: Cost, args: &Args) -> anyhow::Result<()> {
+    let rows = all.iter().filter(|pairs| !pairs.ratios.is_empty());
+    if args.json {
+        let row = |pairs: &Pairs| serde_json::json!({"pattern": pairs.pattern.name(), "io_nodes": pairs.io_nodes, "cost": Cost::of(&pairs.ratios)});
+        return output::pretty_json(
+            &serde_json::json!({"council_overhead": total, "rows": rows.map(row).collect::<Vec<_>>()}),
+        );
+    }
+    let text =
+        |cost: Cost| format!("{:>6.1} % ± {:.1}  {} pairs", cost.overhead * 100.0, cost.error * 100.0, cost.pairs);
+    output::line(format_args!(
+        "announcing to a coordinator, of arrival order's throughput (geometric means, two standard errors):\n"
+    ));
+    for pairs in rows {
+        output::line(format_args!(
+            "{:<16} {} I/O nodes  {}",
+            pairs.pattern.name(),
+            pairs.io_nodes,
+            text(Cost::of(&pairs.ratios))
+        ));
+    }
+    output::line(format_args!("{:<29}  {}", "all", text(total)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_geometric_mean_of_the_pairs_with_their_spread() {
+        let cost = Cost::of(&[0.5_f64.ln(), 2.0_f64.ln()]);
+        assert!(cost.overhead.abs() < 1e-12 && (cost.error - 2.0 * 2.0_f64.ln()).abs() < 1e-12, "{cost:?}");
+        let cost = Cost::of(&[0.9_f64.ln(); 4]);
+        assert!((cost.overhead - 0.1).abs() < 1e-12 && cost.error < 1e-12, "{cost:?}");
+        assert!(Cost::of(&[0.0]).error.is_infinite());
+    }
+}
