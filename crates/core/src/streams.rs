@@ -31,6 +31,8 @@ const MANY: u64 = 25;
 const NEW: f32 = 0.25;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
+/// Share of the new streams that go on from which on the next one is waited for.
+const MOST: f32 = 0.5;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,7 +179,7 @@ impl Streams {
             others: Others { outstanding: 0, last: Time::ZERO, turn_until: Time::ZERO },
             round: 1,
             busy: 0,
-            go_on: 0.5,
+            go_on: MOST,
             coming_to_write_ns: 0.0,
         }
     }
@@ -210,9 +212,7 @@ impl Streams {
             self.follow(now, number, end);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
-            // Where most new streams do not go on, what begins belongs to the others until it has.
-            let is_known = stream.followed >= FOLLOWED_MIN || self.go_on >= 0.5;
-            self.stream_of[slot as usize] = (number as u32, is_known && stream.is_worth(&self.config, self.go_on));
+            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
         }
         self.others.outstanding += u32::from(!self.stream_of[slot as usize].1);
     }
@@ -389,9 +389,15 @@ impl Stream {
         usual.clamp(config.positioning_ns / 8, config.positioning_ns)
     }
 
-    /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did.
+    /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did. Where most do not
+    /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
+    /// take the time of the others.
     fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        let in_time = if self.followed < FOLLOWED_MIN { others_go_on } else { self.in_time };
+        let is_new = self.followed < FOLLOWED_MIN;
+        if is_new && others_go_on < MOST {
+            return false;
+        }
+        let in_time = if is_new { others_go_on } else { self.in_time };
         let saved = in_time * config.positioning_ns as f32;
         let patience = self.patience_ns(config) as f32;
         let cost = in_time * self.think_ns.min(patience) + (1.0 - in_time) * patience;
