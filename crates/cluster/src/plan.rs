@@ -488,6 +488,19 @@ mod tests {
     }
 
     #[test]
+    fn a_coordinator_elsewhere_may_have_a_name_or_an_address() {
+        for (host, address) in
+            [("meta-1", "meta-1:24103"), ("10.0.0.5", "10.0.0.5:24103"), ("2001:db8::5", "[2001:db8::5]:24103")]
+        {
+            let plan = plan(&format!(
+                "name = 'a'\n[coordinator]\nhost = '{host}'\n[servers]\ncount = 1\n[nodes]\ncount = 2\npolicy = 'twins'\n"
+            ));
+            let node = &plan.machines[2].graph;
+            assert!(node.contains(&format!("option coordinator {address}\n")), "{host}: {node}");
+        }
+    }
+
+    #[test]
     fn an_orchestrator_is_told_how_and_knows_data_servers_only() {
         let plan = plan(
             "name = 'a'\nport = 5000\n[coordinator]\nroles = ['orchestrator', 'council']\nbandit = 'epsilon-greedy'\norchestrate = 'even'\nwindow = '1s'\n\

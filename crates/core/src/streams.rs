@@ -8,6 +8,8 @@
 //! ends, the stream's requests go first and those of others are kept back, also while the stream has none for a moment.
 //! Writes that a cache absorbs move nothing, so theirs are no streams to wait for.
 //!
+//! What begins is taken for what began before it: where most new streams went on, the next one is waited for from its first request.
+//!
 //! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
 //! there is one slice's time without any.

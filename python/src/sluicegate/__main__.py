@@ -74,8 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--seeds",
         type=int,
-        help="experiments, scenarios or cases to train with (default: 8000, 2500, 1300); council: and half "
-        "as many with GlusterFS's I/O nodes",
+        help="experiments, scenarios or cases to train with (default: 8000, 2500, 1300)",
+    )
+    train.add_argument(
+        "--gluster",
+        type=int,
+        help="council: experiments with GlusterFS's I/O nodes to train with (default: half of --seeds)",
     )
     train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
     train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
@@ -190,7 +194,7 @@ def _train_council(args: argparse.Namespace) -> int:
         Path(args.out),
         Path(args.work),
         experiments=args.seeds or 8000,
-        gluster=(args.seeds or 8000) // 2,
+        gluster=args.gluster or (args.seeds or 8000) // 2,
         unseen=args.held_out or 600,
         seed=args.seed,
         real=[Path(path) for path in args.real],

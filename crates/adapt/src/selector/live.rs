@@ -16,10 +16,9 @@ use super::{
 pub(super) const STRADDLING: u32 = 1;
 /// Windows after a change in which the workload may come to look different because of it.
 const SETTLING: u32 = 4;
-/// Windows of a trial: at least, at most, and how long it may take with windows that say nothing.
+/// Observations of a trial: at least, and at most.
 const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
-const TRIAL_PATIENCE: u32 = 10;
 /// Logarithmic loss at which one window is enough, of a trial or of another workload, and difference at which two of a trial are.
 const CLEAR: f64 = 0.35;
 const DIFFERENT: f64 = 0.15;
@@ -633,12 +632,10 @@ impl Selector {
             let text =
                 format!("{name} for {} {windows}: {:.1} % {more} than {incumbent}", trial.windows, percent.abs());
             self.conclude(load, trial, gain, text);
-        } else if trial.windows > TRIAL_PATIENCE * self.meter.windows() {
-            self.conclude(load, trial, f64::NEG_INFINITY, format!("{name}: too little to judge by"));
         }
     }
 
-    /// A trial ends, if windows have been saying nothing for too long.
+    /// A trial ends, if windows have been saying nothing for twice as long as they may take to say something.
     fn lose_patience(&mut self, load: &Load) {
         if let Mode::Trial(trial) = self.mode
             && trial.windows >= (trial.count + 2) * SPARSE_MAX

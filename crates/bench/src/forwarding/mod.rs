@@ -207,6 +207,43 @@ impl Bed<'_> {
         }
         Ok(rate)
     }
+
+    /// Measures round by round, situation by situation, these arms in random order: what was measured in whole rounds, and how it ended.
+    fn measure_all(&self, arms: &[Arm]) -> anyhow::Result<(Vec<Measured>, anyhow::Result<()>)> {
+        let args = self.args;
+        let sizes = args.io_nodes().iter().copied();
+        let mut all: Vec<Measured> = sizes
+            .flat_map(|io_nodes| Pattern::MEASURED.map(|pattern| Measured { pattern, io_nodes, rounds: Vec::new() }))
+            .collect();
+        self.start(&Arm::Fifo, args.io_nodes()[0])?;
+        self.load(Pattern::Prepare, args.io_nodes()[0], 0, false, REQUEST)?;
+        let mut random = SplitMix64(2);
+        let bar = output::bar(u64::from(args.rounds()) * (all.len() * arms.len()) as u64, "{bar:40} {pos}/{len} {msg}");
+        let ended = (0..u64::from(args.rounds())).try_for_each(|round| {
+            all.iter_mut().try_for_each(|Measured { pattern, io_nodes, rounds }| {
+                let mut rates = vec![0.0; arms.len()];
+                for at in random.shuffled(arms.len()) {
+                    bar.set_message(format!("{}, {io_nodes} I/O nodes, {}", pattern.name(), arms[at].name()));
+                    // No two runs write the same.
+                    rates[at] = self.measure(*pattern, *io_nodes, &arms[at], round * arms.len() as u64 + at as u64)?;
+                    bar.inc(1);
+                }
+                rounds.push(rates);
+                anyhow::Ok(())
+            })
+        });
+        bar.finish_and_clear();
+        all.retain(|situation| !situation.rounds.is_empty());
+        Ok((all, ended))
+    }
+}
+
+/// A situation, and the rates of all arms in each round.
+#[derive(Debug)]
+struct Measured {
+    pattern: Pattern,
+    io_nodes: u32,
+    rounds: Vec<Vec<f64>>,
 }
 
 /// What was measured of an arm.
@@ -272,41 +309,6 @@ fn bed<'a>(args: &'a Args, runner: &Runner) -> anyhow::Result<Bed<'a>> {
     Ok(Bed { args, cluster: Cluster::new(runner, "forwarding", &args.cluster, args.port)? })
 }
 
-/// Measures round by round, pattern by pattern: rows of all that was measured in whole rounds, and how it ended.
-fn measure(args: &Args, runner: &Runner) -> anyhow::Result<(Vec<Row>, anyhow::Result<()>)> {
-    let bed = bed(args, runner)?;
-    let arms = Arm::all(args);
-    let sizes = args.io_nodes().iter().copied();
-    let situations: Vec<(Pattern, u32)> =
-        sizes.flat_map(|io_nodes| Pattern::MEASURED.map(|pattern| (pattern, io_nodes))).collect();
-    bed.start(&Arm::Fifo, args.io_nodes()[0])?;
-    bed.load(Pattern::Prepare, args.io_nodes()[0], 0, false, REQUEST)?;
-    // Of each situation the rates of all arms in each round.
-    let mut measured: Vec<Vec<Vec<f64>>> = vec![Vec::new(); situations.len()];
-    let mut random = SplitMix64(2);
-    let bar =
-        output::bar(u64::from(args.rounds()) * (situations.len() * arms.len()) as u64, "{bar:40} {pos}/{len} {msg}");
-    let ended = (0..u64::from(args.rounds())).try_for_each(|round| {
-        situations.iter().zip(&mut measured).try_for_each(|((pattern, io_nodes), measured)| {
-            let mut rates = vec![0.0; arms.len()];
-            for at in random.shuffled(arms.len()) {
-                bar.set_message(format!("{}, {io_nodes} I/O nodes, {}", pattern.name(), arms[at].name()));
-                // No two runs write the same.
-                rates[at] = bed.measure(*pattern, *io_nodes, &arms[at], round * arms.len() as u64 + at as u64)?;
-                bar.inc(1);
-            }
-            measured.push(rates);
-            anyhow::Ok(())
-        })
-    });
-    bar.finish_and_clear();
-    let rows: Vec<Row> = { situations.iter().zip(&measured) }
-        .filter(|(_, rounds)| !rounds.is_empty())
-        .map(|((pattern, io_nodes), rounds)| Row::of(*pattern, *io_nodes, &arms, rounds))
-        .collect::<anyhow::Result<_>>()?;
-    Ok((rows, ended))
-}
-
 /// Measures all.
 ///
 /// # Errors
@@ -320,7 +322,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.overhead {
         return overhead::measure(&bed(args, &runner)?, args);
     }
-    let (mut rows, ended) = measure(args, &runner)?;
+    let arms = Arm::all(args);
+    let (measured, ended) = bed(args, &runner)?.measure_all(&arms)?;
+    let rows = measured.iter().map(|of| Row::of(of.pattern, of.io_nodes, &arms, &of.rounds));
+    let mut rows: Vec<Row> = rows.collect::<anyhow::Result<_>>()?;
     if rows.is_empty() {
         ended?;
         anyhow::bail!("nothing was measured");

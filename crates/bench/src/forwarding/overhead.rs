@@ -6,8 +6,7 @@ use serde::Serialize;
 use sluice_cli::output;
 
 use super::load::Pattern;
-use super::{Args, Arm, Bed, REQUEST};
-use crate::random::SplitMix64;
+use super::{Args, Arm, Bed, Measured};
 
 /// Logarithms of the ratios of the pairs of a situation.
 #[derive(Debug)]
@@ -42,28 +41,13 @@ impl Cost {
 /// # Errors
 /// If a cluster cannot be started, a process fails, or it was interrupted: what was found before is printed.
 pub(super) fn measure(bed: &Bed<'_>, args: &Args) -> anyhow::Result<ExitCode> {
-    let sizes = args.io_nodes().iter().copied();
-    let mut all: Vec<Pairs> = sizes
-        .flat_map(|io_nodes| Pattern::MEASURED.map(|pattern| Pairs { pattern, io_nodes, ratios: Vec::new() }))
-        .collect();
-    bed.start(&Arm::Fifo, args.io_nodes()[0])?;
-    bed.load(Pattern::Prepare, args.io_nodes()[0], 0, false, REQUEST)?;
-    let mut random = SplitMix64(3);
-    let bar = output::bar(u64::from(args.rounds()) * all.len() as u64, "{bar:40} {pos}/{len} {msg}");
-    let arms = [Arm::Fifo, Arm::Announced];
-    let ended = (0..u64::from(args.rounds())).try_for_each(|round| {
-        all.iter_mut().try_for_each(|Pairs { pattern, io_nodes, ratios }| {
-            bar.set_message(format!("{}, {io_nodes} I/O nodes", pattern.name()));
-            let mut rates = [0.0; 2];
-            for at in random.shuffled(arms.len()) {
-                rates[at] = bed.measure(*pattern, *io_nodes, &arms[at], round * arms.len() as u64 + at as u64)?;
-            }
-            ratios.push((rates[1] / rates[0]).ln());
-            bar.inc(1);
-            anyhow::Ok(())
-        })
-    });
-    bar.finish_and_clear();
+    let (measured, ended) = bed.measure_all(&[Arm::Fifo, Arm::Announced])?;
+    let pairs = |of: Measured| Pairs {
+        pattern: of.pattern,
+        io_nodes: of.io_nodes,
+        ratios: of.rounds.iter().map(|rates| (rates[1] / rates[0]).ln()).collect(),
+    };
+    let all: Vec<Pairs> = measured.into_iter().map(pairs).collect();
     let ratios: Vec<f64> = all.iter().flat_map(|pairs| pairs.ratios.iter().copied()).collect();
     if ratios.is_empty() {
         ended?;
@@ -74,11 +58,11 @@ pub(super) fn measure(bed: &Bed<'_>, args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn print(all: &[Pairs], total: Cost, args: &Args) -> anyhow::Result<()> {
-    let rows = all.iter().filter(|pairs| !pairs.ratios.is_empty());
+    let rows = all.iter();
     if args.json {
         let row = |pairs: &Pairs| serde_json::json!({"pattern": pairs.pattern.name(), "io_nodes": pairs.io_nodes, "cost": Cost::of(&pairs.ratios)});
         return output::pretty_json(
-            &serde_json::json!({"council_overhead": total, "rows": rows.map(row).collect::<Vec<_>>()}),
+            &serde_json::json!({"council_overhead": total.overhead, "error": total.error, "pairs": total.pairs, "rows": rows.map(row).collect::<Vec<_>>()}),
         );
     }
     let text =

@@ -12,8 +12,9 @@ use sluice_notation::show_size;
 const NAME: &str = ".sluice-calibrate";
 /// Name of the lock in there: who holds it works there.
 const LOCK: &str = "lock";
-/// Share of the file system that must stay free.
-const FREE: f64 = 0.05;
+/// What must stay free of the file system: this part of it, but of a large one no more than so many bytes.
+const FREE_PART: u64 = 20;
+const FREE_MOST: u64 = 1 << 30;
 /// Bytes written at a time.
 const CHUNK: usize = 4 << 20;
 
@@ -117,10 +118,10 @@ impl Drop for Place {
 /// If they do not.
 pub(super) fn check_room(at: &Path, bytes: u64) -> anyhow::Result<()> {
     let stat = rustix::fs::statvfs(at).with_context(|| format!("{} cannot be calibrated", at.display()))?;
-    let room = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let kept = (stat.f_blocks.saturating_mul(stat.f_frsize) as f64 * FREE) as u64;
+    let [room, size] = [stat.f_bavail, stat.f_blocks].map(|blocks| blocks.saturating_mul(stat.f_frsize));
+    let kept = kept_free(size);
     if bytes.saturating_add(kept) > room {
-        let (wanted, kept, there) = (show_size(bytes as f64), show_size(kept as f64), show_size(room as f64));
+        let [wanted, kept, there] = [bytes, kept, room].map(|bytes| show_size(bytes as f64));
         bail!(
             "{}: the disk is nearly full: {there} are free, the test files take {wanted}, and {kept} are to stay free; make room, \
              or use smaller files (--file-size)",
@@ -128,6 +129,11 @@ pub(super) fn check_room(at: &Path, bytes: u64) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Bytes that must stay free of a file system of this size.
+fn kept_free(size: u64) -> u64 {
+    (size / FREE_PART).min(FREE_MOST)
 }
 
 #[cfg(test)]
@@ -164,8 +170,8 @@ mod tests {
     #[test]
     fn a_disk_that_would_be_full_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        check_room(dir.path(), 0).unwrap();
         let error = check_room(dir.path(), u64::MAX).unwrap_err().to_string();
         assert!(error.contains("nearly full") && error.contains("--file-size"), "{error}");
+        assert_eq!([0, 2 << 30, 1 << 50].map(kept_free), [0, (2 << 30) / 20, 1 << 30]);
     }
 }
