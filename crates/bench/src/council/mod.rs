@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     systems: u32,
     /// At work: further systems, drawn from other seeds, 24 of each, before changes that they were to judge
-    #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u32).range(0..=72))]
+    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(0..=120))]
     later: u32,
     /// At work: only this system, by the number that the table has; may be repeated
     #[arg(long, value_name = "NUMBER")]

@@ -325,6 +325,8 @@ enum Set {
     Third,
     /// Drawn from a fourth seed, when that a load is another one depended on what is moved.
     Fourth,
+    /// Drawn from a fifth and a sixth seed, when arms were judged only after what was under way before them was served.
+    Fifth,
 }
 
 impl Set {
@@ -334,7 +336,8 @@ impl Set {
             Some(at) if at >= drawn => match (at - drawn) / DRAWN {
                 0 => Set::Later,
                 1 => Set::Third,
-                _ => Set::Fourth,
+                2 => Set::Fourth,
+                _ => Set::Fifth,
             },
             Some(at) if at >= SEEN => Set::Unseen,
             Some(_) => Set::Drawn,
@@ -349,6 +352,7 @@ impl Set {
             Set::Later => '#',
             Set::Third => '=',
             Set::Fourth => '-',
+            Set::Fifth => '~',
         }
     }
 }
@@ -459,13 +463,14 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
     };
     let mut compared: Vec<Compared> = (0..systems.len()).map(compare).collect();
     compared.sort_by(|a, b| a.ours.of_best.total_cmp(&b.ours.of_best));
-    let some: [(&'static str, Belongs); 9] = [
+    let some: [(&'static str, Belongs); 10] = [
         ("* chosen", |it| it.set == Set::Chosen),
         ("drawn", |it| it.set == Set::Drawn),
         ("+ drawn, and first looked at when the bandits were done", |it| it.set == Set::Unseen),
         ("# drawn later from another seed", |it| it.set == Set::Later),
         ("= drawn from a third seed", |it| it.set == Set::Third),
         ("- drawn from a fourth seed", |it| it.set == Set::Fourth),
+        ("~ drawn from a fifth and a sixth seed", |it| it.set == Set::Fifth),
         ("of the first draw", |it| matches!(it.set, Set::Chosen | Set::Drawn | Set::Unseen)),
         ("whose load changes", |it| it.changes),
         ("all", |_| true),

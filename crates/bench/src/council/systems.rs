@@ -16,7 +16,7 @@ pub(super) const CHANGE_S: usize = 50;
 const DRAW: u64 = 30;
 /// Of those that were drawn afterwards, each before any of its systems was simulated: to be run when the bandits were done, when equal
 /// votes were counted in bytes, and when that a load is another one depended on what is moved, too.
-const DRAWS_LATER: [u64; 3] = [31, 32, 33];
+const DRAWS_LATER: [u64; 5] = [31, 32, 33, 34, 35];
 /// Of each draw, so many are used.
 pub(super) const DRAWN: usize = 24;
 
@@ -166,10 +166,10 @@ mod tests {
     fn what_is_drawn_later_was_not_drawn_before() {
         let known: Vec<String> =
             System::chosen().into_iter().chain(System::drawn(DRAWN)).map(|known| known.name).collect();
-        let later = System::drawn_later(3 * DRAWN);
+        let later = System::drawn_later(DRAWS_LATER.len() * DRAWN);
         assert!(later.iter().all(|system| !known.contains(&system.name)));
         let names: BTreeSet<&str> = later.iter().map(|system| system.name.as_str()).collect();
-        assert_eq!(names.len(), 3 * DRAWN);
+        assert_eq!(names.len(), DRAWS_LATER.len() * DRAWN);
         assert!(later.chunks(DRAWN).all(|draw| draw.iter().filter(|system| system.changes()).count() == 8));
         let again = System::drawn_later(12);
         assert!(again.iter().zip(&later).all(|(a, b)| a.name == b.name), "more of them begin with the same ones");
