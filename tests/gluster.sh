@@ -293,6 +293,35 @@ python3 "$work/program.py" "$work/run/client-0/said" run-17 0 < /dev/null > /dev
 if grep -h ERROR "$work"/asan* 2> /dev/null; then fail "AddressSanitizer has found something"; fi
 rm -rf "$work/run"
 
+echo "== files that eight processes make at once"
+# As programs with MPI do: GlusterFS 10 looks up for ever what it meets half made (docs/forwarding.md, Limits).
+cluster hbrr hbrr "" distribute
+sed -i '/^\[nodes\]/,$s/^count = 2/count = 4/' "$config"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+cat > "$work/make.py" << 'END'
+import multiprocessing, os, sys, time
+def make(task):
+    path, when = task
+    while time.monotonic() < when:
+        pass
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    except OSError:
+        pass  # now and then one of them gets EINVAL or EEXIST, with the translator and without it
+with multiprocessing.Pool(8) as pool:
+    for file in range(200):
+        when = time.monotonic() + 0.004
+        tasks = [(f"{sys.argv[1 + rank % 4]}/made-{file}", when) for rank in range(8)]
+        try:
+            pool.map_async(make, tasks, 1).get(60)
+        except multiprocessing.TimeoutError:
+            sys.exit(f"file {file} is being made for ever")
+END
+timeout 120 python3 "$work/make.py" "$work"/run/client-[0-3] || fail "eight processes that make one file hang"
+grep -q "errno=61" "$work"/run/node-?.log || echo "NOTE: no lookup met a file that was half made"
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+rm -rf "$work/run"
+
 echo "== kill -9"
 cluster hbrr twins window=1ms shard
 "$SLUICE" -q cluster up "$config" || fail "it does not start"

@@ -251,7 +251,18 @@ static int32_t sluice_fgetxattr(call_frame_t *frame, xlator_t *this, fd_t *fd, c
     return 0;
 }
 
+static int32_t sluice_lookup(call_frame_t *frame, xlator_t *this, loc_t *loc, dict_t *xdata)
+{
+    if (forwards(this) && loc->name) {
+        lookup_start(frame, this, loc, xdata);
+        return 0;
+    }
+    STACK_WIND_TAIL(frame, CHILD_OF(this), CHILD_OF(this)->fops->lookup, loc, xdata);
+    return 0;
+}
+
 struct xlator_fops sluice_fops = {
+    .lookup = sluice_lookup,
     .readv = sluice_readv,
     .writev = sluice_writev,
     .flush = sluice_flush,

@@ -169,6 +169,7 @@ static struct xlator_fops marking;
 static void begin(void)
 {
     struct xlator_fops fops = sluice_fops;
+    fops.lookup = default_lookup;
     fops.readv = mark_readv;
     fops.writev = mark_writev;
     fops.setxattr = mark_setxattr;

@@ -24,6 +24,7 @@ enum memory_types {
     MEMORY_BATCH,
     MEMORY_GROUP,
     MEMORY_WORKERS,
+    MEMORY_LOOKUP,
     MEMORY_END,
 };
 
@@ -186,6 +187,11 @@ void workers_free(struct workers *workers);
 
 /* True if it did; false: nothing was done, and each part goes by itself. */
 bool merge_start(struct translator *translator, const struct sluice_part *parts, size_t count);
+
+/* lookup.c: names that others are just giving to files */
+
+/* Looks up a name at a data server; in an I/O node's graph. */
+void lookup_start(call_frame_t *frame, xlator_t *this, loc_t *loc, dict_t *xdata);
 
 /* fops.c */
 extern struct xlator_fops sluice_fops;
