@@ -324,6 +324,24 @@ rm -rf "$work/run"
 
 echo "== kill -9"
 cluster hbrr twins window=1ms shard
+# The kernel answers for a mount whose process is gone, and knows no mountpoint by another name.
+sed -i 's|^attribute_timeout = 0|attribute_timeout = 60\nmounts = ["'"$work"'/linked"]|' "$config"
+sed -i '/^\[clients\]/,$s/^count = 2/count = 1/' "$config"
+mkdir "$work/elsewhere"
+ln -s "$work/elsewhere" "$work/linked"
+"$SLUICE" -q cluster up "$config" || fail "it does not start"
+stat "$work/linked" "$work/elsewhere" > "$work/stat" || fail "what is behind a link is not mounted"
+killed client-0
+"$SLUICE" -q cluster up "$config" || fail "it does not mount again after a client was killed"
+sed -i 's/^policy = "hbrr"/policy = "sjf"/' "$config"
+if "$SLUICE" -q cluster up "$config" 2> "$work/said"; then fail "another configuration is taken for the one that runs"; fi
+grep -q "server-0 runs with another configuration: sluice cluster down" "$work/said" || fail "it says $(cat "$work/said")"
+stat "$work/linked" > "$work/stat"
+killed client-0
+"$SLUICE" -q cluster down "$config" || fail "it does not end"
+grep -q " $work/elsewhere " /proc/self/mountinfo && fail "what a killed client had mounted is left"
+rm -rf "$work/run"
+cluster hbrr twins window=1ms shard
 "$SLUICE" -q cluster up "$config" || fail "it does not start"
 cp "$work/data" "$work/run/client-0/kept"
 sync "$work/run/client-0/kept"

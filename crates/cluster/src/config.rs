@@ -285,6 +285,14 @@ impl Config {
             "name: {:?} is none; up to 40 letters, digits, - and _",
             self.name
         );
+        // Disks are NAME-server-N, and theirs have up to 32 letters.
+        let most = 32 - "-server-".len() - self.servers.count.saturating_sub(1).to_string().len();
+        ensure!(
+            self.servers.emulate.is_none()
+                || (self.name.len() <= most && self.name.starts_with(|c: char| c.is_ascii_alphanumeric())),
+            "name: {:?} cannot be part of the names of emulated disks: up to {most} of these, and first a letter or digit",
+            self.name
+        );
         for (what, count, least) in
             [("servers", self.servers.count, 1), ("nodes", self.nodes.count, 0), ("clients", self.clients.count, 0)]
         {

@@ -21,7 +21,7 @@ pub(crate) struct Place {
 /// The parameters of an algorithm. One that takes turns with the data servers is told which I/O node it is in, and how many
 /// servers there are.
 fn parameters_at(scheduling: &Scheduling, policy: &str, place: Option<Place>) -> String {
-    let mut text = scheduling.parameters.clone();
+    let mut text = scheduling.parameters.split_whitespace().collect::<Vec<_>>().join(" ");
     let takes_turns = PolicyConfig::parse(policy).is_ok_and(|policy| policy.info().shared_engine);
     if let Some(place) = place.filter(|_| takes_turns) {
         for (key, value) in [("servers", place.targets), ("node", place.node)] {
@@ -30,8 +30,11 @@ fn parameters_at(scheduling: &Scheduling, policy: &str, place: Option<Place>) ->
             }
         }
     }
-    text.trim().to_owned()
+    text.trim_start().to_owned()
 }
+
+/// Words that mean something in a graph.
+const KEYWORDS: [&str; 5] = ["volume", "type", "option", "subvolumes", "end-volume"];
 
 /// The translator as a type. GlusterFS looks for types below its own directory, and has no other way to be told where one is.
 fn kind_of(translator: &Path) -> String {
@@ -51,7 +54,7 @@ impl Graph {
         // Writing to a text cannot fail.
         _ = writeln!(text, "volume {name}\n  type {kind}");
         for (key, value) in options {
-            let quote = if value.contains(' ') { "\"" } else { "" };
+            let quote = if value.contains(char::is_whitespace) || KEYWORDS.contains(value) { "\"" } else { "" };
             _ = writeln!(text, "  option {key} {quote}{value}{quote}");
         }
         if !below.is_empty() {

@@ -81,6 +81,23 @@ pub struct Plan {
     pub machines: Vec<Machine>,
 }
 
+impl Machine {
+    /// Where it listens: for requests, and for who asks for metrics.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let told = |line: &str| line.trim().strip_prefix("option metrics ")?.parse().ok();
+        let mut found: Vec<SocketAddr> = self.graph.lines().filter_map(told).collect();
+        match &self.role {
+            Role::Server { listens, .. } | Role::Node { listens } => found.insert(0, *listens),
+            Role::Coordinator { listens, metrics, .. } => found.extend([*listens].into_iter().chain(*metrics)),
+            Role::Client { .. } => {}
+        }
+        // Translators of one process tell theirs at one place.
+        found.dedup();
+        found
+    }
+}
+
 impl Plan {
     /// What a configuration comes to. Touches nothing.
     ///
@@ -154,7 +171,8 @@ fn how(config: &Coordination) -> Vec<String> {
     words.extend(config.bandit.map(|bandit| format!("--bandit={}", bandit.name())));
     words.extend(config.record.iter().map(|path| format!("--record={}", path.display())));
     words.extend(config.orchestrate.map(|how| format!("--orchestrate={}", how.name())));
-    words.extend(config.window.iter().map(|window| format!("--window={window}")));
+    // It may have a space in it, which a unit's command cannot.
+    words.extend(config.window.iter().map(|window| format!("--window={}", window.replace(char::is_whitespace, ""))));
     words
 }
 

@@ -95,17 +95,38 @@ impl Machine {
         line.split(|byte| *byte == 0).any(|word| word == own.as_bytes()).then_some(pid)
     }
 
+    /// Where what it has mounted is, with no symbolic links; also if nobody serves it any more. It is known by its source: a path says
+    /// nothing of whose mount is there, and who asks a mount itself is answered by the kernel though its process was killed.
+    fn mounts(&self, plan: &Plan) -> Vec<PathBuf> {
+        let source = self.graph_file(plan);
+        let is_own = |mount: &mounts::Mount| mount.kind == FILE_SYSTEM && mount.source == source;
+        mounts::table().unwrap_or_default().into_iter().filter(is_own).map(|mount| mount.path).collect()
+    }
+
+    /// Of one that runs: whether it was started as the plan has it now.
+    fn is_as_planned(&self, plan: &Plan) -> bool {
+        let is_mounted_there = |mount: &Path| match mount.canonicalize() {
+            Ok(path) => self.mounts(plan).iter().all(|own| *own == path),
+            Err(_) => true,
+        };
+        let is_there = match &self.role {
+            Role::Client { mount, .. } => is_mounted_there(mount),
+            _ => true,
+        };
+        is_there && fs::read_to_string(self.graph_file(plan)).is_ok_and(|graph| graph == self.graph)
+    }
+
     /// Where a coordinator keeps what it learns: its own word.
     fn state(&self, plan: &Plan) -> String {
         format!("--state={}", plan.directory.join(&self.name).display())
     }
 
-    fn is_usable(&self) -> bool {
+    fn is_usable(&self, plan: &Plan) -> bool {
         match &self.role {
             Role::Server { listens, .. } | Role::Node { listens } | Role::Coordinator { listens, .. } => {
                 TcpStream::connect_timeout(listens, Duration::from_secs(1)).is_ok()
             }
-            Role::Client { mount, .. } => is_mounted(mount),
+            Role::Client { .. } => !self.mounts(plan).is_empty(),
         }
     }
 
@@ -140,6 +161,7 @@ impl Machine {
         if let Role::Client { mount, timeout } = &self.role {
             let seconds = timeout.iter().flat_map(|s| [("attribute", s), ("entry", s), ("negative", s)]);
             words.extend(seconds.map(|(what, s)| format!("--{what}-timeout={s}")));
+            words.push(format!("--fs-display-name={}", self.graph_file(plan).display()));
             words.push(mount.display().to_string());
         }
         words
@@ -152,7 +174,7 @@ pub fn status(plan: &Plan) -> Vec<Status> {
     let of = |machine: &Machine| {
         let process = machine.process(plan);
         let state = match process {
-            Some(_) if machine.is_usable() => State::Up,
+            Some(_) if machine.is_usable(plan) => State::Up,
             Some(_) => State::Starting,
             None if machine.pid_file(plan).exists() => State::Dead,
             None => State::Down,
@@ -177,8 +199,13 @@ pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool
     fs::create_dir_all(&plan.directory).with_context(|| plan.directory.display().to_string())?;
     let _lock = lock(plan)?;
     link(plan).context("links")?;
+    let runs =
+        |machine: &&Machine| machine.process(plan).is_some() && !matches!(machine.role, Role::Coordinator { .. });
+    if let Some(machine) = plan.machines.iter().filter(runs).find(|machine| !machine.is_as_planned(plan)) {
+        bail!("{} runs with another configuration: sluice cluster down, then up", machine.name);
+    }
     for machine in &plan.machines {
-        if machine.process(plan).is_some() && machine.is_usable() {
+        if machine.process(plan).is_some() && machine.is_usable(plan) {
             started(machine, false);
             continue;
         }
@@ -229,7 +256,7 @@ fn beside<T: Send>(plan: &Plan, machine: &Machine, work: impl FnOnce() -> T + Se
 fn start(plan: &Plan, machine: &Machine, stop: &AtomicBool) -> anyhow::Result<()> {
     let log = machine.log_file(plan);
     if machine.process(plan).is_none() {
-        beside(plan, machine, || prepare(machine))??;
+        beside(plan, machine, || prepare(plan, machine))??;
         let begins = fs::metadata(&log).map_or(0, |meta| meta.len());
         let words = machine.command(plan);
         if let Role::Coordinator { .. } = machine.role {
@@ -258,6 +285,8 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
         .stdin(Stdio::null())
         .stdout(to.try_clone().with_context(|| log.display().to_string())?)
         .stderr(to)
+        // Where it was called may be one of the cluster's own mounts, which it would keep in use.
+        .current_dir("/")
         // Ctrl-C here is not meant for it.
         .process_group(0)
         .spawn()
@@ -270,7 +299,7 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
 fn wait(plan: &Plan, machine: &Machine, stop: &AtomicBool, begins: u64) -> anyhow::Result<()> {
     let log = machine.log_file(plan);
     let since = Instant::now();
-    while !machine.is_usable() {
+    while !machine.is_usable(plan) {
         ensure!(!stop.load(Ordering::Relaxed), "interrupted");
         // The number is written a moment after the process has begun.
         let gone = since.elapsed() > Duration::from_secs(2) && machine.process(plan).is_none();
@@ -284,26 +313,22 @@ fn wait(plan: &Plan, machine: &Machine, stop: &AtomicBool, begins: u64) -> anyho
 }
 
 /// What a process finds where it begins.
-fn prepare(machine: &Machine) -> anyhow::Result<()> {
+fn prepare(plan: &Plan, machine: &Machine) -> anyhow::Result<()> {
     match &machine.role {
-        Role::Server { brick, listens } => {
-            is_free(*listens)?;
+        Role::Server { brick, .. } => {
+            machine.addresses().into_iter().try_for_each(is_free)?;
             let data = brick.join("data");
             fs::create_dir_all(&data).with_context(|| data.display().to_string())
         }
-        Role::Node { listens } | Role::Coordinator { listens, .. } => is_free(*listens),
+        Role::Node { .. } | Role::Coordinator { .. } => machine.addresses().into_iter().try_for_each(is_free),
         Role::Client { mount, .. } => {
             // What a killed process has left.
-            match mounted(mount) {
-                None => {}
-                Some(kind) if kind == FILE_SYSTEM && is_served(mount) => {
-                    bail!(
-                        "{}: a GlusterFS file system is mounted there that this cluster did not mount",
-                        mount.display()
-                    )
-                }
-                Some(kind) if kind == FILE_SYSTEM => unmount(mount, true)?,
-                Some(kind) => bail!("{}: a file system of type {kind} is mounted there", mount.display()),
+            machine.mounts(plan).iter().try_for_each(|mount| unmount(mount, true))?;
+            if let Some(kind) = mounted(mount) {
+                bail!(
+                    "{}: a file system of type {kind} is mounted there that this cluster did not mount",
+                    mount.display()
+                );
             }
             fs::create_dir_all(mount).with_context(|| mount.display().to_string())
         }
@@ -317,7 +342,7 @@ fn prepare(machine: &Machine) -> anyhow::Result<()> {
 pub fn is_free(address: SocketAddr) -> anyhow::Result<()> {
     // Also what is bound and does not listen.
     let bound = TcpListener::bind(address);
-    bound.map(drop).with_context(|| format!("{address} cannot be listened at: choose another `port`"))
+    bound.map(drop).with_context(|| format!("{address} cannot be listened at: choose another `port` (or `metrics`)"))
 }
 
 /// The first error in a log from there on, or what was said on standard error.
@@ -356,12 +381,8 @@ pub fn down(plan: &Plan, force: bool, mut ended: impl FnMut(&Machine)) -> anyhow
     let _lock = lock(plan)?;
     for machine in strangers(plan).iter().chain(plan.machines.iter().rev()) {
         let process = machine.process(plan);
-        if let Role::Client { mount, .. } = &machine.role
-            && is_mounted(mount)
-            // Not somebody else's.
-            && (process.is_some() || force || !is_served(mount))
-        {
-            unmount(mount, force || process.is_none()).with_context(|| machine.name.clone())?;
+        for mount in machine.mounts(plan) {
+            unmount(&mount, force || process.is_none()).with_context(|| machine.name.clone())?;
         }
         if let Some(pid) = process {
             end(plan, machine, pid).with_context(|| machine.name.clone())?;
@@ -432,18 +453,9 @@ fn end(plan: &Plan, machine: &Machine, pid: Pid) -> anyhow::Result<()> {
 #[must_use]
 pub fn mounted(path: &Path) -> Option<String> {
     // The table has no links. The mountpoint itself cannot be asked if nobody serves it.
-    let parent = path.parent().and_then(|parent| parent.canonicalize().ok())?;
-    let mount = mounts::at(&parent.join(path.file_name()?)).ok()?.pop()?;
-    Some(mount.kind)
-}
-
-fn is_mounted(path: &Path) -> bool {
-    mounted(path).is_some_and(|kind| kind == FILE_SYSTEM)
-}
-
-/// Whether the process that serves what is mounted there lives; not if it was killed.
-fn is_served(path: &Path) -> bool {
-    fs::metadata(path).is_ok()
+    let below_parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    let path = path.canonicalize().ok().or_else(below_parent)?;
+    Some(mounts::at(&path).ok()?.pop()?.kind)
 }
 
 fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, ensure};
 use sluice_cluster::running::{self, State};
-use sluice_cluster::{Config, Plan, Role};
+use sluice_cluster::{Config, Machine, Plan, Role};
 
 use crate::output;
 
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 if matches!(status.state, State::Up | State::Starting) {
                     tell(&machine.name, Ok(format!("runs, process {}", status.pid.unwrap_or(0))));
                 } else {
-                    tell(&machine.name, place(&machine.role, plan.links.is_some()));
+                    tell(&machine.name, place(machine, plan.links.is_some()));
                 }
             }
         }
@@ -95,18 +95,19 @@ fn version() -> anyhow::Result<String> {
 }
 
 /// Whether a process would find what it needs. With links nobody else is where it listens.
-fn place(role: &Role, has_links: bool) -> anyhow::Result<String> {
-    let is_free = |listens: SocketAddr| {
-        let free = if has_links { Ok(()) } else { running::is_free(listens) };
-        free.map(|()| format!("{listens} is free"))
-    };
-    match role {
-        Role::Server { brick, listens } => {
-            let free = is_free(*listens)?;
+fn place(machine: &Machine, has_links: bool) -> anyhow::Result<String> {
+    let addresses = machine.addresses();
+    let listed: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    if !has_links {
+        addresses.into_iter().try_for_each(running::is_free)?;
+    }
+    let free = format!("{} {} free", listed.join(" and "), if listed.len() > 1 { "are" } else { "is" });
+    match &machine.role {
+        Role::Server { brick, .. } => {
             attributes(brick)?;
             Ok(format!("{} can keep data, {free}", brick.display()))
         }
-        Role::Node { listens } | Role::Coordinator { listens, .. } => is_free(*listens),
+        Role::Node { .. } | Role::Coordinator { .. } => Ok(free),
         Role::Client { mount, .. } => {
             let empty =
                 mount.read_dir().map_or(Ok(true), |mut entries| entries.next().transpose().map(|one| one.is_none()))?;

@@ -88,6 +88,11 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
         Role::Client { mount, .. } => format!("ExecStartPre=/bin/mkdir -p {}\n", mount.display()),
         Role::Node { .. } | Role::Coordinator { .. } => String::new(),
     };
+    // A brick may be a file system of its own: without it the root's would be served.
+    let needs = match &machine.role {
+        Role::Server { brick, .. } => format!("RequiresMountsFor={}\n", brick.display()),
+        _ => String::new(),
+    };
     let ends = match &machine.role {
         Role::Client { mount, .. } => format!("ExecStop=/bin/umount {}\n", mount.display()),
         _ => String::new(),
@@ -96,7 +101,8 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
         "[Unit]\n\
          Description=Sluicegate cluster {}: {}\n\
          After=network-online.target\n\
-         Wants=network-online.target\n\n\
+         Wants=network-online.target\n\
+         {needs}\n\
          [Service]\n\
          {kind}\
          {makes}\
