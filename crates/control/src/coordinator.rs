@@ -105,6 +105,8 @@ pub struct Coordinator {
     incarnation: u64,
     began: Time,
     roles: Vec<Box<dyn Role>>,
+    /// What was kept of roles that it does not have this time.
+    others: serde_json::Map<String, Value>,
     members: BTreeMap<String, Member>,
     names: BTreeMap<NodeId, String>,
     joined: u64,
@@ -195,6 +197,7 @@ impl Coordinator {
             incarnation,
             began: now,
             roles,
+            others: serde_json::Map::new(),
             members: BTreeMap::new(),
             names: BTreeMap::new(),
             joined: 0,
@@ -217,8 +220,8 @@ impl Coordinator {
     /// What is to be kept: the text of [`to_text`](crate::to_text) is made of it.
     #[must_use]
     pub fn save(&self) -> Value {
-        let roles: serde_json::Map<String, Value> =
-            self.roles.iter().map(|role| (role.kind().as_str_name().to_owned(), role.save())).collect();
+        let own = self.roles.iter().map(|role| (role.kind().as_str_name().to_owned(), role.save()));
+        let roles: serde_json::Map<String, Value> = self.others.clone().into_iter().chain(own).collect();
         json!({"incarnation": self.incarnation, "roles": roles})
     }
 
@@ -231,6 +234,10 @@ impl Coordinator {
         let before = before.ok_or("the incarnation is missing")?;
         self.incarnation = self.incarnation.max(before + 1);
         let now = self.began;
+        let is_other = |name: &String| self.roles.iter().all(|role| role.kind().as_str_name() != name);
+        let kept = saved["roles"].as_object().into_iter().flatten();
+        self.others =
+            kept.filter(|(name, _)| is_other(name)).map(|(name, state)| (name.clone(), state.clone())).collect();
         let of = |role: &mut Box<dyn Role>| {
             let name = role.kind().as_str_name();
             match saved["roles"].get(name) {
@@ -522,5 +529,27 @@ impl Coordinator {
             roles: roles.collect::<serde_json::Map<_, _>>().into(),
             nodes: self.members.iter().filter(|(_, member)| !member.has_left).map(node).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Council, by_rule};
+
+    #[test]
+    fn what_roles_have_learned_that_it_does_not_have_this_time_is_kept() {
+        let with = |roles| Coordinator::new(Limits::default(), 1, roles, Time::ZERO);
+        let mut saved = with(vec![Box::new(Council::new(Box::new(by_rule)))]).save();
+        saved["roles"]["ROLE_ORCHESTRATOR"] = json!({"version": 7});
+        let mut again = with(vec![Box::new(Council::new(Box::new(by_rule)))]);
+        again.load(&saved).unwrap();
+        let after = again.save();
+        assert_eq!(after["roles"], saved["roles"]);
+        assert!(after["incarnation"].as_u64() > saved["incarnation"].as_u64());
+        // And one without roles keeps the council's.
+        let mut none = with(Vec::new());
+        none.load(&saved).unwrap();
+        assert_eq!(none.save()["roles"], saved["roles"]);
     }
 }

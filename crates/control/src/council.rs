@@ -20,9 +20,10 @@ use serde_json::json;
 use sluice_adapt::council::{Arms, Hopes, Knowledge, Method, Pattern, Situation};
 use sluice_core::Time;
 
+use crate::member::Member;
 use crate::role::{Action, Directive, NodeId, Role, To};
 use crate::seen::{InForce, Kind, Seen};
-use crate::steady::{Busy, Load, Name};
+use crate::steady::{Busy, Load};
 use crate::wire;
 
 /// What can be chosen: an algorithm, and the length of its windows in nanoseconds.
@@ -39,18 +40,11 @@ pub const ARMS: [(&str, u64); 9] = [
 ];
 /// The windows among them, by length.
 const WINDOWS: usize = 7;
-/// With fewer requests, or a shorter look, nothing is said.
-const REQUESTS_MIN: u64 = 16;
-const PERIOD_MIN_NS: u64 = 100_000_000;
 /// A vote counts until its node speaks again, but no longer than this.
 const VOTE_NS: u64 = 2_500_000_000;
 /// After the first announcement of a round the others are waited for so long.
 const GATHER_NS: u64 = 100_000_000;
 
-/// Announcements after a change that say nothing of the new arm, at most.
-const SETTLING_MAX: u32 = 10;
-/// Who says nothing for so many rounds may be kept waiting by others; after that it has nothing to do.
-const WAITING_MAX: u32 = 5;
 /// Between two rounds at least: who announces when it is not due does not decide more often for that, nor is learned from more often.
 const ROUND_MIN_NS: u64 = 500_000_000;
 
@@ -78,61 +72,6 @@ pub fn by_rule(seen: &Seen) -> Option<Pattern> {
         () if op.distance_abs_mean <= 16.0 * op.size_mean => Pattern::SharedStrided,
         () => Pattern::SharedContiguous,
     })
-}
-
-/// A node that has gone over to another arm, while that says nothing of it: until as many requests have come as were under way (Little
-/// 1961). Before, what it serves is what the arm before had put in order, or had not.
-#[derive(Clone, Copy, Debug)]
-struct Settling {
-    left: f64,
-    rounds: u32,
-}
-
-impl Settling {
-    /// It has gone over, with what it announces now.
-    fn begun(seen: &Seen) -> Settling {
-        Settling { left: seen.outstanding - seen.requests() as f64, rounds: 1 }
-    }
-
-    /// With its next announcement, if that does not say anything of the new arm, either.
-    fn next(self, seen: &Seen) -> Option<Settling> {
-        let lasts = self.left > 0.0 && self.rounds < SETTLING_MAX;
-        lasts.then(|| Settling { left: self.left - seen.requests() as f64, rounds: self.rounds + 1 })
-    }
-}
-
-/// A forwarding node.
-#[derive(Clone, Debug)]
-struct Member {
-    /// What it has announced in this round.
-    seen: Option<Seen>,
-    /// The last one that said something, and rounds since.
-    before: Option<Seen>,
-    waited: u32,
-    vote: Option<usize>,
-    /// What it voted in, and the share of that second in which something was under way.
-    situation: Option<Situation>,
-    busy: f64,
-    name: Name,
-    /// The arm that was in force in what it announced last; while it still serves what was under way under another one.
-    under: Option<usize>,
-    settles: Option<Settling>,
-    /// When it spoke last.
-    heard: Time,
-}
-
-impl Member {
-    /// What it has announced, if that says something.
-    fn says(&self) -> Option<&Seen> {
-        let says =
-            |seen: &&Seen| seen.requests() >= REQUESTS_MIN && seen.period_ns >= PERIOD_MIN_NS && seen.rate().is_some();
-        self.seen.as_ref().filter(says)
-    }
-
-    /// What it was asked for, as far as is known: what it does now, or what it did shortly before it began to wait for others.
-    fn asked(&self) -> Option<&Seen> {
-        self.says().or_else(|| self.before.as_ref().filter(|_| self.waited < WAITING_MAX))
-    }
 }
 
 /// See the module.
@@ -206,6 +145,16 @@ impl Council {
         self
     }
 
+    /// Whether most nodes have announced something in this round, be it that they were asked for nothing.
+    fn most_are_heard(&self) -> bool {
+        2 * self.members.values().filter(|member| member.seen.is_some()).count() >= self.members.len()
+    }
+
+    /// What a node was told last, as far as it was.
+    fn told(&self, node: NodeId) -> Option<usize> {
+        self.said_to.get(&node).copied().or(self.said)
+    }
+
     /// Situations of the nodes that saw enough, and whether what each saw belongs to its situation.
     fn situations(&mut self) -> Vec<(NodeId, Situation, bool)> {
         if self.members.values().all(|member| member.says().is_none()) {
@@ -220,24 +169,22 @@ impl Council {
         let of_all =
             |of_one: fn(&Seen) -> f64| median(all.iter().map(|seen| of_one(seen)).collect()) * all.len() as f64;
         let busy = Busy { under_way: of_all(|seen| seen.outstanding), moved: of_all(Seen::throughput) };
-        let is_usual = self.load.see(of_most, all.len() as u64, busy);
+        let (count, coexisting) = (all.len(), self.coexisting);
+        // Who is late, or out of step, does not teach as much alone as all others together.
+        let is_usual = self.load.see(of_most, count as u64, busy) && self.most_are_heard();
         let (nodes, under_way) = self.load.named();
         let of = |(id, member): (&NodeId, &mut Member)| {
             member.says()?;
-            let seen = member.seen.as_ref()?;
-            let (doing, does_it) = member.name.see(seen, &self.classify)?;
+            let seen = member.seen.clone()?;
+            let (doing, does_it) = member.name.see(&seen, &self.classify)?;
             let size = doing.size as u64;
             let situation = Situation::new(doing.pattern, doing.op, seen.servers.into(), nodes, under_way, size);
             member.busy = seen.rate().map_or(1.0, |rate| seen.throughput() / rate);
             // What was queued under the arm before is served now, and says little of this one.
             let arm = arm(&seen.in_force);
-            if member.under.is_some() && arm != member.under {
-                member.settles = Some(Settling::begun(seen));
-            } else {
-                member.settles = member.settles.and_then(|settling| settling.next(seen));
-            }
-            member.under = arm;
-            Some((*id, situation, is_usual && does_it && member.settles.is_none()))
+            let settles = member.settles_under(arm, &seen);
+            let is_common = coexisting || arm.is_some_and(|arm| 2 * under[arm] >= count);
+            Some((*id, situation, is_usual && does_it && is_common && !settles))
         };
         self.members.iter_mut().filter_map(of).collect()
     }
@@ -314,7 +261,7 @@ impl Council {
         if self.coexisting {
             for (id, member) in &self.members {
                 let Some(vote) = member.vote else { continue };
-                if self.said_to.get(id).copied().or(self.said) != Some(vote) {
+                if self.told(*id) != Some(vote) {
                     self.said_to.insert(*id, vote);
                     all.push(directive(To::Node(*id), vote));
                 }
@@ -334,18 +281,12 @@ impl Role for Council {
         if seen.kind != Kind::Forwarder || seen.servers < 2 {
             return self.left(now, node);
         }
-        let member = self.members.entry(node).or_insert(Member {
-            seen: None,
-            before: None,
-            waited: 0,
-            vote: None,
-            situation: None,
-            busy: 1.0,
-            name: Name::default(),
-            under: None,
-            settles: None,
-            heard: now,
-        });
+        let under = arm(&seen.in_force);
+        if self.coexisting && !self.members.contains_key(&node) && under != self.said {
+            // It may have been told that before it was away.
+            self.said_to.extend(under.map(|arm| (node, arm)));
+        }
+        let member = self.members.entry(node).or_insert_with(|| Member::new(now));
         (member.seen, member.heard) = (Some(seen.clone()), now);
         self.silent.remove(&node);
         let earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
@@ -377,26 +318,35 @@ impl Role for Council {
         let is_over = |member: &Member| member.seen.is_some() || now.since(member.heard) > VOTE_NS;
         self.members.values_mut().filter(|member| is_over(member)).for_each(|member| member.vote = None);
         // Who answers sooner does not end what the others have not seen the effect of yet; nor does one that lies keep all waiting.
-        let settling = |id| self.members.get(id).is_some_and(|member| member.settles.is_some());
-        let all_stay = 4 * situations.iter().filter(|(id, ..)| settling(id)).count() > situations.len();
+        let votes =
+            |id: &NodeId, member: &Member| member.vote.is_some() || situations.iter().any(|(one, ..)| one == id);
+        let voters: Vec<_> = self.members.iter().filter(|(id, member)| votes(id, member)).collect();
+        // What nobody told them is not waited for.
+        let settling =
+            |(id, member): &&(&NodeId, &Member)| member.settles.is_some() && member.under == Some(self.told(**id));
+        let all_stay = 4 * voters.iter().filter(settling).count() > voters.len();
         // Once for each situation: bandits that toss coins would be outvoted by themselves.
         let mut choices = BTreeMap::new();
         for (id, situation, _) in situations {
             let choice = *choices.entry(situation).or_insert_with(|| self.knowledge.choose(situation));
+            let told = self.told(id).filter(|_| all_stay);
             if let Some(member) = self.members.get_mut(&id) {
                 member.situation = Some(situation);
                 // Who has gone over stays until it can be seen what that brings.
-                member.vote = member.under.filter(|_| all_stay || member.settles.is_some()).or(Some(choice));
+                let under = member.under.flatten();
+                member.vote =
+                    under.filter(|_| member.settles.is_some()).or(told).or(under.filter(|_| all_stay)).or(Some(choice));
             }
         }
         self.silent = self.members.keys().copied().collect();
+        let most_are_heard = self.most_are_heard();
         for member in self.members.values_mut() {
             let says = member.says().is_some();
             let seen = member.seen.take();
             if says {
                 (member.before, member.waited) = (seen, 0);
             } else {
-                member.waited += 1;
+                member.waited += u32::from(most_are_heard);
             }
         }
         let directives = self.directives();
@@ -721,6 +671,43 @@ mod tests {
         server.kind = Kind::Server;
         council.announced(Time(1), NodeId(5), &server);
         assert_eq!(council.members.len(), 1, "data servers have no windows");
+    }
+
+    #[test]
+    fn one_that_is_late_teaches_nothing_alone() {
+        let (mut council, mut now) = (Council::new(Box::new(by_rule)), 0);
+        let learned = |council: &Council| council.save()[0]["bandit"].clone();
+        round(&mut council, &mut now, &vec![seen(8, 3000, 100_000_000); 4]);
+        let before = learned(&council);
+        for _ in 0..10 {
+            round(&mut council, &mut now, &[seen(8, 3000, 1 << 40)]);
+        }
+        assert!(before.is_object() && learned(&council) == before);
+        for _ in 0..3 {
+            round(&mut council, &mut now, &vec![seen(8, 3000, 100_000_000); 4]);
+        }
+        assert_ne!(learned(&council), before, "all together do");
+    }
+
+    #[test]
+    fn one_that_comes_back_under_another_window_is_told_its_own_again() {
+        let mut council = Council::new(Box::new(by_rule)).coexisting(true);
+        let (mut now, mut arm) = (0, 8);
+        let with = |arm| seen(arm, 3000, if arm == 8 { 100_000_000 } else { 50_000_000 });
+        for _ in 0..80 {
+            arm = round(&mut council, &mut now, &vec![with(arm); 3]).unwrap_or(arm);
+        }
+        assert_eq!((arm, council.said), (8, Some(8)), "that is the best one");
+        council.left(Time(now), NodeId(2));
+        now += 1_000_000_000;
+        for (id, arm) in [8, 8, 0].into_iter().enumerate() {
+            council.announced(Time(now), NodeId(id as u64), &with(arm));
+        }
+        let said = council.decide(Time(now).after(GATHER_NS));
+        let [Directive { to: To::Node(NodeId(2)), action: Action::Policy { name, .. } }] = &said[..] else {
+            panic!("{said:?}")
+        };
+        assert_eq!(name, "hbrr");
     }
 
     #[test]

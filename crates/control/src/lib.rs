@@ -27,6 +27,7 @@ mod gated;
 #[cfg(feature = "coordinator")]
 mod lines;
 mod locality;
+mod member;
 mod node;
 #[cfg(feature = "node")]
 mod orchestrated;

@@ -514,7 +514,10 @@ impl Orchestrator {
             return Err(StateError::Version(version));
         }
         let saved: Saved = serde_json::from_value(saved).map_err(|error| StateError::Damaged(error.to_string()))?;
-        (self.epoch, self.number) = (Some(saved.epoch).filter(|epoch| *epoch > 0), saved.number);
+        // The clock may have been set back: windows that begin in the future would let nobody begin until then.
+        let (window_ns, ahead) = (self.settings.window_ns, saved.epoch.saturating_sub(now));
+        let epoch = saved.epoch.saturating_sub(ahead.div_ceil(window_ns).saturating_mul(window_ns));
+        (self.epoch, self.number) = (Some(epoch).filter(|epoch| *epoch > 0), saved.number);
         for name in saved.eligible.iter().chain(&saved.others).take(PROGRAMS_MAX) {
             // It has some windows to be heard of again.
             let eligible = saved.eligible.contains(name);
@@ -522,7 +525,8 @@ impl Orchestrator {
             self.programs.insert(name.clone(), program);
         }
         (self.eligible, self.others) = (saved.eligible, saved.others);
-        (self.phase, self.until, self.refusals) = (saved.phase, saved.until, saved.refusals);
+        let until = if ahead > 0 && saved.until != u64::MAX { saved.until.saturating_sub(ahead) } else { saved.until };
+        (self.phase, self.until, self.refusals) = (saved.phase, until, saved.refusals);
         if matches!(self.phase, Phase::Refused { .. }) {
             self.refused = self.eligible.clone();
         }

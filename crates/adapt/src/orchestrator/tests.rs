@@ -178,6 +178,21 @@ fn a_restart_goes_on_with_the_same_windows() {
     assert!(new.number > old.number && plans.iter().all(Option::is_some), "it is not tried again");
 }
 
+/// The clock was set back by an hour meanwhile: windows that begin in the future would let nobody begin until then.
+#[test]
+fn a_restart_after_the_clock_was_set_back_goes_on_with_windows_that_have_begun() {
+    let hour = 7200 * WINDOW;
+    let mut before = Orchestrator::new(Settings::default());
+    let old = run(&mut before, 7200, 20, &[STRONG, OTHER], 1.5)[19].clone().unwrap();
+    assert!(old.epoch >= hour);
+    let mut after = Orchestrator::new(Settings::default());
+    after.load(20 * WINDOW + 1, before.save()).unwrap();
+    let plans = run(&mut after, 20, 12, &[STRONG, OTHER], 1.5);
+    let new = plans[0].as_ref().unwrap();
+    assert!(new.epoch <= 20 * WINDOW + 1 && old.epoch.abs_diff(new.epoch) % WINDOW == 0, "{} {}", old.epoch, new.epoch);
+    assert!(objects(new) == objects(&old) && plans.iter().all(Option::is_some), "it is not tried again");
+}
+
 /// Who has not heard of any server yet does not know that nothing is served.
 #[test]
 fn a_restart_while_a_plan_is_tried_does_not_refuse_it() {
