@@ -22,6 +22,10 @@ const THROTTLED: f64 = 0.75;
 /// Largest read-ahead window of the bed's device: what Linux gives a loop device over a FUSE file by itself, twice the 1,280 KB
 /// that it takes at a time.
 pub(super) const READ_AHEAD: u64 = 2560 << 10;
+/// Largest command of the bed's device: `max_sectors_kb` of a loop device.
+pub(super) const TRANSFER: u64 = 1280 << 10;
+/// Commands of write-back that `blk-wbt.c` lets be under way while writers wait (`RWB_DEF_DEPTH`). BFQ switches it off.
+const WRITE_BACK: u32 = 16;
 /// Commands that the bed's device takes at a time.
 pub(super) const QUEUE_DEPTH: u32 = 32;
 /// Most batches of an algorithm at the device, and worker threads, as a mount over a hard disk has them.
@@ -86,8 +90,8 @@ pub(super) fn scenario(
          [clients]\nnodes = {clients}\n\
          [network]\nbandwidth = {bandwidth}\nlatency = '{latency}us'\nmessage_cost = '{message}us'\nburst = {LINK_BURST}\n\
          [servers]\ncount = {servers}\nstripe = {STRIPE}\nfirst = 'zero'\nallocation = 'present'\n\
-         device = '{device}'\ndevice_queue = {QUEUE_DEPTH}\nkernel = '{kernel}'\n\
-         page_cache = '{cache}'\nmemory = {memory}\ndirty_background = {background}\ndirty_limit = {limit}\nread_ahead = {READ_AHEAD}\n\
+         device = '{device}'\ndevice_queue = {QUEUE_DEPTH}\ndevice_transfer = {TRANSFER}\nkernel = '{kernel}'\n\
+         page_cache = '{cache}'\nmemory = {memory}\ndirty_background = {background}\ndirty_limit = {limit}\nread_ahead = {READ_AHEAD}\nwrite_back = {write_back}\n\
          policy = '{policy}'\nin_flight = {in_flight}\nanticipation = '{anticipation}ns'\nthreads = {threads}\n\
          request_cost = '{request_us}us'\ncores = {CORES}\n\
          [[application]]\nprocesses = {processes}\nstart_spread = 0\n\
@@ -104,6 +108,7 @@ pub(super) fn scenario(
         cache = if situation.direct { "off" } else { "on" },
         background = share(BACKGROUND),
         limit = share(THROTTLED),
+        write_back = if kernel == "cfq" { 2 * QUEUE_DEPTH } else { WRITE_BACK },
         in_flight = if schedules { IN_FLIGHT } else { 0 },
         anticipation = if schedules { ANTICIPATION_NS } else { 0 },
         request_us = request_us(situation),

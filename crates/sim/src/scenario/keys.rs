@@ -98,9 +98,19 @@ static KEYS: &[Key] = &[
         "number; 0",
         "commands that the device may choose from; 0: 1024 with `kernel` none, 31 with others",
     ),
+    key(
+        "servers.device_transfer",
+        "bytes; 512K",
+        "largest command of the page cache and the kernel's scheduler (`max_sectors_kb` of the device's queue)",
+    ),
     key("servers.page_cache", "off or on; off", "requests are served from the server's memory; off: they go past it"),
     key("servers.memory", "bytes; 4G", "of the page cache; multiplied by `scale` like the data"),
     key("servers.read_ahead", "bytes; 128K", "largest read-ahead window (`read_ahead_kb` of the device's queue)"),
+    key(
+        "servers.write_back",
+        "number; 128",
+        "commands of write-back under way at most: the queue's requests, or what the kernel lets through (`blk-wbt.c`)",
+    ),
     key("servers.dirty_background", "0 to 0.5; 0.1", "share of the memory that is dirty when write-back begins"),
     key("servers.dirty_limit", "0 to 0.5; 0.2", "share of the memory that is dirty when writers have to wait"),
     key(

@@ -252,6 +252,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
     let (background, hard) = (reader.factor("dirty_background", 0.1, 0.5)?, reader.factor("dirty_limit", 0.2, 0.5)?);
     let memory = reader.bytes("memory", 1 << 20, 1 << 50)?.unwrap_or(4 << 30);
     let read_ahead = reader.bytes("read_ahead", 4 << 10, 1 << 30)?.unwrap_or(128 << 10);
+    let write_back = reader.count("write_back", 128, 1, 65_536)? as u32;
     let sync_ns = reader.duration("sync", 0)?;
     if !reader.choice("page_cache", false, &[("off", false), ("on", true)])? {
         return Ok(None);
@@ -262,7 +263,7 @@ fn read_cache(reader: &Reader<'_>, scale: Scale) -> Result<Option<PageCache>> {
         );
     }
     let memory = scaled(memory, scale).map_err(|reason| reader.error("memory", reason))?.max(1 << 20);
-    Ok(Some(PageCache { memory, background, hard, read_ahead, sync_ns }))
+    Ok(Some(PageCache { memory, background, hard, read_ahead, write_back, sync_ns }))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -340,6 +341,7 @@ fn read_servers(reader: Option<Reader<'_>>, default: &Reader<'_>, scale: Scale) 
         parameters: read_parameters(reader)?,
         allocation: reader.choice("allocation", Allocation::Groups, &ALLOCATIONS)?,
         device_queue: reader.count("device_queue", 0, 0, 65_536)? as u32,
+        device_transfer: reader.bytes("device_transfer", 64 << 10, 1 << 30)?.unwrap_or(512 << 10),
         kernel: reader.choice(
             "kernel",
             Kernel::None,

@@ -119,6 +119,8 @@ pub struct Storage {
     pub allocation: Allocation,
     /// Commands that the device may choose from; 0: as many as the kernel lets it.
     pub device_queue: u32,
+    /// Most bytes of a command that the page cache or the kernel's scheduler makes.
+    pub device_transfer: u64,
     /// The kernel's scheduler.
     pub kernel: Kernel,
     /// The page cache; none: requests go past it.
@@ -224,6 +226,8 @@ pub struct PageCache {
     pub hard: f64,
     /// Most bytes of a read-ahead window.
     pub read_ahead: u64,
+    /// Most commands of write-back that are under way.
+    pub write_back: u32,
     /// How often all of it is written back and forgotten, in nanoseconds; 0: never.
     pub sync_ns: u64,
 }

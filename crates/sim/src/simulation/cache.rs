@@ -23,12 +23,10 @@ use crate::slab::NONE;
 pub(super) const PAGE: u64 = 4096;
 /// Pages of a block.
 const BLOCK_PAGES: u64 = 16;
-/// Most pages of a transfer to the device: 512 KB.
-const TRANSFER_MAX: u64 = 128;
+/// Pages of a transfer of what is read beyond a window: those of a `bio`, 1 MB.
+const BIO_PAGES: u64 = 256;
 /// Most pages of a file that are written back before it is the next one's turn: 4 MB.
 const TURN_PAGES: u64 = 1024;
-/// Most transfers of write-back on their way to the device: the requests of a queue.
-const WRITE_BACK_MAX: u32 = 128;
 /// Dirty pages are written back when they are so old, and looked at so often, in nanoseconds.
 const EXPIRE_NS: u64 = 30_000_000_000;
 const FLUSH_EVERY_NS: u64 = 5_000_000_000;
@@ -123,6 +121,8 @@ pub(super) struct Cache {
     blocks_max: usize,
     /// Most pages of a read-ahead window.
     window_max: u64,
+    /// Most pages that are written back in a transfer.
+    transfer_max: u64,
     files: HashMap<u64, File, BuildHasherDefault<Mixer>>,
     /// Files with dirty pages, in the order in which they are written back.
     dirty_files: VecDeque<u64>,
@@ -133,6 +133,8 @@ pub(super) struct Cache {
     moving: Vec<Moving>,
     moving_free: Vec<u32>,
     writes_under_way: u32,
+    /// Most of them.
+    writes_max: u32,
     /// Batches that wait for room for dirty pages.
     throttled: VecDeque<u32>,
     /// How often everything is written back and forgotten, in nanoseconds; 0: never.
@@ -160,8 +162,8 @@ fn by_block(page: u64, pages: u64) -> impl Iterator<Item = (u64, u16)> {
 
 impl Cache {
     /// `background`, `hard`: shares of the memory that may be dirty before write-back begins, and before writers wait.
-    /// `read_ahead`: most bytes of a window.
-    pub(super) fn new(memory: u64, background: f64, hard: f64, read_ahead: u64) -> Cache {
+    /// `read_ahead`, `transfer`: most bytes of a window, and of a transfer to the device.
+    pub(super) fn new(memory: u64, background: f64, hard: f64, read_ahead: u64, transfer: u64) -> Cache {
         let pages = (memory / PAGE).max(4 * BLOCK_PAGES);
         let share = |of: f64| ((pages as f64 * of) as u64).clamp(1, pages / 2);
         Cache {
@@ -172,6 +174,7 @@ impl Cache {
             oldest: NONE,
             blocks_max: (pages / BLOCK_PAGES) as usize,
             window_max: (read_ahead / PAGE).max(1),
+            transfer_max: (transfer / PAGE).max(1),
             files: HashMap::default(),
             dirty_files: VecDeque::new(),
             dirty: 0,
@@ -181,6 +184,7 @@ impl Cache {
             moving: Vec::new(),
             moving_free: Vec::new(),
             writes_under_way: 0,
+            writes_max: 128,
             throttled: VecDeque::new(),
             sync_ns: 0,
             sync_left: 0,
@@ -193,6 +197,11 @@ impl Cache {
     /// (`sync; echo 3 > /proc/sys/vm/drop_caches`).
     pub(super) fn synced(self, sync_ns: u64) -> Cache {
         Cache { sync_ns, ..self }
+    }
+
+    /// The same with so many transfers of write-back on their way to the device at most.
+    pub(super) fn throttled(self, writes_max: u32) -> Cache {
+        Cache { writes_max, ..self }
     }
 
     /// How often [`Cache::look`] is to be called while something is dirty.
@@ -368,7 +377,8 @@ impl Cache {
         true
     }
 
-    /// Begins to load what is missing of a range, in transfers without gaps.
+    /// Begins to load what is missing of a range, in transfers without gaps. A window is one transfer, as it is one `bio` of large folios:
+    /// nobody reads the first of its pages before the last one is there, whatever commands the device makes of it.
     fn load(&mut self, file: u64, page: u64, pages: u64, out: &mut Vec<Transfer>) {
         let mut at = page;
         let end = page + pages;
@@ -378,7 +388,7 @@ impl Cache {
                 continue;
             }
             let from = at;
-            while at < end && at - from < TRANSFER_MAX && !self.has(file, at) {
+            while at < end && at - from < self.window_max.max(BIO_PAGES) && !self.has(file, at) {
                 at += 1;
             }
             let what = Transfer { number: 0, file, page: from, pages: at - from, writes: false };
@@ -544,7 +554,7 @@ impl Cache {
 
     /// Begins to write back what should be.
     pub(super) fn write_back(&mut self, now: u64, out: &mut Vec<Transfer>) {
-        while self.writes_under_way < WRITE_BACK_MAX {
+        while self.writes_under_way < self.writes_max {
             let Some(file) = self.dirty_files.front().copied() else { return };
             let expired = self.files.get(&file).is_some_and(|state| state.dirty_since_ns + EXPIRE_NS <= now);
             if self.dirty <= self.background && !expired && self.throttled.is_empty() && self.sync_left == 0 {
@@ -563,13 +573,13 @@ impl Cache {
     /// Begins to write back some of a file's dirty pages, from where it was left.
     fn write_back_file(&mut self, file: u64, out: &mut Vec<Transfer>) {
         let mut left = TURN_PAGES;
-        while left > 0 && self.writes_under_way < WRITE_BACK_MAX {
+        while left > 0 && self.writes_under_way < self.writes_max {
             let state = self.files.entry(file).or_default();
             let next = state.dirty_blocks.range(state.cursor / BLOCK_PAGES..).next();
             let Some(block) = next.or_else(|| state.dirty_blocks.first()).copied() else { return };
             let dirty = self.find(file, block).map_or(0, |block| block.dirty);
             let from = block * BLOCK_PAGES + u64::from(dirty.trailing_zeros());
-            let limit = left.min(TRANSFER_MAX);
+            let limit = left.min(self.transfer_max);
             let mut pages = 0;
             while pages < limit && self.is_dirty(file, from + pages) {
                 pages += 1;
@@ -629,8 +639,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const TRANSFER: u64 = 512 << 10;
+
     fn cache() -> Cache {
-        Cache::new(64 << 20, 0.1, 0.2, 128 << 10)
+        Cache::new(64 << 20, 0.1, 0.2, 128 << 10, TRANSFER)
     }
 
     /// Reads and lets all transfers end; returns what was loaded.
@@ -656,9 +668,9 @@ mod tests {
 
     #[test]
     fn windows_are_as_large_as_the_device_wants_them() {
-        let mut cache = Cache::new(64 << 20, 0.1, 0.2, 2560 << 10);
+        let mut cache = Cache::new(64 << 20, 0.1, 0.2, 2560 << 10, TRANSFER);
         let loads: Vec<(u64, u64)> = (0..64).flat_map(|i| read(&mut cache, 1, 64 * i, 64)).collect();
-        assert!(loads.iter().all(|(_, pages)| *pages <= TRANSFER_MAX), "{loads:?}");
+        assert!(loads.iter().all(|(_, pages)| pages * PAGE <= 2560 << 10), "{loads:?}");
         // Far ahead of the reader: more than the windows of the other test, 128 KB.
         assert!(cache.has(1, 64 * 64 + 300) && !cache.has(1, 64 * 64 + 1400), "{loads:?}");
         assert_eq!(cache.outcome.misses, 64, "only the first read waited");
@@ -682,6 +694,26 @@ mod tests {
         out.clear();
         cache.write_back(1_000_000_001, &mut out);
         assert!(out.is_empty(), "not until the next one");
+    }
+
+    #[test]
+    fn a_window_is_there_as_a_whole_and_write_back_is_throttled() {
+        let mut cache = Cache::new(64 << 20, 0.1, 0.2, 2560 << 10, 64 << 10).throttled(3);
+        let mut out = Vec::new();
+        assert_eq!(cache.read(1, 1, (0, 160), u64::MAX, &mut out), 1, "one transfer to wait for");
+        assert_eq!(out.iter().map(|what| (what.page, what.pages)).collect::<Vec<_>>(), [(0, 640)]);
+        let mut ready = Vec::new();
+        (0..2).for_each(|_| cache.command(out[0].number));
+        assert!(!cache.served(out[0].number, &mut ready) && ready.is_empty(), "of two commands one is served");
+        assert!(cache.served(out[0].number, &mut ready) && ready == [1]);
+        out.clear();
+        assert!((0..1000).all(|number| cache.write(0, 2, 2, (16 * number, 2))), "less than may be dirty");
+        cache.write_back(0, &mut out);
+        assert_eq!(out.len(), 3);
+        cache.command(out[0].number);
+        assert!(cache.served(out[0].number, &mut ready));
+        cache.write_back(0, &mut out);
+        assert_eq!(out.len(), 4, "another one when one is done");
     }
 
     #[test]
@@ -728,7 +760,7 @@ mod tests {
         /// Whatever is read and written: a batch waits for what is loaded for it, dirty pages add up, the cache keeps its size.
         #[test]
         fn pages_add_up(steps in proptest::collection::vec((0u64..3, 0u64..600, 1u64..40, any::<bool>()), 1..120)) {
-            let mut cache = Cache::new(1 << 20, 0.1, 0.3, 128 << 10);
+            let mut cache = Cache::new(1 << 20, 0.1, 0.3, 128 << 10, TRANSFER);
             let (mut moving, mut ready) = (Vec::new(), Vec::new());
             for (batch, (file, page, pages, write)) in (0..).zip(steps) {
                 let now = u64::from(batch) * 1_000_000_000;

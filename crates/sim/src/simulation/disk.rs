@@ -150,8 +150,9 @@ impl Disk {
     ) -> Disk {
         let places = Places::new(device.capacity_bytes(), storage.extent, storage.allocation, storage.file_distance);
         let cache = |cache: &PageCache| {
-            let PageCache { memory, background, hard, read_ahead, sync_ns } = *cache;
-            Box::new(Cache::new(memory, background, hard, read_ahead).synced(sync_ns))
+            let PageCache { memory, background, hard, read_ahead, write_back, sync_ns } = *cache;
+            let cache = Cache::new(memory, background, hard, read_ahead, storage.device_transfer);
+            Box::new(cache.synced(sync_ns).throttled(write_back))
         };
         let depth = match storage.device_queue {
             0 if storage.kernel == Kernel::None => QUEUE_MAX,
@@ -166,7 +167,7 @@ impl Disk {
             pending: Vec::new(),
             queued: Vec::new(),
             depth,
-            elevator: Elevator::new(storage.kernel),
+            elevator: Elevator::new(storage.kernel, storage.device_transfer, depth),
             wake_ns: u64::MAX,
             places,
             slowness: 1,
@@ -209,7 +210,7 @@ impl Disk {
     }
 
     fn enter(&mut self, queued: Queued) {
-        if matches!(self.elevator, Elevator::None(_)) && self.pending.len() < self.depth && self.elevator.is_empty() {
+        if self.elevator.is_none() && self.pending.len() < self.depth && self.elevator.is_empty() {
             self.give(queued);
         } else {
             self.elevator.add(queued);
@@ -238,7 +239,8 @@ impl Disk {
     fn fill(&mut self, now: u64) {
         self.wake_ns = u64::MAX;
         while self.pending.len() + self.busy as usize <= self.depth.saturating_sub(1) {
-            match self.elevator.next(now) {
+            let held = self.pending.len() + self.busy as usize;
+            match self.elevator.next(now, held) {
                 Next::Give(queued) => self.give(queued),
                 Next::Wait(until) => {
                     self.wake_ns = until;

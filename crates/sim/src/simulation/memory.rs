@@ -72,12 +72,13 @@ impl Simulation<'_> {
         let shape = (self.scenario.storage.stripe, u64::from(self.servers));
         let ends = &self.file_ends;
         let file_end = |file: u64| part_end(ends, file, shape);
+        let most = self.scenario.storage.device_transfer;
         if let Some(disk) = &mut self.nodes[node as usize].disk {
             for what in wanted.drain(..) {
                 let (mut offset, end) = (what.page * PAGE, (what.page + what.pages) * PAGE);
                 while offset < end {
                     let op = if what.writes { Op::Write } else { Op::Read };
-                    let len = (end - offset).min(disk.contiguous(what.file, offset, op, file_end(what.file)));
+                    let len = (end - offset).min(most).min(disk.contiguous(what.file, offset, op, file_end(what.file)));
                     if let Some(cache) = &mut disk.cache {
                         cache.command(what.number);
                     }
