@@ -308,6 +308,9 @@ impl Worker {
                 Happened::TimeHasCome => {}
                 Happened::Opened(Ok(opened)) => {
                     (opening, session) = (None, Some(opened));
+                    // What it saw while nobody asked is no second's work.
+                    self.look(&*held);
+                    self.seen = Seen::nothing(self.kind, self.servers, in_force(&held.policy()));
                     self.node.connected(now);
                 }
                 Happened::Opened(Err(why)) => {

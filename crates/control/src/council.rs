@@ -42,6 +42,8 @@ pub const ARMS: [(&str, u64); 9] = [
 const WINDOWS: usize = 7;
 /// A vote counts until its node speaks again, but no longer than this.
 const VOTE_NS: u64 = 2_500_000_000;
+/// After a restart it is waited for so long until it is asked what there is to do: most nodes are back then.
+const FIRST_NS: u64 = 2_500_000_000;
 /// After the first announcement of a round the others are waited for so long.
 const GATHER_NS: u64 = 100_000_000;
 
@@ -87,6 +89,10 @@ pub struct Council {
     /// What was last said to all, or to each.
     said: Option<usize>,
     said_to: BTreeMap<NodeId, usize>,
+    /// Nodes that have joined since, of whom nobody knows what they were told when.
+    unsure: BTreeSet<NodeId>,
+    /// What was learned is from before a restart, and who is there is not known yet.
+    begins_again: bool,
     rounds: u64,
     changes: u64,
 }
@@ -126,6 +132,8 @@ impl Council {
             decided_at: None,
             said: None,
             said_to: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+            begins_again: false,
             rounds: 0,
             changes: 0,
         }
@@ -259,11 +267,11 @@ impl Council {
             all.push(directive(To::Every(Kind::Forwarder), arm));
         }
         if self.coexisting {
-            for (id, member) in &self.members {
-                let Some(vote) = member.vote else { continue };
-                if self.told(*id) != Some(vote) {
-                    self.said_to.insert(*id, vote);
-                    all.push(directive(To::Node(*id), vote));
+            let votes: Vec<_> = self.members.iter().filter_map(|(id, member)| Some((*id, member.vote?))).collect();
+            for (id, vote) in votes {
+                if self.unsure.remove(&id) || self.told(id) != Some(vote) {
+                    self.said_to.insert(id, vote);
+                    all.push(directive(To::Node(id), vote));
                 }
             }
         }
@@ -281,15 +289,17 @@ impl Role for Council {
         if seen.kind != Kind::Forwarder || seen.servers < 2 {
             return self.left(now, node);
         }
-        let under = arm(&seen.in_force);
-        if self.coexisting && !self.members.contains_key(&node) && under != self.said {
-            // It may have been told that before it was away.
-            self.said_to.extend(under.map(|arm| (node, arm)));
+        if self.coexisting && !self.members.contains_key(&node) {
+            self.unsure.insert(node);
         }
         let member = self.members.entry(node).or_insert_with(|| Member::new(now));
         (member.seen, member.heard) = (Some(seen.clone()), now);
         self.silent.remove(&node);
-        let earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
+        let mut earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
+        if std::mem::take(&mut self.begins_again) {
+            earliest = now.after(FIRST_NS);
+            self.decided_at = Some(earliest);
+        }
         let at = self.decides_at.get_or_insert(now.after(GATHER_NS).max(earliest));
         if self.silent.is_empty() {
             *at = earliest;
@@ -300,6 +310,7 @@ impl Role for Council {
         self.members.remove(&node);
         self.silent.remove(&node);
         self.said_to.remove(&node);
+        self.unsure.remove(&node);
     }
 
     fn due(&self) -> Option<Time> {
@@ -318,8 +329,9 @@ impl Role for Council {
         let is_over = |member: &Member| member.seen.is_some() || now.since(member.heard) > VOTE_NS;
         self.members.values_mut().filter(|member| is_over(member)).for_each(|member| member.vote = None);
         // Who answers sooner does not end what the others have not seen the effect of yet; nor does one that lies keep all waiting.
-        let votes =
-            |id: &NodeId, member: &Member| member.vote.is_some() || situations.iter().any(|(one, ..)| one == id);
+        let votes = |id: &NodeId, member: &Member| {
+            member.vote.is_some() || situations.binary_search_by_key(id, |(one, ..)| *one).is_ok()
+        };
         let voters: Vec<_> = self.members.iter().filter(|(id, member)| votes(id, member)).collect();
         // What nobody told them is not waited for.
         let settling =
@@ -360,6 +372,7 @@ impl Role for Council {
 
     fn load(&mut self, _: Time, saved: serde_json::Value) -> Result<(), String> {
         self.knowledge = Knowledge::load(saved, arms(), self.knowledge.method())?;
+        self.begins_again = true;
         Ok(())
     }
 
@@ -433,7 +446,11 @@ mod tests {
         let saved = council.save();
         let mut again = Council::new(Box::new(by_rule));
         again.load(Time(now), saved).unwrap();
-        assert_eq!(round(&mut again, &mut now, &vec![seen(8, 3000, 85_000_000); 3]), Some(3));
+        // Who is back first does not decide for all.
+        assert_eq!(round(&mut again, &mut now, &[seen(8, 3000, 85_000_000)]), None);
+        let said: Vec<_> = (0..4).map(|_| round(&mut again, &mut now, &vec![seen(8, 3000, 85_000_000); 3])).collect();
+        assert_eq!(said[..2], [None; 2]);
+        assert_eq!(said.into_iter().flatten().next(), Some(3));
     }
 
     /// What so many seconds of reads bring: with each arm this much, of which each has so many requests under way, and where the

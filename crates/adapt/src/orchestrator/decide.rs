@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::activity::Activities;
 use super::meter::{Meter, compare};
 use super::verdict::{At, Server, Verdict, judge, mean, promise};
-use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing};
+use super::{PROGRAMS_MAX, Plan, PlanSlice, Report, SERVERS_MAX, Settings, Slicing, Trial};
 
 /// Format of what [`Orchestrator::save`] gives.
 const VERSION: u32 = 1;
@@ -382,14 +382,20 @@ impl Orchestrator {
                 if without.len() >= enough && before > 0.0 {
                     self.phase = Phase::Trial { before };
                     self.with = Meter::starting(self.next_window(now));
+                    self.until = self.trial_ends(now, trial);
                 }
             }
             Phase::Trial { .. } => {
                 let without = self.without.rates(&self.servers, trial.windows);
                 let with = self.with.rates(&self.servers, trial.windows);
-                let Some(gain) = compare(&without, &with, &trial) else { return };
+                let Some(gain) = compare(&without, &with, &trial) else {
+                    if now >= self.until {
+                        self.give_up(now, trial);
+                    }
+                    return;
+                };
                 self.refusals = if gain < trial.gain_min { self.refusals + 1 } else { 0 };
-                self.until = now.saturating_add(trial.again_ns << self.refusals.saturating_sub(1).min(8));
+                self.until = self.again(now, trial);
                 let is_good = gain >= trial.gain_min;
                 if !is_good {
                     self.refused.extend(self.eligible.iter().cloned());
@@ -407,6 +413,26 @@ impl Orchestrator {
             }
             _ => {}
         }
+    }
+
+    /// A trial says nothing, as where a server cannot follow plans: soon again, each time after a longer pause.
+    fn give_up(&mut self, now: u64, trial: Trial) {
+        let pause = (self.trial_ends(now, trial) - now) << self.refusals.min(8);
+        self.refusals += 1;
+        self.until = now.saturating_add(pause).min(self.again(now, trial));
+        self.refused.extend(self.eligible.iter().cloned());
+        self.without = Meter::starting(now);
+        self.phase = Phase::Refused { gain: 0.0 };
+    }
+
+    /// When what is decided now is looked at again, in nanoseconds.
+    fn again(&self, now: u64, trial: Trial) -> u64 {
+        now.saturating_add(trial.again_ns << self.refusals.saturating_sub(1).min(8))
+    }
+
+    /// By when a trial that begins now has to be decided, in nanoseconds.
+    fn trial_ends(&self, now: u64, trial: Trial) -> u64 {
+        now.saturating_add(2 * (u64::from(trial.windows) + SILENT_WINDOWS) * self.settings.window_ns)
     }
 
     /// What slices are to bring by the device's times, as a share of what is done without.
@@ -525,14 +551,24 @@ impl Orchestrator {
             self.programs.insert(name.clone(), program);
         }
         (self.eligible, self.others) = (saved.eligible, saved.others);
-        let until = if ahead > 0 && saved.until != u64::MAX { saved.until.saturating_sub(ahead) } else { saved.until };
-        (self.phase, self.until, self.refusals) = (saved.phase, until, saved.refusals);
+        (self.phase, self.refusals) = (saved.phase, saved.refusals);
+        // Nothing is to last longer than it would if it began now.
+        self.until = match (&self.phase, self.settings.trial) {
+            (Phase::Trial { .. }, Some(trial)) => self.trial_ends(now, trial),
+            (_, Some(trial)) if saved.until != u64::MAX => saved.until.min(self.again(now, trial)),
+            _ => saved.until,
+        };
         if matches!(self.phase, Phase::Refused { .. }) {
             self.refused = self.eligible.clone();
         }
         (self.without, self.with) = (Meter::going_on(saved.without, now), Meter::going_on(saved.with, now));
         self.loaded = saved.apart;
         self.loaded_until = now + SILENT_WINDOWS * self.settings.window_ns;
+        // It was kept by one that is set otherwise: what that tried, or did not, says nothing here.
+        let is_of_trials = !matches!(self.phase, Phase::Idle | Phase::Keep { gain: None });
+        if self.phase != Phase::Idle && is_of_trials != self.settings.trial.is_some() {
+            self.reconsider();
+        }
         Ok(())
     }
 

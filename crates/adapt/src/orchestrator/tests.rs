@@ -193,6 +193,56 @@ fn a_restart_after_the_clock_was_set_back_goes_on_with_windows_that_have_begun()
     assert!(objects(new) == objects(&old) && plans.iter().all(Option::is_some), "it is not tried again");
 }
 
+/// The clock was set back by an hour, while the first plan is of two days before: what was refused is not refused for longer than it would be now.
+#[test]
+fn a_refusal_does_not_last_longer_because_the_clock_was_set_back() {
+    let days = 2 * 24 * 7200;
+    let mut before = Orchestrator::new(Settings::default());
+    run(&mut before, 10, 30, &[STRONG, OTHER], 1.02);
+    run(&mut before, days, 300, &[STRONG, OTHER], 1.02);
+    assert!(matches!(before.phase(), Phase::Refused { .. }), "{:?}", before.phase());
+    let mut after = Orchestrator::new(Settings::default());
+    let back = days - 7200;
+    after.load(back * WINDOW, before.save()).unwrap();
+    let plans = run(&mut after, back, 1200, &[STRONG, OTHER], 1.5);
+    assert!(plans.iter().any(Option::is_some), "{:?}", after.phase());
+}
+
+/// As of a server whose clock cannot be told well enough, so that it follows no plan and says so.
+#[test]
+fn a_trial_ends_though_nobody_follows_the_plan() {
+    let mut orchestrator = Orchestrator::new(Settings::default());
+    let is_tried = (0..20).any(|number| {
+        run(&mut orchestrator, number, 1, &[STRONG, OTHER], 1.5);
+        matches!(orchestrator.phase(), Phase::Trial { .. })
+    });
+    assert!(is_tried);
+    for number in 20..60 {
+        let now = (number + 1) * WINDOW;
+        for report in reports(4, number + 1, now, 0, &[STRONG, OTHER], 1.0) {
+            orchestrator.hear(now, &report);
+        }
+        orchestrator.decide(now + WINDOW / 4);
+        if !matches!(orchestrator.phase(), Phase::Trial { .. }) {
+            return;
+        }
+    }
+    panic!("it is tried for ever: {:?}", orchestrator.phase());
+}
+
+#[test]
+fn a_state_of_trials_is_no_standstill_for_one_that_tries_nothing() {
+    let mut before = Orchestrator::new(Settings::default());
+    run(&mut before, 0, 30, &[STRONG, OTHER], 1.02);
+    assert!(matches!(before.phase(), Phase::Refused { .. }));
+    let mut paper = Orchestrator::new(Settings::paper());
+    paper.load(30 * WINDOW, before.save()).unwrap();
+    assert!(matches!(paper.phase(), Phase::Keep { gain: None }), "{:?}", paper.phase());
+    let mut again = Orchestrator::new(Settings::default());
+    again.load(60 * WINDOW, paper.save()).unwrap();
+    assert!(matches!(again.phase(), Phase::Watch), "{:?}", again.phase());
+}
+
 /// Who has not heard of any server yet does not know that nothing is served.
 #[test]
 fn a_restart_while_a_plan_is_tried_does_not_refuse_it() {

@@ -9,8 +9,8 @@
 //!   context that reads in order is empty, the device idles for up to 8 ms until its next request comes, unless another
 //!   context wants what lies within 4 MB (cooperating queues). BFQ is of the same kind, with slices counted in bytes.
 //!
-//! The queue has *tags*, as many as the device takes commands, and with a scheduler twice as many, for what waits in both (`blk-mq.c`), 64 at least: drivers
-//! of devices that take one at a time have 32.
+//! The queue has *tags*, as many as the device takes commands, and with a scheduler twice as many, for what waits in both, up to
+//! 256 (`blk-mq.c`); 64 at least, as drivers of devices that take one at a time have 32.
 //! A context that finds none waits for one, and for each of its commands anew: so those of contexts that wait are mixed.
 //!
 //! Contiguous commands of one direction (and context) are merged up to what a command may have at most.
@@ -407,7 +407,7 @@ impl Elevator {
         Elevator {
             kernel,
             most,
-            tags: if kernel == Kernel::None { depth } else { 2 * depth.max(32) },
+            tags: if kernel == Kernel::None { depth } else { 2 * depth.clamp(32, 128) },
             scheduler: Scheduler::new(kernel, most),
             inside: 0,
             waiting: Waiting::default(),
