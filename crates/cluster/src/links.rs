@@ -238,6 +238,14 @@ struct Record {
     namespaces: Vec<String>,
     /// All of it is there; else it was being made or removed.
     complete: bool,
+    /// Of this start of the system, `/proc/sys/kernel/random/boot_id`: nothing is left of what was made before.
+    #[serde(default)]
+    boot: String,
+}
+
+/// Which start of the system this is.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 impl Record {
@@ -248,12 +256,16 @@ impl Record {
     fn read(directory: &Path) -> anyhow::Result<Option<Record>> {
         let path = Record::path(directory);
         match fs::read_to_string(&path) {
-            Ok(text) => toml::from_str(&text).map(Some).with_context(|| {
-                format!(
-                    "{} is damaged: remove the namespaces of the cluster (ip netns list; ip netns delete NAME), then this file",
-                    path.display()
-                )
-            }),
+            Ok(text) => {
+                let record: Record = toml::from_str(&text).with_context(|| {
+                    format!(
+                        "{} is damaged: remove the namespaces of the cluster (ip netns list; ip netns delete NAME), then this file",
+                        path.display()
+                    )
+                })?;
+                // Namespaces of that name may be another cluster's by now.
+                Ok(Some(record).filter(|record| record.boot.is_empty() || record.boot == boot()))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| path.display().to_string()),
         }
@@ -304,6 +316,7 @@ impl Links {
             network: self.network.to_string(),
             namespaces: [self.switch()].into_iter().chain(machines).collect(),
             complete,
+            boot: boot(),
         }
     }
 
@@ -349,7 +362,9 @@ impl Links {
     pub(crate) fn up(&self, directory: &Path, is_used: bool) -> anyhow::Result<()> {
         let wanted = self.record(true);
         let made = Record::read(directory)?;
-        let is_made = made.as_ref() == Some(&wanted) && wanted.namespaces.iter().all(|name| has_link(name));
+        let is_made = made.as_ref() == Some(&wanted)
+            && wanted.namespaces.iter().all(|name| has_link(name))
+            && Path::new("/sys/class/net").join(&wanted.interface).exists();
         if !is_made {
             ensure!(
                 !is_used,
@@ -424,7 +439,7 @@ pub(crate) fn down(directory: &Path) -> anyhow::Result<()> {
 
 /// Whether a run directory says that there are some.
 pub(crate) fn are_recorded(directory: &Path) -> bool {
-    Record::path(directory).exists()
+    !matches!(Record::read(directory), Ok(None))
 }
 
 /// Does something in a network namespace: processes that are started there stay there, with the files and mounts of this one.

@@ -33,6 +33,8 @@ const END: Duration = Duration::from_secs(15);
 /// What a client mounts.
 const FILE_SYSTEM: &str = "fuse.glusterfs";
 /// Between two looks.
+/// How long a killed process may keep its sockets.
+const FREE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(20);
 /// Bytes of a log that are looked through for the reason of a failure.
 const LOG_TAIL: u64 = 64 << 10;
@@ -106,7 +108,11 @@ impl Machine {
     /// Of one that runs: whether it was started as the plan has it now.
     fn is_as_planned(&self, plan: &Plan) -> bool {
         let is_mounted_there = |mount: &Path| match mount.canonicalize() {
-            Ok(path) => self.mounts(plan).iter().all(|own| *own == path),
+            // Others may have bound it elsewhere.
+            Ok(path) => {
+                let mounts = self.mounts(plan);
+                mounts.is_empty() || mounts.contains(&path)
+            }
             Err(_) => true,
         };
         let is_there = match &self.role {
@@ -292,7 +298,9 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
         .spawn()
         .with_context(|| own.display().to_string())?;
     let number = machine.pid_file(plan);
-    fs::write(&number, child.id().to_string()).with_context(|| number.display().to_string())
+    let new = number.with_extension("new");
+    let written = fs::write(&new, child.id().to_string()).and_then(|()| fs::rename(&new, &number));
+    written.with_context(|| number.display().to_string())
 }
 
 /// Until it can be used. `begins`: where its log is to be looked through from.
@@ -316,11 +324,11 @@ fn wait(plan: &Plan, machine: &Machine, stop: &AtomicBool, begins: u64) -> anyho
 fn prepare(plan: &Plan, machine: &Machine) -> anyhow::Result<()> {
     match &machine.role {
         Role::Server { brick, .. } => {
-            machine.addresses().into_iter().try_for_each(is_free)?;
+            becomes_free(machine)?;
             let data = brick.join("data");
             fs::create_dir_all(&data).with_context(|| data.display().to_string())
         }
-        Role::Node { .. } | Role::Coordinator { .. } => machine.addresses().into_iter().try_for_each(is_free),
+        Role::Node { .. } | Role::Coordinator { .. } => becomes_free(machine),
         Role::Client { mount, .. } => {
             // What a killed process has left.
             machine.mounts(plan).iter().try_for_each(|mount| unmount(mount, true))?;
@@ -331,6 +339,18 @@ fn prepare(plan: &Plan, machine: &Machine) -> anyhow::Result<()> {
                 );
             }
             fs::create_dir_all(mount).with_context(|| mount.display().to_string())
+        }
+    }
+}
+
+/// Until a machine can listen where it is to: a process that was killed keeps its sockets until its last thread has ended, which may
+/// wait for a disk.
+fn becomes_free(machine: &Machine) -> anyhow::Result<()> {
+    let since = Instant::now();
+    loop {
+        match machine.addresses().into_iter().try_for_each(is_free) {
+            Err(_) if since.elapsed() < FREE => std::thread::sleep(STEP),
+            result => return result,
         }
     }
 }
@@ -460,9 +480,14 @@ pub fn mounted(path: &Path) -> Option<String> {
 
 fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    rustix::mount::unmount(path, flags).with_context(|| {
-        format!("{} cannot be unmounted{}", path.display(), if lazily { "" } else { "; --force does so in any case" })
-    })
+    match rustix::mount::unmount(path, flags) {
+        // It went with another one, of which it was a copy.
+        Err(Errno::INVAL) => Ok(()),
+        result => result.with_context(|| {
+            let advice = if lazily { "" } else { "; --force does so in any case" };
+            format!("{} cannot be unmounted{advice}", path.display())
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -150,8 +150,13 @@ static int32_t merged_writev_cbk(call_frame_t *merged, void *cookie, xlator_t *t
 
 static void wind_read(call_frame_t *merged, xlator_t *child, const default_args_t *first, size_t size)
 {
-    STACK_WIND(merged, merged_readv_cbk, child, child->fops->readv, first->fd, size, first->offset, first->flags,
-               first->xdata);
+    /* The answer may come within the call and ends the parts; what a call is given has to live until it returns. */
+    fd_t *fd = fd_ref(first->fd);
+    dict_t *words = first->xdata ? dict_ref(first->xdata) : NULL;
+    STACK_WIND(merged, merged_readv_cbk, child, child->fops->readv, fd, size, first->offset, first->flags, words);
+    fd_unref(fd);
+    if (words)
+        dict_unref(words);
 }
 
 /* False: no memory; nothing was done. */
@@ -172,9 +177,14 @@ static bool wind_write(call_frame_t *merged, xlator_t *child, const struct batch
         memcpy(&vector[pieces], args->vector, (size_t)args->count * sizeof(*vector));
         pieces += args->count;
     }
-    STACK_WIND(merged, merged_writev_cbk, child, child->fops->writev, first->fd, vector, pieces, first->offset,
-               first->flags, iobref, first->xdata);
+    fd_t *fd = fd_ref(first->fd);
+    dict_t *words = first->xdata ? dict_ref(first->xdata) : NULL;
+    STACK_WIND(merged, merged_writev_cbk, child, child->fops->writev, fd, vector, pieces, first->offset, first->flags,
+               iobref, words);
     iobref_unref(iobref);
+    fd_unref(fd);
+    if (words)
+        dict_unref(words);
     return true;
 }
 

@@ -94,7 +94,9 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
         _ => String::new(),
     };
     let ends = match &machine.role {
-        Role::Client { mount, .. } => format!("ExecStop=/bin/umount {}\n", mount.display()),
+        Role::Client { mount, .. } => {
+            format!("ExecStop=/bin/umount {0}\nExecStopPost=-/bin/umount -l {0}\n", mount.display())
+        }
         _ => String::new(),
     };
     format!(
