@@ -23,6 +23,7 @@
 //!   measured.
 
 mod arm;
+mod bracket;
 mod change;
 mod context;
 mod explain;
