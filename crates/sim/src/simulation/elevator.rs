@@ -527,7 +527,7 @@ mod tests {
                 elevator.add(queued(
                     0,
                     Op::Read,
-                    (number % 3) * 8192 + (number / 3 << 30),
+                    (number % 3) * 8192 + ((number / 3) << 30),
                     4096,
                     (number / 3) as u32,
                     0,
