@@ -189,7 +189,12 @@ fn a_restart_after_the_clock_was_set_back_goes_on_with_windows_that_have_begun()
     after.load(20 * WINDOW + 1, before.save()).unwrap();
     let plans = run(&mut after, 20, 12, &[STRONG, OTHER], 1.5);
     let new = plans[0].as_ref().unwrap();
-    assert!(new.epoch <= 20 * WINDOW + 1 && old.epoch.abs_diff(new.epoch) % WINDOW == 0, "{} {}", old.epoch, new.epoch);
+    assert!(
+        new.epoch <= 20 * WINDOW + 1 && old.epoch.abs_diff(new.epoch).is_multiple_of(WINDOW),
+        "{} {}",
+        old.epoch,
+        new.epoch
+    );
     assert!(objects(new) == objects(&old) && plans.iter().all(Option::is_some), "it is not tried again");
 }
 
