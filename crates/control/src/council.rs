@@ -298,7 +298,7 @@ impl Role for Council {
         let mut earliest = self.decided_at.map_or(now, |last| last.after(ROUND_MIN_NS).max(now));
         if std::mem::take(&mut self.begins_again) {
             earliest = now.after(FIRST_NS);
-            self.decided_at = Some(earliest);
+            self.decided_at = Some(now.after(FIRST_NS - ROUND_MIN_NS));
         }
         let at = self.decides_at.get_or_insert(now.after(GATHER_NS).max(earliest));
         if self.silent.is_empty() {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use sluice_core::Time;
 
-use super::bracket::Bracket;
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
@@ -100,8 +99,6 @@ pub struct Selector {
     settling: u32,
     /// The windows around the last change of arms.
     pub(super) aftermath: Aftermath,
-    /// The arms that were tried since the one in use was judged.
-    bracket: Bracket,
     pub(super) meter: Meter,
     features: [PageHinkley; 3],
     reward: PageHinkley,
@@ -194,7 +191,6 @@ impl Selector {
             skip: 0,
             settling: 0,
             aftermath: Aftermath::default(),
-            bracket: Bracket::default(),
             meter: Meter::default(),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
@@ -415,7 +411,6 @@ impl Selector {
     /// What comes is not to be compared with what was.
     fn begin_anew(&mut self) {
         self.take_back();
-        self.bracket.clear();
         self.aftermath = Aftermath::default();
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
@@ -432,7 +427,6 @@ impl Selector {
 
     fn leave(&mut self) {
         self.before = None;
-        self.bracket.clear();
         self.note_held();
         self.aftermath = Aftermath::default();
         let Some(place) = self.place.take() else { return };
@@ -579,7 +573,6 @@ impl Selector {
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
         (known.windows, known.seen_s) = (known.windows + 1, now_s);
-        let mut back = None;
         let value = known.arms.entry(name.clone()).or_insert(super::Value {
             gain: expected,
             variance: 0.01,
@@ -591,7 +584,6 @@ impl Selector {
             Some(level) => {
                 // While the arm is new its gain learns, later the level does.
                 let off = rate - *level - value.gain;
-                back = Some(off);
                 let to_gain = 0.5 / (value.weight + 2.0);
                 *level += (0.5 - to_gain) * off;
                 value.gain += to_gain * off;
@@ -611,9 +603,6 @@ impl Selector {
             }
             let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
             self.record(load, Why::Doubt, None, text);
-        }
-        if let (Some(off), Some(known)) = (back, self.knowledge.contexts.get_mut(&context)) {
-            self.bracket.close(known, &self.names, off);
         }
         self.decide(load);
     }
@@ -658,8 +647,6 @@ impl Selector {
     /// A trial is over.
     fn conclude(&mut self, load: &Load, trial: Trial, gain: f64, text: String) {
         self.mode = Mode::Steady;
-        // Behind memory the way back shows what the trial has left there.
-        self.bracket.note(self.arm, if self.settings.memory_below { 0 } else { trial.count });
         let Some(place) = &mut self.place else { return };
         let context = place.context;
         if gain > self.settings.gain_min && self.pays(&context, gain) {

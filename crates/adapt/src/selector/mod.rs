@@ -23,7 +23,6 @@
 //!   measured.
 
 mod arm;
-mod bracket;
 mod change;
 mod context;
 mod explain;

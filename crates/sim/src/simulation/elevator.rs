@@ -110,7 +110,8 @@ impl Sorted {
 
     /// Adds a command, merged with those that it continues or that continue it: with how many.
     fn add(&mut self, mut new: Queued) -> usize {
-        for merged in 0.. {
+        let mut merged = 0;
+        loop {
             let fits = |key: &(u64, u64)| {
                 let len = self.by_address.get(key).map_or(u64::MAX, |other| other.pending.command.len);
                 len.saturating_add(new.pending.command.len) <= self.most
@@ -122,9 +123,8 @@ impl Sorted {
                 return merged;
             };
             neighbour.absorb(new);
-            new = neighbour;
+            (new, merged) = (neighbour, merged + 1);
         }
-        0
     }
 
     fn insert(&mut self, new: Queued) {
