@@ -48,6 +48,14 @@ impl Streams {
         &mut self.pairs[at]
     }
 
+    /// The place of a pair that has the key, if one has. Which one it is nobody can predict, so there is no branch for that.
+    #[inline]
+    fn place(&mut self, key: u64) -> Option<&mut Stream> {
+        let pair = self.pair(key);
+        let stream = &mut pair[usize::from(pair[1].key == key)];
+        (stream.key == key).then_some(stream)
+    }
+
     #[inline]
     fn key(file: u64, end: u64) -> u64 {
         mix(file, end) | 1
@@ -56,8 +64,7 @@ impl Streams {
     /// The stream that a request at `offset` continues; it leaves the table.
     #[inline]
     pub(super) fn take(&mut self, file: u64, offset: u64) -> Option<Stream> {
-        let key = Streams::key(file, offset);
-        let stream = self.pair(key).iter_mut().find(|stream| stream.key == key)?;
+        let stream = self.place(Streams::key(file, offset))?;
         let taken = *stream;
         stream.key = 0;
         Some(taken)
@@ -67,17 +74,17 @@ impl Streams {
     #[inline]
     pub(super) fn put(&mut self, file: u64, end: u64, stream: Stream) {
         let key = Streams::key(file, end);
-        let [first, second] = self.pair(key);
-        let first_goes =
-            first.key == key || (second.key != key && (first.key == 0 || (second.key != 0 && first.at <= second.at)));
-        *(if first_goes { first } else { second }) = Stream { key, ..stream };
+        let pair = self.pair(key);
+        let [first, second] = *pair;
+        let first_is_spare = (first.key == 0) | ((second.key != 0) & (first.at <= second.at));
+        let first_goes = (first.key == key) | ((second.key != key) & first_is_spare);
+        pair[usize::from(!first_goes)] = Stream { key, ..stream };
     }
 
     /// The last request of the stream that ends at `end` is answered.
     #[inline]
     pub(super) fn answered(&mut self, file: u64, end: u64, now: Time) {
-        let key = Streams::key(file, end);
-        if let Some(stream) = self.pair(key).iter_mut().find(|stream| stream.key == key) {
+        if let Some(stream) = self.place(Streams::key(file, end)) {
             stream.answered = now;
         }
     }

@@ -148,17 +148,12 @@ impl File {
         tally.gap_ns += now.since(self.at);
         let away = request.offset.abs_diff(self.end);
         tally.distances[distance_class(away, self.len, request.offset < self.end)] += 1;
-        if away != 0 {
-            tally.distance_sum += away as f64 / f64::from(self.len);
-        }
+        tally.distance_sum += away as f64 / f64::from(self.len);
+        // Selected rather than branched for: where processes take turns nobody can predict it.
         let stride = request.offset.wrapping_sub(self.start) as i64;
-        if stride == tally.stride {
-            tally.stride_votes += 1;
-        } else if tally.stride_votes == 0 {
-            (tally.stride, tally.stride_votes) = (stride, 1);
-        } else {
-            tally.stride_votes -= 1;
-        }
+        tally.stride = if tally.stride_votes == 0 { stride } else { tally.stride };
+        let votes = tally.stride_votes;
+        tally.stride_votes = if stride == tally.stride { votes + 1 } else { votes.wrapping_sub(1) };
     }
 
     /// Counts the request into the running block.
@@ -352,8 +347,10 @@ impl Watcher {
         // The number of sets is a power of two.
         let first = (hash >> 20) as usize & (self.files.len() / WAYS - 1);
         let first = first * WAYS;
-        let is_it = |at: &usize| self.tags[*at] == hash && self.files[*at].key == Some(key);
-        (first..first + WAYS).find(is_it).ok_or(first)
+        // Two files with the same hash are as good as impossible; the one that is found is compared in full.
+        let way = (0..WAYS).fold(0, |way, one| if self.tags[first + one] == hash { one } else { way });
+        let at = first + way;
+        if self.files[at].key == Some(key) { Ok(at) } else { Err(first) }
     }
 
     /// The place of a request's file, which is followed from now on.

@@ -18,6 +18,8 @@ pub enum Direction {
 /// Tolerance and threshold in standard deviations.
 const TOLERANCE: f64 = 0.5;
 const THRESHOLD: f64 = 8.0;
+/// One observation counts as no more than this, so that it takes two: a program that ends within a window is no change.
+const OUTLIER: f64 = 5.0;
 /// Observations before anything is noticed.
 const WARM_UP: u32 = 4;
 /// The mean follows slow drifts with this weight at least.
@@ -60,6 +62,7 @@ impl PageHinkley {
         let deviation = self.variance.sqrt().max(self.deviation_min);
         let off = value - self.mean;
         if self.count >= WARM_UP {
+            let off = off.clamp(-OUTLIER * deviation, OUTLIER * deviation);
             self.above = (self.above + off - TOLERANCE * deviation).max(0.0);
             self.below = (self.below - off - TOLERANCE * deviation).max(0.0);
             let direction = match THRESHOLD * deviation {
@@ -111,6 +114,18 @@ mod tests {
         assert!(alarms <= 10, "{alarms} alarms in 20,000 observations of noise");
         delays.sort_unstable();
         assert!(delays[25] <= 3, "half of the steps are noticed within 3 observations: {delays:?}");
+    }
+
+    #[test]
+    fn one_observation_is_an_accident_and_two_are_a_change() {
+        let mut random = Random(3);
+        let mut test = PageHinkley::new(0.01);
+        for _ in 0..20 {
+            (0..12).for_each(|_| assert_eq!(test.see(normal(&mut random) * 0.1), None));
+            assert_eq!(test.see(-3.5), None);
+        }
+        (0..12).for_each(|_| assert_eq!(test.see(normal(&mut random) * 0.1), None));
+        assert_eq!((test.see(-3.5), test.see(-3.5)), (None, Some(Direction::Down)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
+/// Deviations of a window by which one alone may be off to move the level; more are an accident until the next is off likewise.
+const ACCIDENT_NOISE: f64 = 3.0;
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
 /// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
@@ -154,8 +156,9 @@ pub(super) struct Place {
     pub(super) alike: u64,
     /// Logarithmic rate of an arm of gain 0; none before it was seen.
     pub(super) level: Option<f64>,
-    /// Judged windows at the arm in use since the last change.
+    /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     steady: u32,
+    off: f64,
 }
 
 impl Selector {
@@ -450,7 +453,8 @@ impl Selector {
         // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
         known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
-        self.place = Some(Place { context, seen: class, looks, since_s, windows: 1, alike: 1, level: None, steady: 0 });
+        let (windows, alike, level, steady, off) = (1, 1, None, 0, 0.0);
+        self.place = Some(Place { context, seen: class, looks, since_s, windows, alike, level, steady, off });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Meter::default();
@@ -573,6 +577,7 @@ impl Selector {
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
         (known.windows, known.seen_s) = (known.windows + 1, now_s);
+        let noise = known.noise();
         let value = known.arms.entry(name.clone()).or_insert(super::Value {
             gain: expected,
             variance: 0.01,
@@ -584,6 +589,10 @@ impl Selector {
             Some(level) => {
                 // While the arm is new its gain learns, later the level does.
                 let off = rate - *level - value.gain;
+                let before = std::mem::replace(&mut place.off, off);
+                let alike = if before * off > 0.0 { before.abs() } else { 0.0 };
+                let most = alike.max(ACCIDENT_NOISE * noise);
+                let off = off.clamp(-most, most);
                 let to_gain = 0.5 / (value.weight + 2.0);
                 *level += (0.5 - to_gain) * off;
                 value.gain += to_gain * off;

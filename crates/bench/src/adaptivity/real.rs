@@ -295,7 +295,7 @@ impl Test<'_> {
         let rounds = if work.is_changing() { self.rounds.div_ceil(2) } else { self.rounds };
         let mut from_nothing = (0..rounds).map(|_| again()).collect::<anyhow::Result<Vec<f64>>>()?;
         let told = self.bed.explanation()?;
-        self.keep_log(work)?;
+        self.keep_log(work, "")?;
         let mut sides = self.fixed.clone();
         sides.push(adaptive);
         let mut runs: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
@@ -310,6 +310,7 @@ impl Test<'_> {
                 runs[side].push(rate);
             }
         }
+        self.keep_log(work, ".again")?;
         let (adaptive_mb_s, adaptive_range) = median(&mut from_nothing);
         let mut middles: Vec<(f64, [f64; 2])> = runs.iter_mut().map(|runs| median(runs)).collect();
         let (again_mb_s, again_range) = middles.pop().context("adaptive is a side")?;
@@ -344,12 +345,12 @@ impl Test<'_> {
         })
     }
 
-    /// Keeps the log of decisions, if that is wanted.
-    fn keep_log(&self, work: &Work) -> anyhow::Result<()> {
+    /// Keeps the log of decisions, if that is wanted; `after`: of what comes after the run from nothing, that one included.
+    fn keep_log(&self, work: &Work, after: &str) -> anyhow::Result<()> {
         let from = self.bed.decisions();
         let Some(path) = self.args.log.as_ref().filter(|_| from.exists()) else { return Ok(()) };
         let name: String = work.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let to = format!("{}.{name}", path.display());
+        let to = format!("{}.{name}{after}", path.display());
         std::fs::copy(&from, &to).map(drop).with_context(|| to)
     }
 }
