@@ -9,6 +9,13 @@ pub(super) fn mix(hash: u64, value: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
+/// A hash of two numbers, in one such multiplication.
+#[inline]
+pub(super) fn mix_two(one: u64, other: u64) -> u64 {
+    let product = u128::from(one ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(other ^ 0x8bb8_4b93_962e_acc9);
+    (product >> 64) as u64 ^ product as u64
+}
+
 /// A sequential stream: what would continue it begins at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
@@ -48,12 +55,13 @@ impl Streams {
         &mut self.pairs[at]
     }
 
-    /// The place of a pair that has the key, if one has. Which one it is nobody can predict, so there is no branch for that.
+    /// The place of a pair that has the key, if one has. Which one it is nobody can predict, so there is no branch for that; both
+    /// are looked at before, so that nothing waits for one to know the other.
     #[inline]
     fn place(&mut self, key: u64) -> Option<&mut Stream> {
         let pair = self.pair(key);
-        let stream = &mut pair[usize::from(pair[1].key == key)];
-        (stream.key == key).then_some(stream)
+        let [is_first, is_second] = [pair[0].key == key, pair[1].key == key];
+        (is_first | is_second).then(|| &mut pair[usize::from(is_second)])
     }
 
     #[inline]
@@ -74,11 +82,10 @@ impl Streams {
     #[inline]
     pub(super) fn put(&mut self, file: u64, end: u64, stream: Stream) {
         let key = Streams::key(file, end);
-        let pair = self.pair(key);
-        let [first, second] = *pair;
-        let first_is_spare = (first.key == 0) | ((second.key != 0) & (first.at <= second.at));
-        let first_goes = (first.key == key) | ((second.key != key) & first_is_spare);
-        pair[usize::from(!first_goes)] = Stream { key, ..stream };
+        let [first, second] = self.pair(key);
+        let first_goes =
+            first.key == key || (second.key != key && (first.key == 0 || (second.key != 0 && first.at <= second.at)));
+        *(if first_goes { first } else { second }) = Stream { key, ..stream };
     }
 
     /// The last request of the stream that ends at `end` is answered.

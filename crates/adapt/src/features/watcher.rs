@@ -2,7 +2,7 @@
 
 use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
 
-use super::places::{Distinct, Stream, Streams, Stripes, mix};
+use super::places::{Distinct, Stream, Streams, Stripes, mix_two};
 use super::tally::{BLOCK, Tally, distance_class, size_class};
 use super::window::{APPS_MAX, FileWindow, GroupWindow, TARGETS_MAX, Window};
 
@@ -77,9 +77,8 @@ impl Key {
     /// Of the file and its application, and of all of it.
     #[inline]
     fn hashes(self) -> (u64, u64) {
-        let who = u64::from(self.app) << 32 | u64::from(self.target);
-        let file = mix(mix(0x51_7cc1_b727_220a, self.file), who);
-        (file, mix(file, u64::from(self.op) + 1))
+        let file = mix_two(self.file, u64::from(self.app) << 32 | u64::from(self.target));
+        (file, file ^ u64::from(self.op).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// Of the file and its application, wherever it is.
@@ -148,7 +147,9 @@ impl File {
         tally.gap_ns += now.since(self.at);
         let away = request.offset.abs_diff(self.end);
         tally.distances[distance_class(away, self.len, request.offset < self.end)] += 1;
-        tally.distance_sum += away as f64 / f64::from(self.len);
+        if away != 0 {
+            tally.distance_sum += away as f64 / f64::from(self.len);
+        }
         // Selected rather than branched for: where processes take turns nobody can predict it.
         let stride = request.offset.wrapping_sub(self.start) as i64;
         tally.stride = if tally.stride_votes == 0 { stride } else { tally.stride };

@@ -263,7 +263,11 @@ impl Test<'_> {
     /// All phases once: their geometric mean.
     fn once(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
         let mut product = 1.0;
-        for phase in &work.phases {
+        for (at, phase) in work.phases.iter().enumerate() {
+            // What one phase has read is not for the next.
+            if at > 0 {
+                forget_pages(work)?;
+            }
             let run = run_workload(&self.runner, phase, dir, [self.seconds; 2], seed)?;
             product *= run.mb_s.unwrap_or(run.value);
         }
@@ -272,10 +276,7 @@ impl Test<'_> {
 
     /// As [`Test::once`], on a mount that goes on: what it has read is not in memory any more.
     fn once_more(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
-        if !work.direct() {
-            let path = "/proc/sys/vm/drop_caches";
-            std::fs::write(path, "3").with_context(|| format!("{path}: to read from the disk again"))?;
-        }
+        forget_pages(work)?;
         self.once(work, dir, seed)
     }
 
@@ -353,6 +354,15 @@ impl Test<'_> {
         let to = format!("{}.{name}{after}", path.display());
         std::fs::copy(&from, &to).map(drop).with_context(|| to)
     }
+}
+
+/// Empties the page cache, if the workload uses it.
+fn forget_pages(work: &Work) -> anyhow::Result<()> {
+    if work.direct() {
+        return Ok(());
+    }
+    let path = "/proc/sys/vm/drop_caches";
+    std::fs::write(path, "3").with_context(|| format!("{path}: to read from the disk again"))
 }
 
 impl Report {

@@ -18,8 +18,10 @@ pub(crate) const STREAM_FILES: usize = 32;
 pub(crate) const WRITTEN_FILES: usize = 8;
 const WRITTEN_BYTES: u64 = 32 << 20;
 /// So much is there for each second of a run, more than a disk of today's models reads: nothing is read twice, so nothing comes
-/// from memory.
+/// from memory. Of a short run as much as of one of [`SECONDS_MIN`]: a program that is served before the others reads more than its
+/// share, and at the end of its files it would begin again, in memory.
 const BYTES_PER_S: u64 = 160 << 20;
+const SECONDS_MIN: u32 = 5;
 pub(crate) const SMALL_DIRS: usize = 100;
 pub(crate) const SMALL_FILES_OF_A_DIR: usize = 60;
 /// What fio computes checksums of.
@@ -49,7 +51,7 @@ impl Data {
 
     /// Its files and their length, of those that fio makes.
     fn files(self, seconds: u32) -> Vec<(String, u64)> {
-        let all = BYTES_PER_S * u64::from(seconds);
+        let all = shared_bytes(seconds);
         match self {
             Data::Streams => (0..STREAM_FILES).map(|i| (Data::stream(i), all / STREAM_FILES as u64)).collect(),
             Data::Shared => vec![(Data::SHARED.to_owned(), shared_bytes(seconds))],
@@ -61,7 +63,7 @@ impl Data {
 
 /// Length of the file that several read together.
 pub(crate) fn shared_bytes(seconds: u32) -> u64 {
-    BYTES_PER_S * u64::from(seconds)
+    BYTES_PER_S * u64::from(seconds.max(SECONDS_MIN))
 }
 
 /// Makes what is needed below `dir`, which is on an empty disk of so many bytes: file after file in a piece of its own, as
