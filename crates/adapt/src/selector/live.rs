@@ -25,7 +25,8 @@ const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
-/// Deviations of a window by which one alone may be off to move the level; more are an accident until the next is off likewise.
+/// Deviations of a window by which one alone may be off to move the level, if that is more than what is clear; more are an
+/// accident until the next is off likewise.
 const ACCIDENT_NOISE: f64 = 3.0;
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
@@ -591,7 +592,7 @@ impl Selector {
                 let off = rate - *level - value.gain;
                 let before = std::mem::replace(&mut place.off, off);
                 let alike = if before * off > 0.0 { before.abs() } else { 0.0 };
-                let most = alike.max(ACCIDENT_NOISE * noise);
+                let most = alike.max(CLEAR).max(ACCIDENT_NOISE * noise);
                 let off = off.clamp(-most, most);
                 let to_gain = 0.5 / (value.weight + 2.0);
                 *level += (0.5 - to_gain) * off;
