@@ -592,7 +592,9 @@ impl Selector {
                 let off = rate - *level - value.gain;
                 let before = std::mem::replace(&mut place.off, off);
                 let alike = if before * off > 0.0 { before.abs() } else { 0.0 };
-                let most = alike.max(CLEAR).max(ACCIDENT_NOISE * noise);
+                // Behind memory a rate goes up and down by what is written back meanwhile.
+                let least = if self.settings.memory_below { 0.0 } else { CLEAR };
+                let most = alike.max(least).max(ACCIDENT_NOISE * noise);
                 let off = off.clamp(-most, most);
                 let to_gain = 0.5 / (value.weight + 2.0);
                 *level += (0.5 - to_gain) * off;
