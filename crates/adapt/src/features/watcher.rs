@@ -151,11 +151,11 @@ impl File {
         if away != 0 {
             tally.distance_sum += away as f64 / f64::from(self.len);
         }
-        // Selected rather than branched for: where processes take turns nobody can predict it.
+        // Selected rather than branched for: where processes take turns nobody can predict it. Without votes the stride is this one.
         let stride = request.offset.wrapping_sub(self.start) as i64;
         tally.stride = if tally.stride_votes == 0 { stride } else { tally.stride };
         let votes = tally.stride_votes;
-        tally.stride_votes = if stride == tally.stride { votes + 1 } else { votes.wrapping_sub(1) };
+        tally.stride_votes = if stride == tally.stride { votes + 1 } else { votes - 1 };
     }
 
     /// Counts the request into the running block.
