@@ -88,6 +88,9 @@ pub struct Known {
     /// The class that it looks like under an arm, by arm.
     #[serde(default)]
     pub looks: BTreeMap<String, Context>,
+    /// The class that it looks like by turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_turns: Option<Context>,
 }
 
 impl Known {
@@ -116,6 +119,33 @@ impl Known {
         value.gain += off / value.weight;
         value.note(off);
         value.seen_s = now_s;
+    }
+
+    /// Adds what was seen elsewhere of arms. Those that both know say how the two compare; if there are none, the best arms of both
+    /// count as equal.
+    fn add(&mut self, other: &Known, now_s: f64) {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for (arm, value) in &other.arms {
+            if let Some(own) = self.arms.get(arm) {
+                let weight = own.weight.min(value.weight);
+                sum += weight * (own.gain - value.gain);
+                weights += weight;
+            }
+        }
+        let best = |known: &Known| known.best().map_or(0.0, |(_, value)| value.gain);
+        let shift = match (self.arms.is_empty(), weights > 0.0) {
+            (true, _) => 0.0,
+            (false, true) => sum / weights,
+            (false, false) => best(self) - best(other),
+        };
+        for (arm, value) in &other.arms {
+            let added = Value { gain: value.gain + shift, seen_s: now_s, ..*value };
+            let own = self.arms.entry(arm.clone()).or_insert(Value { weight: 0.0, ..added });
+            let weight = (own.weight + value.weight).max(1e-6);
+            own.gain += (added.gain - own.gain) * value.weight / weight;
+            own.variance += (added.variance - own.variance) * value.weight / weight;
+            own.weight = weight.min(WEIGHT_MAX);
+        }
     }
 
     /// All of it may be wrong by now: what was seen counts for little, and what lost may be tried again.
@@ -198,6 +228,30 @@ impl Knowledge {
         match (self.contexts.contains_key(&class), alike.next(), alike.next()) {
             (false, Some((only, _)), None) => *only,
             _ => class,
+        }
+    }
+
+    /// The two are one workload, which looks like either by turns: what was seen of one was seen of the other.
+    pub(super) fn join(&mut self, a: Context, b: Context) {
+        let (Some(first), Some(second)) = (self.contexts.get(&a).cloned(), self.contexts.get(&b).cloned()) else {
+            return;
+        };
+        for (one, of_one, other, of_other) in [(a, &first, b, &second), (b, &second, a, &first)] {
+            let mut known = of_one.clone();
+            if known.by_turns != Some(other) {
+                known.add(of_other, self.clock_s);
+                known.by_turns = Some(other);
+            }
+            self.contexts.insert(one, known);
+        }
+    }
+
+    /// The two are different workloads.
+    pub(super) fn part(&mut self, a: Context, b: Context) {
+        for one in [a, b] {
+            if let Some(known) = self.contexts.get_mut(&one) {
+                known.by_turns = None;
+            }
         }
     }
 
@@ -309,29 +363,9 @@ impl Knowledge {
             return Err(super::StateError::Shared(context));
         }
         for (context, theirs) in &other.contexts {
-            let shift = |mine: &Known| {
-                let (mut sum, mut weights) = (0.0, 0.0);
-                for (arm, value) in &theirs.arms {
-                    if let Some(own) = mine.arms.get(arm) {
-                        let weight = own.weight.min(value.weight);
-                        sum += weight * (own.gain - value.gain);
-                        weights += weight;
-                    }
-                }
-                let best = |known: &Known| known.best().map_or(0.0, |(_, value)| value.gain);
-                if weights > 0.0 { sum / weights } else { best(mine) - best(theirs) }
-            };
             let mine =
                 self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
-            let shift = if mine.arms.is_empty() { 0.0 } else { shift(mine) };
-            for (arm, value) in &theirs.arms {
-                let added = Value { gain: value.gain + shift, seen_s: self.clock_s, ..*value };
-                let own = mine.arms.entry(arm.clone()).or_insert(Value { weight: 0.0, ..added });
-                let weight = (own.weight + value.weight).max(1e-6);
-                own.gain += (added.gain - own.gain) * value.weight / weight;
-                own.variance += (added.variance - own.variance) * value.weight / weight;
-                own.weight = weight.min(WEIGHT_MAX);
-            }
+            mine.add(theirs, self.clock_s);
             let stays = (mine.stays + theirs.stays).max(1) as f64;
             mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;
             mine.stays += theirs.stays;

@@ -37,6 +37,8 @@ pub(crate) mod random;
 mod related;
 mod replace;
 mod state;
+mod turns;
+mod workload;
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,0 +1,241 @@
+//! Which workload is there: whether a window belongs to the one that is known to be, and what happens where another one comes.
+
+use super::explain::Why;
+use super::held::Aftermath;
+use super::knowledge::Expectation;
+use super::live::{CLEAR, Mode, Selector};
+use super::meter::Meter;
+use super::{Context, Kind, Load, PageHinkley, turns};
+
+/// Weight of a new stay in how long a workload lasts.
+const STAY_WEIGHT: f64 = 0.3;
+
+/// A workload that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) context: Context,
+    /// The class of the last window that was it, and what it looks like under each arm, as far as that is known.
+    seen: Context,
+    looks: Vec<Option<Context>>,
+    /// The class that it looks like by turns, and windows in a row that did.
+    by_turns: Option<Context>,
+    turned: u32,
+    pub(super) since_s: f64,
+    /// Windows so far, and those that looked like it.
+    pub(super) windows: u64,
+    pub(super) alike: u64,
+    /// Logarithmic rate of an arm of gain 0; none before it was seen.
+    pub(super) level: Option<f64>,
+    /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
+    pub(super) steady: u32,
+    pub(super) off: f64,
+}
+
+impl Selector {
+    /// Whether the window belongs, as a whole, to the workload that is known to be there.
+    pub(super) fn is_same_workload(&mut self, load: &Load) -> bool {
+        let settles = self.settling > 0;
+        self.settling = self.settling.saturating_sub(1);
+        if load.arrived() == 0 {
+            // What came before is still being served.
+            return self.place.is_some();
+        }
+        let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
+        let class = Context::of(load, look);
+        let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
+        let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
+        let is_turn = self.is_turn(class);
+        if let Some(place) = &mut self.place {
+            place.windows += 1;
+            let is_alike = match place.looks[self.arm] {
+                // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
+                Some(look) => class == look || is_usual || is_turn,
+                // What changed with the arm is the arm's doing.
+                None => settles && class.may_be(&place.context, load),
+            };
+            if is_alike {
+                (place.seen, place.alike) = (class, place.alike + 1);
+                if self.settling == 0 && place.looks[self.arm].is_none() {
+                    place.looks[self.arm] = Some(class);
+                    if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+                        known.looks.insert(self.names[self.arm].clone(), class);
+                    }
+                }
+                self.is_changing = false;
+                return !self.has_drifted(load);
+            }
+        }
+        // One window: a workload goes, another comes, perhaps since the window before. Two, or what it is now is known and served
+        // badly: it has.
+        self.take_back();
+        if !std::mem::replace(&mut self.is_changing, true) && !self.serves_badly(class) {
+            self.meter.restart();
+            return false;
+        }
+        let arm = self.arm;
+        self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
+        // What it saw was the work of the arm before.
+        self.arm == arm
+    }
+
+    /// Whether a class is the one that the workload looks like by turns.
+    fn is_turn(&mut self, class: Context) -> bool {
+        let (knowledge, name) = (&self.knowledge, &self.names[self.arm]);
+        let Some(place) = &mut self.place else { return false };
+        let Some(other) = place.by_turns else { return false };
+        if knowledge.resolve(class, name) != other {
+            place.turned = 0;
+            return false;
+        }
+        place.turned += 1;
+        if place.turned >= turns::STAYS {
+            // It stays that: it is another workload after all.
+            place.by_turns = None;
+            let context = place.context;
+            self.knowledge.part(context, other);
+            return false;
+        }
+        true
+    }
+
+    /// Whether a window that is credited to nobody looks like the workload that is there.
+    pub(super) fn is_still_there(&self, load: &Load) -> bool {
+        let is_it = |place: &Place| {
+            let class = Context::of(load, Some(place.seen));
+            class == place.seen || place.looks[self.arm] == Some(class)
+        };
+        load.arrived() > 0 && self.place.as_ref().is_some_and(is_it)
+    }
+
+    /// Whether a window is served as fast as the workload that is there usually is.
+    fn is_as_expected(&self, load: &Load) -> bool {
+        self.expected_rate().is_some_and(|expected| (load.rate() / expected).ln().abs() < CLEAR)
+    }
+
+    /// Whether a class is known as a workload of which the arm in force is known to make much less than another one.
+    fn serves_badly(&self, class: Context) -> bool {
+        let name = &self.names[self.arm];
+        let known = self.knowledge.contexts.get(&self.knowledge.resolve(class, name));
+        let gains = known.and_then(|known| Some((known.arms.get(name)?, known.best()?.1)));
+        gains.is_some_and(|(own, best)| own.weight >= 1.0 && best.weight >= 1.0 && best.gain - own.gain > CLEAR)
+    }
+
+    /// The test of Page and Hinkley, for changes within a class.
+    fn has_drifted(&mut self, load: &Load) -> bool {
+        let values = [load.waiting_size().max(1.0).ln(), load.mixed_read_share(), load.concurrency().max(0.1).ln()];
+        // Where two classes take turns, how many wait goes up and down: that is no change.
+        let takes_turns = self.place.as_ref().is_some_and(|place| place.by_turns.is_some());
+        let tests = if takes_turns { &mut self.features[..2] } else { &mut self.features[..] };
+        let drifted = tests.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
+            // All of them see it.
+            test.see(value).is_some() || drifted
+        });
+        if drifted {
+            self.begin_anew();
+        }
+        drifted
+    }
+
+    /// The last window may have seen the end of its workload.
+    fn take_back(&mut self) {
+        if let Some((context, known)) = self.before.take() {
+            self.knowledge.contexts.insert(context, known);
+        }
+    }
+
+    /// What comes is not to be compared with what was.
+    pub(super) fn begin_anew(&mut self) {
+        self.take_back();
+        self.aftermath = Aftermath::default();
+        self.features.iter_mut().for_each(PageHinkley::reset);
+        self.reward.reset();
+        self.meter.restart();
+        if let Some(place) = &mut self.place {
+            (place.steady, place.level) = (0, None);
+        }
+        if self.arm != self.incumbent {
+            // Nothing to compare with any more.
+            self.mode = Mode::Steady;
+            self.switch(self.incumbent, Why::TrialEnded, String::new());
+        }
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.before = None;
+        self.note_held();
+        self.aftermath = Aftermath::default();
+        let Some(place) = self.place.take() else { return };
+        let stay = self.knowledge.clock_s - place.since_s;
+        if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+            let before = if known.stays <= 1 { stay } else { known.stay_s };
+            known.stay_s = before + STAY_WEIGHT * (stay - before);
+            known.level = place.level.unwrap_or(known.level);
+        }
+        self.left = Some((place.context, place.windows));
+    }
+
+    /// Another workload is there, since before this window.
+    fn enter(&mut self, context: Context, class: Context, load: &Load) {
+        self.leave();
+        self.is_changing = false;
+        self.mode = Mode::Steady;
+        let since_s = self.knowledge.clock_s - load.seconds();
+        self.pattern = None;
+        if let Some((left, windows)) = self.left.take()
+            && self.turns.next(left, windows, context)
+        {
+            self.knowledge.join(left, context);
+        }
+        let known = self.knowledge.enter(context);
+        let by_turns = known.by_turns;
+        let is_new = known.windows == 0;
+        // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
+        known.looks.insert(self.names[self.arm].clone(), class);
+        let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
+        let (windows, alike, level, steady, off) = (1, 1, None, 0, 0.0);
+        self.place = Some(Place {
+            context,
+            seen: class,
+            looks,
+            by_turns,
+            turned: 0,
+            since_s,
+            windows,
+            alike,
+            level,
+            steady,
+            off,
+        });
+        self.features.iter_mut().for_each(PageHinkley::reset);
+        self.reward.reset();
+        self.meter = Meter::default();
+        let expected = self.expectations(&context, load);
+        let best = self.begin_with(&context, &expected);
+        let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
+        self.incumbent = best;
+        if best == self.arm {
+            self.record(load, why, None, context.describe());
+        } else {
+            self.switch(best, why, context.describe());
+        }
+    }
+
+    /// The arm to begin a workload with. What was never tried is begun with only where nothing was: it has no place among what
+    /// was.
+    fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
+        let seen = expected.iter().any(|one| one.windows >= 1.0);
+        let may_be = |at: &usize| !seen || expected[*at].windows >= 1.0;
+        if !seen && expected.iter().all(|one| one.gain == expected[0].gain) {
+            return if self.settings.kind == Kind::Tree { self.arm } else { 0 };
+        }
+        let by_gain = |a: &usize, b: &usize| expected[*a].gain.total_cmp(&expected[*b].gain);
+        let best = (0..self.arms.len()).filter(may_be).max_by(by_gain).unwrap_or(self.arm);
+        // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
+        let as_good = |at: &usize| expected[*at].gain > expected[best].gain - self.settings.gain_min;
+        let best = (0..self.arms.len()).filter(may_be).find(as_good).unwrap_or(best);
+        // The one that is there already, if a change does not pay.
+        let better = expected[best].gain - expected[self.arm].gain;
+        let stays = may_be(&self.arm) && self.arm == self.incumbent && !self.pays(context, better);
+        if stays { self.arm } else { best }
+    }
+}
