@@ -300,3 +300,38 @@ fn nothing_is_allocated_while_it_runs() {
     }
     assert_eq!(allocations, 0);
 }
+
+/// Between two windows a follower is with whoever looks at what it has seen, and hears of nothing.
+#[test]
+fn what_ends_unheard_does_not_count_for_ever() {
+    let mut watcher = Watcher::new(known(64 << 10), Time::ZERO);
+    let mut now = Time::ZERO;
+    let mut tick = || {
+        now = now.after(100_000);
+        now
+    };
+    for round in 0..50_u64 {
+        watcher.resume(tick(), 0, 0);
+        for n in 0..20 {
+            let request = read(1, (round * 21 + n) << 14, 1 << 14);
+            watcher.arrived(tick(), &request);
+            watcher.dispatched(tick(), 1);
+            watcher.completed(tick(), &request, None);
+        }
+        // Its end is not told.
+        watcher.arrived(tick(), &read(1, (round * 21 + 20) << 14, 1 << 14));
+        watcher.dispatched(tick(), 1);
+        let window = watcher.close(tick());
+        assert_eq!((window.depth, window.files[0].features.depth), (Some(0.0), Some(0.0)), "round {round}");
+        assert!(window.idle.is_some_and(|idle| idle > 0.5), "round {round}: {:?}", window.idle);
+    }
+    // What is still there goes on counting: each of two files has half of it.
+    watcher.resume(tick(), 0, 0);
+    (0..64).for_each(|n| watcher.arrived(tick(), &read(2 + n % 2, n << 14, 1 << 14)));
+    watcher.dispatched(tick(), 8);
+    watcher.close(tick());
+    watcher.resume(tick(), 24, 8);
+    watcher.arrived(tick(), &read(2, 64 << 14, 1 << 14));
+    let window = watcher.close(tick());
+    assert_eq!((window.depth, window.files[0].features.depth, window.idle), (Some(32.0), Some(16.0), Some(0.0)));
+}

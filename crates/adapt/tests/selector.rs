@@ -761,3 +761,45 @@ fn a_workload_that_looks_like_two_by_turns_is_learned_once() {
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     assert!(mean > 0.985, "{mean}: {shares:?}");
 }
+
+/// The device is fast for a while and slow for a while, which no class shows.
+#[test]
+fn what_is_learned_over_hours_can_be_read_again() {
+    let mut bed = bed(Device::Disk, 1, 0.03);
+    let fast = bed.workload();
+    let slow = Workload { rates: fast.rates.iter().map(|rate| rate / 3.0).collect(), ..fast.clone() };
+    for round in 0..400 {
+        bed.run(if round % 2 == 0 { &fast } else { &slow }, 10);
+        let text = bed.selector.knowledge().to_text();
+        let read = Knowledge::from_text(text.as_bytes()).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let gains = read.contexts.values().flat_map(|known| known.arms.values()).map(|value| value.gain);
+        let least = gains.fold(0.0, f64::min);
+        assert!(least > -10.0, "round {round}: a gain of {least}");
+    }
+}
+
+/// Each start finds another algorithm in force.
+#[test]
+fn of_more_arms_than_are_kept_the_oldest_go() {
+    let mut known = Known::default();
+    for n in 0..100 {
+        let value =
+            sluice_adapt::selector::Value { gain: -f64::from(n), variance: 0.01, weight: 1.0, seen_s: f64::from(n) };
+        let arm = format!("aioli wait_time={}us", n + 1);
+        known.looks.insert(arm.clone(), Context::parse("r2.q0.d1.f1.a0").unwrap());
+        known.arms.insert(arm, value);
+    }
+    let mut knowledge = Knowledge { clock_s: 100.0, ..Knowledge::new(Device::Disk) };
+    knowledge.contexts.insert(Context::parse("r2.q0.d1.f1.a0").unwrap(), known);
+    let read = Knowledge::from_text(knowledge.to_text().as_bytes()).unwrap();
+    let kept = &read.contexts.values().next().unwrap();
+    assert_eq!((kept.arms.len(), kept.looks.len()), (64, 64));
+    assert!(kept.arms.values().all(|value| value.seen_s >= 36.0));
+    // As many workloads and stays as there can be are added without a panic.
+    let most = Known { stays: u64::MAX, windows: u64::MAX, ..Known::default() };
+    let mut one = Knowledge::new(Device::Disk);
+    one.contexts.insert(Context::parse("r2.q0.d1.f1.a0").unwrap(), most.clone());
+    let mut two = Knowledge::new(Device::Disk);
+    two.contexts.insert(Context::parse("r2.q0.d1.f1.a0").unwrap(), Known { windows: 1, ..most });
+    one.merge(&two).unwrap();
+}

@@ -9,6 +9,12 @@ use sluice_core::{Request, Time};
 /// One that panics is told no more. Unlike an [`Observer`](crate::Observer), it hears of what happens when it happens, of
 /// dispatches and completions too, and not of requests that go by the engine.
 pub trait Monitor: Any + Send {
+    /// It follows an engine from now on, which has so many requests queued, and so many with the executor. Of one that has followed
+    /// it before some may have ended unheard.
+    fn begins(&mut self, now: Time, queued: u32, in_flight: u32) {
+        let _ = (now, queued, in_flight);
+    }
+
     /// The engine has a new request.
     fn arrived(&mut self, now: Time, request: &Request);
 

@@ -16,7 +16,7 @@ use crate::bell::{Bell, Server};
 use crate::client::{ALL, Completer, Executor, Port, SubmitError};
 use crate::clock::{Clock, ClockKind};
 use crate::effects::in_callback;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, tell};
 use crate::predictor::Guarded;
 use crate::record::{Observer, RecordError, Recording, Tap};
 use crate::shard::{Driving, Shard};
@@ -393,8 +393,13 @@ impl Scheduler {
 
     /// Lets `monitor` follow an engine from now on, or nobody; gives back who did.
     pub fn set_monitor(&self, shard: usize, monitor: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
-        let shard = &self.0.shards[shard];
-        shard.ask(&shard.nobody(), move |core| std::mem::replace(&mut core.monitor, monitor))
+        let (shard, clock) = (&self.0.shards[shard], self.0.clock);
+        shard.ask(&shard.nobody(), move |core| {
+            let before = std::mem::replace(&mut core.monitor, monitor);
+            let (now, queued, in_flight) = (clock.now(), core.engine.queued(), core.engine.in_flight());
+            tell(&mut core.monitor, |monitor| monitor.begins(now, queued, in_flight));
+            before
+        })
     }
 
     /// Where submitters leave what is recorded, and what an observer hears of.

@@ -55,6 +55,9 @@ impl Follower {
 }
 
 impl Monitor for Follower {
+    fn begins(&mut self, now: Time, queued: u32, in_flight: u32) {
+        self.0.resume(now, queued, in_flight);
+    }
     fn arrived(&mut self, now: Time, request: &Request) {
         self.0.arrived(now, request);
     }

@@ -212,6 +212,14 @@ impl Span {
     }
 }
 
+/// Makes counts smaller, each by the same share, so that they are no more than `most` together.
+fn reduce<T>(of: &mut [T], count: impl Fn(&mut T) -> &mut u32, most: u64) {
+    let sum: u64 = of.iter_mut().map(|one| u64::from(*count(one))).sum();
+    if sum > most {
+        of.iter_mut().map(count).for_each(|count| *count = (u64::from(*count) * most / sum) as u32);
+    }
+}
+
 /// Follows the requests of one engine. See the [module](super) for costs and bounds.
 #[derive(Clone, Debug)]
 pub struct Watcher {
@@ -558,6 +566,20 @@ impl Watcher {
             self.overlap.set(now, self.apps_busy > 1);
         }
         app.outstanding = app.outstanding.saturating_sub(1);
+    }
+
+    /// The engine was not followed for a while, and has so many requests queued and in flight now. What ended unheard would count as
+    /// unanswered for ever: where more are known than there are, each file and each application has its share of those that there
+    /// are. O(files).
+    pub fn resume(&mut self, now: Time, queued: u32, in_flight: u32) {
+        let there = u64::from(queued) + u64::from(in_flight);
+        self.outstanding = there;
+        self.in_flight = u64::from(in_flight);
+        self.busy.set(now, in_flight > 0);
+        reduce(&mut self.files, |file| &mut file.outstanding, there);
+        reduce(&mut self.apps, |app| &mut app.outstanding, there);
+        self.apps_busy = self.apps.iter().filter(|app| app.outstanding > 0).count() as u32;
+        self.overlap.set(now, self.apps_busy > 1);
     }
 
     /// Ends the window at `now` and begins the next. O(files seen in it, times applications if there are many).

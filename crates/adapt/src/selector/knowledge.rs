@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::state::ARMS_MAX;
 use super::{Arm, Context, Device, related};
 
 /// Most contexts; those not seen for longest go first.
@@ -17,6 +18,8 @@ pub(super) const WEIGHT_MAX: f64 = 64.0;
 /// Deviation of a window's logarithmic rate, until it is known, and the least that is believed.
 const DEVIATION: f64 = 0.1;
 const DEVIATION_MIN: f64 = 0.02;
+/// No gain, as a logarithm, is further from that of the best arm.
+pub(super) const GAIN_MAX: f64 = 50.0;
 /// After so many windows an arm is known by itself.
 pub(super) const SEEN_ENOUGH: f64 = 3.0;
 /// By how much a gain may have changed since it was seen: variance for each second of load.
@@ -59,7 +62,7 @@ impl Value {
     /// By so many windows of this variance.
     pub(super) fn measured(gain: f64, variance: f64, windows: f64) -> Value {
         let variance = variance.clamp(DEVIATION_MIN * DEVIATION_MIN, 50.0);
-        Value { gain: gain.clamp(-50.0, 50.0), variance, weight: windows, seen_s: 0.0 }
+        Value { gain: gain.clamp(-GAIN_MAX, GAIN_MAX), variance, weight: windows, seen_s: 0.0 }
     }
 
     /// Standard deviation of the gain as it may be by now.
@@ -99,6 +102,34 @@ impl Known {
     pub fn best(&self) -> Option<(&str, &Value)> {
         let best = self.arms.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
         best.map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Counts gains from the best arm's, as only differences mean anything. What the level of a gain of 0 grows by.
+    pub(super) fn centre(&mut self) -> f64 {
+        let best = self.best().map_or(0.0, |(_, value)| value.gain);
+        self.lower(best);
+        best
+    }
+
+    pub(super) fn lower(&mut self, by: f64) {
+        self.arms.values_mut().for_each(|value| value.gain -= by);
+    }
+
+    /// As it is written: within the bounds of what is read. Of more arms than these those go that were seen longest ago.
+    pub(super) fn kept(&self) -> Known {
+        let mut kept = self.clone();
+        if kept.arms.values().any(|value| value.gain.abs() > GAIN_MAX) {
+            kept.level += kept.centre();
+            kept.arms.values_mut().for_each(|value| value.gain = value.gain.max(-GAIN_MAX));
+        }
+        while kept.arms.len() > ARMS_MAX {
+            let oldest = kept.arms.iter().min_by(|a, b| a.1.seen_s.total_cmp(&b.1.seen_s)).map(|(arm, _)| arm.clone());
+            oldest.map(|arm| kept.arms.remove(&arm));
+        }
+        if kept.looks.len() > ARMS_MAX {
+            kept.looks.retain(|arm, _| kept.arms.contains_key(arm));
+        }
+        kept
     }
 
     /// Standard deviation of a window's logarithmic gain, by the arm seen most.
@@ -262,7 +293,7 @@ impl Knowledge {
             oldest.map(|oldest| self.contexts.remove(&oldest));
         }
         let known = self.contexts.entry(context).or_default();
-        known.stays += 1;
+        known.stays = known.stays.saturating_add(1);
         known.seen_s = self.clock_s;
         known
     }
@@ -366,10 +397,10 @@ impl Knowledge {
             let mine =
                 self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
             mine.add(theirs, self.clock_s);
-            let stays = (mine.stays + theirs.stays).max(1) as f64;
+            let stays = (mine.stays as f64 + theirs.stays as f64).max(1.0);
             mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;
-            mine.stays += theirs.stays;
-            mine.windows += theirs.windows;
+            mine.stays = mine.stays.saturating_add(theirs.stays);
+            mine.windows = mine.windows.saturating_add(theirs.windows);
             mine.seen_s = self.clock_s;
         }
         while self.contexts.len() > CONTEXTS_MAX {

@@ -400,7 +400,7 @@ impl Selector {
         let (context, now_s, name) = (place.context, self.knowledge.clock_s, self.names[self.arm].clone());
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
-        (known.windows, known.seen_s) = (known.windows + 1, now_s);
+        (known.windows, known.seen_s) = (known.windows.saturating_add(1), now_s);
         let noise = known.noise();
         let value = known.arms.entry(name.clone()).or_insert(super::Value {
             gain: expected,
@@ -429,12 +429,23 @@ impl Selector {
         place.steady += 1;
         let usual = self.reward.mean();
         if let Some(direction) = self.reward.see(rate) {
-            // Less may be this arm's doing, so others look better; more is no reason to look for others.
-            value.gain += if direction == Direction::Down { rate - usual } else { 0.0 };
-            (place.level, place.steady) = (Some(rate - value.gain), 0);
+            // Less may be this arm's doing, so others look better, by so much and not by more each time that it happens; more is no
+            // reason to look for others.
+            let gain = value.gain;
+            let others = known.arms.iter().filter(|(arm, _)| **arm != name).map(|(_, value)| value.gain);
+            let least = others.fold(gain, f64::max) + rate - usual;
+            let gain = if direction == Direction::Down { gain.min(least.max(gain + rate - usual)) } else { gain };
+            known.arms.entry(name).and_modify(|value| value.gain = gain);
+            (place.level, place.steady) = (Some(rate - gain), 0);
             // More may be what memory below makes of it by and by.
             if direction == Direction::Down || !self.settings.memory_below {
                 known.doubt();
+            }
+            // Less lowers a gain and more raises the level: by turns they would drift apart without end.
+            let shift = known.centre();
+            place.level = place.level.map(|level| level + shift);
+            if let Some((_, before)) = &mut self.before {
+                before.lower(shift);
             }
             let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
             self.record(load, Why::Doubt, None, text);
@@ -447,7 +458,7 @@ impl Selector {
         let (context, Some(level)) = (place.context, place.level) else { return self.begin_anew() };
         let (now_s, name) = (self.knowledge.clock_s, self.names[self.arm].clone());
         let Some(known) = self.knowledge.contexts.get_mut(&context) else { return };
-        (known.windows, known.seen_s) = (known.windows + 1, now_s);
+        (known.windows, known.seen_s) = (known.windows.saturating_add(1), now_s);
         known.credit(&name, rate - level, now_s);
         trial.count += 1;
         trial.sum += rate - level;

@@ -16,7 +16,8 @@ impl Selector {
         new.knowledge = Knowledge { device, budget_s: new.knowledge.budget_s, ..known };
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
-        new.unsaved = self.unsaved;
+        // What is kept says what the devices were, and would be set aside at the next start.
+        new.unsaved = self.unsaved || !new.knowledge.contexts.is_empty();
         *self = new;
     }
 
@@ -45,7 +46,6 @@ mod tests {
         let mut selector = Selector::new(settings, unknown.clone(), &unknown[1], None).unwrap();
         let context = super::super::Context::parse("r2.q0.d1.f1.a0").unwrap();
         selector.knowledge.enter(context).credit("sjf", 0.3, 0.0);
-        selector.unsaved = true;
         let host = EngineConfig { anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)), ..host };
         let disk = arms(Device::Disk, &host);
         selector.set_device(Device::Disk, disk.clone());
@@ -54,6 +54,6 @@ mod tests {
         assert_eq!(selector.knowledge().device, Device::Disk);
         assert!(selector.knowledge().contexts[&context].arms.contains_key("sjf"));
         assert!(selector.knowledge().budget_s > 20.0);
-        assert!(selector.take_unsaved(), "what was learned since the last time it was kept");
+        assert!(selector.take_unsaved(), "what is kept is about other devices");
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_core::WindowFeatures;
 
 use super::context::CLASSES_VERSION;
-use super::knowledge::{CONTEXTS_MAX, Known, WEIGHT_MAX};
+use super::knowledge::{CONTEXTS_MAX, GAIN_MAX, Known, WEIGHT_MAX};
 use super::{Arm, Context, Device, Knowledge};
 
 /// Version of the format.
@@ -18,7 +18,7 @@ const MAGIC: &str = "sluice-selector";
 /// Longer states are none.
 pub const BYTES_MAX: usize = 16 << 20;
 /// Most arms of a context.
-const ARMS_MAX: usize = 64;
+pub(super) const ARMS_MAX: usize = 64;
 
 /// A state that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ impl Knowledge {
             budget_s: self.budget_s,
             switch_s: self.switch_s,
             held_bytes: self.held_bytes,
-            contexts: self.contexts.iter().map(|(context, known)| (context.to_string(), known.clone())).collect(),
+            contexts: self.contexts.iter().map(|(context, known)| (context.to_string(), known.kept())).collect(),
         };
         let body = serde_json::to_string_pretty(&body).expect("numbers and texts");
         let (sum, bytes) = (crc32fast::hash(body.as_bytes()), body.len());
@@ -156,7 +156,7 @@ impl Body {
             }
             for (arm, value) in &known.arms {
                 Arm::parse(arm).map_err(|error| error.to_string())?;
-                range("gain", value.gain, -50.0, 50.0)?;
+                range("gain", value.gain, -GAIN_MAX, GAIN_MAX)?;
                 range("variance", value.variance, 0.0, 50.0)?;
                 range("weight", value.weight, 0.0, WEIGHT_MAX)?;
                 range("seen_s", value.seen_s, 0.0, clock_s)?;

@@ -1,5 +1,7 @@
 //! `sluice calibrate`: what serves each kind of workload best on a device, measured there.
 
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use serde_json::json;
 use sluice_adapt::device::{Estimate, Learner};
-use sluice_adapt::selector::{Arm, Device, Kind, Knowledge, arms};
+use sluice_adapt::selector::{Arm, Device, Kind, StateError, arms};
 use sluice_device::Op;
 use sluice_device::profile::Profile;
 use sluice_notation::{counted, parse_duration, show_bytes, show_rate, show_time};
@@ -98,7 +100,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.out.as_deref().map_or(Ok(()), output::check_file)?;
     let path = checked(args)?;
     let name = mount::device::name(std::slice::from_ref(&path), args.emulate.as_deref());
-    let state = |what: &str| mount::state_path(&name, what);
+    let keeps = keeps(&name, args)?;
+    let state = |what: &str| mount::state_path(&name, what).filter(|_| keeps);
     let stop = crate::interrupt::flag()?;
     let stopped = || stop.load(Ordering::Relaxed);
     if !look(&path, args, &stopped)? {
@@ -115,7 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::load(kept.as_deref(), &task);
     if progress.spent_s > 0.0 {
         let spent = show_time(progress.spent_s * 1e9);
-        output::say(format_args!("It goes on where it was interrupted, after {spent}."));
+        args.say(format_args!("It goes on where it was interrupted, after {spent}."));
     }
     place::check_room(&path, args.file_size)?;
     let place = Place::create(&path)?;
@@ -130,6 +133,43 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ = std::fs::remove_file(kept);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    /// Says something to people; where standard output is a program's, on standard error.
+    fn say(&self, text: impl Display) {
+        if self.json || self.out.as_deref().is_some_and(output::is_standard) {
+            output::tell(text)
+        } else {
+            output::say(text)
+        }
+    }
+}
+
+/// Whether mounts will find what is found: to be known before the work.
+///
+/// # Errors
+/// If they will not, and it is not written anywhere else either.
+fn keeps(name: &Path, args: &Args) -> anyhow::Result<bool> {
+    let Some(path) = mount::state_path(name, "calibrated") else { return Ok(false) };
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let tried = std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir));
+    match (tried, &args.out) {
+        (Ok(_), _) => Ok(true),
+        (Err(error), Some(out)) => {
+            let (dir, out) = (dir.display(), out.display());
+            output::tell(format_args!(
+                "warning: {dir}: {error}; what is found is written to {out} alone, and no mount begins with it"
+            ));
+            Ok(false)
+        }
+        (Err(error), None) => {
+            let dir = dir.display();
+            bail!(
+                "{dir}: {error}; what is found could not be kept: let SLUICE_STATE_DIR be a directory that can be written, or give --out"
+            )
+        }
+    }
 }
 
 fn interrupted() -> ExitCode {
@@ -162,7 +202,7 @@ fn checked(args: &Args) -> anyhow::Result<PathBuf> {
 /// If they do, and that is not to be borne.
 fn look(path: &Path, args: &Args, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
     let Some(watched) = busy::Watched::of(path) else {
-        output::say(
+        args.say(
             "Whether others use the device cannot be told: there is no block device below (memory, or a network).",
         );
         return Ok(true);
@@ -185,7 +225,7 @@ fn look(path: &Path, args: &Args, stop: &dyn Fn() -> bool) -> anyhow::Result<boo
     match (used.is_busy(), args.force) {
         (true, false) => bail!("others use the device: {seen}; wait, or measure all the same with --force"),
         (true, true) => output::tell(format_args!("warning: others use the device: {seen}")),
-        (false, _) => output::say(format_args!("The device is free: {seen}.")),
+        (false, _) => args.say(format_args!("The device is free: {seen}.")),
     }
     Ok(true)
 }
@@ -306,14 +346,14 @@ fn deliver(
     let slice_s = args.budget.as_secs_f64() / (PATTERNS.len() * known.arms.len() * 4) as f64;
     let knowledge = progress.knowledge(known.device, &known.arms, slice_s.min(0.25));
     let kept = state("calibrated");
+    if let Some(out) = &args.out {
+        output::write_file(out, knowledge.to_text().as_bytes())?;
+    }
     if let Some(kept) = &kept {
         sluice_select::save(&knowledge, kept)?;
         if let (Some(text), Some(path)) = (&progress.device, state("device")) {
             sluice_select::replace(&path, text.as_bytes())?;
         }
-    }
-    if let Some(out) = &args.out {
-        output::write_file(out, knowledge.to_text().as_bytes())?;
     }
     if args.json {
         return output::pretty_json(&as_json(args, known, progress, kept.as_deref()));
@@ -323,7 +363,9 @@ fn deliver(
     }
     output::text(&as_text(args, known, progress));
     let workloads = counted(knowledge.contexts.len() as u64, "workload");
-    output::say(format_args!("\n{workloads} known. Mounts of {} that choose begin with it.", progress.task.path));
+    let path = &progress.task.path;
+    let begins = kept.map_or(String::new(), |_| format!(" Mounts of {path} that choose begin with it."));
+    output::say(format_args!("\n{workloads} known.{begins}"));
     if let Some(out) = &args.out {
         output::say(format_args!("model: {}", out.display()));
     }
@@ -384,26 +426,37 @@ pub(crate) fn adopt(calibrated: &Path, learned: &Path, device: Device) {
     if newer(learned).is_ok_and(|own| own >= when) {
         return;
     }
-    let known: anyhow::Result<Knowledge> = sluice_select::load(calibrated);
-    let merged = known.map(|mut known| {
-        // What cannot be used is for the selector to say and set aside.
-        let own = sluice_select::load(learned).ok().filter(|own| own.device == known.device);
-        own.map(|own| known.merge(&own));
-        known
-    });
-    match merged {
-        Ok(known) if known.device != device => {}
-        Ok(known) => {
-            if let Err(error) = sluice_select::save(&known, learned) {
-                tracing::warn!("what was found by sluice calibrate cannot be used: {error:#}");
-            }
-        }
-        Err(error) => tracing::warn!("what was found by sluice calibrate cannot be used: {error:#}"),
+    if let Err(error) = begin_with(calibrated, learned, device) {
+        tracing::warn!("what was found by sluice calibrate cannot be used: {error:#}");
     }
+}
+
+fn begin_with(calibrated: &Path, learned: &Path, device: Device) -> anyhow::Result<()> {
+    let mut known = sluice_select::load(calibrated)?;
+    if known.device != device {
+        return Ok(());
+    }
+    let own = sluice_select::load(learned).and_then(|own| match own.device {
+        found if found == device => Ok(own),
+        found => Err(StateError::OtherDevice { wanted: device, found }.into()),
+    });
+    match own {
+        Ok(own) => known.merge(&own).context("what the mount has learned stays as it is")?,
+        Err(error) => match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+            Some(ErrorKind::NotFound) => {}
+            // It may be whole.
+            Some(_) => return Err(error),
+            None if sluice_select::set_aside(learned, &error).is_none() => return Ok(()),
+            None => {}
+        },
+    }
+    sluice_select::save(&known, learned)
 }
 
 #[cfg(test)]
 mod tests {
+    use sluice_adapt::selector::Knowledge;
+
     use super::*;
 
     #[test]
@@ -432,6 +485,25 @@ mod tests {
         std::fs::File::options().append(true).open(&calibrated).unwrap().set_modified(later).unwrap();
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 2, "both are known");
+        let later = later + Duration::from_secs(60);
+        let touch = || std::fs::File::options().append(true).open(&calibrated).unwrap().set_modified(later).unwrap();
+        touch();
+        let before = std::fs::read(&own).unwrap();
+        adopt(&calibrated, &own, Device::Disk);
+        assert_eq!(std::fs::read(&own).unwrap(), before, "it is in there, and would count twice");
+        let aside = || {
+            let all = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            all.filter(|path| path.to_string_lossy().contains(".damaged-")).collect::<Vec<_>>()
+        };
+        for text in [know("w1.q0.d1.f1.a0", Device::Unknown).to_text(), "damaged".to_owned()] {
+            std::fs::write(&own, &text).unwrap();
+            touch();
+            adopt(&calibrated, &own, Device::Disk);
+            assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1, "the calibration's");
+            let [aside] = &aside()[..] else { panic!("{:?}", aside()) };
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), text, "nothing is lost");
+            std::fs::remove_file(aside).unwrap();
+        }
     }
 
     #[test]
