@@ -75,6 +75,17 @@ def test_training_writes_models_a_card_and_uses_what_was_simulated_again(tmp_pat
     assert any("agree on all" in line for line in said)
 
 
+def test_of_a_scenario_some_rows_are_kept(tmp_path):
+    (tmp_path / "whole").write_text(
+        "seed,x,label\n" + "".join(f"{seed},{x},{x % 6 - 1}\n" for seed in (1, 2) for x in range(seed * 6))
+    )
+    detector.thin(tmp_path / "whole", tmp_path / "some", 6, seed=1)
+    lines = (tmp_path / "some").read_text().splitlines()
+    assert lines[:6] == ["seed,x,label", *(f"1,{x},{x - 1}" for x in range(1, 6))] and len(lines) == 1 + 5 + 6
+    places = [int(line.split(",")[1]) for line in lines[6:]]
+    assert places == sorted(set(places)) and not {0, 6} & set(places), "in order, once, of known patterns"
+
+
 def test_the_same_seed_gives_the_same_model(tmp_path):
     for name in "ab":
         detector.train(Fake(), tmp_path / name, tmp_path / "work", seeds=40, trees=2, say=lambda _: None)

@@ -206,13 +206,13 @@ fn text(status: &Value) -> String {
         _ = writeln!(
             text,
             "\n{:<28} {:<10} {:>8} {:>16} {:>14}  uses",
-            "node", "kind", "heard", "clock off by", "busy MB/s"
+            "node", "kind", "heard", "clock known to", "busy MB/s"
         );
     }
     for node in nodes {
         let clock = match number(&node["offset_error_us"]) {
             0.0 => "-".to_owned(),
-            error => format!("{:.0} +- {error:.0} us", number(&node["offset_us"])),
+            error => format!("{error:.0} us"),
         };
         let (name, kind) = (node["name"].as_str().unwrap_or("?"), node["kind"].as_str().unwrap_or("?"));
         let uses = algorithm(node["policy"].as_str().unwrap_or("?"), number(&node["window_us"]));

@@ -72,7 +72,10 @@ fn show(client: &mut Client, json: bool) -> anyhow::Result<()> {
     if let Some(selection) = &status.selection {
         let who = selection.explanation.selector;
         let says = if selection.paused { "was set by hand" } else { "was chosen" };
-        output::line(format_args!("The algorithm {says}; selector {who}. See: sluice status --explain"));
+        output::line(format_args!(
+            "The algorithm {says}; selector {who}. See: sluice status --explain {}",
+            status.mountpoint
+        ));
     }
     for note in &status.notes {
         output::line(format_args!("Note: {note}"));

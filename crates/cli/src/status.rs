@@ -95,7 +95,7 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<()> {
         }
         (Some(selection), true, false) => explain::describe(selection, status.emulated),
         (None, true, _) => bail!(
-            "{}: nobody chooses there: its algorithm was named; mount without --policy, or with --selector bandit",
+            "{}: nobody chooses there: mount without --policy and --selector, or with --selector bandit",
             status.mountpoint
         ),
         (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
@@ -186,7 +186,7 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         let how = match (coordinator.is_connected, coordinator.offset_error_us) {
             (false, _) => "does not answer: what is in force stays".to_owned(),
             (true, 0.0) => "answers".to_owned(),
-            (true, error) => format!("answers; its clock is {:.0} +- {error:.0} us ahead", coordinator.offset_us),
+            (true, error) => format!("answers; its clock is known to {error:.0} us"),
         };
         writeln!(text, "coordinator {} {how}; seek times: {}", coordinator.address, coordinator.seek_times)?;
     }

@@ -90,6 +90,12 @@ impl Disks {
     fn nothing_is_left(&self) {
         assert_eq!(self.list(), [] as [Value; 0]);
         assert_eq!(fs::read_dir(self.0.path("disks")).map_or(0, Iterator::count), 0);
+        let sockets = fs::read_dir(self.0.path("run")).into_iter().flatten().flatten();
+        let sockets: Vec<_> = sockets
+            .map(|file| file.file_name())
+            .filter(|name| Path::new(name).extension().is_some_and(|of| of == "sock"))
+            .collect();
+        assert!(sockets.is_empty(), "{sockets:?}");
         let place = self.0.path("").canonicalize().unwrap();
         let place = place.to_str().unwrap();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

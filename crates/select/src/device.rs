@@ -16,7 +16,7 @@ use sluice_adapt::selector::Device;
 use sluice_core::{EngineConfig, ServedBatch};
 use sluice_runtime::calling_nobody;
 
-use crate::files::set_aside;
+use crate::files::{Place, aside, unreadable};
 use crate::{Ground, Selection};
 
 /// Batches of an engine that are learned from in a window, at most.
@@ -73,6 +73,9 @@ pub struct DeviceStatus {
     /// Where it is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
+    /// What a user should know of that: that it cannot be written, or that what was there could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// What batches of an operation and a size take.
@@ -113,7 +116,8 @@ struct Work {
     device: Device,
     limits: Limits,
     selection: Option<Arc<Selection>>,
-    state: Option<PathBuf>,
+    place: Place,
+    is_kept: bool,
     saves_from: Instant,
     /// By how much moving takes longer, as the engines were told, and when it is looked at again.
     moving_ns: Option<f64>,
@@ -126,23 +130,17 @@ fn known_or(found: Device, given: Device) -> Device {
 }
 
 /// What was learned before, if anything; where it is kept from now on.
-fn remembered(learner: &mut Learner, path: &Path) -> Option<PathBuf> {
+fn remembered(learner: &mut Learner, path: &Path) -> Place {
     let text = match std::fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Some(path.to_owned()),
-        Err(error) => {
-            let at = path.display();
-            tracing::warn!(
-                "what was learned of the device cannot be read: {at}: {error}; what is learned now is not kept"
-            );
-            return None;
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Place::of(path),
+        Err(error) => return unreadable(&anyhow::Error::from(error).context(path.display().to_string())),
         Ok(text) => text,
     };
     let too_long = || anyhow::anyhow!("{} bytes are far too many", text.len());
     let result = if text.len() > 2 * BYTES_MAX { Err(too_long()) } else { learner.remember(&text).map_err(Into::into) };
     match result {
-        Ok(()) => Some(path.to_owned()),
-        Err(error) => set_aside(path, &error.context(path.display().to_string())),
+        Ok(()) => Place::of(path),
+        Err(error) => aside(path, &error.context(path.display().to_string())),
     }
 }
 
@@ -169,7 +167,7 @@ impl Learning {
     ) -> anyhow::Result<Learning> {
         let Learn { page_cache, state, device, limits } = learn;
         let mut learner = Learner::new(page_cache);
-        let state = state.and_then(|path| remembered(&mut learner, &path));
+        let place = state.map(|path| remembered(&mut learner, &path)).unwrap_or_default();
         let given = device;
         let device = known_or(learner.device(), given);
         let moving_ns = learner.estimate().positioning_ns.filter(|_| device == Device::Disk);
@@ -180,7 +178,8 @@ impl Learning {
             device,
             limits,
             selection,
-            state,
+            place,
+            is_kept: true,
             saves_from: Instant::now() + SAVE_PERIOD,
             moving_ns,
             looks_from: Instant::now() + LOOK_PERIOD,
@@ -226,7 +225,8 @@ impl Learning {
             batches: estimate.batches,
             memory: estimate.memory,
             changes: work.changes,
-            state: work.state.clone(),
+            state: work.place.path.clone(),
+            note: work.place.note.clone(),
         }
     }
 
@@ -266,7 +266,7 @@ impl Work {
         }
         self.act(ground);
         let now = Instant::now();
-        if now >= self.saves_from && self.learner.take_unsaved() {
+        if now >= self.saves_from && (self.learner.take_unsaved() || !self.is_kept) {
             self.keep();
             self.saves_from = now + SAVE_PERIOD;
         }
@@ -307,11 +307,7 @@ impl Work {
     }
 
     fn keep(&mut self) {
-        if let Some(path) = &self.state
-            && let Err(error) = save(&self.learner, path)
-        {
-            tracing::warn!("what was learned of the device cannot be kept: {error:#}");
-        }
+        self.is_kept = self.place.keep(|path| save(&self.learner, path));
     }
 }
 

@@ -54,42 +54,103 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where what is learned is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// `None`: nowhere.
+    pub path: Option<PathBuf>,
+    /// What a user should know of it: that it cannot be written, or that what was there could not be used.
+    pub note: Option<String>,
+}
+
+impl Place {
+    /// This file, if it can be written; nothing is left there.
+    pub(crate) fn of(path: &Path) -> Place {
+        let there = path.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+        let note = match tempfile::tempfile_in(there) {
+            Ok(_) => None,
+            Err(error) => Some(cannot_be_kept(&anyhow::Error::from(error).context(path.display().to_string()))),
+        };
+        Place { path: Some(path.to_owned()), note }
+    }
+
+    fn nowhere(note: String) -> Place {
+        Place { path: None, note: Some(note) }
+    }
+
+    /// Keeps something there, if there is a place. Whether all is kept now.
+    pub(crate) fn keep(&mut self, save: impl FnOnce(&Path) -> anyhow::Result<()>) -> bool {
+        let Some(path) = &self.path else { return true };
+        match save(path) {
+            Ok(()) => {
+                self.note.take_if(|note| note.starts_with(CANNOT_BE_KEPT));
+                true
+            }
+            Err(error) => {
+                let note = cannot_be_kept(&error);
+                // Once is enough, as long as it is the same.
+                if self.note.as_ref() != Some(&note) {
+                    tracing::warn!("{note}");
+                    self.note = Some(note);
+                }
+                false
+            }
+        }
+    }
+}
+
+const CANNOT_BE_KEPT: &str = "what is learned cannot be kept";
+
+fn cannot_be_kept(error: &anyhow::Error) -> String {
+    // A new file has another name each time.
+    format!("{CANNOT_BE_KEPT}: {}: {}", error, error.root_cause())
+}
+
 /// What was learned before by a selector for such devices, and where to keep what will be learned. What cannot be used gets another
 /// name, so that it is not lost.
-pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::Result<()>) -> Option<PathBuf> {
+pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::Result<()>) -> Place {
     if matches!(std::fs::metadata(path), Err(error) if error.kind() == ErrorKind::NotFound) {
-        return Some(path.to_owned());
+        return Place::of(path);
     }
-    let Err(error) = load(path).and_then(use_it) else { return Some(path.to_owned()) };
+    let Err(error) = load(path).and_then(use_it) else { return Place::of(path) };
     if error.downcast_ref::<std::io::Error>().is_some() {
-        tracing::warn!(
-            "what was learned before cannot be read: {error:#}; it may be whole, and what is learned now is not kept"
-        );
-        return None;
+        return unreadable(&error);
     }
-    set_aside(path, &error)
+    aside(path, &error)
+}
+
+/// It may be whole, and is left alone.
+pub(crate) fn unreadable(error: &anyhow::Error) -> Place {
+    let note = format!("what was learned before cannot be read: {error:#}; what is learned now is not kept");
+    tracing::warn!("{note}");
+    Place::nowhere(note)
 }
 
 /// Gives another name to what cannot be used, so that it is not lost. Where to keep what will be learned.
 #[must_use = "nothing is to be written where there is no place"]
 pub fn set_aside(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
+    aside(path, error).path
+}
+
+pub(crate) fn aside(path: &Path, error: &anyhow::Error) -> Place {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".damaged-{seconds}"));
-    let aside = PathBuf::from(aside);
-    match std::fs::rename(path, &aside) {
+    let named = |more: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".damaged-{seconds}{more}"));
+        PathBuf::from(name)
+    };
+    let more = (1..100).map(|n| named(&format!("-{n}")));
+    let aside = std::iter::once(named("")).chain(more).find(|name| !name.exists()).unwrap_or_else(|| named(""));
+    let why = format!("what was learned before cannot be used: {error:#}");
+    let place = match std::fs::rename(path, &aside) {
         Ok(()) => {
-            let aside = aside.display();
-            tracing::warn!(
-                "what was learned before cannot be used: {error:#}; the file is now {aside}, all is learned anew"
-            );
-            Some(path.to_owned())
+            let note = format!("{why}; the file is now {}, all is learned anew", aside.display());
+            Place { path: Some(path.to_owned()), note: Some(note) }
         }
-        Err(why) => {
-            tracing::warn!("what was learned before cannot be used: {error:#}; {why}: what is learned now is not kept");
-            None
-        }
-    }
+        Err(error) => Place::nowhere(format!("{why}; {error}: what is learned now is not kept")),
+    };
+    tracing::warn!("{}", place.note.as_deref().unwrap_or_default());
+    place
 }
 
 /// A log of decisions: JSON lines. The file is made when there is something to tell but the beginning: mounts at which nothing is
@@ -229,19 +290,39 @@ mod tests {
             anyhow::ensure!(known.device == Device::Disk, "learned elsewhere");
             Ok(())
         };
-        assert_eq!(remembered(&path, use_it), Some(path.clone()), "nothing is there");
+        let place = remembered(&path, use_it);
+        assert_eq!((place.path.as_ref(), place.note), (Some(&path), None), "nothing is there");
         save(&Knowledge::new(Device::Disk), &path).unwrap();
-        assert_eq!(remembered(&path, use_it), Some(path.clone()));
+        let place = remembered(&path, use_it);
+        assert_eq!((place.path.as_ref(), place.note), (Some(&path), None));
         assert!(path.exists());
         for bad in [Knowledge::new(Device::Flash).to_text(), "garbage".to_owned()] {
             std::fs::write(&path, bad).unwrap();
-            assert_eq!(remembered(&path, use_it), Some(path.clone()));
+            let place = remembered(&path, use_it);
+            assert_eq!(place.path.as_ref(), Some(&path));
+            assert!(place.note.is_some_and(|note| note.contains("cannot be used") && note.contains(".damaged-")));
             assert!(!path.exists());
         }
-        let aside = std::fs::read_dir(dir.path()).unwrap().count();
-        assert!((1..=2).contains(&aside), "those of one second have one name: {aside}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is lost, also within a second");
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(remembered(&path, use_it), None, "not a file");
+        let place = remembered(&path, use_it);
+        assert!(place.path.is_none() && place.note.is_some_and(|note| note.contains("cannot be read")), "not a file");
         assert!(path.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_told_until_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            Place::of(&Path::new("/proc/nope").join("known")).note.is_some_and(|note| note.contains("cannot be kept"))
+        );
+        let path = dir.path().join("a/known");
+        std::fs::write(dir.path().join("a"), "a file").unwrap();
+        let mut place = Place::of(&path);
+        let knowledge = Knowledge::new(Device::Disk);
+        assert!(!place.keep(|path| save(&knowledge, path)));
+        assert!(place.note.as_ref().is_some_and(|note| note.contains("cannot be kept") && note.contains("a/known")));
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        assert!(place.keep(|path| save(&knowledge, path)) && place.note.is_none() && path.exists());
     }
 }

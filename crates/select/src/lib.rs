@@ -27,7 +27,7 @@ pub use device::{DeviceStatus, Learn, Learning, Limits, SizeStatus, remembered_d
 pub use files::{load, read, replace, save, set_aside};
 pub use ground::Ground;
 
-use files::Log;
+use files::{Log, Place};
 pub use patterns::Follower;
 use patterns::Looker;
 
@@ -75,6 +75,9 @@ pub struct Status {
     /// Where what was learned is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
+    /// What a user should know of that: that it cannot be written, or that what was there could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Where decisions are logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
@@ -106,7 +109,8 @@ struct Chooser {
     looker: Option<Looker>,
     has_looked: bool,
     log: Option<Log>,
-    state: Option<PathBuf>,
+    place: Place,
+    is_kept: bool,
     log_path: Option<PathBuf>,
     saves_from: Instant,
     began: Instant,
@@ -131,7 +135,8 @@ impl Selection {
             None => Arm::in_force(ground.policy(), &host),
         };
         let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
-        let state = state.and_then(|path| files::remembered(&path, |known| Ok(selector.remember(known)?)));
+        let remember = |path: PathBuf| files::remembered(&path, |known| Ok(selector.remember(known)?));
+        let place = state.map(remember).unwrap_or_default();
         if likeliest_first {
             selector.begin_where_it_ended();
         }
@@ -148,7 +153,8 @@ impl Selection {
             looker: None,
             has_looked: false,
             log: log.as_deref().map(|path| Log::new(path, begins.as_ref())),
-            state,
+            place,
+            is_kept: true,
             log_path: log,
             saves_from: Instant::now() + SAVE_PERIOD,
             began: Instant::now(),
@@ -181,7 +187,8 @@ impl Selection {
             windows: chooser.windows,
             decision_us: chooser.took.as_secs_f64() * 1e6 / chooser.windows.max(1) as f64,
             overhead: chooser.took.as_secs_f64() / chooser.began.elapsed().as_secs_f64().max(1e-9),
-            state: chooser.state.clone(),
+            state: chooser.place.path.clone(),
+            note: chooser.place.note.clone(),
             log: chooser.log_path.clone(),
         }
     }
@@ -209,7 +216,7 @@ impl Selection {
     /// If there is no place for it, or it cannot be written.
     pub fn save(&self) -> anyhow::Result<PathBuf> {
         let chooser = self.shared.chooser.lock();
-        let path = chooser.state.clone().context("what is learned here is not kept: there is no place for it")?;
+        let path = chooser.place.path.clone().context("what is learned here is not kept: there is no place for it")?;
         save(chooser.selector.knowledge(), &path)?;
         Ok(path)
     }
@@ -249,7 +256,7 @@ impl Selection {
         let _ = thread.join();
         let mut chooser = self.shared.chooser.lock();
         chooser.log();
-        if chooser.selector.take_unsaved() {
+        if chooser.selector.take_unsaved() || !chooser.is_kept {
             chooser.keep();
         }
     }
@@ -305,7 +312,7 @@ impl Chooser {
             self.apply(ground, &arm);
         }
         self.log();
-        if start >= self.saves_from && self.selector.take_unsaved() {
+        if start >= self.saves_from && (self.selector.take_unsaved() || !self.is_kept) {
             self.keep();
             self.saves_from = Instant::now() + SAVE_PERIOD;
         }
@@ -349,11 +356,7 @@ impl Chooser {
     }
 
     fn keep(&mut self) {
-        if let Some(path) = &self.state
-            && let Err(error) = save(self.selector.knowledge(), path)
-        {
-            tracing::warn!("what was learned cannot be kept: {error:#}");
-        }
+        self.is_kept = self.place.keep(|path| save(self.selector.knowledge(), path));
     }
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from sluicegate.trace import TraceError, read, write
 
 PARTLY = 3
+NO_END = "the trace has no end: it is still being written, or its recorder was killed"
 """Exit status where only a part of a trace or log could be used. Others: 0 for all of it, 1 for a failure."""
 
 
@@ -74,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument(
         "--seeds",
         type=int,
-        help="experiments, scenarios or cases to train with (default: 8000, 2500, 1300)",
+        help="experiments, scenarios or cases to train with (default: 8000, 10000, 1300)",
     )
     train.add_argument(
         "--gluster",
@@ -114,7 +115,7 @@ def _convert(args: argparse.Namespace) -> int:
     if trace.damage:
         missing = f"{trace.damage}; what is before that place is good"
     elif not trace.complete:
-        missing = "the trace has no end: it is still being written, or its recorder was killed"
+        missing = NO_END
     if missing:
         print(f"sluicegate: {args.trace}: {missing}", file=sys.stderr)
     trace.to_parquet(args.out)
@@ -145,6 +146,9 @@ def _bench(args: argparse.Namespace) -> int:
     else:
         entries, rate = figures["entries"], figures["entries_per_s"] / 1e6
         print(f"{entries} requests into NumPy in {figures['seconds']:.3f} s: {rate:.1f} million a second")
+    if not figures["complete"]:
+        print(f"sluicegate: {args.trace}: {NO_END}", file=sys.stderr)
+        return PARTLY
     return 0
 
 
@@ -211,7 +215,7 @@ def _train_detector(args: argparse.Namespace) -> int:
         detector.Bench(args.bench),
         Path(args.out),
         Path(args.work),
-        seeds=args.seeds or 2500,
+        seeds=args.seeds or 10_000,
         held_out=args.held_out or 300,
         trees=args.trees or 12,
         leaves=args.leaves or 500,

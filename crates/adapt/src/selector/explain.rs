@@ -79,7 +79,8 @@ pub struct Record {
     /// The best arm that is known for the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
-    /// What the arm of the window is expected to lose against that, 0 to 1.
+    /// What the arm of the window is expected to lose against that, 0 to 1; of a trial that has ended what it lost against the arm
+    /// that had been in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regret: Option<f64>,
     /// The access pattern that was recognised last with this workload, and how sure that is ([`Pattern`]).
@@ -264,7 +265,10 @@ impl Selector {
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
         let best = known.and_then(|known| known.best());
         let own = known.and_then(|known| known.arms.get(&self.names[self.arm]));
-        let regret = best.zip(own).map(|((_, best), own)| 1.0 - (own.gain - best.gain).exp());
+        let regret = match why {
+            Why::TrialWon | Why::TrialLost => self.trial_gain.map(|gain| (1.0 - gain.exp()).max(0.0)),
+            _ => best.zip(own).map(|((_, best), own)| 1.0 - (own.gain - best.gain).exp()),
+        };
         let seconds = load.seconds();
         let record = Record {
             t: load.end.0 as f64 * 1e-9,

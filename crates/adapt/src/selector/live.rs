@@ -120,6 +120,8 @@ pub struct Selector {
     pub(super) change: Option<(Time, Change)>,
     pub(super) changes: u64,
     pub(super) trials: u64,
+    /// Logarithmic gain of the trial that ended last, over the arm in use; none if too little was seen of it.
+    pub(super) trial_gain: Option<f64>,
     pub(super) tried_s: f64,
     pub(super) records: VecDeque<Record>,
     pub(super) unsaved: bool,
@@ -194,6 +196,7 @@ impl Selector {
             change: None,
             changes: 0,
             trials: 0,
+            trial_gain: None,
             tried_s: 0.0,
             records: VecDeque::new(),
             unsaved: false,
@@ -493,6 +496,7 @@ impl Selector {
     /// A trial is over.
     fn conclude(&mut self, load: &Load, trial: Trial, gain: f64, text: String) {
         self.mode = Mode::Steady;
+        self.trial_gain = gain.is_finite().then_some(gain);
         let Some(place) = &mut self.place else { return };
         let context = place.context;
         if gain > self.settings.gain_min && self.pays(&context, gain) {

@@ -14,6 +14,7 @@ impl Selector {
         let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));
         // As much may be tried as where nothing is known: nothing is, of what there is more to choose from.
         new.knowledge = Knowledge { device, budget_s: new.knowledge.budget_s, ..known };
+        new.trial_gain = self.trial_gain;
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
         // What is kept says what the devices were, and would be set aside at the next start.

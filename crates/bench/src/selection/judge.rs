@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sluice_adapt::forest::Forest;
-use sluice_adapt::selector::{Arm, Model, arms};
+use sluice_adapt::selector::{Arm, INPUTS, Model, arms};
 use sluice_sim::{larger, ties};
 
 use super::data::{Case, host};
@@ -14,6 +14,8 @@ use crate::random::SplitMix64;
 const GAIN_MIN: f64 = 0.03;
 /// Windows after which a choice counts as made.
 const STEPS: usize = 6;
+/// By how much less than the best that was seen, as a logarithm, what the model says of an arm may be for it to be tried.
+const WORTH_TRYING: f64 = 0.3;
 const RESAMPLES: usize = 2_000;
 const ALPHA: f64 = 0.05;
 pub(super) const TREES: [&str; 5] = ["T1", "T2", "T3", "T4", "T5"];
@@ -99,6 +101,41 @@ impl<'a> Judged<'a> {
         now
     }
 
+    /// What a selector comes to use that tries what the model says, as `tree+bandit` does: each arm that was in force counts by the work
+    /// per busy second of its windows, others by what the model says of them beside those. It tries what may be as good within
+    /// [`WORTH_TRYING`], [`STEPS`] arms at most. The arm, and how many were in force.
+    pub(super) fn by_trying(&self, model: &Model) -> (String, usize) {
+        let candidates = arms(self.case.device, &host());
+        let (mut now, mut seen) = (candidates[0].to_string(), Vec::<(String, f64)>::new());
+        let mut sums = vec![0.0; model.arms().len()];
+        while seen.len() < STEPS {
+            let windows = self.case.arms.get(&now).map_or(&[][..], |arm| &arm.windows);
+            let said: Vec<Vec<f64>> = windows.iter().filter_map(|window| model.values(window)).collect();
+            let (Some(rate), false) = (rate(windows), said.is_empty()) else { break };
+            seen.push((now.clone(), rate));
+            for values in &said {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / said.len() as f64);
+            }
+            let value = |arm: &str| {
+                let at = model.arms().iter().position(|known| known.to_string() == arm)?;
+                Some(sums[at] / seen.len() as f64)
+            };
+            let off: f64 =
+                seen.iter().filter_map(|(arm, rate)| Some(rate - value(arm)?)).sum::<f64>() / seen.len() as f64;
+            let best = seen.iter().map(|(_, rate)| *rate).fold(f64::NEG_INFINITY, f64::max);
+            let open = candidates.iter().map(Arm::to_string).filter(|arm| seen.iter().all(|(one, _)| one != arm));
+            let open = open.filter_map(|arm| value(&arm).map(|value| (arm, value + off)));
+            match open.max_by(|a, b| a.1.total_cmp(&b.1)) {
+                Some((arm, value)) if value > best - WORTH_TRYING => now = arm,
+                _ => break,
+            }
+        }
+        let count = seen.len();
+        let best = seen.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        let cheapest = || candidates.iter().find(|arm| arm.is_cheapest()).map_or(now, Arm::to_string);
+        (best.map_or_else(cheapest, |(arm, _)| arm), count)
+    }
+
     /// What one of the papers' trees says.
     pub(super) fn by_tree(&self, trees: &Forest, tree: usize) -> Option<String> {
         let votes = trees.leaf(tree, &self.case.thesis);
@@ -106,6 +143,17 @@ impl<'a> Judged<'a> {
         let measured = classes.filter(|(class, _)| self.place(class).is_some());
         measured.reduce(|best, one| if one.1 > best.1 { one } else { best }).map(|(class, _)| class.clone())
     }
+}
+
+/// The logarithm of the work per busy second of some windows.
+fn rate(windows: &[Vec<f32>]) -> Option<f64> {
+    let at = |name: &str| INPUTS.iter().position(|input| *input == name);
+    let (rate, busy) = (at("rate_log2")?, at("busy")?);
+    let sums = windows.iter().fold((0.0, 0.0), |(work, time), window| {
+        let busy = f64::from(window[busy]).max(1e-3);
+        (work + f64::from(window[rate]).exp2() * busy, time + busy)
+    });
+    (sums.1 > 0.0 && sums.0 > 0.0).then(|| (sums.0 / sums.1).ln())
 }
 
 /// What choices are worth over many cases.

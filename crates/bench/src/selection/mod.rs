@@ -114,12 +114,15 @@ struct Report {
     cases: usize,
     half: String,
     simulated_cpu_s: f64,
+    /// Arms in force one after the other, on average, of who tries what the model says.
+    arms_tried: f64,
     losses: Vec<Loss>,
     misses: Vec<String>,
 }
 
 const OURS: &str = "ours";
 const KNOWN: &str = "ours, platform known";
+const TRYING: &str = "ours, with trials";
 const ORACLE: &str = "oracle";
 
 fn percent(share: f64) -> String {
@@ -187,7 +190,7 @@ fn classify(data: &Path, model: &Path, trees: bool) -> anyhow::Result<ExitCode> 
 }
 
 fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report> {
-    let mut choices = Choices::default();
+    let (mut choices, mut tried) = (Choices::default(), Vec::new());
     let mut names: Vec<&str> = cases.iter().map(|case| case.platform.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -206,6 +209,9 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
             let worth = judged.worth(&chosen);
             choices.add(OURS, number, worth);
             worth.iter().for_each(|worth| choices.lose(&judged, &chosen, worth));
+            let (chosen, count) = judged.by_trying(model);
+            choices.add(TRYING, number, judged.worth(&chosen));
+            tried.push(count as f64);
         }
         if let Some(trees) = trees.filter(|_| !case.thesis.is_empty()) {
             for (tree, name) in TREES.iter().enumerate() {
@@ -247,6 +253,7 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
         cases: cases.len(),
         half: format!("{half:?}").to_lowercase(),
         simulated_cpu_s: cases.iter().map(|case| case.cpu_s).sum(),
+        arms_tried: tried.iter().sum::<f64>() / tried.len().max(1) as f64,
         losses: choices.losses,
         misses,
     })
@@ -318,6 +325,7 @@ fn print(report: &Report) {
             percent(score.mean_regret_all)
         ));
     }
+    output::line(format_args!("\n{TRYING}: {:.1} arms in force, one after the other, on average", report.arms_tried));
     output::line(
         "\nright: not significantly slower than the fastest; regret: mean share of the fastest arm's throughput that is lost, \
          differences that are not significant are none (all: with them); of noop: geometric mean of throughputs, and the worst\n",

@@ -52,6 +52,13 @@ fn peer(stream: &UnixStream) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
+/// Removes what a process that was killed has left behind; not while somebody listens.
+pub(crate) fn forget(mountpoint: &Path) {
+    if matches!(connect(mountpoint), Ok(None)) {
+        sockets(mountpoint).iter().for_each(|socket| _ = std::fs::remove_file(socket));
+    }
+}
+
 fn sockets(mountpoint: &Path) -> Vec<PathBuf> {
     directories().into_iter().map(|dir| dir.join(key(mountpoint)).with_extension("sock")).collect()
 }

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-pub(crate) use client::{Client, connect};
+pub(crate) use client::{Client, connect, forget};
 pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status};
 pub(crate) use server::{Served, Server, start_recording};
 pub(crate) use window::Window;

@@ -219,7 +219,7 @@ fn answer(served: &Served, command: Command) -> Reply {
         Command::Adapt | Command::Keep => {
             let Some(selection) = &served.selection else {
                 return Reply::refused(
-                    "nobody chooses here: the algorithm was named; mount without --policy, or with --selector bandit",
+                    "nobody chooses here: mount without --policy and --selector, or with --selector bandit",
                 );
             };
             if command == Command::Adapt {
@@ -275,6 +275,10 @@ fn status(served: &Served) -> Status {
         notes.push(format!("whether it is read-only is not known: {error}"));
         false
     });
+    let device = served.learning.as_ref().map(|learning| learning.status());
+    let selection = served.selection.as_ref().map(|selection| selection.status());
+    notes.extend(selection.iter().filter_map(|selection| selection.note.clone()));
+    notes.extend(device.iter().filter_map(|device| device.note.clone()));
     Status {
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -301,8 +305,8 @@ fn status(served: &Served) -> Status {
         recording: handle.volume().recording().map(Into::into),
         prediction: served.predictions.status(),
         windows: windows(handle),
-        device: served.learning.as_ref().map(|learning| learning.status()),
-        selection: served.selection.as_ref().map(|selection| selection.status()),
+        device,
+        selection,
         coordinator: served.agent.as_ref().map(|agent| agent.status()),
         tier: served.tier.as_ref().and_then(|tier| serde_json::to_value(tier.status()).ok()),
         notes,

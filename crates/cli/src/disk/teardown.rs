@@ -135,6 +135,7 @@ fn remove_files(disk: &Disk) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result.with_context(|| format!("removing {}", path.display())),
     };
+    crate::control::forget(&disk.emulation());
     for target in disk.targets() {
         gone(&target, fs::remove_dir_all(&target))?;
     }

@@ -19,6 +19,9 @@ const LINE_MAX: usize = 16 << 10;
 /// Most lines of a log that are looked at; the last ones count.
 const LINES_MAX: usize = 1 << 20;
 
+/// Lines of windows are a second apart while there is load; more is a pause, and counts as so much.
+const PAUSE_S: f64 = 2.0;
+
 /// What tells configurations apart: the measure of the table, of the picture, and of the decisions themselves.
 const RATE: &str = "MB per busy second";
 
@@ -44,6 +47,8 @@ pub(crate) struct Args {
 /// A log, from the last time that a selector began.
 struct Timeline {
     records: Vec<Record>,
+    /// It says so where it begins.
+    emulated: bool,
     /// Lines that could not be read.
     bad: usize,
 }
@@ -63,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::text(&describe_timeline(&timeline));
     }
     if let Some(path) = plot {
-        let svg = plot::draw(&timeline.records, timeline.is_emulated()).context("drawing the timeline")?;
+        let svg = plot::draw(&timeline.records, timeline.emulated).context("drawing the timeline")?;
         output::write_file(path, svg.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
@@ -72,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn read(args: &Args) -> anyhow::Result<Timeline> {
     let shown = || input::name(&args.log);
     let mut reader = BufReader::new(input::open(&args.log).with_context(shown)?);
-    let (mut records, mut bad, mut line) = (Vec::<Record>::new(), 0, Vec::new());
+    let (mut records, mut emulated, mut bad, mut line) = (Vec::<Record>::new(), false, 0, Vec::new());
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line).with_context(shown)? == 0 {
@@ -83,6 +88,7 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
                 // Times begin anew with each start.
                 if record.why == Why::Begin || records.last().is_some_and(|last| record.t < last.t) {
                     records.clear();
+                    emulated = record.why == Why::Begin && record.text.contains("emulated");
                 }
                 records.push(record);
                 if records.len() > 2 * LINES_MAX {
@@ -102,13 +108,31 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
             if bad > 0 { ", and it is no log of a selector" } else { "" }
         );
     }
-    Ok(Timeline { records, bad })
+    Ok(Timeline { records, emulated, bad })
 }
 
 impl Timeline {
-    /// What the log says of the devices.
-    fn is_emulated(&self) -> bool {
-        self.records.first().is_some_and(|first| first.why == Why::Begin && first.text.contains("emulated"))
+    /// The share of the throughput of the best configuration that was known that was lost, over time: by those in use, as far as
+    /// that was known of them, and by trials.
+    fn lost(&self) -> f64 {
+        let (mut lost_s, mut seconds, mut before, mut trial) = (0.0, 0.0, None::<f64>, None::<f64>);
+        for record in &self.records {
+            let since = |t: Option<f64>| t.map_or(0.0, |t| (record.t - t).max(0.0));
+            match record.why {
+                Why::Trial => trial = Some(record.t),
+                Why::TrialWon | Why::TrialLost => {
+                    lost_s += record.regret.unwrap_or(0.0) * since(trial);
+                    trial = None;
+                }
+                // What is tried is counted as a whole when that is over.
+                Why::Window if trial.is_some() => {}
+                Why::Window => lost_s += record.regret.unwrap_or(0.0) * since(before).min(PAUSE_S),
+                _ => trial = None,
+            }
+            seconds += since(before).min(PAUSE_S);
+            before = Some(record.t);
+        }
+        if seconds > 0.0 { lost_s / seconds } else { 0.0 }
     }
 }
 
@@ -124,11 +148,12 @@ fn summary(timeline: &Timeline) -> serde_json::Value {
     serde_json::json!({
         "seconds": ends.map_or(0.0, |(first, last)| last.t - first.t),
         "windows": windows.len(), "mb_s": mean(&|record| Some(record.mb_s)),
-        "rate_mb_s": mean(&|record| Some(record.rate_mb_s)), "regret": mean(&|record| record.regret),
+        "rate_mb_s": mean(&|record| Some(record.rate_mb_s)), "regret": timeline.lost(),
         "changes": timeline.records.iter().filter(|record| record.from.is_some()).count(),
         "trials": count(Why::Trial), "trials_won": count(Why::TrialWon),
-        "workloads": count(Why::NewWorkload) + count(Why::KnownWorkload), "unreadable_lines": timeline.bad,
-        "emulated": timeline.is_emulated(),
+        "workloads": plot::distinct(timeline.records.iter().filter_map(|record| record.context.as_deref())).len(),
+        "workload_changes": count(Why::NewWorkload) + count(Why::KnownWorkload), "unreadable_lines": timeline.bad,
+        "emulated": timeline.emulated,
     })
 }
 
@@ -175,8 +200,10 @@ fn decision(record: &Record) -> String {
 }
 
 fn describe_timeline(timeline: &Timeline) -> String {
-    let mut text =
-        format!("rate: {RATE}, since the line before\n\n{:>9}  {:>8}  {:<26}  what\n", "time", "rate", "configuration");
+    let mut text = format!(
+        "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
+        "time", "rate", "configuration"
+    );
     let mut rates: Vec<f64> = Vec::new();
     let mut pattern = None;
     for record in &timeline.records {
@@ -195,7 +222,8 @@ fn describe_timeline(timeline: &Timeline) -> String {
         rates.clear();
         let mut line = |what: &str| {
             let time = format!("{:.1} s", record.t);
-            let _ = writeln!(text, "{time:>9}  {rate:>8.1}  {:<26}  {what}", record.arm);
+            let arm = record.from.as_ref().unwrap_or(&record.arm);
+            let _ = writeln!(text, "{time:>9}  {rate:>8.1}  {arm:<26}  {what}");
         };
         if let Some(pattern) = record.pattern.as_ref().filter(|_| is_other) {
             let sure = record.pattern_confidence.unwrap_or(0.0) * 100.0;
@@ -210,7 +238,7 @@ fn describe_timeline(timeline: &Timeline) -> String {
     let count = |name: &str, noun: &str| counted(of[name].as_u64().unwrap_or(0), noun);
     let _ = writeln!(
         text,
-        "\n{:.0} s: {:.1} {RATE}; {}, {} of which {:.0} won; {:.1} % lost against the best that was known",
+        "\n{:.0} s: {:.1} {RATE}; {}, {} of which {:.0} won; {:.1} % lost against the best that was known, trials included",
         number("seconds"),
         number("rate_mb_s"),
         count("changes", "change"),
@@ -307,6 +335,9 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
         if let Some(path) = path {
             writeln!(text, "{what:<10} {}", path.display())?;
         }
+    }
+    if let Some(note) = &status.note {
+        writeln!(text, "note       {note}")?;
     }
     if !alternatives.is_empty() {
         writeln!(text, "\n{:<28}{:>9}{:>9}{:>9}  ", "configuration", "gain", "+-", "windows")?;

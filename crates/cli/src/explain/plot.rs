@@ -1,5 +1,7 @@
 //! The picture of a timeline: what each configuration gave, what was lost, and which workload was there.
 
+use std::collections::BTreeMap;
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use sluice_adapt::selector::{Record, Why};
@@ -26,7 +28,7 @@ const LEFT: u32 = 92;
 /// Height of the strip of workloads, and of a line of its key.
 const STRIP: u32 = 22;
 const KEY: u32 = 20;
-/// Workloads that the key explains.
+/// Workloads that the key explains, those that were there longest; the others have no name.
 const EXPLAINED: usize = 8;
 /// Narrower stretches of the strip have no name, in pixels.
 const NAMED: f64 = 22.0;
@@ -60,7 +62,7 @@ fn name(at: usize) -> String {
 }
 
 /// In the order in which they are seen first.
-fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     all.for_each(|one| {
         if !seen.contains(&one) {
@@ -70,10 +72,55 @@ fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// The access pattern that was recognised last in a workload.
+/// The access pattern that was recognised most often in a workload: the last one may be that of the next.
 fn pattern(records: &[Record], context: &str) -> String {
-    let mut here = records.iter().rev().filter(|record| record.context.as_deref() == Some(context));
-    here.find_map(|record| record.pattern.as_ref()).map(|pattern| format!(" ({pattern})")).unwrap_or_default()
+    let here = records.iter().filter(|record| record.context.as_deref() == Some(context));
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    here.filter_map(|record| record.pattern.as_deref()).for_each(|pattern| *counts.entry(pattern).or_default() += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(pattern, _)| format!(" ({pattern})")).unwrap_or_default()
+}
+
+/// When trials began and ended, and the share that they lost.
+fn trials(records: &[Record]) -> Vec<(f64, f64, f64)> {
+    let (mut all, mut began) = (Vec::new(), None);
+    for record in records {
+        match (record.why, began.take()) {
+            (Why::Trial, _) => began = Some(record.t),
+            (Why::Window, since) => began = since,
+            (Why::TrialLost, Some(since)) => all.extend(record.regret.map(|lost| (since, record.t, lost))),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The workloads that were there longest, in the order in which they are seen first.
+fn longest<'a>(stretches: &[Stretch<'a>], contexts: &[&'a str]) -> Vec<&'a str> {
+    let seconds = |context: &str| {
+        let here = stretches.iter().filter(|stretch| stretch.context == context);
+        here.map(|stretch| stretch.to - stretch.from).sum::<f64>()
+    };
+    let mut all = contexts.to_vec();
+    all.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+    all.truncate(if contexts.len() > EXPLAINED + 1 { EXPLAINED } else { EXPLAINED + 1 });
+    contexts.iter().copied().filter(|context| all.contains(context)).collect()
+}
+
+/// Times with values, in pieces without a pause longer than `most`, nor one that is not known.
+fn pieces(values: impl Iterator<Item = (f64, Option<f64>)>, most: f64) -> Vec<Vec<(f64, f64)>> {
+    let (mut all, mut is_open): (Vec<Vec<(f64, f64)>>, bool) = (Vec::new(), false);
+    for (t, value) in values {
+        let Some(value) = value else {
+            is_open = false;
+            continue;
+        };
+        match all.last_mut().filter(|piece| is_open && piece.last().is_some_and(|(last, _)| t - last <= most)) {
+            Some(piece) => piece.push((t, value)),
+            None => all.push(vec![(t, value)]),
+        }
+        is_open = true;
+    }
+    all
 }
 
 fn inside<'a>(area: &chart::Area<'a>) -> chart::Area<'a> {
@@ -88,6 +135,7 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
     let stretches = stretches(records, end);
     let (arms, contexts) =
         (distinct(windows.iter().map(|window| window.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
+    let explained = longest(&stretches, &contexts);
     let colour = |at: usize| COLOURS[at % COLOURS.len()];
     let mut series: Vec<(&str, Mark)> =
         arms.iter().enumerate().map(|(at, arm)| (*arm, Mark::Bar(colour(at)))).collect();
@@ -132,8 +180,9 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
             plot.draw_series([Rectangle::new([(from, 0.0), (window.t, window.rate_mb_s)], colour(at).filled())])?;
             before = window.t;
         }
-        let expected = windows.iter().filter_map(|window| Some((window.t, window.expected_mb_s?)));
-        plot.draw_series(LineSeries::new(expected, BLACK.stroke_width(2)))?;
+        for piece in pieces(windows.iter().map(|window| (window.t, window.expected_mb_s)), usual) {
+            plot.draw_series(LineSeries::new(piece, BLACK.stroke_width(2)))?;
+        }
 
         let mut plot = ChartBuilder::on(&lower)
             .margin_top(8)
@@ -151,8 +200,15 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
             .label_style(("sans-serif", chart::TEXT))
             .light_line_style(WHITE)
             .draw()?;
-        let lost = windows.iter().map(|window| (window.t, window.regret.unwrap_or(0.0).clamp(0.0, 1.0) * 100.0));
-        plot.draw_series(AreaSeries::new(lost, 0.0, chart::VERMILION.mix(0.6)))?;
+        let lost = |window: &&Record| (window.t, window.regret.map(|regret| regret.clamp(0.0, 1.0) * 100.0));
+        for piece in pieces(windows.iter().map(lost), usual) {
+            plot.draw_series(AreaSeries::new(piece, 0.0, chart::VERMILION.mix(0.6)))?;
+        }
+        // Between windows that are logged a trial may begin and end.
+        for (from, to, lost) in trials(records) {
+            let bar = Rectangle::new([(from, 0.0), (to, lost * 100.0)], chart::VERMILION.mix(0.6).filled());
+            plot.draw_series([bar])?;
+        }
 
         let (strip, key) = below.split_vertically(STRIP + 4);
         let middle = (STRIP / 2) as i32;
@@ -161,21 +217,25 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         let x = |t: f64| f64::from(LEFT) + (t - begin) / (end - begin) * width;
         for (turn, stretch) in stretches.iter().enumerate() {
             let (from, to) = (x(stretch.from), x(stretch.to));
-            let at = contexts.iter().position(|context| *context == stretch.context).unwrap_or(0);
+            let at = explained.iter().position(|context| *context == stretch.context);
             let grey = RGBColor(200, 200, 200).mix(if turn % 2 == 0 { 1.0 } else { 0.5 });
             strip.draw(&Rectangle::new([(from as i32, 0), (to as i32, STRIP as i32)], grey.filled()))?;
-            if to - from >= NAMED {
+            if let Some(at) = at.filter(|_| to - from >= NAMED) {
                 let style = chart::text(Pos::new(HPos::Center, VPos::Center));
                 strip.draw_text(&name(at), &style, (((from + to) / 2.0) as i32, middle))?;
             }
         }
-        for (at, context) in contexts.iter().enumerate().take(EXPLAINED + 1) {
-            let text = match contexts.len() - at {
-                left if at == EXPLAINED && left > 1 => format!("and {left} more"),
-                _ => format!("{}: {}{}", name(at), workload(Some(*context)), pattern(records, context)),
-            };
+        let mut lines: Vec<String> = explained
+            .iter()
+            .enumerate()
+            .map(|(at, context)| format!("{}: {}{}", name(at), workload(Some(*context)), pattern(records, context)))
+            .collect();
+        if contexts.len() > explained.len() {
+            lines.push(format!("and {} more, for less time", contexts.len() - explained.len()));
+        }
+        for (at, text) in lines.iter().enumerate() {
             let style = chart::text(Pos::new(HPos::Left, VPos::Center));
-            key.draw_text(&text, &style, (LEFT as i32, (at as u32 * KEY + KEY / 2) as i32))?;
+            key.draw_text(text, &style, (LEFT as i32, (at as u32 * KEY + KEY / 2) as i32))?;
         }
         area.present()?;
     }
@@ -211,9 +271,9 @@ mod tests {
             picture.has_legend(&all[..arms]);
             let texts = picture.texts_but(&all);
             assert!(texts.contains(&RATE) && texts.contains(&"expected") && texts.contains(&"workload"), "{texts:?}");
-            let key = texts.iter().filter(|text| text.contains(": reads of 48K to 192K")).count();
+            let key = texts.iter().filter(|text| text.ends_with("(strided small)")).count();
             assert_eq!(key, if contexts > 9 { 8 } else { contexts }, "{texts:?}");
-            assert_eq!(texts.contains(&"and 16 more"), contexts == 24);
+            assert_eq!(texts.contains(&"and 16 more, for less time"), contexts == 24);
         }
     }
 

@@ -41,12 +41,16 @@ impl Page {
     /// Whether it uses what there is of a trace or log.
     fn may_be_partial(&self) -> bool {
         let reads = ["info", "stats", "cat", "merge", "convert", "import", "replay", "predict"];
-        self.command.strip_prefix("trace ").is_some_and(|name| reads.contains(&name))
+        self.command == "trace" || self.command.strip_prefix("trace ").is_some_and(|name| reads.contains(&name))
     }
 
     /// Every exit status with what it means.
     fn statuses(&self) -> Vec<(&'static str, &'static str)> {
-        let mut all = vec![("0", self.success), ("1", self.failure), ("2", "the command line was not understood")];
+        let mut all = vec![
+            ("0", self.success),
+            ("1", self.failure),
+            ("2", "an option or a command that there is not, or without what it takes"),
+        ];
         all.extend(self.may_be_partial().then_some(("3", "a part was missing; standard error says which")));
         all.extend(self.interruptible.then_some(("130", "it was interrupted (SIGINT, SIGTERM)")));
         all
