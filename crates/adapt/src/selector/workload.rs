@@ -45,17 +45,19 @@ impl Selector {
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
         let is_turn = self.is_turn(class);
+        // What would be entered is there already: it only looked like something else under this arm before.
+        let is_itself = look != Some(class) && self.is_what(class);
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
-                Some(look) => class == look || is_usual || is_turn,
+                Some(look) => class == look || is_usual || is_turn || is_itself,
                 // What changed with the arm is the arm's doing.
                 None => settles && class.may_be(&place.context, load),
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
-                if self.settling == 0 && place.looks[self.arm].is_none() {
+                if self.settling == 0 && (place.looks[self.arm].is_none() || is_itself) {
                     place.looks[self.arm] = Some(class);
                     if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
                         known.looks.insert(self.names[self.arm].clone(), class);
@@ -76,6 +78,12 @@ impl Selector {
         self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
         // What it saw was the work of the arm before.
         self.arm == arm
+    }
+
+    /// Whether a class is named as the workload that is there.
+    fn is_what(&self, class: Context) -> bool {
+        let name = &self.names[self.arm];
+        self.place.as_ref().is_some_and(|place| self.knowledge.resolve(class, name) == place.context)
     }
 
     /// Whether a class is the one that the workload looks like by turns.
