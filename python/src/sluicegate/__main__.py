@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
     train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
-    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 500, 80)")
+    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 1000, 80)")
     train.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     windows = commands.add_parser(
         "windows", help="print where real windows of I/O nodes differ from simulated ones"
@@ -218,7 +218,7 @@ def _train_detector(args: argparse.Namespace) -> int:
         seeds=args.seeds or 10_000,
         held_out=args.held_out or 300,
         trees=args.trees or 12,
-        leaves=args.leaves or 500,
+        leaves=args.leaves or 1000,
         seed=args.seed,
     )
     servers, files = scores["server_accuracy"], scores["file_accuracy"]

@@ -170,7 +170,7 @@ def train(
     seeds: int = 10_000,
     held_out: int = 300,
     trees: int = 12,
-    leaves: int = 500,
+    leaves: int = 1000,
     seed: int = 1,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
