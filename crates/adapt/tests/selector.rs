@@ -730,38 +730,6 @@ fn slow_seconds_of_the_whole_machine_cost_little() {
     assert!(mean > 0.955 && least > 0.89, "mean {mean}, least {least}: {shares:?}");
 }
 
-/// As of streams through a cache: how many requests wait goes by read-ahead, above a border of classes for half a second, below it
-/// for the next.
-#[test]
-fn a_workload_that_looks_like_two_by_turns_is_learned_once() {
-    let mut shares = Vec::new();
-    for seed in 0..20 {
-        let mut bed = bed(Device::Disk, seed, 0.1);
-        let drawn = bed.workload();
-        let run = |bed: &mut Bed, seconds: u64| {
-            let mut left = 0;
-            let mut depth = 64;
-            for _ in 0..seconds * PER_S {
-                if left == 0 {
-                    left = 2 + bed.random.below(3);
-                    depth = if depth == 64 { 16 } else { 64 };
-                }
-                left -= 1;
-                bed.window(&Workload { depth, ..drawn.clone() });
-            }
-        };
-        run(&mut bed, 60);
-        let changes = bed.selector.explain().changes;
-        bed.efficiency();
-        run(&mut bed, 120);
-        shares.push(bed.efficiency());
-        let changes = bed.selector.explain().changes - changes;
-        assert!(changes <= 10, "seed {seed}: {changes} changes, {:?}", bed.selector.explain());
-    }
-    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    assert!(mean > 0.985, "{mean}: {shares:?}");
-}
-
 /// The device is fast for a while and slow for a while, which no class shows.
 #[test]
 fn what_is_learned_over_hours_can_be_read_again() {

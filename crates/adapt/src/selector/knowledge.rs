@@ -91,9 +91,6 @@ pub struct Known {
     /// The class that it looks like under an arm, by arm.
     #[serde(default)]
     pub looks: BTreeMap<String, Context>,
-    /// The class that it looks like by turns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by_turns: Option<Context>,
 }
 
 impl Known {
@@ -259,30 +256,6 @@ impl Knowledge {
         match (self.contexts.contains_key(&class), alike.next(), alike.next()) {
             (false, Some((only, _)), None) => *only,
             _ => class,
-        }
-    }
-
-    /// The two are one workload, which looks like either by turns: what was seen of one was seen of the other.
-    pub(super) fn join(&mut self, a: Context, b: Context) {
-        let (Some(first), Some(second)) = (self.contexts.get(&a).cloned(), self.contexts.get(&b).cloned()) else {
-            return;
-        };
-        for (one, of_one, other, of_other) in [(a, &first, b, &second), (b, &second, a, &first)] {
-            let mut known = of_one.clone();
-            if known.by_turns != Some(other) {
-                known.add(of_other, self.clock_s);
-                known.by_turns = Some(other);
-            }
-            self.contexts.insert(one, known);
-        }
-    }
-
-    /// The two are different workloads.
-    pub(super) fn part(&mut self, a: Context, b: Context) {
-        for one in [a, b] {
-            if let Some(known) = self.contexts.get_mut(&one) {
-                known.by_turns = None;
-            }
         }
     }
 

@@ -8,7 +8,6 @@ use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX};
-use super::turns::Turns;
 use super::workload::Place;
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
@@ -96,9 +95,6 @@ pub struct Selector {
     pub(super) mode: Mode,
     /// The workload; none while nothing is known of it.
     pub(super) place: Option<Place>,
-    /// The workload that was there before, and its windows; which workloads take turns.
-    pub(super) left: Option<(Context, u64)>,
-    pub(super) turns: Turns,
     /// A window was of another class; one more, and the workload has changed.
     pub(super) is_changing: bool,
     /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
@@ -179,8 +175,6 @@ impl Selector {
             incumbent: arm,
             mode: Mode::Steady,
             place: None,
-            left: None,
-            turns: Turns::default(),
             is_changing: false,
             skip: 0,
             settling: 0,
@@ -332,7 +326,6 @@ impl Selector {
         }
         let Some(cheapest) = self.arms.iter().position(Arm::is_cheapest) else { return };
         self.leave();
-        self.left = None;
         (self.mode, self.rested, self.incumbent) = (Mode::Resting, 0, cheapest);
         let text = match load.is_immediate() {
             true => "the device answers at once: nothing to choose from".to_owned(),

@@ -37,7 +37,6 @@ pub(crate) mod random;
 mod related;
 mod replace;
 mod state;
-mod turns;
 mod workload;
 
 use std::fmt;

@@ -5,7 +5,7 @@ use super::held::Aftermath;
 use super::knowledge::Expectation;
 use super::live::{CLEAR, Mode, Selector};
 use super::meter::Meter;
-use super::{Context, Kind, Load, PageHinkley, turns};
+use super::{Context, Kind, Load, PageHinkley};
 
 /// Weight of a new stay in how long a workload lasts.
 const STAY_WEIGHT: f64 = 0.3;
@@ -17,9 +17,6 @@ pub(super) struct Place {
     /// The class of the last window that was it, and what it looks like under each arm, as far as that is known.
     seen: Context,
     looks: Vec<Option<Context>>,
-    /// The class that it looks like by turns, and windows in a row that did.
-    by_turns: Option<Context>,
-    turned: u32,
     pub(super) since_s: f64,
     /// Windows so far, and those that looked like it.
     pub(super) windows: u64,
@@ -44,20 +41,17 @@ impl Selector {
         let class = Context::of(load, look);
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
-        let is_turn = self.is_turn(class);
-        // What would be entered is there already: it only looked like something else under this arm before.
-        let is_itself = look != Some(class) && self.is_what(class);
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
-                Some(look) => class == look || is_usual || is_turn || is_itself,
+                Some(look) => class == look || is_usual,
                 // What changed with the arm is the arm's doing.
                 None => settles && class.may_be(&place.context, load),
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
-                if self.settling == 0 && (place.looks[self.arm].is_none() || is_itself) {
+                if self.settling == 0 && place.looks[self.arm].is_none() {
                     place.looks[self.arm] = Some(class);
                     if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
                         known.looks.insert(self.names[self.arm].clone(), class);
@@ -78,32 +72,6 @@ impl Selector {
         self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
         // What it saw was the work of the arm before.
         self.arm == arm
-    }
-
-    /// Whether a class is named as the workload that is there.
-    fn is_what(&self, class: Context) -> bool {
-        let name = &self.names[self.arm];
-        self.place.as_ref().is_some_and(|place| self.knowledge.resolve(class, name) == place.context)
-    }
-
-    /// Whether a class is the one that the workload looks like by turns.
-    fn is_turn(&mut self, class: Context) -> bool {
-        let (knowledge, name) = (&self.knowledge, &self.names[self.arm]);
-        let Some(place) = &mut self.place else { return false };
-        let Some(other) = place.by_turns else { return false };
-        if knowledge.resolve(class, name) != other {
-            place.turned = 0;
-            return false;
-        }
-        place.turned += 1;
-        if place.turned >= turns::STAYS {
-            // It stays that: it is another workload after all.
-            place.by_turns = None;
-            let context = place.context;
-            self.knowledge.part(context, other);
-            return false;
-        }
-        true
     }
 
     /// Whether a window that is credited to nobody looks like the workload that is there.
@@ -131,10 +99,7 @@ impl Selector {
     /// The test of Page and Hinkley, for changes within a class.
     fn has_drifted(&mut self, load: &Load) -> bool {
         let values = [load.waiting_size().max(1.0).ln(), load.mixed_read_share(), load.concurrency().max(0.1).ln()];
-        // Where two classes take turns, how many wait goes up and down: that is no change.
-        let takes_turns = self.place.as_ref().is_some_and(|place| place.by_turns.is_some());
-        let tests = if takes_turns { &mut self.features[..2] } else { &mut self.features[..] };
-        let drifted = tests.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
+        let drifted = self.features.iter_mut().zip(values).fold(false, |drifted, (test, value)| {
             // All of them see it.
             test.see(value).is_some() || drifted
         });
@@ -179,7 +144,6 @@ impl Selector {
             known.stay_s = before + STAY_WEIGHT * (stay - before);
             known.level = place.level.unwrap_or(known.level);
         }
-        self.left = Some((place.context, place.windows));
     }
 
     /// Another workload is there, since before this window.
@@ -189,31 +153,13 @@ impl Selector {
         self.mode = Mode::Steady;
         let since_s = self.knowledge.clock_s - load.seconds();
         self.pattern = None;
-        if let Some((left, windows)) = self.left.take()
-            && self.turns.next(left, windows, context)
-        {
-            self.knowledge.join(left, context);
-        }
         let known = self.knowledge.enter(context);
-        let by_turns = known.by_turns;
         let is_new = known.windows == 0;
         // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
         known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
         let (windows, alike, level, steady, off) = (1, 1, None, 0, 0.0);
-        self.place = Some(Place {
-            context,
-            seen: class,
-            looks,
-            by_turns,
-            turned: 0,
-            since_s,
-            windows,
-            alike,
-            level,
-            steady,
-            off,
-        });
+        self.place = Some(Place { context, seen: class, looks, since_s, windows, alike, level, steady, off });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Meter::default();

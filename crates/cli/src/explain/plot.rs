@@ -200,12 +200,16 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
             .label_style(("sans-serif", chart::TEXT))
             .light_line_style(WHITE)
             .draw()?;
-        let lost = |window: &&Record| (window.t, window.regret.map(|regret| regret.clamp(0.0, 1.0) * 100.0));
+        let trials = trials(records);
+        let is_trial = |t: f64| trials.iter().any(|(from, to, _)| (*from..=*to).contains(&t));
+        let lost = |window: &&Record| {
+            (window.t, window.regret.filter(|_| !is_trial(window.t)).map(|regret| regret.clamp(0.0, 1.0) * 100.0))
+        };
         for piece in pieces(windows.iter().map(lost), usual) {
             plot.draw_series(AreaSeries::new(piece, 0.0, chart::VERMILION.mix(0.6)))?;
         }
         // Between windows that are logged a trial may begin and end.
-        for (from, to, lost) in trials(records) {
+        for (from, to, lost) in trials {
             let bar = Rectangle::new([(from, 0.0), (to, lost * 100.0)], chart::VERMILION.mix(0.6).filled());
             plot.draw_series([bar])?;
         }
