@@ -35,8 +35,6 @@ pub struct Load {
     pub engines: u32,
     /// Time in which an engine had requests, in nanoseconds, added up over engines.
     pub busy_ns: u64,
-    /// The same of the engine that had requests for longest.
-    busiest_ns: u64,
     ops: [OpLoad; 2],
     /// Requests outstanding, their bytes, and the reads among them, added up over the busy time.
     outstanding_ns: f64,
@@ -72,7 +70,6 @@ impl Load {
         self.end = self.end.max(window.end);
         self.engines += 1;
         self.busy_ns += window.busy_ns;
-        self.busiest_ns = self.busiest_ns.max(window.busy_ns);
         for (mine, theirs) in self.ops.iter_mut().zip(&window.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
@@ -107,7 +104,6 @@ impl Load {
         self.end = next.end;
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
-        self.busiest_ns += next.busiest_ns;
         self.outstanding_ns += next.outstanding_ns;
         self.outstanding_bytes_ns += next.outstanding_bytes_ns;
         self.outstanding_reads_ns += next.outstanding_reads_ns;
@@ -192,13 +188,11 @@ impl Load {
     }
 
     /// Work done per busy second: bytes, and 4 KiB for each request. What was not asked for does not count, and neither does the
-    /// time in which nothing was: so the offered load does not matter, only what was made of it. Of several engines it is the mean,
-    /// over the time in which the busiest of them had requests: one that is idle while clients wait for another is slow, too.
+    /// time in which nothing was: so the offered load does not matter, only what was made of it.
     #[must_use]
     pub fn rate(&self) -> f64 {
         let work = self.sum(|op| op.moved) + REQUEST_BYTES * self.sum(|op| op.completed);
-        let time_ns = self.busiest_ns as f64 * f64::from(self.engines);
-        if time_ns > 0.0 { work * 1e9 / time_ns } else { 0.0 }
+        if self.busy_ns == 0 { 0.0 } else { work * 1e9 / self.busy_ns as f64 }
     }
 
     /// Requests that arrived: without any it is not known what the workload looks like.
@@ -354,9 +348,6 @@ mod tests {
         let mut both = Load::of(&window(1_000_000_000, 100));
         both.add(&window(500_000_000, 50));
         assert_eq!((both.engines, both.completed(), both.files(), both.busy_share()), (2, 150, 3, 0.75));
-        let mut even = Load::of(&window(1_000_000_000, 75));
-        even.add(&window(1_000_000_000, 75));
-        assert_eq!(both.rate(), even.rate(), "clients waited as long for as much");
         let mut two = both;
         let mut next = both;
         (next.start, next.end) = (both.end, both.end.after(1_000_000_000));
