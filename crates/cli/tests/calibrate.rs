@@ -67,12 +67,11 @@ fn it_goes_on_where_it_was_interrupted_and_leaves_nothing_behind() {
     let before = slots(&place);
     assert!(before >= 9, "{before} slots were run");
     let output = command(&place, &HOW).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("goes on where it was interrupted"), "{said}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.contains("goes on where it was interrupted"), "{told}");
     assert!(files(&source).is_empty());
     assert!(!files(&place.path("state")).iter().any(|name| name.ends_with(".calibrating")));
-    let found: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
     assert_eq!((&found["device"], &found["emulated"]), (&Value::from("disk"), &Value::from("hdd-7200")));
     let patterns = found["patterns"].as_array().unwrap();
     assert!(patterns.len() == 8 && patterns.iter().all(|one| one["arms"].as_array().unwrap().len() == 9), "{found}");

@@ -104,7 +104,7 @@ def _bench(report: dict[str, Any]) -> Results:
     model, count, repetitions = report["model"], report["processes"], report["repetitions"]
     origin = f"emulated {model}, {count} processes, medians of {repetitions}"
     if again:
-        several = ", ".join(again)
+        several = "; ".join(again)
         origin += f"; measured {_range(again.values())} times, the median of which stands here: {several}"
     return Results(origin, cells)
 
@@ -239,9 +239,12 @@ def _describe(figure: Figure, title: str, below: str) -> None:
 
 
 def _percent(axes: Axes, *, along_x: bool) -> None:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    (axes.xaxis if along_x else axes.yaxis).set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axis = axes.xaxis if along_x else axes.yaxis
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    # Of panels of two inches more would touch.
+    axis.set_major_locator(MaxNLocator(5))
 
 
 def usual_jitter(cells: Sequence[Cell]) -> float:
@@ -288,7 +291,9 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
         place.set_visible(False)
     title = f"{results.origin}; predicted from: {predicted_from}; jitter {jitter:.0%}"
     _describe(
-        figure, title, "makespan with prediction against without (less is better; grey: up to 2 % more)"
+        figure,
+        title,
+        "makespan with prediction against without (less is better; grey: up to 2 % more; lines: all runs)",
     )
     names = [name for _, _, name in (_LESS, _SAME, _MORE) if name in kinds]
     figure.legend([kinds[name] for name in names], names, loc="outside right center", fontsize=8)
@@ -338,7 +343,7 @@ def over_jitter(results: Results) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8)
     title = f"{results.origin}; with prediction against without"
-    _describe(figure, title, "jitter of the time between steps")
+    _describe(figure, title, "jitter of the time between steps; bands: all runs")
     return figure
 
 

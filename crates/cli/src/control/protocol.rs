@@ -447,7 +447,7 @@ mod tests {
             ..Default::default()
         };
         let (state, log) = (Some("state".into()), Some("log".into()));
-        sluice_select::Status { explanation, state, log, ..Default::default() }
+        sluice_select::Status { explanation, note: Some("note".into()), state, log, ..Default::default() }
     }
 
     /// With all that there can be.
@@ -461,6 +461,7 @@ mod tests {
             write_mb_s: some,
             sizes,
             state: Some("state".into()),
+            note: Some("note".into()),
             ..Default::default()
         }
     }
