@@ -19,6 +19,8 @@ struct Counts {
     bytes: [u64; 2],
     last: Time,
     bad: u32,
+    /// What was queued and with the executor when it began.
+    began: Vec<(u32, u32)>,
 }
 
 impl Counts {
@@ -29,6 +31,11 @@ impl Counts {
 }
 
 impl Monitor for Counts {
+    fn begins(&mut self, now: Time, queued: u32, in_flight: u32) {
+        self.at(now);
+        assert_eq!((self.arrived, self.completed), (0, 0), "before all else");
+        self.began.push((queued, in_flight));
+    }
     fn arrived(&mut self, now: Time, request: &Request) {
         self.at(now);
         self.arrived += 1;
@@ -81,6 +88,7 @@ fn everything_an_engine_does_is_told_once_under_every_algorithm() {
         let sum = |of: fn(&Counts) -> u32| told.iter().map(|counts| of(counts)).sum::<u32>();
         let all = [sum(|c| c.arrived), sum(|c| c.dispatched), sum(|c| c.completed)];
         assert_eq!(all, [requests; 3], "{}", info.name);
+        assert!(told.iter().all(|counts| counts.began == [(0, 0)]), "{}: nothing was under way", info.name);
         assert!(told.iter().all(|counts| counts.bytes[0] == counts.bytes[1] && counts.bytes[0] > 0), "{}", info.name);
     }
 }
