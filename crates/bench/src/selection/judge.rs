@@ -111,7 +111,7 @@ impl<'a> Judged<'a> {
         while seen.len() < STEPS {
             let windows = self.case.arms.get(&now).map_or(&[][..], |arm| &arm.windows);
             let said: Vec<Vec<f64>> = windows.iter().filter_map(|window| model.values(window)).collect();
-            let (Some(rate), false) = (rate(windows), said.is_empty()) else { break };
+            let (Some(rate), false) = (rate(windows, true), said.is_empty()) else { break };
             seen.push((now.clone(), rate));
             for values in &said {
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / said.len() as f64);
@@ -136,6 +136,17 @@ impl<'a> Judged<'a> {
         (best.map_or_else(cheapest, |(arm, _)| arm), count)
     }
 
+    /// What is chosen by who has measured every arm that selectors have, by the work that its windows did; `None` if there is nothing to
+    /// choose from.
+    pub(super) fn by_measuring(&self, per_busy: bool) -> Option<String> {
+        let candidates = arms(self.case.device, &host());
+        let measured = candidates.iter().filter_map(|arm| {
+            let name = arm.to_string();
+            Some((rate(&self.case.arms.get(&name)?.windows, per_busy)?, name))
+        });
+        measured.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    }
+
     /// What one of the papers' trees says.
     pub(super) fn by_tree(&self, trees: &Forest, tree: usize) -> Option<String> {
         let votes = trees.leaf(tree, &self.case.thesis);
@@ -145,13 +156,13 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// The logarithm of the work per busy second of some windows.
-fn rate(windows: &[Vec<f32>]) -> Option<f64> {
+/// The logarithm of the work per second, or per busy second, of some windows.
+fn rate(windows: &[Vec<f32>], per_busy: bool) -> Option<f64> {
     let at = |name: &str| INPUTS.iter().position(|input| *input == name);
     let (rate, busy) = (at("rate_log2")?, at("busy")?);
     let sums = windows.iter().fold((0.0, 0.0), |(work, time), window| {
         let busy = f64::from(window[busy]).max(1e-3);
-        (work + f64::from(window[rate]).exp2() * busy, time + busy)
+        (work + f64::from(window[rate]).exp2() * busy, time + if per_busy { busy } else { 1.0 })
     });
     (sums.1 > 0.0 && sums.0 > 0.0).then(|| (sums.0 / sums.1).ln())
 }

@@ -123,6 +123,8 @@ struct Report {
 const OURS: &str = "ours";
 const KNOWN: &str = "ours, platform known";
 const TRYING: &str = "ours, with trials";
+/// Who has measured every arm, and takes the one with most work: per busy second, as selectors do, or per second.
+const MEASURED: [(&str, bool); 2] = [("measured, per busy second", true), ("measured, per second", false)];
 const ORACLE: &str = "oracle";
 
 fn percent(share: f64) -> String {
@@ -199,6 +201,10 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
         let judged = Judged::new(case);
         for arm in &arms {
             choices.add(arm, number, judged.worth(arm));
+        }
+        for (name, per_busy) in MEASURED {
+            let chosen = judged.by_measuring(per_busy).unwrap_or_else(|| "noop".to_owned());
+            choices.add(name, number, judged.worth(&chosen));
         }
         choices.add(ORACLE, number, judged.worth(judged.fastest()));
         let chosen = judged.by_model(&models.shipped);

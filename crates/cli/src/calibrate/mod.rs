@@ -1,7 +1,6 @@
 //! `sluice calibrate`: what serves each kind of workload best on a device, measured there.
 
 use std::fmt::Display;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use serde_json::json;
 use sluice_adapt::device::{Estimate, Learner};
-use sluice_adapt::selector::{Arm, Device, Kind, StateError, arms};
+use sluice_adapt::selector::{Arm, Device, Kind, arms};
 use sluice_device::Op;
 use sluice_device::profile::Profile;
 use sluice_notation::{counted, parse_duration, show_bytes, show_rate, show_time};
@@ -153,22 +152,20 @@ impl Args {
 fn keeps(name: &Path, args: &Args) -> anyhow::Result<bool> {
     let Some(path) = mount::state_path(name, "calibrated") else { return Ok(false) };
     let dir = path.parent().unwrap_or(Path::new("."));
-    let tried = std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir));
+    let made = std::fs::create_dir_all(dir).with_context(|| dir.display().to_string());
+    let tried = made.and_then(|()| output::check_file(&path));
     match (tried, &args.out) {
-        (Ok(_), _) => Ok(true),
+        (Ok(()), _) => Ok(true),
         (Err(error), Some(out)) => {
-            let (dir, out) = (dir.display(), out.display());
+            let out = out.display();
             output::tell(format_args!(
-                "warning: {dir}: {error}; what is found is written to {out} alone, and no mount begins with it"
+                "warning: {error:#}; what is found is written to {out} alone, and no mount begins with it"
             ));
             Ok(false)
         }
-        (Err(error), None) => {
-            let dir = dir.display();
-            bail!(
-                "{dir}: {error}; what is found could not be kept: let SLUICE_STATE_DIR be a directory that can be written, or give --out"
-            )
-        }
+        (Err(error), None) => Err(error.context(
+            "what is found could not be kept: let SLUICE_STATE_DIR be a directory that can be written, or give --out",
+        )),
     }
 }
 
@@ -436,19 +433,8 @@ fn begin_with(calibrated: &Path, learned: &Path, device: Device) -> anyhow::Resu
     if known.device != device {
         return Ok(());
     }
-    let own = sluice_select::load(learned).and_then(|own| match own.device {
-        found if found == device => Ok(own),
-        found => Err(StateError::OtherDevice { wanted: device, found }.into()),
-    });
-    match own {
-        Ok(own) => known.merge(&own).context("what the mount has learned stays as it is")?,
-        Err(error) => match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-            Some(ErrorKind::NotFound) => {}
-            // It may be whole.
-            Some(_) => return Err(error),
-            None if sluice_select::set_aside(learned, &error).is_none() => return Ok(()),
-            None => {}
-        },
+    if let Some(own) = sluice_select::kept(learned, device)? {
+        known.merge(&own).context("what the mount has learned stays as it is")?;
     }
     sluice_select::save(&known, learned)
 }

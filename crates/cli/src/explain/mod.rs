@@ -406,6 +406,21 @@ mod tests {
         assert!(svg.starts_with("<svg") && svg.contains("noop"));
     }
 
+    #[test]
+    fn what_trials_lose_counts_and_emulated_is_kept() {
+        let begin = Record { text: "emulated devices".to_owned(), ..record(0.0, Why::Begin, "noop", 0.0) };
+        let lost = Record { regret: Some(0.5), ..record(4.0, Why::TrialLost, "noop", 20.0) };
+        let of = [begin, record(1.0, Why::Window, "noop", 10.0), record(2.0, Why::Window, "noop", 10.0)];
+        // Of the window in the trial nothing counts by itself.
+        let tried = [record(2.0, Why::Trial, "aioli", 10.0), record(3.0, Why::Window, "aioli", 5.0), lost];
+        let lines: Vec<String> = of.iter().chain(&tried).map(line).collect();
+        let (_dir, args) = log(&lines);
+        let all = summary(&read(&args).unwrap());
+        assert_eq!((&all["regret"], &all["workloads"]), (&((2.0 * 0.25 + 2.0 * 0.5) / 4.0).into(), &1.into()));
+        let last = read(&Args { last: Some(2.5), ..args }).unwrap();
+        assert!(last.emulated && last.records.len() == 4, "{:?}", last.records);
+    }
+
     /// What was tried, what it did against what, and what became of it.
     #[test]
     fn the_outcome_of_a_trial_is_told() {
