@@ -145,6 +145,8 @@ struct Others {
 struct Slice {
     stream: u32,
     until: Time,
+    /// Where the stream was when it began.
+    from: u64,
 }
 
 #[derive(Debug)]
@@ -271,8 +273,8 @@ impl Streams {
         }
     }
 
-    /// Requests go to the device as a batch.
-    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot]) {
+    /// Requests go to the device as a batch. `continues`: in the slice that is running, whichever stream they are of.
+    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], continues: bool) {
         for &slot in slots {
             let number = self.stream_of[slot as usize].0;
             let comes = std::mem::replace(&mut self.device_at, number) != number;
@@ -286,9 +288,10 @@ impl Streams {
         }
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
-        if self.slice.is_none_or(|slice| slice.stream != number) {
+        if !continues && self.slice.is_none_or(|slice| slice.stream != number) {
             let until = now.after(self.slice_ns());
-            self.slice = self.may_begin(now, number).then_some(Slice { stream: number, until });
+            let from = self.table.get(number as usize).map_or(0, |stream| stream.end);
+            self.slice = self.may_begin(now, number).then_some(Slice { stream: number, until, from });
         }
     }
 
@@ -344,6 +347,13 @@ impl Streams {
             stream.idle_since = now;
             self.busy -= 1;
         }
+    }
+
+    /// Whether a request below one with which the slice goes on in the same file goes before it: it belongs to the stream, or to one that
+    /// this has caught up with.
+    pub(crate) fn takes_along(&self, lower: Slot, offset: u64, slot: Slot) -> bool {
+        let stream = |slot: Slot| self.stream_of[slot as usize].0;
+        stream(lower) == stream(slot) || self.slice.is_some_and(|slice| offset >= slice.from)
     }
 
     /// What goes next, for the sake of the stream that is being served.

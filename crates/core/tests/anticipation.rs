@@ -295,6 +295,54 @@ fn a_reader_alone_is_as_fast_as_without() {
     }
 }
 
+/// Offsets, in requests, in the order in which a file's requests are dispatched, one at a time: each of these is submitted when so
+/// many were dispatched before it.
+fn order(policy: &str, submissions: &[(usize, u64)]) -> Vec<u64> {
+    let config = EngineConfig {
+        in_flight_max: 1,
+        batch_requests_max: 1,
+        anticipation: Some(Anticipation { near_bytes: 1 << 19, slice_ns: SLICE_NS, positioning_ns: POSITIONING_NS }),
+        ..EngineConfig::default()
+    };
+    let mut engine = Engine::new(config, &PolicyConfig::parse(policy).unwrap(), Time::ZERO).unwrap();
+    let (mut batch, mut order) = (Batch::new(), Vec::new());
+    for step in 0..submissions.len() as u64 {
+        let now = Time(step * 1_000_000);
+        for &(_, block) in submissions.iter().filter(|(before, _)| *before == step as usize) {
+            let (file, app, target, offset) = (FileId(1), AppId(0), TargetId(0), block * u64::from(LEN));
+            engine.submit(now, Request { cookie: 0, file, app, target, op: Op::Read, offset, len: LEN }).unwrap();
+        }
+        assert!(engine.poll_dispatch(now, &mut batch), "{policy}: nothing after {order:?}");
+        order.push(batch.offset() / u64::from(LEN));
+        engine.complete(now, batch.parts()[0].id, Outcome::ok(LEN)).unwrap();
+    }
+    order
+}
+
+fn in_offset_order() -> impl Iterator<Item = &'static str> {
+    ["to-agg", "sjf", "hbrr"].into_iter()
+}
+
+/// Several read one range by turns: what came first lies above what came later.
+#[test]
+fn a_stream_goes_on_in_the_order_of_the_file() {
+    for policy in in_offset_order() {
+        assert_eq!(order(policy, &[(0, 0), (1, 2), (1, 1), (3, 4), (3, 3)]), [0, 1, 2, 3, 4], "{policy}");
+    }
+}
+
+/// Programs that fell apart, beyond what is near, would read the file once each, and what lies between again and again.
+#[test]
+fn a_stream_takes_along_those_that_it_has_caught_up_with() {
+    for policy in in_offset_order() {
+        // The first begins at 0 and has all but every second block from 20 on, which others have asked for long ago.
+        let first = (0..20).map(|n| (n, n as u64)).chain([(20, 21), (22, 23)]);
+        let submissions: Vec<(usize, u64)> = first.chain([(0, 20), (0, 22), (0, 24)]).collect();
+        let order = order(policy, &submissions);
+        assert_eq!(order, (0..25).collect::<Vec<u64>>(), "{policy}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever the processes: no more than a slice for each other one beyond `max_wait`, and nobody starves.

@@ -658,6 +658,12 @@ impl Engine {
             Next::Continue(slot) if !matches!(self.queues.entries[slot as usize].state, State::Queued { .. }) => {
                 Next::Free
             }
+            // In the order of the file, as several may read what is one stream by turns.
+            Next::Continue(slot) if self.in_offset_order => {
+                let first = self.queues.head(self.queues.queue(slot));
+                let goes = |first: &Slot| streams.takes_along(*first, self.queues.offset(*first), slot);
+                Next::Continue(first.filter(goes).unwrap_or(slot))
+            }
             next => next,
         }
     }
@@ -702,7 +708,7 @@ impl Engine {
         }
         self.note_work();
         if let Some(streams) = &mut self.streams {
-            streams.dispatched(now, &self.candidate);
+            streams.dispatched(now, &self.candidate, why == Removal::Continued);
         }
         batch.parts.clear();
         for at in 0..self.candidate.len() {
