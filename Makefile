@@ -13,7 +13,7 @@ AS_TESTS := --locked --workspace --profile test
 .DEFAULT_GOAL := help
 
 help: ## Show this
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: ## Install what building and mounting need (as root), or say what to install
 	@scripts/setup.sh

@@ -90,10 +90,12 @@ fn list() -> String {
         text += &format!("\n{:<7} {}\n        ", info.name, info.summary);
         text += &traits(info).join(", ");
         text += &format!("; {}\n", info.source);
+        let shown = |param: &ParamInfo| format!("{}={}", param.key, param.show_default());
+        let wide = info.params.iter().map(|param| shown(param).len()).max().unwrap_or(0);
         for param in info.params {
             let (least, most) = param.range();
-            text += &format!("        {:<16} {}\n", format!("{}={}", param.key, param.show_default()), param.help);
-            text += &format!("        {:<16} {}, {least} to {most}\n", "", kind(param));
+            text += &format!("        {:<wide$} {}\n", shown(param), param.help);
+            text += &format!("        {:<wide$} {}, {least} to {most}\n", "", kind(param));
         }
     }
     text += "\nFor mounts that name none it is chosen while they are in use (docs/selection.md).\n";

@@ -27,6 +27,10 @@ _MARKERS = "osD^vP*Xh<>"
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _LESS, _MORE, _SAME = ("#0072B2", "o", "less"), ("#D55E00", "s", "more"), ("0.45", "D", "the same")
 _COST_BAR = 0.02
+_NEITHER = (
+    "neither the output of `sluice-bench prediction --json` nor `runs.csv` of `sluice simulate` with and "
+    "without prediction"
+)
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,10 @@ def read(path: str | Path) -> Results:
     text = path.read_text(encoding="utf-8")
     try:
         results = _bench(json.loads(text)) if text.lstrip().startswith("{") else _runs(text.splitlines())
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{path}: neither the output of `sluice-bench prediction --json` nor `runs.csv` of `sluice "
-            f"simulate` with and without prediction: {error!r}"
-        ) from error
+    except KeyError as error:
+        raise ValueError(f"{path}: {_NEITHER}: {error.args[0]} is missing") from error
+    except (TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: {_NEITHER}: {error}") from error
     if not results.cells:
         raise ValueError(f"{path}: nothing that was run both with and without prediction")
     return results
@@ -146,7 +149,7 @@ def _runs(lines: Iterable[str]) -> Results:
     table = csv.DictReader(lines)
     columns = list(table.fieldnames or [])
     if "seed_number" not in columns:
-        raise KeyError("seed_number")
+        raise KeyError("the column seed_number")
     # Columns up to the seed are the scenario's name and the axes.
     axes = columns[: columns.index("seed_number")]
     rows = list(table)
@@ -181,7 +184,8 @@ def _runs(lines: Iterable[str]) -> Results:
                 aggregation=median(new[1] / old[1] - 1 for new, old in pairs),
             )
         )
-    return Results(f"simulated, medians of {_range(seeds)} seeds", cells)
+    origin = "simulated, one seed" if seeds == {1} else f"simulated, medians of {_range(seeds)} seeds"
+    return Results(origin, cells)
 
 
 def _situations(rows: list[dict[str, str]], axes: list[str]) -> Iterable[tuple[_Key, bool]]:

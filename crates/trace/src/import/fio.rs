@@ -93,6 +93,7 @@ pub fn fio_iolog<W: Write>(log: impl BufRead, meta: Meta, out: W) -> Result<Impo
     let left_open = files.values().filter(|count| **count > 0).count();
     imported.incomplete = match (lines.cut, left_open) {
         (false, 0) => String::new(),
+        (false, 1) => "the log ends before one of its files is closed: its job was killed, or still runs".to_owned(),
         (false, n) => format!("the log ends before {n} of its files are closed: its job was killed, or still runs"),
         (true, _) => format!("the log is cut in line {}: its job was killed, or still runs", lines.number),
     };
