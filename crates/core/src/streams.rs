@@ -12,7 +12,7 @@
 //!
 //! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
-//! there is one slice's time without any.
+//! they have one slice's time for themselves.
 //!
 //! Everything here is O(1), and nothing is allocated after [`Streams::new`].
 
@@ -133,9 +133,11 @@ const BLANK: Stream = Stream {
 /// Requests that belong to no stream worth waiting for.
 #[derive(Clone, Copy, Debug)]
 struct Others {
+    /// Those that are not dispatched, by arrival.
+    queued: List,
     outstanding: u32,
     /// When the last of them ended.
-    last: Time,
+    last: Option<Time>,
     /// They have their turn until then.
     turn_until: Time,
 }
@@ -147,6 +149,8 @@ struct Slice {
     until: Time,
     /// Where the stream was when it began.
     from: u64,
+    /// What belongs to no stream has its turn and goes first; the stream is what goes on meanwhile.
+    is_of_others: bool,
 }
 
 #[derive(Debug)]
@@ -156,6 +160,7 @@ pub(crate) struct Streams {
     /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
     stream_of: Vec<(u32, bool)>,
     links: Links,
+    links_of_others: Links,
     arrivals: u64,
     slice: Option<Slice>,
     /// The stream of the last request that was dispatched.
@@ -177,10 +182,11 @@ impl Streams {
             table: vec![BLANK; SETS * WAYS],
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
+            links_of_others: Links::new(capacity),
             arrivals: 0,
             slice: None,
             device_at: NIL,
-            others: Others { outstanding: 0, last: Time::ZERO, turn_until: Time::ZERO },
+            others: Others { queued: List::new(), outstanding: 0, last: None, turn_until: Time::ZERO },
             round: 1,
             busy: 0,
             go_on: MOST,
@@ -218,7 +224,10 @@ impl Streams {
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
         }
-        self.others.outstanding += u32::from(!self.stream_of[slot as usize].1);
+        if !self.stream_of[slot as usize].1 {
+            self.others.outstanding += 1;
+            self.others.queued.push_back(&mut self.links_of_others, slot);
+        }
     }
 
     /// A stream goes on, up to `end`.
@@ -276,7 +285,10 @@ impl Streams {
     /// Requests go to the device as a batch. `continues`: in the slice that is running, whichever stream they are of.
     pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], continues: bool) {
         for &slot in slots {
-            let number = self.stream_of[slot as usize].0;
+            let (number, worth) = self.stream_of[slot as usize];
+            if !worth {
+                self.others.queued.remove(&mut self.links_of_others, slot);
+            }
             let comes = std::mem::replace(&mut self.device_at, number) != number;
             if let Some(stream) = self.table.get_mut(number as usize) {
                 if comes {
@@ -289,9 +301,7 @@ impl Streams {
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
         if !continues && self.slice.is_none_or(|slice| slice.stream != number) {
-            let until = now.after(self.slice_ns());
-            let from = self.table.get(number as usize).map_or(0, |stream| stream.end);
-            self.slice = self.may_begin(now, number).then_some(Slice { stream: number, until, from });
+            self.slice = self.begin_slice(now, number);
         }
     }
 
@@ -301,32 +311,34 @@ impl Streams {
         shared.min(self.config.longest_slice_ns()).max(self.config.slice_ns)
     }
 
-    /// Whether a stream of which a request was dispatched gets a slice.
-    fn may_begin(&mut self, now: Time, number: u32) -> bool {
+    /// The slice that a stream gets of which a request was dispatched.
+    fn begin_slice(&mut self, now: Time, number: u32) -> Option<Slice> {
         let slice_ns = self.slice_ns();
-        let Some(stream) =
-            self.table.get_mut(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))
-        else {
-            return false;
-        };
+        let worth = |stream: &&mut Stream| stream.is_worth(&self.config, self.go_on);
+        let stream = self.table.get_mut(number as usize).filter(worth)?;
         let others = &mut self.others;
-        let wait = others.outstanding > 0 || now.since(others.last) < self.config.positioning_ns;
+        let are_there = others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
+        let wait = others.outstanding > 0 || are_there;
         if wait && stream.round == self.round {
             self.round = self.round.wrapping_add(1).max(1);
             others.turn_until = now.after(slice_ns);
         }
-        if wait && now < others.turn_until {
-            return false;
+        let is_of_others = wait && now < others.turn_until;
+        let until = if is_of_others { others.turn_until } else { now.after(slice_ns) };
+        if !is_of_others {
+            stream.round = self.round;
         }
-        stream.round = self.round;
-        true
+        Some(Slice { stream: number, until, from: stream.end, is_of_others })
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
     pub(crate) fn ended(&mut self, now: Time, slot: Slot, service_ns: Option<u64>) {
         let (number, worth) = std::mem::replace(&mut self.stream_of[slot as usize], (NIL, true));
         if !worth {
-            (self.others.outstanding, self.others.last) = (self.others.outstanding - 1, now);
+            (self.others.outstanding, self.others.last) = (self.others.outstanding - 1, Some(now));
+            if service_ns.is_none() {
+                self.others.queued.remove(&mut self.links_of_others, slot);
+            }
         }
         let Some(stream) = self.table.get_mut(number as usize) else { return };
         match service_ns {
@@ -353,11 +365,15 @@ impl Streams {
     /// this has caught up with.
     pub(crate) fn takes_along(&self, lower: Slot, offset: u64, slot: Slot) -> bool {
         let stream = |slot: Slot| self.stream_of[slot as usize].0;
-        stream(lower) == stream(slot) || self.slice.is_some_and(|slice| offset >= slice.from)
+        self.slice.is_some_and(|slice| stream(lower) == stream(slot) || offset >= slice.from)
     }
 
     /// What goes next, for the sake of the stream that is being served.
     pub(crate) fn next(&mut self, now: Time) -> Next {
+        let is_of_others = self.slice.is_none_or(|slice| slice.is_of_others);
+        if let Some(slot) = self.others.queued.front().filter(|_| is_of_others && now < self.others.turn_until) {
+            return Next::Continue(slot);
+        }
         let Some(slice) = self.slice else { return Next::Free };
         let stream = &self.table[slice.stream as usize];
         if now < slice.until {

@@ -287,6 +287,25 @@ fn others_have_their_turn_between_slices() {
     }
 }
 
+/// One among many streams has a turn, of which of these only one has a part, and the device half: about a twentieth of the time. A
+/// writer whose requests are absorbed gets as much as a stream by that.
+#[test]
+fn one_other_among_many_streams_is_not_starved() {
+    const SECONDS: u64 = 30;
+    let alone = SECONDS * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+    for policy in policies() {
+        for other in [Process { op: Op::Write, ..READER }, Process { sequential: false, ..READER }] {
+            let processes = [READER, READER, READER, READER, READER, READER, READER, READER, other];
+            let with = Run::new(policy, &processes, true, 11).run(Time(SECONDS * SECOND));
+            let by_itself = Run::new(policy, &[other], true, 11).run(Time(SECONDS * SECOND)).total();
+            let enough = if other.sequential { with.done[0] * 3 / 4 } else { by_itself / 40 };
+            assert!(with.done[8] > enough, "{policy}: {:?}, alone {by_itself}", with.done);
+            let streams: u64 = with.done[..8].iter().sum();
+            assert!(streams * 100 > alone * 75, "{policy}: {:?} of {alone}", with.done);
+        }
+    }
+}
+
 #[test]
 fn a_reader_alone_is_as_fast_as_without() {
     for policy in policies() {
