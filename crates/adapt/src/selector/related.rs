@@ -17,7 +17,7 @@ const ORDERING: f64 = 0.7;
 const ALGORITHM: f64 = 0.15;
 const OWN: f64 = 0.1;
 /// How many times wider the last two may be for a workload, and how likely that is before anything was seen.
-const WIDTHS: [(f64, f64); 3] = [(1.0, 0.6), (2.0, 0.3), (4.0, 0.1)];
+const WIDTHS: [(f64, f64); 3] = [(1.0, 0.8), (2.0, 0.15), (4.0, 0.05)];
 /// Deviation of the level: nothing is known of it.
 const LEVEL: f64 = 10.0;
 
