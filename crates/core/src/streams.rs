@@ -194,9 +194,9 @@ impl Streams {
         }
     }
 
-    /// From now on with these settings; the slice that is running is over.
+    /// From now on with these settings; the slice that is running is over, and so is the turn of what belongs to no stream.
     pub(crate) fn configure(&mut self, config: Anticipation) {
-        (self.config, self.slice) = (config, None);
+        (self.config, self.slice, self.others.turn_until) = (config, None, Time::ZERO);
     }
 
     /// The slice that is running is over.
@@ -365,7 +365,8 @@ impl Streams {
     /// this has caught up with.
     pub(crate) fn takes_along(&self, lower: Slot, offset: u64, slot: Slot) -> bool {
         let stream = |slot: Slot| self.stream_of[slot as usize].0;
-        self.slice.is_some_and(|slice| stream(lower) == stream(slot) || offset >= slice.from)
+        let of_slice = self.slice.filter(|slice| slice.stream == stream(slot));
+        of_slice.is_some_and(|slice| stream(lower) == stream(slot) || offset >= slice.from)
     }
 
     /// What goes next, for the sake of the stream that is being served.
