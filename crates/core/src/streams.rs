@@ -313,12 +313,14 @@ impl Streams {
 
     /// The slice that a stream gets of which a request was dispatched.
     fn begin_slice(&mut self, now: Time, number: u32) -> Option<Slice> {
-        let slice_ns = self.slice_ns();
+        let longest_ns = self.slice_ns();
         let worth = |stream: &&mut Stream| stream.is_worth(&self.config, self.go_on);
         let stream = self.table.get_mut(number as usize).filter(worth)?;
         let others = &mut self.others;
         let are_there = others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
         let wait = others.outstanding > 0 || are_there;
+        // So that a turn of all, theirs with it, is short: they wait for all of it.
+        let slice_ns = if wait { (longest_ns / 2).max(self.config.slice_ns) } else { longest_ns };
         if wait && stream.round == self.round {
             self.round = self.round.wrapping_add(1).max(1);
             others.turn_until = now.after(slice_ns);
