@@ -379,4 +379,62 @@ proptest! {
         prop_assert!(run.longest_wait_ns <= bound, "{} ms of {}", run.longest_wait_ns / 1_000_000, bound / 1_000_000);
         prop_assert!(run.done.iter().all(|&done| done > 0), "{:?}", run.done);
     }
+
+    /// Submissions, cancellations, dispatches, ends, and anticipation switched off and on: each request goes once, or was taken back.
+    #[test]
+    fn nothing_is_lost_or_goes_twice(
+        policy in prop::sample::select(policies().collect::<Vec<_>>()),
+        steps in prop::collection::vec((0..10_u8, any::<u16>(), 0..3_000_000_u64), 1..400),
+    ) {
+        let with = |is_on: bool| EngineConfig {
+            capacity: 16,
+            in_flight_max: 2,
+            anticipation: is_on.then(|| Anticipation::for_device(POSITIONING_NS, 100_000_000)),
+            ..EngineConfig::default()
+        };
+        let mut engine = Engine::new(with(true), &PolicyConfig::parse(policy).unwrap(), Time::ZERO).unwrap();
+        let (mut now, mut batch) = (Time::ZERO, Batch::new());
+        let (mut queued, mut in_flight, mut submitted, mut gone) = (Vec::new(), VecDeque::new(), 0_u64, 0_u64);
+        let drain = std::iter::repeat_n((8, 0, 1_000_000_000), 200);
+        for (what, random, ns) in steps.into_iter().chain(drain) {
+            now = now.after(ns);
+            match what {
+                0..=4 => {
+                    // Of each file some requests go on, others are anywhere.
+                    let (file, place) = (random % 3, u64::from(random / 3));
+                    let offset = if random & 0x800 == 0 { submitted } else { place * 37 } * 4_096;
+                    let op = if random & 0x1000 == 0 { Op::Read } else { Op::Write };
+                    let (file, app, target) = (FileId(file.into()), AppId(0), TargetId(0));
+                    if let Ok(id) = engine.submit(now, Request { cookie: 0, file, app, target, op, offset, len: 4_096 }) {
+                        queued.push(id);
+                        submitted += 1;
+                    }
+                }
+                5 if !queued.is_empty() => {
+                    let id = queued.swap_remove(usize::from(random) % queued.len());
+                    prop_assert!(engine.cancel(now, id).is_ok());
+                    gone += 1;
+                }
+                6 => engine.set_limits(&with(random % 2 == 0)).unwrap(),
+                7 => if let Some(id) = in_flight.pop_front() {
+                    engine.complete(now, id, Outcome::ok(4_096)).unwrap();
+                },
+                _ => {
+                    while let Some(id) = in_flight.pop_front() {
+                        engine.complete(now, id, Outcome::ok(4_096)).unwrap();
+                    }
+                }
+            }
+            while engine.poll_dispatch(now, &mut batch) {
+                for part in batch.parts() {
+                    let at = queued.iter().position(|id| *id == part.id);
+                    prop_assert!(at.is_some(), "{policy}: dispatched twice, or after it was taken back");
+                    queued.swap_remove(at.unwrap());
+                    in_flight.push_back(part.id);
+                    gone += 1;
+                }
+            }
+        }
+        prop_assert_eq!((gone, queued.len()), (submitted, 0), "{}", policy);
+    }
 }
