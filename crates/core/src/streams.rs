@@ -12,7 +12,7 @@
 //!
 //! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
-//! they have one slice's time for themselves.
+//! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
 //!
 //! Everything here is O(1), and nothing is allocated after [`Streams::new`].
 
