@@ -21,6 +21,15 @@ const LONGEST_SLICE_NS: u64 = 250_000_000;
 const MAX_WAIT_NS: u64 = 500_000_000;
 const SECOND: u64 = 1_000_000_000;
 
+/// All processes use one file.
+#[derive(Clone, Copy)]
+enum Shared {
+    /// Each has one of so many blocks, by turns.
+    Turns(u64),
+    /// Each has a part of its own, far from those of others.
+    Parts,
+}
+
 /// A process that has one request outstanding at a time.
 #[derive(Clone, Copy)]
 struct Process {
@@ -29,9 +38,12 @@ struct Process {
     think_ns: u64,
     /// Requests, after which it goes on to another file.
     file: u64,
+    shared: Option<Shared>,
+    starts: Time,
 }
 
-const READER: Process = Process { op: Op::Read, sequential: true, think_ns: 100_000, file: u64::MAX };
+const READER: Process =
+    Process { op: Op::Read, sequential: true, think_ns: 100_000, file: u64::MAX, shared: None, starts: Time::ZERO };
 
 struct Run {
     engine: Engine,
@@ -63,7 +75,7 @@ impl Run {
         Run {
             engine: Engine::new(config, &policy, Time::ZERO).unwrap(),
             processes: processes.to_vec(),
-            submits: vec![Some(Time::ZERO); processes.len()],
+            submits: processes.iter().map(|process| Some(process.starts)).collect(),
             done: vec![0; processes.len()],
             now: Time::ZERO,
             head: (FileId(u64::MAX), 0),
@@ -76,11 +88,17 @@ impl Run {
     }
 
     fn request(&mut self, process: usize) -> Request {
-        let Process { op, sequential, file, .. } = self.processes[process];
-        let block = if sequential { self.done[process] } else { self.random.below(1 << 20) };
+        let Process { op, sequential, file, shared, .. } = self.processes[process];
+        let block = match shared {
+            Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
+            Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
+            None if sequential => self.done[process],
+            None => self.random.below(1 << 20),
+        };
+        let own = process as u64 + self.done[process] / file * self.processes.len() as u64;
         Request {
             cookie: process as u64,
-            file: FileId(process as u64 + self.done[process] / file * self.processes.len() as u64),
+            file: FileId(if shared.is_some() { 1 << 32 } else { own }),
             app: AppId(0),
             target: TargetId(0),
             op,
@@ -362,16 +380,140 @@ fn a_stream_takes_along_those_that_it_has_caught_up_with() {
     }
 }
 
+/// Streams are known by their place, so there may be many of them in one file.
+#[test]
+fn readers_of_parts_of_one_file_are_served_in_slices() {
+    for policy in policies() {
+        for readers in [8, 9, 40] {
+            let processes = vec![Process { shared: Some(Shared::Parts), ..READER }; readers];
+            let [without, with] = both(policy, &processes, 12, 23);
+            assert!(with.total() > 5 * without.total(), "{policy}: {} against {}", with.total(), without.total());
+            let (least, most) = (with.done.iter().min().unwrap(), with.done.iter().max().unwrap());
+            assert!(least * 3 > *most, "{policy}, {readers}: {:?}", with.done);
+        }
+    }
+}
+
+/// Who reads downwards, several at a time, is not served newest first for ever.
+#[test]
+fn one_slice_for_a_reader_that_goes_downwards() {
+    const DEPTH: u64 = 32;
+    for policy in policies() {
+        let config = EngineConfig {
+            in_flight_max: 1,
+            max_wait_ns: MAX_WAIT_NS,
+            anticipation: Some(Anticipation::for_device(POSITIONING_NS, 100_000_000)),
+            ..EngineConfig::default()
+        };
+        let mut engine = Engine::new(config, &PolicyConfig::parse(policy).unwrap(), Time::ZERO).unwrap();
+        let (mut now, mut batch, mut longest_ns) = (Time::ZERO, Batch::new(), 0);
+        let mut places = [1 << 40, 0];
+        let mut submit = |engine: &mut Engine, now: Time, file: u64| {
+            let place = &mut places[file as usize];
+            *place = if file == 0 { *place - 8_192 } else { *place + 4_096 };
+            let (app, target) = (AppId(0), TargetId(0));
+            let request =
+                Request { cookie: now.0, file: FileId(file), app, target, op: Op::Read, offset: *place, len: 4_096 };
+            engine.submit(now, request).unwrap();
+        };
+        (0..DEPTH).for_each(|_| submit(&mut engine, now, 0));
+        submit(&mut engine, now, 1);
+        while now < Time(10 * SECOND) {
+            if !engine.poll_dispatch(now, &mut batch) {
+                now = engine.poll_timeout().expect("somebody waits");
+                continue;
+            }
+            now = now.after(500_000);
+            for part in batch.parts() {
+                longest_ns = longest_ns.max(now.since(Time(part.request.cookie)));
+                engine.complete(now, part.id, Outcome::ok(4_096)).unwrap();
+                submit(&mut engine, now, part.request.file.0);
+            }
+        }
+        assert!(longest_ns < MAX_WAIT_NS + 2 * LONGEST_SLICE_NS, "{policy}: {} ms", longest_ns / 1_000_000);
+    }
+}
+
+/// Whatever reads short files is a new stream each time.
+#[test]
+fn others_have_their_turn_beside_readers_of_short_files() {
+    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
+    for policy in policies() {
+        for file in [8, 64] {
+            let mut processes = vec![Process { file, ..READER }];
+            processes.extend([writer; 4]);
+            let [without, with] = both(policy, &processes, 6, 29);
+            let of_writers = |run: &Run| run.done[1..].iter().sum::<u64>();
+            assert!(
+                of_writers(&with) * 3 > of_writers(&without),
+                "{policy}, {file}: {:?} {:?}",
+                with.done,
+                without.done
+            );
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_ends_a_wait() {
+    let mut run = Run::new("to-agg", &[READER], true, 1);
+    let now = Time(1000 * SECOND);
+    let mut batch = Batch::new();
+    let request = run.request(0);
+    run.engine.submit(now, request).unwrap();
+    assert!(run.engine.poll_dispatch(now, &mut batch));
+    run.engine.complete(now, batch.parts()[0].id, Outcome::ok(LEN)).unwrap();
+    run.engine.submit(Time(5), Request { file: FileId(7), ..request }).unwrap();
+    assert!(run.engine.poll_dispatch(Time(5), &mut batch), "{:?}", run.engine.poll_timeout());
+}
+
+/// Requests of eight processes that have every so-manieth block and start one after the other.
+fn total_of_turns(policy: &str, apart_ns: u64, turns: u64, anticipates: bool) -> u64 {
+    let process = |n| Process { shared: Some(Shared::Turns(turns)), starts: Time(n * apart_ns), ..READER };
+    let processes: Vec<Process> = (0..8).map(process).collect();
+    Run::new(policy, &processes, anticipates, 17).run(Time(4 * SECOND)).total()
+}
+
+/// Where every process has every eighth block, those that are apart go past each other's blocks, until those behind are waited for.
+#[test]
+fn programs_that_take_turns_come_into_step_again() {
+    for policy in in_offset_order() {
+        let in_step = total_of_turns(policy, 0, 8, true);
+        let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, 30_000_000, 8, anticipates));
+        assert!(with * 2 > in_step, "{policy}: {with} of {in_step}");
+        assert!(without * 10 < in_step * 3, "{policy}: {without} of {in_step}, nothing to gain");
+    }
+}
+
+/// What lies between belongs to nobody: nothing is gained by waiting for it.
+#[test]
+fn gaps_that_nobody_fills_are_not_waited_for() {
+    for policy in in_offset_order() {
+        for apart_ns in [0, 30_000_000] {
+            let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, apart_ns, 16, anticipates));
+            assert!(with * 100 > without * 98, "{policy}: {with} of {without}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever the processes: no more than a slice for each other one beyond `max_wait`, and nobody starves.
     #[test]
     fn nobody_waits_for_ever(
         policy in prop::sample::select(policies().collect::<Vec<_>>()),
-        processes in prop::collection::vec((any::<bool>(), any::<bool>(), 0..20_000_000_u64), 2..10),
+        processes in prop::collection::vec((any::<bool>(), any::<bool>(), 0..20_000_000_u64, any::<bool>(), 0..200_000_000_u64), 2..10),
         seed: u64,
     ) {
-        let process = |&(write, sequential, think_ns)| Process { op: if write { Op::Write } else { Op::Read }, sequential, think_ns, ..READER };
+        let turns = processes.len() as u64;
+        let process = |&(write, sequential, think_ns, shared, starts)| Process {
+            op: if write { Op::Write } else { Op::Read },
+            shared: (shared && sequential).then_some(Shared::Turns(turns)),
+            starts: Time(starts),
+            sequential,
+            think_ns,
+            ..READER
+        };
         let processes: Vec<Process> = processes.iter().map(process).collect();
         let run = Run::new(policy, &processes, true, seed).run(Time(4 * SECOND));
         let others = processes.len() as u64;

@@ -141,9 +141,6 @@ impl Engine {
         if new_file {
             for op in [Op::Read, Op::Write] {
                 self.policy.algorithm_mut().forget(QueueId::new(file, op));
-                if let Some(streams) = &mut self.streams {
-                    streams.forget(QueueId::new(file, op));
-                }
             }
         }
         let id = self.queues.id(slot);
@@ -597,8 +594,7 @@ impl Engine {
     fn make_eligible(&mut self, now: Time, slot: Slot) {
         self.queues.entries[slot as usize].state = State::Queued { since: now, place: 0 };
         if let Some(streams) = &mut self.streams {
-            let queue = self.queues.queue(slot);
-            streams.arrived(now, slot, queue, self.queues.offset(slot), self.queues.end(slot));
+            streams.arrived(now, slot, &self.queues.request(slot));
         }
         if self.gate.is_some() && self.hold(slot) {
             return;
@@ -653,16 +649,24 @@ impl Engine {
         if self.bypasses_queue || self.policy.config().info().shared_engine {
             return Next::Free;
         }
-        match streams.next(now) {
+        let next = streams.next(now);
+        let overdue = matches!(next, Next::Continue(slot) if self.deadline(slot) <= now);
+        let Some(streams) = &mut self.streams else { return Next::Free };
+        match next {
             // One that is delayed for its neighbours goes when they are there.
             Next::Continue(slot) if !matches!(self.queues.entries[slot as usize].state, State::Queued { .. }) => {
                 Next::Free
             }
-            // In the order of the file, as several may read what is one stream by turns.
-            Next::Continue(slot) if self.in_offset_order => {
+            // In the order of the file, as several may read what is one stream by turns; but for what is overdue, or who reads
+            // downwards would be served newest first.
+            Next::Continue(slot) if self.in_offset_order && !overdue => {
                 let first = self.queues.head(self.queues.queue(slot));
                 let goes = |first: &Slot| streams.takes_along(*first, self.queues.offset(*first), slot);
-                Next::Continue(first.filter(goes).unwrap_or(slot))
+                let slot = first.filter(goes).unwrap_or(slot);
+                match streams.waits_at(now, self.queues.offset(slot)) {
+                    Some(until) => Next::Hold(until),
+                    None => Next::Continue(slot),
+                }
             }
             next => next,
         }
@@ -708,7 +712,7 @@ impl Engine {
         }
         self.note_work();
         if let Some(streams) = &mut self.streams {
-            streams.dispatched(now, &self.candidate, why == Removal::Continued);
+            streams.dispatched(now, &self.candidate, &self.queues, self.in_offset_order, why == Removal::Continued);
         }
         batch.parts.clear();
         for at in 0..self.candidate.len() {

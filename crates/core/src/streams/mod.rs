@@ -16,19 +16,28 @@
 //!
 //! Everything here is O(1), and nothing is allocated after [`Streams::new`].
 
-use crate::files::QueueId;
-use crate::list::{Links, List, NIL};
-use crate::queues::Slot;
-use crate::request::{Op, Time};
+mod habit;
+mod places;
 
-/// Sets of the table of streams, and streams of a set: a file's streams share a set with those of some other files.
-const SETS: usize = 1 << 10;
-const WAYS: usize = 8;
+use crate::list::{Links, List, NIL};
+use crate::queues::{Queues, Slot};
+use crate::request::{Op, Request, Time};
+use habit::Habit;
+use places::Places;
+
+/// Streams that are remembered.
+const STREAMS: u32 = 1 << 13;
 /// Requests that have followed each other before a stream is judged by them, and no longer by other streams.
 const FOLLOWED_MIN: u32 = 2;
 /// So many streams with requests outstanding, or more, have slices of the configured length. With slices of 100 ms a turn of
 /// all takes 2.5 s then; fewer streams share that time, as far as the longest slice lets them.
 const MANY: u64 = 25;
+/// Share of what would be left behind that comes in time from which on it is waited for.
+const OFTEN: f32 = 0.25;
+/// A stream goes downwards if so many requests in a row began each below the one before.
+const DOWNWARDS: u32 = 4;
+/// How far behind programs are brought back into step, in what is near: a device passes that in 125 moves' time, one second.
+const REACH: u64 = 125;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
 /// Weight of the newest stream, in what is expected of the next.
@@ -80,26 +89,42 @@ pub(crate) enum Next {
     Hold(Time),
 }
 
+/// A part of a file that a stream goes past, from its last request to its next one.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    from: u64,
+    to: u64,
+    /// When it went past it; `None`: it has not yet.
+    passed: Option<Time>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    queue: u32,
-    /// Where its newest request ends.
+    /// Its file and operation.
+    key: u64,
+    /// Where it is: the end of its furthest request, or of its newest one if it goes downwards.
     end: u64,
+    /// Its newest request, and how many before it began each below the one before.
+    last: u64,
+    descents: u32,
     /// When that arrived, in arrivals.
     used: u64,
     /// Requests not dispatched, by arrival.
     queued: List,
     in_flight: u32,
     outstanding: u32,
-    /// Requests that followed another one.
-    followed: u32,
     /// When it had nothing outstanding any more.
     idle_since: Time,
-    think_ns: f32,
-    /// Mean deviation of the think time.
-    deviation_ns: f32,
-    /// Share of requests that came before waiting for them had cost more than it saves.
-    in_time: f32,
+    /// When a request of it ended last.
+    ended: Time,
+    /// Where what was dispatched last ends.
+    at: u64,
+    /// How its requests follow each other.
+    next: Habit,
+    /// How what it would leave behind comes: requests between its last and its next one.
+    fills: Habit,
+    /// What it is about to leave behind, or left behind last, if nothing of it has come yet.
+    gap: Option<Gap>,
     is_write: bool,
     /// The request by which the device last came here from another stream.
     came_by: Slot,
@@ -112,17 +137,20 @@ struct Stream {
 }
 
 const BLANK: Stream = Stream {
-    queue: NIL,
+    key: 0,
     end: 0,
+    last: 0,
+    descents: 0,
     used: 0,
     queued: List::new(),
     in_flight: 0,
     outstanding: 0,
-    followed: 0,
     idle_since: Time::ZERO,
-    think_ns: 0.0,
-    deviation_ns: 0.0,
-    in_time: 0.0,
+    ended: Time::ZERO,
+    at: 0,
+    next: Habit::NEW,
+    fills: Habit::NEW,
+    gap: None,
     is_write: false,
     came_by: NIL,
     coming_ns: 0.0,
@@ -157,12 +185,17 @@ struct Slice {
 pub(crate) struct Streams {
     config: Anticipation,
     table: Vec<Stream>,
+    places: Places,
     /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
     stream_of: Vec<(u32, bool)>,
     links: Links,
     links_of_others: Links,
     arrivals: u64,
+    /// The latest time at which it was asked what goes next.
+    latest: Time,
     slice: Option<Slice>,
+    /// The stream that had the last slice.
+    served_last: u32,
     /// The stream of the last request that was dispatched.
     device_at: u32,
     others: Others,
@@ -179,12 +212,15 @@ impl Streams {
     pub(crate) fn new(config: Anticipation, capacity: u32) -> Streams {
         Streams {
             config,
-            table: vec![BLANK; SETS * WAYS],
+            table: vec![BLANK; STREAMS as usize],
+            places: Places::new(STREAMS, config.near_bytes),
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
             links_of_others: Links::new(capacity),
             arrivals: 0,
+            latest: Time::ZERO,
             slice: None,
+            served_last: NIL,
             device_at: NIL,
             others: Others { queued: List::new(), outstanding: 0, last: None, turn_until: Time::ZERO },
             round: 1,
@@ -196,7 +232,17 @@ impl Streams {
 
     /// From now on with these settings; the slice that is running is over, and so is the turn of what belongs to no stream.
     pub(crate) fn configure(&mut self, config: Anticipation) {
-        (self.config, self.slice, self.others.turn_until) = (config, None, Time::ZERO);
+        self.config = config;
+        self.begin_anew();
+        if self.places.set_near(config.near_bytes) {
+            for (number, stream) in self.table.iter().enumerate().filter(|(_, stream)| stream.used > 0) {
+                self.places.place(number as u32, stream.key, stream.end);
+            }
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        (self.slice, self.others.turn_until) = (None, Time::ZERO);
     }
 
     /// The slice that is running is over.
@@ -204,22 +250,21 @@ impl Streams {
         self.slice = None;
     }
 
-    fn set(queue: QueueId) -> std::ops::Range<usize> {
-        let set = (queue.0.wrapping_mul(0x9E37_79B9) >> 16) as usize % SETS;
-        set * WAYS..(set + 1) * WAYS
-    }
-
-    /// A queue's file is another one from now on; nothing of it is outstanding.
-    pub(crate) fn forget(&mut self, queue: QueueId) {
-        self.table[Self::set(queue)].iter_mut().filter(|s| s.queue == queue.0).for_each(|stream| *stream = BLANK);
+    /// A file's reads, or its writes.
+    fn key(request: &Request) -> u64 {
+        let of_file = request.file.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (of_file ^ u64::from(request.target.0) << 1 ^ request.op.index() as u64)
+            .wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        mixed ^ mixed >> 32
     }
 
     /// A request has become eligible.
-    pub(crate) fn arrived(&mut self, now: Time, slot: Slot, queue: QueueId, offset: u64, end: u64) {
+    pub(crate) fn arrived(&mut self, now: Time, slot: Slot, request: &Request) {
         self.arrivals += 1;
         self.stream_of[slot as usize] = (NIL, false);
-        if let Some(number) = self.find(queue, offset).or_else(|| self.begin(queue)) {
-            self.follow(now, number, end);
+        let key = Self::key(request);
+        if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request.op)) {
+            self.follow(now, number, request);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
@@ -230,48 +275,50 @@ impl Streams {
         }
     }
 
-    /// A stream goes on, up to `end`.
-    fn follow(&mut self, now: Time, number: usize, end: u64) {
+    /// A stream goes on with a request.
+    fn follow(&mut self, now: Time, number: usize, request: &Request) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
         if stream.used > 0 {
-            stream.followed = stream.followed.saturating_add(1);
+            stream.note_gap(now, request.offset, gain);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that.
-            let went_on = think <= stream.patience_ns(&self.config) as f32;
-            stream.note(think.min(gain * 4.0), gain);
+            let went_on = think <= stream.next.patience_ns(&self.config) as f32;
+            stream.next.note(Some(think.min(gain * 4.0)), gain);
             self.count(number, went_on);
         }
         let stream = &mut self.table[number];
         stream.used = self.arrivals;
-        stream.end = end;
-        self.busy += u64::from(stream.outstanding == 0);
+        stream.go_to(request);
+        if stream.outstanding == 0 {
+            self.busy += 1;
+            self.places.is_busy(number as u32);
+        }
         stream.outstanding += 1;
+        self.places.place(number as u32, stream.key, stream.end);
     }
 
     /// The stream that a request at `offset` goes on with: the nearest one.
-    fn find(&self, queue: QueueId, offset: u64) -> Option<usize> {
-        let distance = |&number: &usize| self.table[number].end.abs_diff(offset);
-        let near = Self::set(queue).filter(|&number| {
-            let stream = &self.table[number];
-            stream.queue == queue.0 && stream.end.abs_diff(offset) <= self.config.near_bytes
-        });
-        near.min_by_key(distance)
+    fn find(&self, key: u64, offset: u64) -> Option<usize> {
+        let end = |number: u32| {
+            Some(&self.table[number as usize]).filter(|stream| stream.key == key).map(|stream| stream.end)
+        };
+        self.places.nearest(key, offset, self.config.near_bytes, end).map(|number| number as usize)
     }
 
     /// A new stream in the place of the one that has been quiet for longest.
-    fn begin(&mut self, queue: QueueId) -> Option<usize> {
-        let unused = Self::set(queue).filter(|&number| self.table[number].outstanding == 0);
-        let number = unused.min_by_key(|&number| self.table[number].used)?;
+    fn begin(&mut self, key: u64, op: Op) -> Option<usize> {
+        let number = self.places.quietest()? as usize;
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
         if self.table[number].used > 0 {
             self.count(number, false);
         }
-        let is_write = queue.op() == Op::Write;
+        let is_write = op == Op::Write;
         let coming_ns = if is_write { self.coming_to_write_ns } else { 0.0 };
-        self.table[number] = Stream { queue: queue.0, is_write, coming_ns, ..BLANK };
+        // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
+        self.table[number] = Stream { key, is_write, coming_ns, round: self.round, ..BLANK };
         Some(number)
     }
 
@@ -282,8 +329,9 @@ impl Streams {
         }
     }
 
-    /// Requests go to the device as a batch. `continues`: in the slice that is running, whichever stream they are of.
-    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], continues: bool) {
+    /// Requests go to the device as a batch. `continues`: in the slice that is running, whichever stream they are of. `ordered`: those
+    /// that are queued are in the order of the file.
+    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], queues: &Queues, ordered: bool, continues: bool) {
         for &slot in slots {
             let (number, worth) = self.stream_of[slot as usize];
             if !worth {
@@ -296,12 +344,17 @@ impl Streams {
                 }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
+                stream.at = queues.end(slot);
+                if let Some(gap) = &mut stream.gap {
+                    gap.passed.get_or_insert(now);
+                }
             }
         }
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
         if !continues && self.slice.is_none_or(|slice| slice.stream != number) {
-            self.slice = self.begin_slice(now, number);
+            let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
+            self.slice = self.begin_slice(now, number, lowest);
         }
     }
 
@@ -311,11 +364,18 @@ impl Streams {
         shared.min(self.config.longest_slice_ns()).max(self.config.slice_ns)
     }
 
-    /// The slice that a stream gets of which a request was dispatched.
-    fn begin_slice(&mut self, now: Time, number: u32) -> Option<Slice> {
+    /// The slice that a stream gets of which a request was dispatched, or those behind it. `lowest`: of what is queued for its file.
+    fn begin_slice(&mut self, now: Time, number: u32, lowest: Option<Slot>) -> Option<Slice> {
         let longest_ns = self.slice_ns();
-        let worth = |stream: &&mut Stream| stream.is_worth(&self.config, self.go_on);
-        let stream = self.table.get_mut(number as usize).filter(worth)?;
+        self.table.get(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))?;
+        let lowest = lowest.map(|lowest| self.stream_of[lowest as usize].0);
+        let behind = [lowest, Some(self.served_last)]
+            .into_iter()
+            .flatten()
+            .find(|&other| self.is_left_behind(now, number, other));
+        let number = behind.unwrap_or(number);
+        self.served_last = number;
+        let stream = &mut self.table[number as usize];
         let others = &mut self.others;
         let are_there = others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
         let wait = others.outstanding > 0 || are_there;
@@ -331,6 +391,19 @@ impl Streams {
             stream.round = self.round;
         }
         Some(Slice { stream: number, until, from: stream.end, is_of_others })
+    }
+
+    /// Of programs that take turns in a file and have fallen apart, a stream is behind another one: until it has caught up all go past
+    /// each other's blocks. What it goes past on the way is passed at the speed of the device.
+    fn is_left_behind(&self, now: Time, ahead: u32, behind: u32) -> bool {
+        let ahead = &self.table[ahead as usize];
+        self.table.get(behind as usize).is_some_and(|stream| {
+            let is_behind =
+                stream.at < ahead.at && ahead.at - stream.at <= self.config.near_bytes.saturating_mul(REACH);
+            let goes_past = stream.gap.is_some() && stream.key == ahead.key;
+            let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
+            is_behind && goes_past && comes && stream.is_worth(&self.config, self.go_on)
+        })
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
@@ -357,9 +430,11 @@ impl Streams {
             None => stream.queued.remove(&mut self.links, slot),
         }
         stream.outstanding -= 1;
+        stream.ended = now;
         if stream.outstanding == 0 {
             stream.idle_since = now;
             self.busy -= 1;
+            self.places.is_quiet(number);
         }
     }
 
@@ -371,8 +446,19 @@ impl Streams {
         of_slice.is_some_and(|slice| stream(lower) == stream(slot) || offset >= slice.from)
     }
 
+    /// Until when to wait before a request at `offset` with which the slice goes on, for what it would leave behind.
+    pub(crate) fn waits_at(&mut self, now: Time, offset: u64) -> Option<Time> {
+        let slice = self.slice.filter(|slice| !slice.is_of_others)?;
+        let until = self.table[slice.stream as usize].waits_at(offset, &self.config)?;
+        Some(until.min(slice.until)).filter(|until| now < *until)
+    }
+
     /// What goes next, for the sake of the stream that is being served.
     pub(crate) fn next(&mut self, now: Time) -> Next {
+        // Where the clock went backwards nobody is waited for until it is there again.
+        if now < std::mem::replace(&mut self.latest, now) {
+            self.begin_anew();
+        }
         let is_of_others = self.slice.is_none_or(|slice| slice.is_of_others);
         if let Some(slot) = self.others.queued.front().filter(|_| is_of_others && now < self.others.turn_until) {
             return Next::Continue(slot);
@@ -385,7 +471,7 @@ impl Streams {
             }
             if stream.is_worth(&self.config, self.go_on) {
                 let until = match stream.in_flight {
-                    0 => slice.until.min(stream.idle_since.after(stream.patience_ns(&self.config))),
+                    0 => slice.until.min(stream.idle_since.after(stream.next.patience_ns(&self.config))),
                     _ => slice.until,
                 };
                 if now < until {
@@ -393,7 +479,7 @@ impl Streams {
                 }
             }
         }
-        if stream.outstanding == 0 && now >= stream.idle_since.after(stream.patience_ns(&self.config)) {
+        if stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config)) {
             self.count(slice.stream as usize, false);
         }
         self.slice = None;
@@ -402,37 +488,55 @@ impl Streams {
 }
 
 impl Stream {
-    /// A request followed after so long.
-    fn note(&mut self, think_ns: f32, gain_ns: f32) {
-        let came = if think_ns <= gain_ns { 1.0 } else { 0.0 };
-        if self.followed == 1 {
-            (self.think_ns, self.in_time) = (think_ns, came);
-            return;
-        }
-        self.deviation_ns += NEW * ((think_ns - self.think_ns).abs() - self.deviation_ns);
-        self.think_ns += NEW * (think_ns - self.think_ns);
-        self.in_time += NEW * (came - self.in_time);
+    /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
+    fn go_to(&mut self, request: &Request) {
+        self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
+        self.last = request.offset;
+        self.end = if self.descents < DOWNWARDS { self.end.max(request.end()) } else { request.end() };
     }
 
-    /// How long to wait for its next request at most.
-    fn patience_ns(&self, config: &Anticipation) -> u64 {
-        let usual = (self.think_ns + 4.0 * self.deviation_ns) as u64;
-        usual.clamp(config.positioning_ns / 8, config.positioning_ns)
+    /// A request has come, maybe one that was left behind, or would have been.
+    fn note_gap(&mut self, now: Time, offset: u64, gain_ns: f32) {
+        let Some(gap) = self.gap.filter(|gap| (gap.from..gap.to).contains(&offset)) else { return };
+        let think_ns = match gap.passed {
+            None if self.in_flight > 0 => Some(0.0),
+            None => Some(now.since(self.ended) as f32),
+            // How long it would have had to be waited for is not known.
+            Some(at) if now.since(at) as f32 <= gain_ns * 4.0 => None,
+            Some(_) => return,
+        };
+        self.gap = None;
+        self.fills.note(think_ns, gain_ns);
+    }
+
+    /// Until when to wait for what would be left behind if a request at `offset` went next.
+    fn waits_at(&mut self, offset: u64, config: &Anticipation) -> Option<Time> {
+        if offset <= self.at || self.at == 0 {
+            return None;
+        }
+        match &mut self.gap {
+            Some(gap) if gap.passed.is_none() && gap.from == self.at => gap.to = offset,
+            gap => {
+                if gap.replace(Gap { from: self.at, to: offset, passed: None }).is_some() {
+                    self.fills.missed();
+                }
+            }
+        }
+        let in_time = self.fills.in_time();
+        let waits = self.fills.followed > 0 && in_time >= OFTEN && self.fills.is_worth(config, in_time);
+        waits
+            .then(|| if self.in_flight > 0 { Time(u64::MAX) } else { self.ended.after(self.fills.patience_ns(config)) })
     }
 
     /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did. Where most do not
     /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
     /// take the time of the others.
     fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        let is_new = self.followed < FOLLOWED_MIN;
+        let is_new = self.next.followed < FOLLOWED_MIN;
         if is_new && others_go_on < MOST {
             return false;
         }
-        let in_time = if is_new { others_go_on } else { self.in_time };
-        let saved = in_time * config.positioning_ns as f32;
-        let patience = self.patience_ns(config) as f32;
-        let cost = in_time * self.think_ns.min(patience) + (1.0 - in_time) * patience;
         let absorbed = self.is_write && self.coming_ns < config.positioning_ns as f32 / 8.0;
-        saved > cost && !absorbed
+        self.next.is_worth(config, if is_new { others_go_on } else { self.next.in_time() }) && !absorbed
     }
 }
