@@ -97,7 +97,13 @@ impl Known {
     /// The arm with the largest gain among those that were tried.
     #[must_use]
     pub fn best(&self) -> Option<(&str, &Value)> {
-        let best = self.arms.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
+        self.best_of(|_| true)
+    }
+
+    /// The same of the arms that there are now.
+    pub(super) fn best_of(&self, is_there: impl Fn(&str) -> bool) -> Option<(&str, &Value)> {
+        let arms = self.arms.iter().filter(|(name, _)| is_there(name));
+        let best = arms.max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
         best.map(|(name, value)| (name.as_str(), value))
     }
 

@@ -45,6 +45,8 @@ const REST_AFTER_IMMEDIATE: u32 = 2;
 const EXPIRY_S: f64 = 1_800.0;
 /// How long a workload lasts before it is known, in seconds.
 const STAY_S: f64 = 10.0;
+/// Most that one change of arms is said to have cost, in seconds.
+pub(super) const COST_MAX_S: f64 = 1e3;
 
 /// How to choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -217,12 +219,17 @@ impl Selector {
     /// is what there will likely be after it. To be called before the first window.
     pub fn begin_where_it_ended(&mut self) {
         let last = self.knowledge.contexts.values().max_by(|a, b| a.seen_s.total_cmp(&b.seen_s));
-        let best = last.and_then(Known::best);
+        let best = last.and_then(|known| known.best_of(|name| self.has(name)));
         let at = best.and_then(|(name, _)| self.names.iter().position(|known| known == name));
         if let Some(at) = at.filter(|at| *at != self.arm) {
             self.incumbent = at;
             self.switch(at, Why::KnownWorkload, String::new());
         }
+    }
+
+    /// Whether there is an arm of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
     }
 
     /// What was learned.
@@ -343,7 +350,7 @@ impl Selector {
     /// What the change of arms has cost, by the window in which it happened.
     fn note_cost(&mut self, load: &Load) {
         if let Some(expected) = self.expected_rate().filter(|_| load.has_choice()) {
-            let lost = (1.0 - load.rate() / expected).clamp(0.0, 1.0) * load.seconds();
+            let lost = (1.0 - load.rate() / expected).clamp(0.0, 1.0) * load.seconds().min(COST_MAX_S);
             self.knowledge.switch_s += 0.1 * (lost - self.knowledge.switch_s);
         }
     }

@@ -10,6 +10,7 @@ use sluice_core::WindowFeatures;
 
 use super::context::CLASSES_VERSION;
 use super::knowledge::{CONTEXTS_MAX, GAIN_MAX, Known, WEIGHT_MAX};
+use super::live::COST_MAX_S;
 use super::{Arm, Context, Device, Knowledge};
 
 /// Version of the format.
@@ -167,7 +168,7 @@ impl Body {
             device: self.device,
             clock_s,
             budget_s: range("budget_s", self.budget_s, -1e6, 1e6)?,
-            switch_s: range("switch_s", self.switch_s, 0.0, 1e3)?,
+            switch_s: range("switch_s", self.switch_s, 0.0, COST_MAX_S)?,
             held_bytes: self.held_bytes.map(|bytes| range("held_bytes", bytes, 0.0, 1e15)).transpose()?,
             contexts,
         })
@@ -176,6 +177,9 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
+    use sluice_core::EngineConfig;
+
+    use super::super::{Kind, Selector, Settings, arms};
     use super::*;
 
     fn some() -> Knowledge {
@@ -193,6 +197,33 @@ mod tests {
     fn what_was_written_is_read() {
         let knowledge = some();
         assert_eq!(Knowledge::from_text(knowledge.to_text().as_bytes()), Ok(knowledge));
+    }
+
+    /// To the last digit: that is how states are told that have a common past.
+    #[test]
+    fn numbers_are_read_as_they_were_written() {
+        let mut knowledge = some();
+        for n in 1..10_000 {
+            knowledge.clock_s = 20.0 + f64::from(n) / 7.0;
+            knowledge.switch_s = 1.0 / f64::from(n);
+            assert_eq!(Knowledge::from_text(knowledge.to_text().as_bytes()).as_ref(), Ok(&knowledge), "{n}");
+        }
+    }
+
+    /// What was best may need something that this host has not.
+    #[test]
+    fn it_begins_with_the_best_arm_that_there_is() {
+        let mut knowledge = Knowledge::new(Device::Disk);
+        let known = knowledge.enter(Context::parse("r2.q0.d1.f1.a0").unwrap());
+        for (arm, gain) in [("hbrr anticipation=on", 0.0), ("sjf", -0.1), ("noop", -1.5)] {
+            known.credit(arm, gain, 9.0);
+        }
+        let arms = arms(Device::Disk, &EngineConfig::default());
+        let settings = Settings::new(Kind::Bandit, Device::Disk);
+        let mut selector = Selector::new(settings, arms, &Arm::parse("noop").unwrap(), None).unwrap();
+        selector.remember(knowledge).unwrap();
+        selector.begin_where_it_ended();
+        assert_eq!(selector.arm().to_string(), "sjf");
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Selector {
     fn serves_badly(&self, class: Context) -> bool {
         let name = &self.names[self.arm];
         let known = self.knowledge.contexts.get(&self.knowledge.resolve(class, name));
-        let gains = known.and_then(|known| Some((known.arms.get(name)?, known.best()?.1)));
+        let gains = known.and_then(|known| Some((known.arms.get(name)?, known.best_of(|name| self.has(name))?.1)));
         gains.is_some_and(|(own, best)| own.weight >= 1.0 && best.weight >= 1.0 && best.gain - own.gain > CLEAR)
     }
 

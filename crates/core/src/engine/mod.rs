@@ -301,7 +301,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes back a request that was not dispatched. O(log n).
+    /// Takes back a request that was not dispatched. O(log n); one that [`Ordering::Strict`] keeps back passes those that wait for the
+    /// same one and came after it.
     ///
     /// # Errors
     /// See [`CancelError`]; the engine is unchanged then.
