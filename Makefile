@@ -35,6 +35,7 @@ run: setup ## Set up, build, run the demo: algorithms against each other on a mo
 	$(TARGET)/release/sluice demo --plot $(TARGET)/demo.svg
 
 test: setup-tests ## Set up, run all tests: unit, property, conformance, mounted, end to end (STRICT=1: none a second time)
+	@tests/python.sh $(abspath $(TARGET)) > /dev/null 2>&1 & # meanwhile: what goes wrong is tried again below
 	scripts/test.sh cargo --locked --workspace
 	$(CARGO) test --locked -p sluice-runtime --features model --test model
 	scripts/test.sh run tests/packaging.sh $(TARGET)/debug/deps $(TARGET)/debug/sluice
