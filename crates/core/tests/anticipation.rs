@@ -28,6 +28,10 @@ enum Shared {
     Turns(u64),
     /// Each has a part of its own, far from those of others.
     Parts,
+    /// Each is at random within what is near of a place of its own.
+    Hot,
+    /// Each goes downwards in a part of its own, by so many bytes.
+    Downwards(u64),
 }
 
 /// A process that has one request outstanding at a time.
@@ -92,6 +96,8 @@ impl Run {
         let block = match shared {
             Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
             Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
+            Some(Shared::Hot) => self.random.below(8) + ((process as u64) << 8),
+            Some(Shared::Downwards(_)) => 0,
             None if sequential => self.done[process],
             None => self.random.below(1 << 20),
         };
@@ -102,8 +108,14 @@ impl Run {
             app: AppId(0),
             target: TargetId(0),
             op,
-            offset: block * u64::from(LEN),
-            len: LEN,
+            offset: match shared {
+                Some(Shared::Downwards(bytes)) => (((process as u64) + 1) << 40) - self.done[process] * bytes,
+                _ => block * u64::from(LEN),
+            },
+            len: match shared {
+                Some(Shared::Downwards(bytes)) => bytes as u32,
+                _ => LEN,
+            },
         }
     }
 
@@ -130,7 +142,7 @@ impl Run {
         let batch = self.device.pop_front().unwrap();
         for part in batch.parts() {
             let process = part.request.cookie as usize;
-            self.engine.complete(self.now, part.id, Outcome::ok(LEN)).unwrap();
+            self.engine.complete(self.now, part.id, Outcome::ok(part.request.len)).unwrap();
             self.done[process] += 1;
             let think_ns = self.processes[process].think_ns;
             let think_ns = think_ns / 2 + self.random.below(think_ns + 1);
@@ -201,6 +213,18 @@ fn few_readers_have_longer_slices() {
         let alone = 5 * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
         assert!(with.total() * 100 > alone * 95, "{policy}: {} of {alone}", with.total());
         let bound = LONGEST_SLICE_NS + 4 * POSITIONING_NS;
+        assert!(with.longest_wait_ns < bound, "{policy}: {} ms", with.longest_wait_ns / 1_000_000);
+    }
+}
+
+/// Two streams and what belongs to none take turns in three slices of half the length.
+#[test]
+fn slices_are_half_as_long_while_others_wait() {
+    // What begins goes on or does not: that is learned first.
+    let (random, reader) = (Process { sequential: false, ..READER }, Process { starts: Time(SECOND), ..READER });
+    for policy in policies() {
+        let with = Run::new(policy, &[reader, reader, random], true, 7).run(Time(5 * SECOND));
+        let bound = 3 * LONGEST_SLICE_NS / 2 + 8 * POSITIONING_NS;
         assert!(with.longest_wait_ns < bound, "{policy}: {} ms", with.longest_wait_ns / 1_000_000);
     }
 }
@@ -332,7 +356,7 @@ fn a_reader_alone_is_as_fast_as_without() {
     }
 }
 
-/// Offsets, in requests, in the order in which a file's requests are dispatched, one at a time: each of these is submitted when so
+/// Offsets, in requests, in the order in which a file's requests are dispatched, one at a time, until something is waited for: each of these is submitted when so
 /// many were dispatched before it.
 fn order(policy: &str, submissions: &[(usize, u64)]) -> Vec<u64> {
     let config = EngineConfig {
@@ -349,7 +373,9 @@ fn order(policy: &str, submissions: &[(usize, u64)]) -> Vec<u64> {
             let (file, app, target, offset) = (FileId(1), AppId(0), TargetId(0), block * u64::from(LEN));
             engine.submit(now, Request { cookie: 0, file, app, target, op: Op::Read, offset, len: LEN }).unwrap();
         }
-        assert!(engine.poll_dispatch(now, &mut batch), "{policy}: nothing after {order:?}");
+        if !engine.poll_dispatch(now, &mut batch) {
+            break;
+        }
         order.push(batch.offset() / u64::from(LEN));
         engine.complete(now, batch.parts()[0].id, Outcome::ok(LEN)).unwrap();
     }
@@ -365,6 +391,14 @@ fn in_offset_order() -> impl Iterator<Item = &'static str> {
 fn a_stream_goes_on_in_the_order_of_the_file() {
     for policy in in_offset_order() {
         assert_eq!(order(policy, &[(0, 0), (1, 2), (1, 1), (3, 4), (3, 3)]), [0, 1, 2, 3, 4], "{policy}");
+    }
+}
+
+/// Also where a request of others, which is kept back, lies below all of them.
+#[test]
+fn what_is_kept_back_below_does_not_change_the_order() {
+    for policy in in_offset_order() {
+        assert_eq!(order(policy, &[(0, 100), (1, 0), (1, 102), (1, 101)]), [100, 101, 102], "{policy}");
     }
 }
 
@@ -434,6 +468,80 @@ fn one_slice_for_a_reader_that_goes_downwards() {
     }
 }
 
+/// A program that is behind in a file has the slice first for a while, and what has waited for long enough goes all the same: `deep` of
+/// another program's requests lie far ahead in that file, and one of another file is younger than all of them.
+#[test]
+fn those_behind_put_nobody_off_for_long() {
+    let anticipation = Some(Anticipation { positioning_ns: POSITIONING_NS, near_bytes: 1 << 19, slice_ns: SLICE_NS });
+    for policy in in_offset_order() {
+        let config =
+            EngineConfig { in_flight_max: 1, max_wait_ns: MAX_WAIT_NS, anticipation, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, &PolicyConfig::parse(policy).unwrap(), Time::ZERO).unwrap();
+        let (mut now, mut batch, mut behind, mut submits) = (Time::ZERO, Batch::new(), 0, Some(Time::ZERO));
+        let submit = |engine: &mut Engine, now: Time, file: u64, offset: u64| {
+            let (app, target) = (AppId(0), TargetId(0));
+            engine
+                .submit(now, Request { cookie: 0, file: FileId(file), app, target, op: Op::Read, offset, len: 4_096 })
+                .unwrap();
+        };
+        let mut waits_since = None;
+        while waits_since.is_none_or(|since| now < Time(2 * SECOND).after(u64::max(since, 1))) {
+            if submits.is_some_and(|at| at <= now) {
+                submits = None;
+                behind += 1;
+                submit(&mut engine, now, 1, behind * 8_192);
+                if behind == 8 {
+                    (0..32).for_each(|n| submit(&mut engine, now, 1, (32 << 20) + n * 65_536));
+                    submit(&mut engine, now, 2, 0);
+                    waits_since = Some(now.0);
+                }
+            }
+            if engine.poll_dispatch(now, &mut batch) {
+                now = now.after(POSITIONING_NS);
+                for part in batch.parts() {
+                    engine.complete(now, part.id, Outcome::ok(4_096)).unwrap();
+                    if part.request.file == FileId(1) && part.request.offset < 32 << 20 {
+                        submits = Some(now.after(1_000_000));
+                    }
+                }
+                if batch.file() == FileId(2) {
+                    let waited_ns = now.0 - waits_since.unwrap();
+                    assert!(waited_ns < MAX_WAIT_NS + 4 * LONGEST_SLICE_NS, "{policy}: {} ms", waited_ns / 1_000_000);
+                    waits_since = Some(0);
+                    break;
+                }
+            } else {
+                now = [engine.poll_timeout(), submits].into_iter().flatten().min().expect("somebody waits");
+            }
+        }
+        assert_eq!(waits_since, Some(0), "{policy}: never");
+    }
+}
+
+/// Two programs, each at random within what is near of a place of its own in one file: whoever is behind has no more of the time.
+#[test]
+fn programs_at_two_places_of_a_file_have_their_shares() {
+    for policy in in_offset_order() {
+        let process = |n| Process { shared: Some(Shared::Hot), starts: Time(n), ..READER };
+        let run = Run::new(policy, &[process(0), process(1)], true, 31).run(Time(20 * SECOND));
+        assert!(run.done[0] < 3 * run.done[1] && run.done[1] < 3 * run.done[0], "{policy}: {:?}", run.done);
+    }
+}
+
+/// Downwards, in requests of a half, a third, and a quarter of what is near: one stream.
+#[test]
+fn large_requests_downwards_are_a_stream() {
+    for policy in policies() {
+        for parts in [2, 3, 4, 5] {
+            let reader = Process { shared: Some(Shared::Downwards((1 << 19) / parts)), ..READER };
+            let other = Process { shared: None, ..READER };
+            let run = Run::new(policy, &[reader, other], true, 37).run(Time(5 * SECOND));
+            let moves = 5 * SECOND / (2 * (POSITIONING_NS + u64::from(LEN) * NS_PER_BYTE));
+            assert!(run.done[1] > 4 * moves && 2 * run.done[0] > moves, "{policy}, {parts}: {:?}", run.done);
+        }
+    }
+}
+
 /// Whatever reads short files is a new stream each time.
 #[test]
 fn others_have_their_turn_beside_readers_of_short_files() {
@@ -454,6 +562,18 @@ fn others_have_their_turn_beside_readers_of_short_files() {
     }
 }
 
+/// What belongs to no stream has no more than its share where short files begin all the time.
+#[test]
+fn a_long_reader_has_its_share_beside_short_files_and_others() {
+    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
+    for policy in policies() {
+        let processes = [READER, Process { file: 4, ..READER }, writer, writer, writer, writer];
+        let [without, with] = both(policy, &processes, 10, 41);
+        assert!(with.done[0] > 3 * without.done[0], "{policy}: {:?} {:?}", with.done, without.done);
+        assert!(with.done[2] > 3 * without.done[2], "{policy}: {:?} {:?}", with.done, without.done);
+    }
+}
+
 #[test]
 fn a_clock_that_goes_back_ends_a_wait() {
     let mut run = Run::new("to-agg", &[READER], true, 1);
@@ -467,10 +587,10 @@ fn a_clock_that_goes_back_ends_a_wait() {
     assert!(run.engine.poll_dispatch(Time(5), &mut batch), "{:?}", run.engine.poll_timeout());
 }
 
-/// Requests of eight processes that have every so-manieth block and start one after the other.
-fn total_of_turns(policy: &str, apart_ns: u64, turns: u64, anticipates: bool) -> u64 {
+/// Requests of so many processes that have every so-manieth block and start one after the other.
+fn total_of_turns(policy: &str, apart_ns: u64, (processes, turns): (u64, u64), anticipates: bool) -> u64 {
     let process = |n| Process { shared: Some(Shared::Turns(turns)), starts: Time(n * apart_ns), ..READER };
-    let processes: Vec<Process> = (0..8).map(process).collect();
+    let processes: Vec<Process> = (0..processes).map(process).collect();
     Run::new(policy, &processes, anticipates, 17).run(Time(4 * SECOND)).total()
 }
 
@@ -478,8 +598,8 @@ fn total_of_turns(policy: &str, apart_ns: u64, turns: u64, anticipates: bool) ->
 #[test]
 fn programs_that_take_turns_come_into_step_again() {
     for policy in in_offset_order() {
-        let in_step = total_of_turns(policy, 0, 8, true);
-        let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, 30_000_000, 8, anticipates));
+        let in_step = total_of_turns(policy, 0, (8, 8), true);
+        let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, 30_000_000, (8, 8), anticipates));
         assert!(with * 2 > in_step, "{policy}: {with} of {in_step}");
         assert!(without * 10 < in_step * 3, "{policy}: {without} of {in_step}, nothing to gain");
     }
@@ -490,8 +610,10 @@ fn programs_that_take_turns_come_into_step_again() {
 fn gaps_that_nobody_fills_are_not_waited_for() {
     for policy in in_offset_order() {
         for apart_ns in [0, 30_000_000] {
-            let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, apart_ns, 16, anticipates));
-            assert!(with * 100 > without * 98, "{policy}: {with} of {without}");
+            // Of six blocks, all of which are near, four are read.
+            let [without, with] =
+                [false, true].map(|anticipates| total_of_turns(policy, apart_ns, (4, 6), anticipates));
+            assert!(with * 100 > without * 98, "{policy}, {apart_ns} ns: {with} of {without}");
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct EngineConfig {
     pub in_flight_max: u32,
     /// *Live.* Whether, and how, the device is kept idle for a moment for the stream that it has just served. Not
     /// applied to policies that bypass the queue or share an engine between data servers. A request may then wait for
-    /// `max_wait_ns` and one slice for each stream that has waited longer. `None`: it is not.
+    /// `max_wait_ns` and one slice for each stream that has waited longer, and one for what belongs to none. `None`: it is not.
     pub anticipation: Option<Anticipation>,
     /// Length in nanoseconds of the windows of [`Stats`](crate::Stats); at least 1.
     pub window_ns: u64,

@@ -661,9 +661,13 @@ impl Engine {
             // In the order of the file, as several may read what is one stream by turns; but for what is overdue, or who reads
             // downwards would be served newest first.
             Next::Continue(slot) if self.in_offset_order && !overdue => {
-                let first = self.queues.head(self.queues.queue(slot));
+                let queue = self.queues.queue(slot);
                 let goes = |first: &Slot| streams.takes_along(*first, self.queues.offset(*first), slot);
-                let slot = first.filter(goes).unwrap_or(slot);
+                // What lies below where the slice began may be of others, that are to be kept back.
+                let in_slice = || streams.slice_from().and_then(|from| self.queues.at_or_after(queue, from));
+                let first = self.queues.head(queue).filter(goes).or_else(|| in_slice().filter(goes));
+                let first = first.filter(|&first| self.queues.offset(first) < self.queues.offset(slot));
+                let slot = first.unwrap_or(slot);
                 match streams.waits_at(now, self.queues.offset(slot)) {
                     Some(until) => Next::Hold(until),
                     None => Next::Continue(slot),
@@ -713,7 +717,7 @@ impl Engine {
         }
         self.note_work();
         if let Some(streams) = &mut self.streams {
-            streams.dispatched(now, &self.candidate, &self.queues, self.in_offset_order, why == Removal::Continued);
+            streams.dispatched(now, &self.candidate, &self.queues, self.in_offset_order, why);
         }
         batch.parts.clear();
         for at in 0..self.candidate.len() {

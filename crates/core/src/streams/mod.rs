@@ -14,12 +14,16 @@
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
 //! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
 //!
-//! Everything here is O(1), and nothing is allocated after [`Streams::new`].
+//! Programs that take turns in a file are in step, or apart: then each goes past the blocks of the others. So a stream waits for what it
+//! would leave behind, where such things came in time, and of several in a file those behind have the slice first.
+//!
+//! Everything here is O(1) but a change of what is near, and nothing is allocated after [`Streams::new`].
 
 mod habit;
 mod places;
 
 use crate::list::{Links, List, NIL};
+use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
 use crate::request::{Op, Request, Time};
 use habit::Habit;
@@ -36,8 +40,12 @@ const MANY: u64 = 25;
 const OFTEN: f32 = 0.25;
 /// A stream goes downwards if so many requests in a row began each below the one before.
 const DOWNWARDS: u32 = 4;
-/// How far behind programs are brought back into step, in what is near: a device passes that in 125 moves' time, one second.
+/// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
+/// So much of it a slice has to bring those behind nearer for another one before those ahead have theirs.
+const STEP: u64 = 4;
+/// Requests after which a stream that left something behind is no longer taken for one that goes past what is others'.
+const PAST: u8 = 16;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
 /// Weight of the newest stream, in what is expected of the next.
@@ -51,7 +59,7 @@ pub struct Anticipation {
     /// What a request in another place costs the device more than one that goes on where the last one ended, in
     /// nanoseconds: of a hard disk about 8 ms. It is also the longest wait for one request. At least 1.
     pub positioning_ns: u64,
-    /// How far from a stream's last request, in bytes, the next one may begin. At least 1.
+    /// How far from the furthest request of a stream, in bytes, the next one may begin. At least 1.
     pub near_bytes: u64,
     /// How long a stream is served while others wait, in nanoseconds, if 25 or more have requests outstanding; with fewer
     /// up to [`Anticipation::longest_slice_ns`]. At least 1.
@@ -85,7 +93,7 @@ pub(crate) enum Next {
     Free,
     /// This request, which goes on with the stream.
     Continue(Slot),
-    /// Nothing until then, unless a request of the stream arrives.
+    /// Nothing until then, unless a request of the stream arrives, or one that it would leave behind.
     Hold(Time),
 }
 
@@ -94,8 +102,10 @@ pub(crate) enum Next {
 struct Gap {
     from: u64,
     to: u64,
-    /// When it went past it; `None`: it has not yet.
-    passed: Option<Time>,
+    /// When it went past it, and when a request of the stream had ended last before that; `None`: it has not yet.
+    passed: Option<(Time, Time)>,
+    /// It was waited for.
+    is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,10 +131,16 @@ struct Stream {
     at: u64,
     /// How its requests follow each other.
     next: Habit,
-    /// How what it would leave behind comes: requests between its last and its next one.
-    fills: Habit,
-    /// What it is about to leave behind, or left behind last, if nothing of it has come yet.
+    /// How what it would leave behind comes, requests between its last and its next one, if that is more than what it left behind last
+    /// without anything of it coming; and if it is not.
+    fills: [Habit; 2],
+    unfilled: u64,
+    /// What it is about to leave behind, or left behind last, if nothing of it has come since, or only long after.
     gap: Option<Gap>,
+    /// Requests for which it is still taken for one that goes past what is others'.
+    past: u8,
+    /// How far behind those were that had the slice in its place.
+    gave_way: u64,
     is_write: bool,
     /// The request by which the device last came here from another stream.
     came_by: Slot,
@@ -149,8 +165,11 @@ const BLANK: Stream = Stream {
     ended: Time::ZERO,
     at: 0,
     next: Habit::NEW,
-    fills: Habit::NEW,
+    fills: [Habit::NEW; 2],
+    unfilled: 0,
     gap: None,
+    past: 0,
+    gave_way: u64::MAX,
     is_write: false,
     came_by: NIL,
     coming_ns: 0.0,
@@ -175,7 +194,7 @@ struct Others {
 struct Slice {
     stream: u32,
     until: Time,
-    /// Where the stream was when it began.
+    /// Where the device was in the stream when it began.
     from: u64,
     /// What belongs to no stream has its turn and goes first; the stream is what goes on meanwhile.
     is_of_others: bool,
@@ -242,7 +261,8 @@ impl Streams {
     }
 
     fn begin_anew(&mut self) {
-        (self.slice, self.others.turn_until) = (None, Time::ZERO);
+        (self.slice, self.served_last) = (None, NIL);
+        (self.others.turn_until, self.others.last) = (Time::ZERO, None);
     }
 
     /// The slice that is running is over.
@@ -263,6 +283,11 @@ impl Streams {
         self.arrivals += 1;
         self.stream_of[slot as usize] = (NIL, false);
         let key = Self::key(request);
+        let gain = self.config.positioning_ns as f32;
+        // Of the stream that is being served, whichever one this goes on with.
+        if let Some(served) = self.slice.map(|slice| &mut self.table[slice.stream as usize]).filter(|s| s.key == key) {
+            served.note_gap(now, request.offset, gain);
+        }
         if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request.op)) {
             self.follow(now, number, request);
             let stream = &mut self.table[number];
@@ -289,7 +314,7 @@ impl Streams {
         }
         let stream = &mut self.table[number];
         stream.used = self.arrivals;
-        stream.go_to(request);
+        stream.go_to(request, self.config.near_bytes);
         if stream.outstanding == 0 {
             self.busy += 1;
             self.places.is_busy(number as u32);
@@ -329,9 +354,9 @@ impl Streams {
         }
     }
 
-    /// Requests go to the device as a batch. `continues`: in the slice that is running, whichever stream they are of. `ordered`: those
-    /// that are queued are in the order of the file.
-    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], queues: &Queues, ordered: bool, continues: bool) {
+    /// Requests go to the device as a batch: in the slice that is running, whichever stream they are of, if they are `Continued`.
+    /// `ordered`: those that are queued are in the order of the file.
+    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], queues: &Queues, ordered: bool, why: Removal) {
         for &slot in slots {
             let (number, worth) = self.stream_of[slot as usize];
             if !worth {
@@ -344,17 +369,22 @@ impl Streams {
                 }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
-                stream.at = queues.end(slot);
-                if let Some(gap) = &mut stream.gap {
-                    gap.passed.get_or_insert(now);
+                stream.go_past(now, queues.end(slot));
+                let key = stream.key;
+                // Where the device is, the stream that is being served is, too.
+                let served = self.slice.filter(|slice| why == Removal::Continued && slice.stream != number);
+                if let Some(served) =
+                    served.map(|slice| &mut self.table[slice.stream as usize]).filter(|s| s.key == key)
+                {
+                    served.go_past(now, queues.end(slot));
                 }
             }
         }
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
-        if !continues && self.slice.is_none_or(|slice| slice.stream != number) {
+        if why != Removal::Continued && self.slice.is_none_or(|slice| slice.stream != number) {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
-            self.slice = self.begin_slice(now, number, lowest);
+            self.slice = self.begin_slice(now, number, lowest, why == Removal::Overdue);
         }
     }
 
@@ -365,17 +395,23 @@ impl Streams {
     }
 
     /// The slice that a stream gets of which a request was dispatched, or those behind it. `lowest`: of what is queued for its file.
-    fn begin_slice(&mut self, now: Time, number: u32, lowest: Option<Slot>) -> Option<Slice> {
+    fn begin_slice(&mut self, now: Time, number: u32, lowest: Option<Slot>, overdue: bool) -> Option<Slice> {
         let longest_ns = self.slice_ns();
         self.table.get(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))?;
         let lowest = lowest.map(|lowest| self.stream_of[lowest as usize].0);
-        let behind = [lowest, Some(self.served_last)]
-            .into_iter()
-            .flatten()
-            .find(|&other| self.is_left_behind(now, number, other));
-        let number = behind.unwrap_or(number);
+        let mut candidates = [lowest, Some(self.served_last)].into_iter().flatten();
+        let number = match candidates.find_map(|other| Some((other, self.behind(now, number, other)?))) {
+            // What has waited for long enough goes, and no more: a slice each would be one for each such request.
+            Some(_) if overdue => return None,
+            Some((other, distance)) => {
+                self.table[number as usize].gave_way = distance;
+                other
+            }
+            None => number,
+        };
         self.served_last = number;
         let stream = &mut self.table[number as usize];
+        stream.gave_way = u64::MAX;
         let others = &mut self.others;
         let are_there = others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
         let wait = others.outstanding > 0 || are_there;
@@ -390,20 +426,21 @@ impl Streams {
         if !is_of_others {
             stream.round = self.round;
         }
-        Some(Slice { stream: number, until, from: stream.end, is_of_others })
+        Some(Slice { stream: number, until, from: stream.at, is_of_others })
     }
 
-    /// Of programs that take turns in a file and have fallen apart, a stream is behind another one: until it has caught up all go past
-    /// each other's blocks. What it goes past on the way is passed at the speed of the device.
-    fn is_left_behind(&self, now: Time, ahead: u32, behind: u32) -> bool {
-        let ahead = &self.table[ahead as usize];
-        self.table.get(behind as usize).is_some_and(|stream| {
-            let is_behind =
-                stream.at < ahead.at && ahead.at - stream.at <= self.config.near_bytes.saturating_mul(REACH);
-            let goes_past = stream.gap.is_some() && stream.key == ahead.key;
-            let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
-            is_behind && goes_past && comes && stream.is_worth(&self.config, self.go_on)
-        })
+    /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
+    /// until it has caught up all go past each other's blocks. What it goes past on the way is passed at the speed of the device; where
+    /// a slice did not bring it nearer, those ahead have theirs.
+    fn behind(&self, now: Time, ahead: u32, behind: u32) -> Option<u64> {
+        let (ahead, stream) = (&self.table[ahead as usize], self.table.get(behind as usize)?);
+        let near = self.config.near_bytes;
+        let distance =
+            ahead.at.checked_sub(stream.at).filter(|distance| (1..=near.saturating_mul(REACH)).contains(distance))?;
+        let comes_nearer = distance.saturating_add(near.saturating_mul(STEP)) <= ahead.gave_way;
+        let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
+        let goes_past = stream.past > 0 && stream.key == ahead.key;
+        (comes_nearer && comes && goes_past && stream.is_worth(&self.config, self.go_on)).then_some(distance)
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
@@ -430,7 +467,9 @@ impl Streams {
             None => stream.queued.remove(&mut self.links, slot),
         }
         stream.outstanding -= 1;
-        stream.ended = now;
+        if service_ns.is_some() {
+            stream.ended = now;
+        }
         if stream.outstanding == 0 {
             stream.idle_since = now;
             self.busy -= 1;
@@ -451,6 +490,11 @@ impl Streams {
         let slice = self.slice.filter(|slice| !slice.is_of_others)?;
         let until = self.table[slice.stream as usize].waits_at(offset, &self.config)?;
         Some(until.min(slice.until)).filter(|until| now < *until)
+    }
+
+    /// Where the slice that is running began, of a stream that goes upwards.
+    pub(crate) fn slice_from(&self) -> Option<u64> {
+        self.slice.map(|slice| slice.from)
     }
 
     /// What goes next, for the sake of the stream that is being served.
@@ -489,10 +533,23 @@ impl Streams {
 
 impl Stream {
     /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
-    fn go_to(&mut self, request: &Request) {
+    fn go_to(&mut self, request: &Request, near_bytes: u64) {
         self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
+        let continues_downwards =
+            request.end() == self.last && self.end.saturating_sub(request.end()) >= near_bytes / 2;
         self.last = request.offset;
-        self.end = if self.descents < DOWNWARDS { self.end.max(request.end()) } else { request.end() };
+        let is_down = self.descents >= DOWNWARDS || continues_downwards;
+        self.end = if is_down { request.end() } else { self.end.max(request.end()) };
+    }
+
+    /// The device has gone with it up to `end`.
+    fn go_past(&mut self, now: Time, end: u64) {
+        self.at = end;
+        self.past = self.past.saturating_sub(1);
+        if let Some(gap) = self.gap.as_mut().filter(|gap| gap.passed.is_none()) {
+            gap.passed = Some((now, self.ended));
+            self.past = PAST;
+        }
     }
 
     /// A request has come, maybe one that was left behind, or would have been.
@@ -501,12 +558,14 @@ impl Stream {
         let think_ns = match gap.passed {
             None if self.in_flight > 0 => Some(0.0),
             None => Some(now.since(self.ended) as f32),
+            // It was waited for, and not for long enough.
+            Some((_, ended)) if gap.is_awaited => Some(now.since(ended) as f32),
             // How long it would have had to be waited for is not known.
-            Some(at) if now.since(at) as f32 <= gain_ns * 4.0 => None,
+            Some((at, _)) if now.since(at) as f32 <= gain_ns * 4.0 => None,
             Some(_) => return,
         };
         self.gap = None;
-        self.fills.note(think_ns, gain_ns);
+        self.fills_of(gap).note(think_ns.map(|think_ns| think_ns.min(gain_ns * 4.0)), gain_ns);
     }
 
     /// Until when to wait for what would be left behind if a request at `offset` went next.
@@ -517,15 +576,25 @@ impl Stream {
         match &mut self.gap {
             Some(gap) if gap.passed.is_none() && gap.from == self.at => gap.to = offset,
             gap => {
-                if gap.replace(Gap { from: self.at, to: offset, passed: None }).is_some() {
-                    self.fills.missed();
+                let new = Gap { from: self.at, to: offset, passed: None, is_awaited: false };
+                if let Some(unfilled) = gap.replace(new) {
+                    self.fills_of(unfilled).missed();
+                    self.unfilled = unfilled.to - unfilled.from;
                 }
             }
         }
-        let in_time = self.fills.in_time();
-        let waits = self.fills.followed > 0 && in_time >= OFTEN && self.fills.is_worth(config, in_time);
-        waits
-            .then(|| if self.in_flight > 0 { Time(u64::MAX) } else { self.ended.after(self.fills.patience_ns(config)) })
+        let (gap, in_flight, ended) = (self.gap?, self.in_flight, self.ended);
+        let fills = self.fills_of(gap);
+        if fills.followed == 0 || fills.in_time() < OFTEN || !fills.is_worth(config, fills.in_time()) {
+            return None;
+        }
+        let until = if in_flight > 0 { Time(u64::MAX) } else { ended.after(fills.patience_ns(config)) };
+        self.gap = Some(Gap { is_awaited: true, ..gap });
+        Some(until)
+    }
+
+    fn fills_of(&mut self, gap: Gap) -> &mut Habit {
+        &mut self.fills[usize::from(gap.to - gap.from <= self.unfilled)]
     }
 
     /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did. Where most do not
