@@ -374,6 +374,7 @@ fn settings(volume: &impl Ground, options: &Options) -> anyhow::Result<(Settings
         requests_max: limits.batch_requests_max,
         parallelism,
         device_known,
+        anticipates: limits.anticipation.is_some(),
         ..default
     };
     Ok((settings, ttp))

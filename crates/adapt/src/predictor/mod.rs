@@ -101,6 +101,9 @@ pub struct Settings {
     pub parallelism: u32,
     /// What the device takes is known: without that nothing is waited for.
     pub device_known: bool,
+    /// The engine anticipates, which brings processes that take turns into step by itself: runs that fell out of it are no reason to
+    /// wait.
+    pub anticipates: bool,
 }
 
 impl Default for Settings {
@@ -114,6 +117,7 @@ impl Default for Settings {
             span_max_ns: 25_000_000,
             parallelism: 1,
             device_known: true,
+            anticipates: false,
         }
     }
 }

@@ -11,6 +11,9 @@
 //! wait: so may the next one, and waiting keeps it in step. That has to be from the beginning, for processes that have
 //! drifted apart once seldom come together again.
 //!
+//! Where the engine anticipates, processes come into step again by themselves: runs that differ are no reason then, and whole groups
+//! have to promise twice the speed.
+//!
 //! Where one file alone is used, a whole group goes on where the one before it ended: it costs its bytes and no more. But the
 //! recorded runs must have been long enough for what a trial may cost.
 
@@ -26,6 +29,8 @@ use super::{Settings, TimeToProcess};
 const LONG_NS: u64 = 3_000_000_000;
 /// Where whole groups would have needed more than this share of the time of the recorded runs, these were served better.
 const NEED_MAX: f64 = 1.0;
+/// The same where processes come into step without any wait: it takes more to be worth a trial then.
+const NEED_MAX_ANTICIPATING: f64 = 0.5;
 /// The slowest recorded run takes so many times as long as the fastest where there are two ways of working.
 const SPREAD_MIN: f64 = 3.0;
 
@@ -47,7 +52,11 @@ pub(super) fn promises(
 ) -> Vec<bool> {
     let differ = |file: usize| forecast.paces.get(file).is_some_and(|pace| pace.spread() >= SPREAD_MIN);
     let needs = needs(forecast, settings, ttp, aggregations);
-    needs.into_iter().enumerate().map(|(file, need)| need <= NEED_MAX || differ(file)).collect()
+    let promises = |(file, need)| match settings.anticipates {
+        true => need <= NEED_MAX_ANTICIPATING,
+        false => need <= NEED_MAX || differ(file),
+    };
+    needs.into_iter().enumerate().map(promises).collect()
 }
 
 /// Of each file of a forecast: the share of the time that its recorded runs took, which the device would have needed for all
@@ -149,8 +158,8 @@ mod tests {
     }
 
     /// Whether runs of one file with 200 requests, one each so many milliseconds, are worth a trial: a whole group needs 8.7 ms.
-    fn promising(every_ms: &[u64]) -> bool {
-        let settings = Settings::default();
+    fn promising(every_ms: &[u64], anticipates: bool) -> bool {
+        let settings = Settings { anticipates, ..Settings::default() };
         let mut combiner = Combiner::new(settings);
         for every_ms in every_ms {
             let mut run = combiner.begin_run();
@@ -180,10 +189,17 @@ mod tests {
 
     #[test]
     fn runs_that_were_served_better_than_in_groups_promise_nothing_unless_they_differ_by_a_multiple() {
-        assert!(promising(&[10, 10]), "slower than groups");
-        assert!(!promising(&[2, 2]), "faster");
-        assert!(!promising(&[2, 5]), "faster, each of them");
-        assert!(promising(&[1, 4]), "one of them had fallen behind");
+        assert!(promising(&[10, 10], false), "slower than groups");
+        assert!(!promising(&[2, 2], false), "faster");
+        assert!(!promising(&[2, 5], false), "faster, each of them");
+        assert!(promising(&[1, 4], false), "one of them had fallen behind");
+    }
+
+    #[test]
+    fn where_processes_come_into_step_by_themselves_groups_have_to_promise_more() {
+        assert!(promising(&[14, 14], false) && !promising(&[14, 14], true), "not twice as slow as groups");
+        assert!(promising(&[20, 20], true), "more than twice");
+        assert!(!promising(&[1, 4], true), "whoever had fallen behind");
     }
 
     #[test]

@@ -48,8 +48,8 @@ impl Draw {
     }
 }
 
-/// Case `number` of `seed`.
-pub(crate) fn case(seed: u64, number: u64) -> Case {
+/// Case `number` of `seed`. `anticipates`: hard disks may idle for a stream, as those of mounts do.
+pub(crate) fn case(seed: u64, number: u64, anticipates: bool) -> Case {
     let mut draw =
         Draw(SplitMix64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD134_2543_DE82_EF95)));
     let device = if draw.share(70) { draw.one_of(DISKS) } else { draw.one_of(FLASH) };
@@ -88,6 +88,7 @@ pub(crate) fn case(seed: u64, number: u64) -> Case {
         stripe / KIB,
         transfer / KIB
     );
+    let anticipation = if anticipates && DISKS.contains(&device) { "8ms" } else { "0s" };
     let text = format!(
         r#"name = "sample-{seed}-{number}"
 seed = {number}
@@ -101,6 +102,7 @@ device = "{device}"
 policy = "{policy}"
 threads = {in_flight}
 in_flight = {in_flight}
+anticipation = "{anticipation}"
 [[application]]
 name = "app"
 copies = {apps}
@@ -128,11 +130,11 @@ mod tests {
     #[test]
     fn every_case_is_a_scenario_and_comes_again() {
         for number in 0..300 {
-            let case = case(7, number);
+            let case = case(7, number, number % 2 == 0);
             let plan = Plan::parse(&case.text, &case.what, std::path::Path::new(""), &[], &[]);
             assert_eq!(plan.map(|plan| plan.runs.len()).unwrap_or_else(|error| panic!("{}: {error}", case.text)), 1);
-            assert_eq!(super::case(7, number).text, case.text);
+            assert_eq!(super::case(7, number, number % 2 == 0).text, case.text);
         }
-        assert_ne!(case(7, 1).text, case(8, 1).text);
+        assert_ne!(case(7, 1, true).text, case(8, 1, true).text);
     }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Args {
     /// Of the sample: these cases alone, and their scenarios
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "sample")]
     case: Vec<u64>,
+    /// Of the sample: hard disks never idle for a stream, as a mount's would by itself
+    #[arg(long, requires = "sample")]
+    no_anticipation: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -141,7 +144,7 @@ struct Measured {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::bed::Runner::new()?.stop;
     if let Some(sample) = args.sample {
-        return sample::run(sample, &args.case, args.seed, args.json, &stop);
+        return sample::run(sample, args, &stop);
     }
     let policies = crate::policies(&args.policy, |info| info.aggregates)?;
     let plan = plan(args, &policies);

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use sluice_cli::output;
 
-use super::draw;
 use super::measure::{ALPHA, Measured, measure};
+use super::{Args, draw};
 use crate::statistics::quartiles;
 
 /// Recorded runs that predictions are from.
@@ -23,6 +23,8 @@ const LOSS_MAX: f64 = 5.0;
 #[derive(Serialize)]
 struct Report {
     seed: u64,
+    /// Whether hard disks may idle for a stream.
+    anticipation: bool,
     /// How many.
     cases: usize,
     /// Percent of the cases that lose more than 2 % of their time. What chance does as often is a tie, and no loss.
@@ -44,19 +46,20 @@ struct Report {
 }
 
 /// Simulates so many cases, or some of them alone, prints what predictions do to each, the largest losses first.
-pub(super) fn run(sample: u64, only: &[u64], seed: u64, json: bool, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(sample: u64, args: &Args, stop: &AtomicBool) -> anyhow::Result<ExitCode> {
+    let (only, seed, json) = (&args.case, args.seed, args.json);
+    let draw_case = |number| draw::case(seed, number, !args.no_anticipation);
     if let Some(number) = only.iter().find(|number| **number >= sample) {
         bail!("there is no case {number} in a sample of {sample}: they are numbered from 0");
     }
     if !json {
-        only.iter()
-            .for_each(|number| output::line(format_args!("# case {number}\n{}", draw::case(seed, *number).text)));
+        only.iter().for_each(|number| output::line(format_args!("# case {number}\n{}", draw_case(*number).text)));
     }
-    let numbers: Vec<u64> = if only.is_empty() { (0..sample).collect() } else { only.to_vec() };
+    let numbers: Vec<u64> = if only.is_empty() { (0..sample).collect() } else { only.clone() };
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let case = draw::case(seed, number);
+            let case = draw_case(number);
             let measured = measure(number, &case, RECORDED, stop);
             done.lock()
                 .push(measured.map_err(|error| anyhow!("case {number} ({}): {error}\n{}", case.what, case.text)));
@@ -75,6 +78,7 @@ pub(super) fn run(sample: u64, only: &[u64], seed: u64, json: bool, stop: &Atomi
     let worst = all.iter().find(|case| case.is_loss()).map_or(0.0, |case| case.saved);
     let report = Report {
         seed,
+        anticipation: !args.no_anticipation,
         cases: all.len(),
         share_over_2_percent,
         share_over_2_percent_with_ties: share(&|case| case.saved < -LOSS),

@@ -42,9 +42,7 @@ const OFTEN: f32 = 0.25;
 const DOWNWARDS: u32 = 4;
 /// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
-/// So much of it a slice has to bring those behind nearer for another one before those ahead have theirs.
-const STEP: u64 = 4;
-/// Requests after which a stream that left something behind is no longer taken for one that goes past what is others'.
+/// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
 const PAST: u8 = 16;
 /// Weight of the newest observation.
 const NEW: f32 = 0.25;
@@ -102,8 +100,8 @@ pub(crate) enum Next {
 struct Gap {
     from: u64,
     to: u64,
-    /// When it went past it, and when a request of the stream had ended last before that; `None`: it has not yet.
-    passed: Option<(Time, Time)>,
+    /// When it went past it; `None`: it has not yet.
+    passed: Option<Time>,
     /// It was waited for.
     is_awaited: bool,
 }
@@ -137,7 +135,7 @@ struct Stream {
     unfilled: u64,
     /// What it is about to leave behind, or left behind last, if nothing of it has come since, or only long after.
     gap: Option<Gap>,
-    /// Requests for which it is still taken for one that goes past what is others'.
+    /// Batches for which it is still taken for one that goes past what is others'.
     past: u8,
     /// How far behind those were that had the slice in its place.
     gave_way: u64,
@@ -382,6 +380,9 @@ impl Streams {
         }
         let Some(&last) = slots.last() else { return };
         let (number, _) = self.stream_of[last as usize];
+        if let Some(stream) = self.table.get_mut(number as usize) {
+            stream.past = stream.past.saturating_sub(1);
+        }
         if why != Removal::Continued && self.slice.is_none_or(|slice| slice.stream != number) {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
             self.slice = self.begin_slice(now, number, lowest, why == Removal::Overdue);
@@ -431,13 +432,13 @@ impl Streams {
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
     /// until it has caught up all go past each other's blocks. What it goes past on the way is passed at the speed of the device; where
-    /// a slice did not bring it nearer, those ahead have theirs.
+    /// a slice did not bring it nearer by what is near, those ahead have theirs.
     fn behind(&self, now: Time, ahead: u32, behind: u32) -> Option<u64> {
         let (ahead, stream) = (&self.table[ahead as usize], self.table.get(behind as usize)?);
         let near = self.config.near_bytes;
         let distance =
             ahead.at.checked_sub(stream.at).filter(|distance| (1..=near.saturating_mul(REACH)).contains(distance))?;
-        let comes_nearer = distance.saturating_add(near.saturating_mul(STEP)) <= ahead.gave_way;
+        let comes_nearer = distance.saturating_add(near) <= ahead.gave_way;
         let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
         let goes_past = stream.past > 0 && stream.key == ahead.key;
         (comes_nearer && comes && goes_past && stream.is_worth(&self.config, self.go_on)).then_some(distance)
@@ -545,23 +546,26 @@ impl Stream {
     /// The device has gone with it up to `end`.
     fn go_past(&mut self, now: Time, end: u64) {
         self.at = end;
-        self.past = self.past.saturating_sub(1);
         if let Some(gap) = self.gap.as_mut().filter(|gap| gap.passed.is_none()) {
-            gap.passed = Some((now, self.ended));
-            self.past = PAST;
+            gap.passed = Some(now);
+            self.past = PAST + 1;
         }
     }
 
     /// A request has come, maybe one that was left behind, or would have been.
     fn note_gap(&mut self, now: Time, offset: u64, gain_ns: f32) {
         let Some(gap) = self.gap.filter(|gap| (gap.from..gap.to).contains(&offset)) else { return };
+        // It was waited for, and not for long enough.
+        if gap.is_awaited && gap.passed.is_some() {
+            self.gap = None;
+            self.fills_of(gap).missed();
+            return;
+        }
         let think_ns = match gap.passed {
             None if self.in_flight > 0 => Some(0.0),
             None => Some(now.since(self.ended) as f32),
-            // It was waited for, and not for long enough.
-            Some((_, ended)) if gap.is_awaited => Some(now.since(ended) as f32),
             // How long it would have had to be waited for is not known.
-            Some((at, _)) if now.since(at) as f32 <= gain_ns * 4.0 => None,
+            Some(at) if now.since(at) as f32 <= gain_ns * 4.0 => None,
             Some(_) => return,
         };
         self.gap = None;

@@ -113,7 +113,12 @@ pub(super) fn forecast(scenario: &Scenario, stop: &AtomicBool) -> Result<Option<
 
 fn settings(scenario: &Scenario) -> Settings {
     let servers = &scenario.servers;
-    Settings { bytes_max: servers.batch_bytes, requests_max: servers.batch_requests, ..Settings::default() }
+    Settings {
+        bytes_max: servers.batch_bytes,
+        requests_max: servers.batch_requests,
+        anticipates: servers.anticipation_ns > 0,
+        ..Settings::default()
+    }
 }
 
 /// What the data servers' device takes, measured as `sluice profile` measures devices.
