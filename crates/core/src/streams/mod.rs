@@ -30,7 +30,7 @@ use habit::Habit;
 use places::Places;
 
 /// Streams that are remembered.
-const STREAMS: u32 = 1 << 13;
+const STREAMS: u32 = 1 << 12;
 /// Requests that have followed each other before a stream is judged by them, and no longer by other streams.
 const FOLLOWED_MIN: u32 = 2;
 /// So many streams with requests outstanding, or more, have slices of the configured length. With slices of 100 ms a turn of
