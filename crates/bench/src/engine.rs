@@ -4,8 +4,8 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use sluice_cli::output;
 use sluice_core::{
-    AppId, Batch, ConfigError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
-    policy::table,
+    Anticipation, AppId, Batch, ConfigError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request,
+    TargetId, Time, policy::table,
 };
 use std::process::ExitCode;
 use std::time::Instant;
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Requests measured in each pass over a cell.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     requests: u32,
+    /// The engine looks for streams to idle for, as on a hard disk.
+    #[arg(long)]
+    anticipation: bool,
 }
 
 #[derive(Serialize)]
@@ -119,7 +122,7 @@ fn round(policies: &[PolicyConfig], args: &Args, progress: &ProgressBar) -> anyh
         for &files in &args.files {
             for &depth in &args.depth {
                 for pattern in PATTERNS {
-                    cells.push(measure(policy, files, depth, pattern, args.requests)?);
+                    cells.push(measure(policy, files, depth, pattern, args)?);
                     progress.inc(1);
                 }
             }
@@ -214,14 +217,14 @@ impl Loop {
     }
 }
 
-fn measure(
-    policy: &PolicyConfig,
-    files: u32,
-    depth: u32,
-    pattern: &'static str,
-    requests: u32,
-) -> anyhow::Result<Cell> {
-    let config = EngineConfig { capacity: depth, files_max: files.min(depth.max(4_096)), ..EngineConfig::default() };
+fn measure(policy: &PolicyConfig, files: u32, depth: u32, pattern: &'static str, args: &Args) -> anyhow::Result<Cell> {
+    let requests = args.requests;
+    let config = EngineConfig {
+        capacity: depth,
+        files_max: files.min(depth.max(4_096)),
+        anticipation: args.anticipation.then(|| Anticipation::for_device(8_000_000, 100_000_000)),
+        ..EngineConfig::default()
+    };
     let engine = Engine::new(config, policy, Time::ZERO)?;
     let mut cycle =
         Loop { engine, source: Source::new(files, pattern), batch: Batch::with_capacity(256), now: Time(1) };
