@@ -3,7 +3,7 @@
 use super::Anticipation;
 
 /// Weight of the newest observation.
-const NEW: f32 = 0.25;
+pub(super) const NEW: f32 = 0.25;
 
 /// How long after something requests come, and how many of them in time.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ use crate::list::{Links, List, NIL};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
 use crate::request::{Op, Request, Time};
-use habit::Habit;
+use habit::{Habit, NEW};
 use places::Places;
 
 /// Streams that are remembered.
@@ -44,8 +44,6 @@ const DOWNWARDS: u32 = 4;
 const REACH: u64 = 125;
 /// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
 const PAST: u8 = 16;
-/// Weight of the newest observation.
-const NEW: f32 = 0.25;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
