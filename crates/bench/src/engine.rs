@@ -74,6 +74,8 @@ struct Memory {
 
 #[derive(Serialize)]
 struct Report {
+    /// Whether the engine looks for streams to idle for.
+    anticipation: bool,
     cells: Vec<Cell>,
     /// The largest of all algorithms.
     bytes_per_queued_request: f64,
@@ -96,7 +98,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let memory = policies.iter().map(memory).collect::<Result<Vec<_>, _>>()?;
     let largest = memory.iter().map(|m| m.bytes_per_queued_request).fold(0.0, f64::max);
     let misses = misses(&cells, &memory);
-    let report = Report { cells, bytes_per_queued_request: largest, memory, misses };
+    let report = Report { anticipation: args.anticipation, cells, bytes_per_queued_request: largest, memory, misses };
     if args.json {
         output::pretty_json(&report)?;
     } else {

@@ -468,8 +468,8 @@ fn one_slice_for_a_reader_that_goes_downwards() {
     }
 }
 
-/// A program that is behind in a file has the slice first for a while, and what has waited for long enough goes all the same: `deep` of
-/// another program's requests lie far ahead in that file, and one of another file is younger than all of them.
+/// A program that is behind in a file has the slice first for a while, and what has waited for long enough goes all the same: 32
+/// requests of another program lie far ahead in that file, and one of another file is younger than all of them.
 #[test]
 fn those_behind_put_nobody_off_for_long() {
     let anticipation = Some(Anticipation { positioning_ns: POSITIONING_NS, near_bytes: 1 << 19, slice_ns: SLICE_NS });
@@ -485,7 +485,7 @@ fn those_behind_put_nobody_off_for_long() {
                 .unwrap();
         };
         let mut waits_since = None;
-        while waits_since.is_none_or(|since| now < Time(2 * SECOND).after(u64::max(since, 1))) {
+        while waits_since.is_none_or(|since| now < Time(since).after(2 * SECOND)) {
             if submits.is_some_and(|at| at <= now) {
                 submits = None;
                 behind += 1;

@@ -98,6 +98,9 @@ pub(super) fn run(sample: u64, args: &Args, stop: &AtomicBool) -> anyhow::Result
 }
 
 fn print(report: &Report) {
+    if !report.anticipation {
+        output::line("hard disks never idle for a stream");
+    }
     output::line(format_args!(
         "simulated, predictions from {RECORDED} recorded runs; time saved in %, negative: lost; p: that it is a loss by chance alone;\n\
          tie: p above {ALPHA}\n"
