@@ -22,8 +22,8 @@ const THROTTLED: f64 = 0.75;
 /// Largest read-ahead window of the bed's device: what Linux gives a loop device over a FUSE file by itself, twice the 1,280 KB
 /// that it takes at a time.
 pub(super) const READ_AHEAD: u64 = 2560 << 10;
-/// Largest command of the bed's device: `max_sectors_kb` of a loop device.
-pub(super) const TRANSFER: u64 = 1280 << 10;
+/// Largest command of the bed's device: what `sluice disk` sets as `max_sectors_kb`.
+pub(super) const TRANSFER: u64 = 1024 << 10;
 /// Commands of write-back that `blk-wbt.c` lets be under way while writers wait (`RWB_DEF_DEPTH`). BFQ switches it off.
 const WRITE_BACK: u32 = 16;
 /// Commands that the bed's device takes at a time.

@@ -297,10 +297,11 @@ fn make(disk: &mut Disk, seed: u64, lock: &Locked<'_>, interrupt: &Interrupt) ->
 pub(super) fn attach(disk: &mut Disk, lock: &Locked<'_>, interrupt: &Interrupt) -> anyhow::Result<Loop> {
     interrupt.check()?;
     let device = Loop::attach(&disk.image())?;
-    disk.queue_before = Some(queue::begin(&device.sysfs())?);
+    let before = queue::begin(&device.sysfs())?;
+    let wanted = before.of_disk(disk.scheduler.clone(), disk.queue_depth, disk.rotates);
+    disk.queue_before = Some(before);
     lock.save(disk)?;
-    let Disk { scheduler, queue_depth: depth, rotates, .. } = disk.clone();
-    queue::apply(&device.sysfs(), &queue::Settings { scheduler, depth, rotates })?;
+    queue::apply(&device.sysfs(), &wanted)?;
     Ok(device)
 }
 

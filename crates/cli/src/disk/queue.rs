@@ -18,6 +18,21 @@ pub(super) struct Settings {
     /// Requests that the driver takes at a time.
     pub(super) depth: u32,
     pub(super) rotates: bool,
+    /// Largest command in KiB; disks of earlier versions left it as it was.
+    #[serde(default)]
+    pub(super) transfer_kb: Option<u32>,
+}
+
+/// Largest command of an emulated disk, in KiB: a larger one would pass FUSE as two requests (256 pages each), which two threads hand
+/// over in whichever order they wake, and the disk would serve halves of commands.
+const TRANSFER_KB: u32 = 1024;
+const TRANSFER: &str = "max_sectors_kb";
+
+impl Settings {
+    /// What a disk is to have on a queue that was like this.
+    pub(super) fn of_disk(&self, scheduler: String, depth: u32, rotates: bool) -> Settings {
+        Settings { scheduler, depth, rotates, transfer_kb: self.transfer_kb.map(|before| before.min(TRANSFER_KB)) }
+    }
 }
 
 /// The scheduler of disks whose user names none.
@@ -83,7 +98,8 @@ pub(super) fn begin(sysfs: &Path) -> anyhow::Result<Settings> {
     write(sysfs, "scheduler", NONE)?;
     let depth = read(sysfs, "nr_requests")?;
     let depth = depth.parse().with_context(|| format!("{}: nr_requests is {depth:?}", sysfs.display()))?;
-    Ok(Settings { scheduler, depth, rotates })
+    let transfer_kb = read(sysfs, TRANSFER)?.parse().ok();
+    Ok(Settings { scheduler, depth, rotates, transfer_kb })
 }
 
 /// Makes a queue that has no scheduler as wanted. The order matters:
@@ -100,6 +116,9 @@ pub(super) fn apply(sysfs: &Path, wanted: &Settings) -> anyhow::Result<()> {
     expect_offered(sysfs, &wanted.scheduler)?;
     write(sysfs, "nr_requests", &wanted.depth.to_string())?;
     write(sysfs, "rotational", if wanted.rotates { "1" } else { "0" })?;
+    if let Some(transfer_kb) = wanted.transfer_kb {
+        write(sysfs, TRANSFER, &transfer_kb.to_string())?;
+    }
     if wanted.scheduler != NONE {
         write(sysfs, "scheduler", &wanted.scheduler)?;
         write(sysfs, "nr_requests", &(2 * wanted.depth).to_string())?;
@@ -118,6 +137,9 @@ pub(super) fn restore(sysfs: &Path, before: &Settings) -> anyhow::Result<()> {
     write(sysfs, "nr_requests", &almost.to_string())?;
     write(sysfs, "nr_requests", &before.depth.to_string())?;
     write(sysfs, "rotational", if before.rotates { "1" } else { "0" })?;
+    if let Some(transfer_kb) = before.transfer_kb {
+        write(sysfs, TRANSFER, &transfer_kb.to_string())?;
+    }
     write(sysfs, "scheduler", &before.scheduler)
 }
 
@@ -140,7 +162,8 @@ mod tests {
     fn queue(scheduler: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("queue")).unwrap();
-        for (key, value) in [("scheduler", scheduler), ("nr_requests", "128\n"), ("rotational", "0\n")] {
+        let kept = [("nr_requests", "128\n"), ("rotational", "0\n"), (TRANSFER, "1280\n")];
+        for (key, value) in [("scheduler", scheduler)].into_iter().chain(kept) {
             fs::write(dir.path().join("queue").join(key), value).unwrap();
         }
         dir
@@ -169,12 +192,15 @@ mod tests {
     fn a_queue_is_taken_and_given_back() {
         let dir = queue("none [bfq]\n");
         let before = begin(dir.path()).unwrap();
-        assert_eq!(before, Settings { scheduler: "bfq".into(), depth: 128, rotates: false });
+        let found = Settings { scheduler: "bfq".into(), depth: 128, rotates: false, transfer_kb: Some(1280) };
+        assert_eq!(before, found);
         let of = |key| read(dir.path(), key).unwrap();
         fs::write(dir.path().join("queue/scheduler"), "[none] bfq").unwrap();
-        apply(dir.path(), &Settings { scheduler: "bfq".into(), depth: 32, rotates: true }).unwrap();
+        apply(dir.path(), &before.of_disk("bfq".into(), 32, true)).unwrap();
         assert_eq!((of("scheduler"), of("nr_requests"), of("rotational")), ("bfq".into(), "64".into(), "1".into()));
+        assert_eq!(of(TRANSFER), "1024", "what one request of FUSE carries");
         restore(dir.path(), &before).unwrap();
         assert_eq!((of("scheduler"), of("nr_requests"), of("rotational")), ("bfq".into(), "128".into(), "0".into()));
+        assert_eq!(of(TRANSFER), "1280");
     }
 }
