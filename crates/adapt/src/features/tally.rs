@@ -37,7 +37,7 @@ pub(super) struct Tally {
     pub(super) preceding: u64,
     pub(super) preceding_answered: u64,
     pub(super) between: u64,
-    pub(super) bursts: u64,
+    /// Bursts that begin with a stripe.
     pub(super) aligned: u64,
     pub(super) depth: u64,
     /// Completed requests of which it is known whether the device had them in its cache, and those that it had.
@@ -100,7 +100,6 @@ impl Tally {
         self.preceding += other.preceding;
         self.preceding_answered += other.preceding_answered;
         self.between += other.between;
-        self.bursts += other.bursts;
         self.aligned += other.aligned;
         self.depth += other.depth;
         self.hits_known += other.hits_known;
@@ -122,6 +121,8 @@ impl Tally {
     pub(super) fn features(&self, stripe: u64, app_files: u32, knows_answers: bool) -> Features {
         let requests = self.count();
         let bytes = self.bytes[0] + self.bytes[1];
+        // What continues a request that is not answered is of that one's burst.
+        let bursts = requests - (self.continued - self.answered);
         let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
         let distances: u64 = self.distances.iter().map(|&count| u64::from(count)).sum();
         Features {
@@ -143,8 +144,8 @@ impl Tally {
             stride_share: mean(f64::from(self.stride_votes), distances).min(1.0),
             reach: if self.blocks == 0 { 0.0 } else { f64::from((self.reach_log2 / self.blocks as f32).exp2()) },
             extent: f64::from((self.extent_log2 / self.files.max(1) as f32).exp2()),
-            burst_bytes: mean(bytes as f64, self.bursts),
-            burst_aligned: mean(self.aligned as f64, self.bursts),
+            burst_bytes: mean(bytes as f64, bursts),
+            burst_aligned: mean(self.aligned as f64, bursts),
             stream_gap_ns: mean(self.stream_gap_ns as f64, self.continued),
             stream_gap_spread: spread(self.stream_gap_ns, self.stream_gap_log2, self.continued),
             boundary_gap: boundary_gap(self),

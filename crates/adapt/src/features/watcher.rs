@@ -1,8 +1,10 @@
 //! Follows requests and closes windows.
 
+use std::hint::select_unpredictable;
+
 use sluice_core::{AppId, FileId, Op, Request, TargetId, Time};
 
-use super::places::{Distinct, Stream, Streams, Stripes, mix, mix_two};
+use super::places::{Distinct, Stream, Streams, Stripes, key as key_of, mix, mix_two};
 use super::tally::{BLOCK, Tally, distance_class, size_class};
 use super::window::{APPS_MAX, FileWindow, GroupWindow, TARGETS_MAX, Window};
 
@@ -10,6 +12,8 @@ use super::window::{APPS_MAX, FileWindow, GroupWindow, TARGETS_MAX, Window};
 const WAYS: usize = 4;
 /// Groups of files with few requests.
 const RESTS_MAX: usize = 128;
+/// Requests under way of which it is remembered where their files are.
+const HINTS: usize = 1_024;
 
 /// How a watcher finds out that a request was answered before the next one came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,22 +66,37 @@ impl Settings {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     file: u64,
-    app: u32,
-    target: u32,
-    op: u32,
+    /// The application and the target.
+    owner: u64,
+    op: u8,
 }
 
 impl Key {
+    /// No request's.
+    const NONE: Key = Key { file: 0, owner: 0, op: u8::MAX };
+
     #[inline]
     fn of(request: &Request) -> Key {
-        let (file, app) = (request.file.0, request.app.0);
-        Key { file, app, target: request.target.0, op: request.op.index() as u32 }
+        let owner = u64::from(request.app.0) << 32 | u64::from(request.target.0);
+        Key { file: request.file.0, owner, op: request.op.index() as u8 }
+    }
+
+    fn app(self) -> AppId {
+        AppId((self.owner >> 32) as u32)
+    }
+
+    fn target(self) -> TargetId {
+        TargetId(self.owner as u32)
+    }
+
+    fn op(self) -> Op {
+        if self.op == 0 { Op::Read } else { Op::Write }
     }
 
     /// Of the file and its application, and of all of it.
     #[inline]
     fn hashes(self) -> (u64, u64) {
-        let file = mix_two(self.file, u64::from(self.app) << 32 | u64::from(self.target));
+        let file = mix_two(self.file, self.owner);
         (file, file ^ u64::from(self.op).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
@@ -85,17 +104,14 @@ impl Key {
     /// each other must not be spread evenly: two multiplications.
     #[inline]
     fn anywhere(self) -> u64 {
-        mix(mix(0x51_7cc1_b727_220a, self.file), u64::from(self.app))
+        mix(mix(0x51_7cc1_b727_220a, self.file), u64::from(self.app().0))
     }
 }
 
 /// A file that is followed.
 #[derive(Clone, Debug)]
 struct File {
-    key: Option<Key>,
-    hash: u64,
-    /// The same for both operations: streams may be of reads and writes.
-    streams: u64,
+    key: Key,
     /// The last request.
     start: u64,
     end: u64,
@@ -107,38 +123,40 @@ struct File {
     outstanding: u32,
     /// The window that the tally is of.
     window: u32,
-    /// Requests of the running block, and where they lie.
-    block: u32,
+    /// Where the requests of the running block lie.
     low: u64,
     high: u64,
-    block_bytes: u64,
-    /// The same of the window.
+    /// Where those of the blocks before it in the window lie, and their bytes.
     lowest: u64,
     highest: u64,
+    earlier: u64,
     tally: Tally,
 }
 
 impl File {
     fn new() -> File {
         File {
-            key: None,
-            hash: 0,
-            streams: 0,
+            key: Key::NONE,
             start: 0,
             end: 0,
             len: 0,
             at: Time::ZERO,
             app: 0,
             outstanding: 0,
-            block: 0,
+            window: 0,
             low: u64::MAX,
             high: 0,
-            block_bytes: 0,
             lowest: u64::MAX,
             highest: 0,
-            window: 0,
+            earlier: 0,
             tally: Tally::default(),
         }
+    }
+
+    /// Begins the tally of a window.
+    fn begin(&mut self, window: u32) {
+        (self.window, self.tally, self.earlier) = (window, Tally::default(), 0);
+        (self.low, self.high, self.lowest, self.highest) = (u64::MAX, 0, u64::MAX, 0);
     }
 
     /// How far this request is from the one before.
@@ -153,29 +171,26 @@ impl File {
         }
         // Selected rather than branched for: where processes take turns nobody can predict it. Without votes the stride is this one.
         let stride = request.offset.wrapping_sub(self.start) as i64;
-        tally.stride = if tally.stride_votes == 0 { stride } else { tally.stride };
         let votes = tally.stride_votes;
-        tally.stride_votes = if stride == tally.stride { votes + 1 } else { votes - 1 };
+        tally.stride = select_unpredictable(votes == 0, stride, tally.stride);
+        tally.stride_votes = select_unpredictable(stride == tally.stride, votes.wrapping_add(1), votes.wrapping_sub(1));
     }
 
-    /// Counts the request into the running block.
+    /// Ends the running block, if it is to end.
     #[inline]
-    fn reach(&mut self, request: &Request) {
-        self.low = self.low.min(request.offset);
-        self.high = self.high.max(request.end());
-        self.lowest = self.lowest.min(request.offset);
-        self.highest = self.highest.max(request.end());
-        self.block_bytes += u64::from(request.len);
-        self.block += 1;
-        if self.block == BLOCK {
+    fn reach(&mut self) {
+        if self.tally.count().is_multiple_of(u64::from(BLOCK)) {
+            let bytes = self.tally.bytes[0] + self.tally.bytes[1];
             self.tally.blocks += 1;
-            self.tally.reach_log2 += ((self.high - self.low) as f32 / self.block_bytes as f32).log2();
-            self.restart_block();
+            self.tally.reach_log2 += ((self.high - self.low) as f32 / (bytes - self.earlier) as f32).log2();
+            self.earlier = bytes;
+            self.end_block();
         }
     }
 
-    fn restart_block(&mut self) {
-        (self.block, self.low, self.high, self.block_bytes) = (0, u64::MAX, 0, 0);
+    fn end_block(&mut self) {
+        (self.lowest, self.highest) = (self.lowest.min(self.low), self.highest.max(self.high));
+        (self.low, self.high) = (u64::MAX, 0);
     }
 }
 
@@ -183,8 +198,69 @@ impl File {
 struct App {
     app: AppId,
     outstanding: u32,
-    /// Requests in this window.
-    requests: u64,
+    /// The window of its last request; 0: none.
+    window: u32,
+}
+
+/// Applications by numbers of their own.
+#[derive(Clone, Debug)]
+struct Apps {
+    known: Vec<App>,
+    /// How many have unanswered requests, and the time in which several have.
+    busy: u32,
+    overlap: Span,
+}
+
+impl Apps {
+    fn new() -> Apps {
+        Apps { known: Vec::with_capacity(APPS_MAX), busy: 0, overlap: Span::default() }
+    }
+
+    /// The number of an application.
+    fn number(&mut self, app: AppId, window: u32) -> u8 {
+        let new = App { app, outstanding: 0, window: 0 };
+        let at = match self.known.iter().position(|known| known.app == app) {
+            Some(at) => at,
+            None if self.known.len() < APPS_MAX => {
+                self.known.push(new);
+                self.known.len() - 1
+            }
+            // One that is gone makes room.
+            None => match self.known.iter().position(|known| known.outstanding == 0 && known.window != window) {
+                Some(at) => {
+                    self.known[at] = new;
+                    at
+                }
+                None => APPS_MAX - 1,
+            },
+        };
+        at as u8
+    }
+
+    #[inline]
+    fn completed(&mut self, now: Time, app: u8) {
+        let app = &mut self.known[usize::from(app)];
+        if app.outstanding == 1 {
+            self.busy -= 1;
+            self.overlap.set(now, self.busy > 1);
+        }
+        app.outstanding = app.outstanding.saturating_sub(1);
+    }
+
+    /// Some requests ended unheard: no more are unanswered than so many.
+    fn resume(&mut self, now: Time, there: u64) {
+        reduce(&mut self.known, |app| &mut app.outstanding, there);
+        self.busy = self.known.iter().filter(|app| app.outstanding > 0).count() as u32;
+        self.overlap.set(now, self.busy > 1);
+    }
+}
+
+/// A set of files: their hashes, never 0, and where they are; both 0 where there is none.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Set {
+    hashes: [u64; WAYS],
+    at: [u32; WAYS],
 }
 
 /// A stretch of time that is added up while something is the case.
@@ -220,6 +296,13 @@ fn reduce<T>(of: &mut [T], count: impl Fn(&mut T) -> &mut u32, most: u64) {
     }
 }
 
+/// The place of a request among the hints, by its cookie: hosts number what is under way, in one half of it or the other. Where
+/// they do not, or several have the same place, files are looked for.
+#[inline]
+fn hint(request: &Request) -> usize {
+    (request.cookie ^ request.cookie >> 32) as usize % HINTS
+}
+
 /// Follows the requests of one engine. See the [module](super) for costs and bounds.
 #[derive(Clone, Debug)]
 pub struct Watcher {
@@ -227,10 +310,14 @@ pub struct Watcher {
     /// The power of two that the stripe is, if it is one.
     shift: Option<u32>,
     files: Box<[File]>,
-    /// The hash of each of them, close together for looking one up.
-    tags: Box<[u64]>,
+    /// Where they are found. They get their places one after the other, so that a few are close together.
+    sets: Box<[Set]>,
+    /// Places of files that were given.
+    used: u32,
     /// Where the file of the last request is.
     recent: usize,
+    /// Where the files of requests under way were, so that few completions have to look for theirs: see [`hint`].
+    hints: Box<[u32; HINTS]>,
     /// Files with requests in this window.
     touched: Vec<u32>,
     /// The same, wherever they are and whatever was done with them.
@@ -239,19 +326,16 @@ pub struct Watcher {
     /// Requests that continued nothing, by their beginnings.
     beginnings: Option<Streams>,
     stripes: Stripes,
-    apps: Vec<App>,
+    apps: Apps,
     /// Number of the running window, from 1.
     window: u32,
     start: Time,
     outstanding: u64,
     depth: u64,
-    arrivals: u64,
     in_flight: u64,
     /// Something was dispatched, so that it is known what is in flight.
     knows_flight: bool,
     busy: Span,
-    apps_busy: u32,
-    overlap: Span,
     evicted: u64,
     report: Window,
     /// Sums of groups, in the order of the report's lists.
@@ -306,24 +390,23 @@ impl Watcher {
         Watcher {
             shift: settings.stripe.is_power_of_two().then(|| settings.stripe.ilog2()),
             files: vec![File::new(); files].into(),
-            tags: vec![0; files].into(),
+            sets: vec![Set::default(); files / WAYS].into(),
+            used: 0,
             recent: 0,
+            hints: Box::new([0; HINTS]),
             touched: Vec::with_capacity(files),
             distinct: Distinct::new(),
             streams: Streams::new(settings.streams),
             beginnings: (settings.beginnings > 0).then(|| Streams::new(settings.beginnings)),
             stripes: Stripes::new(settings.stripes),
-            apps: Vec::with_capacity(APPS_MAX),
+            apps: Apps::new(),
             window: 1,
             start,
             outstanding: 0,
             depth: 0,
-            arrivals: 0,
             in_flight: 0,
             knows_flight: false,
             busy: Span::default(),
-            apps_busy: 0,
-            overlap: Span::default(),
             evicted: 0,
             report,
             sums,
@@ -355,61 +438,44 @@ impl Watcher {
     #[inline]
     fn find(&self, key: Key, hash: u64) -> Result<usize, usize> {
         // The number of sets is a power of two.
-        let first = (hash >> 20) as usize & (self.files.len() / WAYS - 1);
-        let first = first * WAYS;
+        let set = (hash >> 20) as usize & (self.sets.len() - 1);
+        let Set { hashes, at } = &self.sets[set];
         // Two files with the same hash are as good as impossible; the one that is found is compared in full.
-        let way = (0..WAYS).fold(0, |way, one| if self.tags[first + one] == hash { one } else { way });
-        let at = first + way;
-        if self.files[at].key == Some(key) { Ok(at) } else { Err(first) }
+        let at = (0..WAYS).fold(at[0], |found, one| if hashes[one] == hash | 1 { at[one] } else { found }) as usize;
+        if self.files[at].key == key { Ok(at) } else { Err(set) }
     }
 
-    /// The place of a request's file, which is followed from now on.
+    /// The place of a file, which is followed from now on.
     #[inline]
-    fn place(&mut self, request: &Request) -> usize {
-        let key = Key::of(request);
-        if self.files[self.recent].key == Some(key) {
-            return self.recent;
+    fn place(&mut self, key: Key, hash: u64) -> usize {
+        if self.files[self.recent].key != key {
+            self.recent = self.find(key, hash).unwrap_or_else(|set| self.follow(key, hash, set));
         }
-        let (streams, hash) = key.hashes();
-        self.recent = self.find(key, hash).unwrap_or_else(|first| self.follow(key, (streams, hash), first));
         self.recent
     }
 
     #[cold]
-    fn follow(&mut self, key: Key, (streams, hash): (u64, u64), first: usize) -> usize {
-        let app = self.app(AppId(key.app));
-        let age = |at: &usize| (self.files[*at].key.is_some(), self.files[*at].at);
-        let at = (first..first + WAYS).min_by_key(age).unwrap_or(first);
+    fn follow(&mut self, key: Key, hash: u64, set: usize) -> usize {
+        let app = self.apps.number(key.app(), self.window);
+        let set = &mut self.sets[set];
+        let age = |way: &usize| (set.hashes[*way] != 0).then(|| self.files[set.at[*way] as usize].at);
+        let way = (0..WAYS).min_by_key(age).unwrap_or(0);
+        if set.hashes[way] == 0 {
+            set.at[way] = self.used;
+            self.used += 1;
+        }
+        set.hashes[way] = hash | 1;
+        let at = set.at[way] as usize;
         let file = &mut self.files[at];
         // A place with requests in this window is in the list of those already, for whoever has it then.
         let window = file.window;
-        if file.key.is_some() && window == self.window {
+        if file.key != Key::NONE && window == self.window {
             self.evicted += file.tally.count();
         }
-        *file = File { key: Some(key), hash, streams, app, window, ..File::new() };
-        self.tags[at] = hash;
+        (file.key, file.app, file.len, file.outstanding) = (key, app, 0, 0);
+        file.begin(window);
         self.distinct.add(key.anywhere());
         at
-    }
-
-    /// The number of an application.
-    fn app(&mut self, app: AppId) -> u8 {
-        let at = match self.apps.iter().position(|known| known.app == app) {
-            Some(at) => at,
-            None if self.apps.len() < APPS_MAX => {
-                self.apps.push(App { app, outstanding: 0, requests: 0 });
-                self.apps.len() - 1
-            }
-            // One that is gone makes room.
-            None => match self.apps.iter().position(|known| known.outstanding == 0 && known.requests == 0) {
-                Some(at) => {
-                    self.apps[at] = App { app, outstanding: 0, requests: 0 };
-                    at
-                }
-                None => APPS_MAX - 1,
-            },
-        };
-        at as u8
     }
 
     /// A request arrived. O(1); `now` does not go back.
@@ -418,27 +484,49 @@ impl Watcher {
         if request.len == 0 {
             return;
         }
+        let key = Key::of(request);
+        let (streams, hash) = key.hashes();
+        let (begins, ends) = (key_of(streams, request.offset), key_of(streams, request.end()));
+        let (window, knows_answers) = (self.window, self.knows_answers());
         let (stripe, is_aligned) = self.stripe(request.offset);
-        let at = self.place(request);
-        if self.apps[usize::from(self.files[at].app)].app != request.app {
-            // It was gone for a while, and another one took its number.
-            self.files[at].app = self.app(request.app);
+        // What is looked up by hash comes first: none of it waits for the file then.
+        let (is_within, since) = self.stripes.arrived(hash, stripe, now, window);
+        let continues = self.streams.take(begins);
+        let next = self.beginnings.as_mut().and_then(|beginnings| {
+            let next = beginnings.take(ends);
+            if continues.is_none() {
+                beginnings.put(begins, Stream::new(now, 0));
+            }
+            next
+        });
+        // What would continue it has come already, and would be found again when the file is gone through once more.
+        if next.is_none() {
+            let window = if continues.is_some() { window } else { 0 };
+            self.streams.put(ends, Stream::new(now, window));
         }
-        let knows_answers = self.knows_answers();
-        self.arrivals += 1;
-        self.apps[usize::from(self.files[at].app)].requests += 1;
+        let at = self.place(key, hash);
+        let file = &mut self.files[at];
+        let mut app = &mut self.apps.known[usize::from(file.app)];
+        if app.app != request.app {
+            // It was gone for a while, and another one took its number.
+            file.app = self.apps.number(request.app, window);
+            app = &mut self.apps.known[usize::from(file.app)];
+        }
+        app.window = window;
         if knows_answers {
+            self.hints[hint(request)] = at as u32;
             self.depth += self.outstanding;
             self.outstanding += 1;
-            self.app_arrived(now, self.files[at].app);
+            app.outstanding += 1;
+            if app.outstanding == 1 {
+                self.apps.busy += 1;
+                self.apps.overlap.set(now, self.apps.busy > 1);
+            }
         }
-        let (window, file) = (self.window, &mut self.files[at]);
         if file.window != window {
             self.touched.push(at as u32);
-            self.distinct.add(Key::of(request).anywhere());
-            (file.window, file.tally) = (window, Tally::default());
-            file.restart_block();
-            (file.lowest, file.highest) = (u64::MAX, 0);
+            self.distinct.add(key.anywhere());
+            file.begin(window);
         }
         let op = request.op.index();
         let tally = &mut file.tally;
@@ -453,13 +541,16 @@ impl Watcher {
             file.distance(now, request);
         }
         (file.start, file.end, file.len, file.at) = (request.offset, request.end(), request.len, now);
-        file.reach(request);
-        match self.stripes.arrived(file.hash, stripe, now, window) {
-            Some(since) => file.tally.stripe_ns += since,
-            None => file.tally.stripes += 1,
-        }
-        let continues = self.streams.take(file.streams, request.offset);
+        (file.low, file.high) = (file.low.min(request.offset), file.high.max(request.end()));
+        file.reach();
         let tally = &mut file.tally;
+        tally.stripes += u64::from(!is_within);
+        tally.stripe_ns += since;
+        if let Some(next) = next {
+            tally.preceding += 1;
+            tally.preceding_answered += u64::from(next.answered != Time::ZERO);
+            tally.between += u64::from(continues.is_some());
+        }
         let mut is_new_burst = true;
         if let Some(stream) = &continues {
             tally.continued += 1;
@@ -482,35 +573,7 @@ impl Watcher {
                 tally.think_log2 += u64::from((think | 1).ilog2());
             }
         }
-        tally.bursts += u64::from(is_new_burst);
         tally.aligned += u64::from(is_new_burst && is_aligned);
-        let window = if continues.is_some() { window } else { 0 };
-        let mut has_successor = false;
-        if let Some(beginnings) = &mut self.beginnings {
-            if let Some(next) = beginnings.take(file.streams, request.end()) {
-                has_successor = true;
-                tally.preceding += 1;
-                tally.preceding_answered += u64::from(next.answered != Time::ZERO);
-                tally.between += u64::from(continues.is_some());
-            }
-            if continues.is_none() {
-                beginnings.put(file.streams, request.offset, Stream::new(now, 0));
-            }
-        }
-        // What would continue it has come already, and would be found again when the file is gone through once more.
-        if !has_successor {
-            self.streams.put(file.streams, request.end(), Stream::new(now, window));
-        }
-    }
-
-    #[inline]
-    fn app_arrived(&mut self, now: Time, app: u8) {
-        let app = &mut self.apps[usize::from(app)];
-        app.outstanding += 1;
-        if app.outstanding == 1 {
-            self.apps_busy += 1;
-            self.overlap.set(now, self.apps_busy > 1);
-        }
     }
 
     /// So many requests were given to the device. O(1).
@@ -534,38 +597,28 @@ impl Watcher {
         }
         self.outstanding = self.outstanding.saturating_sub(1);
         let key = Key::of(request);
-        let found =
-            if self.files[self.recent].key == Some(key) { Ok(self.recent) } else { self.find(key, key.hashes().1) };
-        let Ok(at) = found else { return self.app_left(now, AppId(key.app)) };
+        let (streams, hash) = key.hashes();
+        let hint = self.hints[hint(request)] as usize;
+        let found = if self.files[hint].key == key { Ok(hint) } else { self.find(key, hash) };
+        let Ok(at) = found else { return self.app_left(now, key.app()) };
+        self.streams.answered(key_of(streams, request.end()), now);
+        if let Some(beginnings) = &mut self.beginnings {
+            beginnings.answered(key_of(streams, request.offset), now);
+        }
         let file = &mut self.files[at];
         file.outstanding = file.outstanding.saturating_sub(1);
         if let Some(hit) = hit.filter(|_| file.window == self.window) {
             file.tally.hits_known += 1;
             file.tally.hits += u64::from(hit);
         }
-        let (streams, app) = (file.streams, file.app);
-        self.streams.answered(streams, request.end(), now);
-        if let Some(beginnings) = &mut self.beginnings {
-            beginnings.answered(streams, request.offset, now);
-        }
-        self.app_completed(now, app);
+        self.apps.completed(now, file.app);
     }
 
     /// A request of an application was answered whose file had to make room.
     #[cold]
     fn app_left(&mut self, now: Time, app: AppId) {
-        let app = self.app(app);
-        self.app_completed(now, app);
-    }
-
-    #[inline]
-    fn app_completed(&mut self, now: Time, app: u8) {
-        let app = &mut self.apps[usize::from(app)];
-        if app.outstanding == 1 {
-            self.apps_busy -= 1;
-            self.overlap.set(now, self.apps_busy > 1);
-        }
-        app.outstanding = app.outstanding.saturating_sub(1);
+        let app = self.apps.number(app, self.window);
+        self.apps.completed(now, app);
     }
 
     /// The engine was not followed for a while, and has so many requests queued and in flight now. What ended unheard would count as
@@ -577,9 +630,7 @@ impl Watcher {
         self.in_flight = u64::from(in_flight);
         self.busy.set(now, in_flight > 0);
         reduce(&mut self.files, |file| &mut file.outstanding, there);
-        reduce(&mut self.apps, |app| &mut app.outstanding, there);
-        self.apps_busy = self.apps.iter().filter(|app| app.outstanding > 0).count() as u32;
-        self.overlap.set(now, self.apps_busy > 1);
+        self.apps.resume(now, there);
     }
 
     /// Ends the window at `now` and begins the next. O(files seen in it, times applications if there are many).
@@ -595,6 +646,7 @@ impl Watcher {
             let file = &mut self.files[at as usize];
             let Some((app, target, op)) = file.group(self.window) else { continue };
             file.tally.files = 1;
+            file.end_block();
             let bytes = file.tally.bytes[0] + file.tally.bytes[1];
             file.tally.extent_log2 = ((file.highest - file.lowest) as f32 / bytes as f32).log2();
             sums.all.merge(&file.tally);
@@ -608,8 +660,7 @@ impl Watcher {
         self.write(now, &touched, &mut sums);
         touched.clear();
         (self.touched, self.sums) = (touched, sums);
-        self.apps.iter_mut().for_each(|app| app.requests = 0);
-        (self.start, self.arrivals, self.depth, self.evicted) = (now, 0, 0, 0);
+        (self.start, self.depth, self.evicted) = (now, 0, 0);
         self.window = self.window.wrapping_add(1).max(1);
         &self.report
     }
@@ -624,11 +675,11 @@ impl Watcher {
         report.files.clear();
         for &at in touched {
             let file = &self.files[at as usize];
-            let (Some((app, target, op)), Some(key)) = (file.group(self.window), file.key) else { continue };
+            let Some((app, target, op)) = file.group(self.window) else { continue };
             if file.tally.count() >= u64::from(self.settings.requests_min) {
                 let files = *of(&mut sums.counts, (app, target, op), RESTS_MAX);
                 let features = file.tally.features(stripe, files, knows_answers);
-                report.files.push(FileWindow { file: FileId(key.file), target, app, op, features });
+                report.files.push(FileWindow { file: FileId(file.key.file), target, app, op, features });
             }
         }
         report.rest.clear();
@@ -641,9 +692,10 @@ impl Watcher {
         report.targets.clear();
         report.targets.extend(groups(&sums.targets, stripe, knows_answers));
         report.all = sums.all.features(stripe, sums.all.files, knows_answers);
-        let mean = if self.arrivals == 0 { 0.0 } else { self.depth as f64 / self.arrivals as f64 };
+        let arrivals = sums.all.count() + self.evicted;
+        let mean = if arrivals == 0 { 0.0 } else { self.depth as f64 / arrivals as f64 };
         report.depth = knows_answers.then_some(mean);
-        let (busy, overlap) = (self.busy.take(now), self.overlap.take(now));
+        let (busy, overlap) = (self.busy.take(now), self.apps.overlap.take(now));
         report.idle = (self.knows_flight && knows_answers).then(|| 1.0 - share(busy));
         report.overlap = knows_answers.then(|| share(overlap));
     }
@@ -659,8 +711,6 @@ fn groups<K: Copy>(sums: &[(K, Tally)], stripe: u64, knows_answers: bool) -> imp
 impl File {
     /// Whose it is, if it had requests in this window.
     fn group(&self, window: u32) -> Option<(AppId, TargetId, Op)> {
-        let key = self.key.filter(|_| self.window == window && self.tally.count() > 0)?;
-        let op = if key.op == 0 { Op::Read } else { Op::Write };
-        Some((AppId(key.app), TargetId(key.target), op))
+        (self.window == window && self.tally.count() > 0).then(|| (self.key.app(), self.key.target(), self.key.op()))
     }
 }
