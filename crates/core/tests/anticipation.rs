@@ -62,6 +62,8 @@ struct Run {
     free_at: Time,
     /// Writes go to a cache, and the head stays where it is.
     absorbs_writes: bool,
+    /// Reads of whole streams are answered from memory, and the head stays where it is, too.
+    has_streams: bool,
     random: Random,
     longest_wait_ns: u64,
 }
@@ -86,6 +88,7 @@ impl Run {
             device: VecDeque::new(),
             free_at: Time::ZERO,
             absorbs_writes: true,
+            has_streams: false,
             random: Random(seed),
             longest_wait_ns: 0,
         }
@@ -155,7 +158,11 @@ impl Run {
         while self.engine.poll_dispatch(self.now, &mut batch) {
             let place = (batch.file(), batch.offset());
             let from = self.now.max(self.free_at);
-            self.free_at = if self.absorbs_writes && batch.op() == Op::Write {
+            let in_memory = match batch.op() {
+                Op::Write => self.absorbs_writes,
+                Op::Read => self.has_streams && self.processes[batch.parts()[0].request.cookie as usize].sequential,
+            };
+            self.free_at = if in_memory {
                 from.after(batch.bytes() / 2)
             } else {
                 let seek = if self.head == place { 0 } else { POSITIONING_NS };
@@ -297,6 +304,24 @@ fn random_readers_and_writes_that_a_cache_absorbs_are_not_waited_for() {
             let [without, with] = both(policy, &processes, 3, 3);
             // It costs a few waits of a millisecond to learn that.
             assert!(with.total() * 100 >= without.total() * 99, "{policy}: {:?} of {:?}", with.done, without.done);
+        }
+    }
+}
+
+/// Above a page cache that has what is read, or read it ahead, idling for a stream saves nothing.
+#[test]
+fn reads_that_are_answered_from_memory_are_not_waited_for() {
+    let reader = Process { file: 64, ..READER };
+    let random = Process { sequential: false, ..READER };
+    let thinks = Process { think_ns: 2_000_000, ..reader };
+    for policy in policies() {
+        for processes in [[reader; 6], [thinks; 6], [random, random, random, thinks, thinks, thinks]] {
+            let [without, with] = [false, true].map(|anticipates| {
+                let run = Run::new(policy, &processes, anticipates, 8);
+                Run { has_streams: true, ..run }.run(Time(6 * SECOND))
+            });
+            // It takes some of them to learn that.
+            assert!(with.total() * 100 >= without.total() * 90, "{policy}: {:?} of {:?}", with.done, without.done);
         }
     }
 }
@@ -602,6 +627,26 @@ fn programs_that_take_turns_come_into_step_again() {
         let [without, with] = [false, true].map(|anticipates| total_of_turns(policy, 30_000_000, (8, 8), anticipates));
         assert!(with * 2 > in_step, "{policy}: {with} of {in_step}");
         assert!(without * 10 < in_step * 3, "{policy}: {without} of {in_step}, nothing to gain");
+    }
+}
+
+/// It is told which batches bring them into step: of those that began apart most at first, and none any more in the end.
+#[test]
+fn how_many_batches_bring_programs_into_step_is_told() {
+    let catching_up = |apart_ns: u64, from_ms: u64| {
+        let process = |n| Process { shared: Some(Shared::Turns(8)), starts: Time(n * apart_ns), ..READER };
+        let processes: Vec<Process> = (0..8).map(process).collect();
+        let at = |ms: u64| {
+            let run = Run::new("hbrr", &processes, true, 17).run(Time(ms * 1_000_000));
+            let total = run.engine.stats().total();
+            (total.catching_up, total.batches)
+        };
+        let (before, after) = (at(from_ms), at(from_ms + 250));
+        (after.0 - before.0) as f64 / (after.1 - before.1) as f64
+    };
+    assert!(catching_up(30_000_000, 250) > 0.3, "{}", catching_up(30_000_000, 250));
+    for (apart_ns, from_ms) in [(30_000_000, 6_000), (0, 0)] {
+        assert!(catching_up(apart_ns, from_ms) < 0.05, "{apart_ns} ns: {}", catching_up(apart_ns, from_ms));
     }
 }
 

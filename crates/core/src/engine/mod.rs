@@ -716,9 +716,9 @@ impl Engine {
             self.device_busy(now, true);
         }
         self.note_work();
-        if let Some(streams) = &mut self.streams {
-            streams.dispatched(now, &self.candidate, &self.queues, self.in_offset_order, why);
-        }
+        let ordered = self.in_offset_order;
+        let streams = self.streams.as_mut();
+        let catches_up = streams.is_some_and(|s| s.dispatched(now, &self.candidate, &self.queues, ordered, why));
         batch.parts.clear();
         for at in 0..self.candidate.len() {
             let slot = self.candidate[at];
@@ -736,7 +736,7 @@ impl Engine {
             let beside = self.queues.batches_in_flight - 1;
             probe.dispatched(now, number, &batch.parts[0].request, batch.bytes(), beside);
         }
-        self.stats.dispatched(self.candidate.len() as u32, why);
+        self.stats.dispatched(self.candidate.len() as u32, why, catches_up);
     }
 
     /// The parts of an extent into `self.candidate`, in offset order.

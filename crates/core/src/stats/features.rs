@@ -98,6 +98,8 @@ pub struct WindowFeatures {
     pub targets: u32,
     /// Batches dispatched.
     pub batches: u64,
+    /// Those of them that bring programs into step: see [`Counters::catching_up`](crate::Counters::catching_up).
+    pub catching_up: u64,
     /// Requests in a batch on average; 0 without batches.
     pub batch_requests_mean: f64,
     /// Largest batch in requests.
@@ -378,6 +380,7 @@ impl Features {
             apps_outstanding: 0,
             targets: self.targets.count,
             batches: counters.batches,
+            catching_up: counters.catching_up,
             batch_requests_mean: counters.mean_aggregation(),
             batch_requests_max: counters.batch_requests_max,
             depth_mean: counters.mean_depth(),

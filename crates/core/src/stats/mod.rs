@@ -68,6 +68,9 @@ pub struct Counters {
     /// Batches that went first because they go on with the stream that is being served
     /// ([`Anticipation`](crate::Anticipation)).
     pub continued: u64,
+    /// Batches dispatched while a stream was served that others gave way to, as it was behind them: programs that take turns in a file
+    /// are being brought into step ([`Anticipation`](crate::Anticipation)).
+    pub catching_up: u64,
     /// Batches dispatched.
     pub batches: u64,
     /// Requests in them.
@@ -150,6 +153,7 @@ impl Counters {
         self.blocked += other.blocked;
         self.expired += other.expired;
         self.continued += other.continued;
+        self.catching_up += other.catching_up;
         self.batches += other.batches;
         self.batched_requests += other.batched_requests;
         self.batch_requests_max = self.batch_requests_max.max(other.batch_requests_max);
@@ -326,7 +330,7 @@ impl Stats {
         self.roll(end);
         self.submitted(end, request, 0, None);
         self.waited(0);
-        self.dispatched(1, Removal::Picked);
+        self.dispatched(1, Removal::Picked, false);
         let took_ns = end.since(start);
         let done = Completion {
             op: request.op,
@@ -426,13 +430,14 @@ impl Stats {
         self.window.wait.record(ns);
     }
 
-    pub(crate) fn dispatched(&mut self, parts: u32, why: Removal) {
+    pub(crate) fn dispatched(&mut self, parts: u32, why: Removal, catches_up: bool) {
         let c = &mut self.window;
         c.batches += 1;
         c.batched_requests += u64::from(parts);
         c.batch_requests_max = c.batch_requests_max.max(parts);
         c.expired += u64::from(why == Removal::Overdue);
         c.continued += u64::from(why == Removal::Continued);
+        c.catching_up += u64::from(catches_up);
     }
 
     pub(crate) fn completed(&mut self, now: Time, done: &Completion) {

@@ -137,7 +137,7 @@ struct Stream {
     past: u8,
     /// How far behind those were that had the slice in its place.
     gave_way: u64,
-    is_write: bool,
+    op: Op,
     /// The request by which the device last came here from another stream.
     came_by: Slot,
     /// How long such requests take, from dispatch to completion.
@@ -166,7 +166,7 @@ const BLANK: Stream = Stream {
     gap: None,
     past: 0,
     gave_way: u64::MAX,
-    is_write: false,
+    op: Op::Read,
     came_by: NIL,
     coming_ns: 0.0,
     round: 0,
@@ -194,6 +194,8 @@ struct Slice {
     from: u64,
     /// What belongs to no stream has its turn and goes first; the stream is what goes on meanwhile.
     is_of_others: bool,
+    /// It has the slice in the place of one that it is behind.
+    catches_up: bool,
 }
 
 #[derive(Debug)]
@@ -219,8 +221,8 @@ pub(crate) struct Streams {
     busy: u64,
     /// Share of the streams that went on in time, of those that began lately: what is expected of a new one.
     go_on: f32,
-    /// How long requests take by which the device comes to a stream of writes.
-    coming_to_write_ns: f32,
+    /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
+    coming_ns: [f32; 2],
 }
 
 impl Streams {
@@ -241,7 +243,8 @@ impl Streams {
             round: 1,
             busy: 0,
             go_on: MOST,
-            coming_to_write_ns: 0.0,
+            // Before anything was seen reads move the device, and writes are absorbed.
+            coming_ns: [config.positioning_ns as f32, 0.0],
         }
     }
 
@@ -336,10 +339,9 @@ impl Streams {
         if self.table[number].used > 0 {
             self.count(number, false);
         }
-        let is_write = op == Op::Write;
-        let coming_ns = if is_write { self.coming_to_write_ns } else { 0.0 };
+        let coming_ns = self.coming_ns[op.index()];
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
-        self.table[number] = Stream { key, is_write, coming_ns, round: self.round, ..BLANK };
+        self.table[number] = Stream { key, op, coming_ns, round: self.round, ..BLANK };
         Some(number)
     }
 
@@ -351,14 +353,26 @@ impl Streams {
     }
 
     /// Requests go to the device as a batch: in the slice that is running, whichever stream they are of, if they are `Continued`.
-    /// `ordered`: those that are queued are in the order of the file.
-    pub(crate) fn dispatched(&mut self, now: Time, slots: &[Slot], queues: &Queues, ordered: bool, why: Removal) {
+    /// `ordered`: those that are queued are in the order of the file. Whether the stream is one that catches up with others.
+    pub(crate) fn dispatched(
+        &mut self,
+        now: Time,
+        slots: &[Slot],
+        queues: &Queues,
+        ordered: bool,
+        why: Removal,
+    ) -> bool {
         for &slot in slots {
             let (number, worth) = self.stream_of[slot as usize];
             if !worth {
                 self.others.queued.remove(&mut self.links_of_others, slot);
             }
-            let comes = std::mem::replace(&mut self.device_at, number) != number;
+            let comes = self.device_at != number;
+            let is_absorbed = self.table.get(number as usize).is_some_and(|stream| stream.is_absorbed(&self.config));
+            // What memory takes, or has, leaves the device where it is.
+            if !is_absorbed {
+                self.device_at = number;
+            }
             if let Some(stream) = self.table.get_mut(number as usize) {
                 if comes {
                     stream.came_by = slot;
@@ -376,7 +390,7 @@ impl Streams {
                 }
             }
         }
-        let Some(&last) = slots.last() else { return };
+        let Some(&last) = slots.last() else { return false };
         let (number, _) = self.stream_of[last as usize];
         if let Some(stream) = self.table.get_mut(number as usize) {
             stream.past = stream.past.saturating_sub(1);
@@ -385,6 +399,7 @@ impl Streams {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
             self.slice = self.begin_slice(now, number, lowest, why == Removal::Overdue);
         }
+        self.slice.is_some_and(|slice| slice.catches_up)
     }
 
     /// How long a slice that begins now is.
@@ -399,7 +414,9 @@ impl Streams {
         self.table.get(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))?;
         let lowest = lowest.map(|lowest| self.stream_of[lowest as usize].0);
         let mut candidates = [lowest, Some(self.served_last)].into_iter().flatten();
-        let number = match candidates.find_map(|other| Some((other, self.behind(now, number, other)?))) {
+        let behind = candidates.find_map(|other| Some((other, self.behind(now, number, other)?)));
+        let catches_up = behind.is_some();
+        let number = match behind {
             // What has waited for long enough goes, and no more: a slice each would be one for each such request.
             Some(_) if overdue => return None,
             Some((other, distance)) => {
@@ -425,7 +442,7 @@ impl Streams {
         if !is_of_others {
             stream.round = self.round;
         }
-        Some(Slice { stream: number, until, from: stream.at, is_of_others })
+        Some(Slice { stream: number, until, from: stream.at, is_of_others, catches_up })
     }
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
@@ -457,9 +474,8 @@ impl Streams {
                 stream.in_flight -= 1;
                 if stream.came_by == slot {
                     stream.came_by = NIL;
-                    stream.coming_ns += NEW * (ns as f32 - stream.coming_ns);
-                    if stream.is_write {
-                        self.coming_to_write_ns += NEW * (ns as f32 - self.coming_to_write_ns);
+                    for known in [&mut stream.coming_ns, &mut self.coming_ns[stream.op.index()]] {
+                        *known += NEW * (ns as f32 - *known);
                     }
                 }
             }
@@ -607,7 +623,12 @@ impl Stream {
         if is_new && others_go_on < MOST {
             return false;
         }
-        let absorbed = self.is_write && self.coming_ns < config.positioning_ns as f32 / 8.0;
-        self.next.is_worth(config, if is_new { others_go_on } else { self.next.in_time() }) && !absorbed
+        let in_time = if is_new { others_go_on } else { self.next.in_time() };
+        self.next.is_worth(config, in_time) && !self.is_absorbed(config)
+    }
+
+    /// It is served from memory: coming to it from another stream moves nothing.
+    fn is_absorbed(&self, config: &Anticipation) -> bool {
+        self.coming_ns < config.positioning_ns as f32 / 8.0
     }
 }
