@@ -40,6 +40,9 @@ const RELATED_WINDOWS: u64 = 480;
 const LATE: f64 = 0.2;
 /// Workloads that are more different than that say nothing of each other.
 const SIMILAR: f64 = 2.0;
+/// Logarithm of how many times faster the same requests must have been served elsewhere than here to be a reason to hope: where on a
+/// disk they are makes up to two.
+pub(super) const FASTER: f64 = std::f64::consts::LN_2;
 
 /// What is known of an arm in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,7 +79,8 @@ impl Value {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
-    /// Logarithm of the rate of an arm of gain 0, in bytes per busy second, as it was last.
+    /// Logarithm of the rate of an arm of gain 0, in bytes per busy second, as it usually is: what it rose to counts at once, what it
+    /// fell to by and by.
     pub level: f64,
     /// Windows seen.
     pub windows: u64,
@@ -297,19 +301,41 @@ impl Knowledge {
         (weights > 0.0).then(|| (sum / weights, weights / (weights + 1.0)))
     }
 
+    /// The gain of an arm over the best one that was seen here, by how fast it served workloads that ask for the same, if it did so much
+    /// faster. Programs that use a file by turns ask for the same in step and apart, in another order, and all that is known of them
+    /// apart may be arms that leave them so.
+    fn elsewhere(&self, context: &Context, level: f64, known: &Known, arm: &str) -> Option<f64> {
+        let alike = self.contexts.iter().filter(|(other, _)| *other != context && other.asks_the_same(context));
+        let values = alike.filter_map(|(_, known)| Some((known.level, known.arms.get(arm)?)));
+        let rates = values.filter(|(_, value)| value.weight >= 1.0).map(|(level, value)| level + value.gain);
+        let gain = rates.max_by(f64::total_cmp)? - level - known.best()?.1.gain;
+        (gain > FASTER).then_some(gain)
+    }
+
     /// What is expected of each arm in a context: what was seen there, if that is enough; else what `prior` (logarithmic gains), or similar workloads,
     /// lead to expect, moved by what the arms that were seen here say of it (the module `related`). Where nothing was seen here it is
     /// that expectation itself, or nothing; where much was, what was not tried and not expected either may be as good as the best.
     /// O(arms x seen arms^2 + arms x contexts).
     #[must_use]
-    pub fn expect(&self, context: &Context, arms: &[Arm], prior: &[Option<f64>]) -> Vec<Expectation> {
+    pub fn expect(
+        &self,
+        context: &Context,
+        level: Option<f64>,
+        arms: &[Arm],
+        prior: &[Option<f64>],
+    ) -> Vec<Expectation> {
         let known = self.contexts.get(context);
+        let elsewhere = |name: &str| {
+            let known = known?;
+            Some((self.elsewhere(context, level.unwrap_or(known.level), known, name)?, UNKNOWN))
+        };
         // Gain and deviation.
         let guess = |(at, name): (usize, &String)| match prior.get(at).copied().flatten() {
             Some(gain) => Some((gain, MODELLED)),
-            None => self.similar(context, name).map(|(gain, belief)| {
+            None => elsewhere(name).or_else(|| {
+                let (gain, belief) = self.similar(context, name)?;
                 let least = if belief < BELIEVED { LEAST_GUESS } else { f64::NEG_INFINITY };
-                ((gain * belief).max(least), UNKNOWN + belief * (GUESSED - UNKNOWN))
+                Some(((gain * belief).max(least), UNKNOWN + belief * (GUESSED - UNKNOWN)))
             }),
         };
         let names: Vec<String> = arms.iter().map(Arm::to_string).collect();
@@ -412,20 +438,20 @@ mod tests {
     #[test]
     fn what_was_seen_goes_before_guesses_and_guesses_before_nothing() {
         let knowledge = knowing("r2.q0.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
-        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), &arms(), &[None, None, Some(0.1)]);
+        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), None, &arms(), &[None, None, Some(0.1)]);
         assert_eq!((here[0].gain, here[1].gain), (0.0, 0.5));
         assert!(
             (0.25..0.45).contains(&here[2].gain) && here[2].deviation > 0.2,
             "like those seen, and a guess: {:?}",
             here[2]
         );
-        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), &arms(), &[Some(1.0), Some(1.5), Some(1.2)]);
+        let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), None, &arms(), &[Some(1.0), Some(1.5), Some(1.2)]);
         assert!((here[2].gain - 0.2).abs() < 0.02 && here[2].windows == 0.0, "{:?}", here[2]);
-        let near = knowledge.expect(&context("r3.q0.d1.f1.a0"), &arms(), &[]);
+        let near = knowledge.expect(&context("r3.q0.d1.f1.a0"), None, &arms(), &[]);
         let (gain, distance) = (near[1].gain - near[0].gain, 0.6);
         let weight = 1.0 / f64::powi(1.0 + distance, 2);
         assert!((gain - 0.5 * weight / (weight + 1.0)).abs() < 1e-9 && near[0].windows == 0.0, "{gain}");
-        let far = knowledge.expect(&context("w0.q0.d3.f3.a0"), &arms(), &[]);
+        let far = knowledge.expect(&context("w0.q0.d3.f3.a0"), None, &arms(), &[]);
         assert!(far.iter().all(|one| one.gain == 0.0 && one.deviation == UNKNOWN));
     }
 

@@ -16,7 +16,7 @@ use super::{
 /// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
 pub(super) const STRADDLING: u32 = 1;
 /// Windows after a change in which the workload may come to look different because of it.
-const SETTLING: u32 = 4;
+pub(super) const SETTLING: u32 = 4;
 /// Observations of a trial: at least, and at most.
 const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
@@ -34,6 +34,8 @@ const CHAIN: u32 = 4;
 /// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
 const HOPE_MIN: f64 = 0.01;
 const HOPE_MAX: f64 = 0.1;
+/// Share of the first allowance for trying that is kept for what promises to be faster by a factor.
+const RESERVE: f64 = 1.0 / 12.0;
 /// Windows at the arm in use before another one is tried.
 const STEADY_MIN: u32 = 2;
 /// Windows without a choice before the cheapest arm is used; doubled each time that was too early.
@@ -125,6 +127,8 @@ pub struct Selector {
     pub(super) unsaved: bool,
     /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
     pub(super) before: Option<(Context, Known)>,
+    /// What was known of the workload that is there before the rate fell, and in which of its windows it did.
+    pub(super) doubted: Option<(Known, u64)>,
 }
 
 /// What is being done.
@@ -197,6 +201,7 @@ impl Selector {
             records: VecDeque::new(),
             unsaved: false,
             before: None,
+            doubted: None,
         };
         selector.record(&Load::default(), Why::Begin, None, String::new());
         Ok(selector)
@@ -309,7 +314,7 @@ impl Selector {
         self.light = 0;
         if self.is_same_workload(load) {
             self.aftermath.see(load, self.held());
-            if self.aftermath.is_over() {
+            if self.aftermath.is_over() && !self.waits_for_step(load) {
                 self.credit(load);
             }
         }
@@ -411,6 +416,10 @@ impl Selector {
             weight: 0.0,
             seen_s: now_s,
         });
+        // Far below what such a workload usually gives: as if the rate had fallen now.
+        let usual = known.level + value.gain;
+        let fell = place.level.is_none() && known.stays > 1 && value.weight >= 1.0 && rate < usual - knowledge::FASTER;
+        let fell = fell.then_some((Direction::Down, usual));
         match &mut place.level {
             None => place.level = Some(rate - value.gain),
             Some(level) => {
@@ -431,7 +440,7 @@ impl Selector {
         (value.weight, value.seen_s) = ((value.weight + 1.0).min(knowledge::WEIGHT_MAX), now_s);
         place.steady += 1;
         let usual = self.reward.mean();
-        if let Some(direction) = self.reward.see(rate) {
+        if let Some((direction, usual)) = self.reward.see(rate).map(|direction| (direction, usual)).or(fell) {
             // Less may be this arm's doing, so others look better, by so much and not by more each time that it happens; more is no
             // reason to look for others.
             let gain = value.gain;
@@ -442,11 +451,13 @@ impl Selector {
             (place.level, place.steady) = (Some(rate - gain), 0);
             // More may be what memory below makes of it by and by.
             if direction == Direction::Down || !self.settings.memory_below {
+                let before = self.before.as_ref().filter(|_| direction == Direction::Down);
+                self.doubted = before.map(|(_, known)| (known.clone(), place.windows));
                 known.doubt();
             }
             // Less lowers a gain and more raises the level: by turns they would drift apart without end.
             let shift = known.centre();
-            place.level = place.level.map(|level| level + shift);
+            (place.level, known.level) = (place.level.map(|level| level + shift), known.level + shift);
             if let Some((_, before)) = &mut self.before {
                 before.lower(shift);
             }
@@ -545,7 +556,8 @@ impl Selector {
             let of = |gain: &Option<f64>| Expectation { gain: gain.unwrap_or(worst), deviation: 0.0, windows: 0.0 };
             return prior.iter().map(of).collect();
         }
-        self.knowledge.expect(context, &self.arms, &prior)
+        let place = self.place.as_ref().filter(|place| place.context == *context);
+        self.knowledge.expect(context, place.and_then(|place| place.level), &self.arms, &prior)
     }
 
     /// Whether an arm is expected to lose more than may be lost, by evidence that still counts. Of one that was never tried that
@@ -564,7 +576,8 @@ impl Selector {
     /// The arm that is most worth a trial.
     fn candidate(&self, load: &Load) -> Option<usize> {
         let place = self.place.as_ref()?;
-        if self.knowledge.budget_s < self.trial_windows(load) * load.seconds() {
+        let left_s = self.knowledge.budget_s - self.trial_windows(load) * load.seconds();
+        if left_s < 0.0 {
             return None;
         }
         let expected = self.expectations(&place.context, load);
@@ -572,7 +585,9 @@ impl Selector {
         let hope = |at: usize| expected[at].improvement(own);
         let may_be = |at: &usize| *at != self.incumbent && *at != self.arm && !self.is_excluded(*at, &expected);
         let best = (0..self.arms.len()).filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
-        (hope(best) >= self.worth_trying()).then_some(best)
+        let enough =
+            if left_s < RESERVE * self.settings.device.burn_in_s() { knowledge::FASTER } else { self.worth_trying() };
+        (hope(best) >= enough).then_some(best)
     }
 
     /// Windows that a trial may take, with those at its beginning and on the way back that show what was done before.

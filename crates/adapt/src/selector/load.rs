@@ -47,6 +47,7 @@ pub struct Load {
     sizes: [u32; 2],
     /// Batches dispatched, and requests in them.
     batches: u64,
+    catching_up: u64,
     batched: f64,
     files: u32,
     files_waiting: u32,
@@ -87,6 +88,7 @@ impl Load {
         self.served += window.service.count;
         self.service_ns += window.service.mean_ns as f64 * window.service.count as f64;
         self.batches += window.batches;
+        self.catching_up += window.catching_up;
         self.batched += window.batch_requests_mean * window.batches as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
@@ -113,6 +115,7 @@ impl Load {
         self.served += next.served;
         self.service_ns += next.service_ns;
         self.batches += next.batches;
+        self.catching_up += next.catching_up;
         self.batched += next.batched;
         for (mine, theirs) in self.ops.iter_mut().zip(&next.ops) {
             mine.requests += theirs.requests;
@@ -281,6 +284,13 @@ impl Load {
     #[must_use]
     pub fn batch_requests(&self) -> f64 {
         if self.batches == 0 { 0.0 } else { self.batched / self.batches as f64 }
+    }
+
+    /// Share of the batches, 0 to 1, by which programs that take turns in a file are brought into step: what an arm makes of them then
+    /// is not yet to be seen.
+    #[must_use]
+    pub fn catching_up(&self) -> f64 {
+        if self.batches == 0 { 0.0 } else { self.catching_up as f64 / self.batches as f64 }
     }
 
     /// Files with requests, on the engine that had most.

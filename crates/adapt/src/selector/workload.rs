@@ -3,12 +3,19 @@
 use super::explain::Why;
 use super::held::Aftermath;
 use super::knowledge::Expectation;
-use super::live::{CLEAR, Mode, Selector};
+use super::live::{CLEAR, Mode, SETTLING, Selector};
 use super::meter::Meter;
 use super::{Context, Kind, Load, PageHinkley};
 
 /// Weight of a new stay in how long a workload lasts.
 const STAY_WEIGHT: f64 = 0.3;
+
+/// Share of the batches by which programs are brought into step from which on a window is about that, and windows of a stay for which
+/// that is waited for: 6 s.
+const CATCHING_UP: f64 = 0.25;
+const PATIENCE: u32 = 24;
+/// Windows after a fall of the rate within which, if another workload is found to be there, that was the end of this one.
+const ENDING: u64 = 6;
 
 /// A workload that is there.
 #[derive(Clone, Debug)]
@@ -26,6 +33,8 @@ pub(super) struct Place {
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     pub(super) steady: u32,
     pub(super) off: f64,
+    /// Windows for which programs may still be brought into step.
+    patience: u32,
 }
 
 impl Selector {
@@ -83,6 +92,22 @@ impl Selector {
         load.arrived() > 0 && self.place.as_ref().is_some_and(is_it)
     }
 
+    /// Whether the arm in force is still bringing programs that take turns in a file into step, by which it is not judged: what it
+    /// gives is to be seen when it is done. Some windows of each stay, and no more.
+    pub(super) fn waits_for_step(&mut self, load: &Load) -> bool {
+        let Some(place) = self.place.as_mut().filter(|place| place.patience > 0) else { return false };
+        let waits = load.catching_up() >= CATCHING_UP;
+        if waits {
+            place.patience -= 1;
+            // What it comes to look like is the arm's doing.
+            self.settling = SETTLING;
+            self.before = None;
+            self.meter.restart();
+            self.features.iter_mut().for_each(PageHinkley::reset);
+        }
+        waits
+    }
+
     /// Whether a window is served as fast as the workload that is there usually is.
     fn is_as_expected(&self, load: &Load) -> bool {
         self.expected_rate().is_some_and(|expected| (load.rate() / expected).ln().abs() < CLEAR)
@@ -137,12 +162,22 @@ impl Selector {
         self.before = None;
         self.note_held();
         self.aftermath = Aftermath::default();
+        let doubted = self.doubted.take();
         let Some(place) = self.place.take() else { return };
         let stay = self.knowledge.clock_s - place.since_s;
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
+            // It fell because it ended: of several programs one after the other.
+            let ended = doubted.filter(|(_, at)| place.windows - at <= ENDING);
+            let level = place.level.filter(|_| ended.is_none());
+            if let Some((before, _)) = ended {
+                *known = before;
+            }
             let before = if known.stays <= 1 { stay } else { known.stay_s };
             known.stay_s = before + STAY_WEIGHT * (stay - before);
-            known.level = place.level.unwrap_or(known.level);
+            if let Some(level) = level {
+                let falls = known.stays > 1 && level < known.level;
+                known.level = if falls { known.level + STAY_WEIGHT * (level - known.level) } else { level };
+            }
         }
     }
 
@@ -158,8 +193,8 @@ impl Selector {
         // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
         known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
-        let (windows, alike, level, steady, off) = (1, 1, None, 0, 0.0);
-        self.place = Some(Place { context, seen: class, looks, since_s, windows, alike, level, steady, off });
+        let (windows, alike, level, steady, off, patience) = (1, 1, None, 0, 0.0, PATIENCE);
+        self.place = Some(Place { context, seen: class, looks, since_s, windows, alike, level, steady, off, patience });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Meter::default();
