@@ -33,6 +33,8 @@ pub(super) struct Place {
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     pub(super) steady: u32,
     pub(super) off: f64,
+    /// The first judged window was far below what is usual.
+    pub(super) begins_low: bool,
     /// Windows for which programs may still be brought into step.
     patience: u32,
 }
@@ -193,8 +195,19 @@ impl Selector {
         // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
         known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
-        let (windows, alike, level, steady, off, patience) = (1, 1, None, 0, 0.0, PATIENCE);
-        self.place = Some(Place { context, seen: class, looks, since_s, windows, alike, level, steady, off, patience });
+        self.place = Some(Place {
+            context,
+            seen: class,
+            looks,
+            since_s,
+            windows: 1,
+            alike: 1,
+            level: None,
+            steady: 0,
+            off: 0.0,
+            begins_low: false,
+            patience: PATIENCE,
+        });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Meter::default();
