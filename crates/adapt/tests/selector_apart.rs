@@ -138,3 +138,21 @@ fn a_fall_at_the_end_of_a_workload_casts_no_doubt_on_what_is_known() {
     let (doubts, kept) = weight(40);
     assert!(doubts == 1 && kept < 1.0, "{doubts} doubts, {kept} windows");
 }
+
+/// A device that is a hundred times as fast for a while, and then is not, and nothing is tried.
+#[test]
+fn what_is_usual_stays_within_bounds_for_hours() {
+    let arms = arms(Device::Flash, &EngineConfig::default());
+    let mut selector = Selector::new(Settings::new(Kind::Bandit, Device::Flash), arms.clone(), &arms[0], None).unwrap();
+    for at in 0..20_000 {
+        let mut features = window(at, false);
+        features.busy_ns = if at / 40 % 2 == 0 { WINDOW_NS / 10 } else { WINDOW_NS * 10 };
+        selector.window(&Load::of(&features));
+        if at % 500 == 0 {
+            let text = selector.knowledge().to_text();
+            let read = Knowledge::from_text(text.as_bytes()).unwrap_or_else(|error| panic!("window {at}: {error}"));
+            let least = read.contexts.values().map(|known| known.level).fold(f64::INFINITY, f64::min);
+            assert!(least > -30.0, "window {at}: {least}");
+        }
+    }
+}

@@ -152,6 +152,11 @@ impl Known {
             self.arms.insert(arm.to_owned(), Value::first(gain, variance, now_s));
             return;
         };
+        if value.weight < 1.0 {
+            // What is doubted may be of another level, too: nothing to take the mean of.
+            (value.gain, value.weight, value.seen_s) = (gain, 1.0, now_s);
+            return;
+        }
         let off = gain - value.gain;
         value.weight = (value.weight + 1.0).min(WEIGHT_MAX);
         value.gain += off / value.weight;
@@ -326,7 +331,7 @@ impl Knowledge {
     ) -> Vec<Expectation> {
         let known = self.contexts.get(context);
         let elsewhere = |name: &str| {
-            let known = known?;
+            let known = known.filter(|known| !known.arms.contains_key(name))?;
             Some((self.elsewhere(context, level.unwrap_or(known.level), known, name)?, UNKNOWN))
         };
         // Gain and deviation.
@@ -401,6 +406,9 @@ impl Knowledge {
         for (context, theirs) in &other.contexts {
             let mine =
                 self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
+            if mine.level == 0.0 {
+                mine.level = theirs.level;
+            }
             mine.add(theirs, self.clock_s);
             let stays = (mine.stays as f64 + theirs.stays as f64).max(1.0);
             mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;

@@ -8,7 +8,7 @@ use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX};
-use super::workload::Place;
+use super::workload::{ENDING, PATIENCE, Place};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
@@ -129,6 +129,8 @@ pub struct Selector {
     pub(super) before: Option<(Context, Known)>,
     /// What was known of the workload that is there before the rate fell, and in which of its windows it did.
     pub(super) doubted: Option<(Known, u64)>,
+    /// Windows for which programs may still be brought into step.
+    pub(super) patience: u32,
 }
 
 /// What is being done.
@@ -202,6 +204,7 @@ impl Selector {
             unsaved: false,
             before: None,
             doubted: None,
+            patience: PATIENCE,
         };
         selector.record(&Load::default(), Why::Begin, None, String::new());
         Ok(selector)
@@ -337,7 +340,7 @@ impl Selector {
             return;
         }
         let Some(cheapest) = self.arms.iter().position(Arm::is_cheapest) else { return };
-        self.leave();
+        self.leave(None);
         (self.mode, self.rested, self.incumbent) = (Mode::Resting, 0, cheapest);
         let text = match load.is_immediate() {
             true => "the device answers at once: nothing to choose from".to_owned(),
@@ -439,6 +442,9 @@ impl Selector {
             }
         }
         (value.weight, value.seen_s) = ((value.weight + 1.0).min(knowledge::WEIGHT_MAX), now_s);
+        if known.stays <= 1 {
+            known.level = place.level.unwrap_or(known.level);
+        }
         place.steady += 1;
         let usual = self.reward.mean();
         if let Some((direction, usual)) = self.reward.see(rate).map(|direction| (direction, usual)).or(fell) {
@@ -453,14 +459,21 @@ impl Selector {
             // More may be what memory below makes of it by and by.
             if direction == Direction::Down || !self.settings.memory_below {
                 let before = self.before.as_ref().filter(|_| direction == Direction::Down);
-                self.doubted = before.map(|(_, known)| (known.clone(), place.windows));
+                let is_recent = self.doubted.as_ref().is_some_and(|(_, at)| place.windows - at <= ENDING);
+                if !is_recent {
+                    self.doubted = before.map(|(_, known)| (known.clone(), place.windows));
+                }
                 known.doubt();
             }
             // Less lowers a gain and more raises the level: by turns they would drift apart without end.
             let shift = known.centre();
             (place.level, known.level) = (place.level.map(|level| level + shift), known.level + shift);
+            if direction == Direction::Up {
+                known.level = known.level.max(place.level.unwrap_or(known.level));
+            }
             if let Some((_, before)) = &mut self.before {
                 before.lower(shift);
+                before.level += shift;
             }
             let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
             self.record(load, Why::Doubt, None, text);

@@ -10,12 +10,12 @@ use super::{Context, Kind, Load, PageHinkley};
 /// Weight of a new stay in how long a workload lasts.
 const STAY_WEIGHT: f64 = 0.3;
 
-/// Share of the batches by which programs are brought into step from which on a window is about that, and windows of a stay for which
-/// that is waited for: 6 s.
+/// Share of the batches by which programs are brought into step from which on a window is about that, and windows for which that is
+/// waited for until it has come to an end once: 6 s.
 const CATCHING_UP: f64 = 0.25;
-const PATIENCE: u32 = 24;
+pub(super) const PATIENCE: u32 = 24;
 /// Windows after a fall of the rate within which, if another workload is found to be there, that was the end of this one.
-const ENDING: u64 = 6;
+pub(super) const ENDING: u64 = 6;
 
 /// A workload that is there.
 #[derive(Clone, Debug)]
@@ -35,8 +35,6 @@ pub(super) struct Place {
     pub(super) off: f64,
     /// The first judged window was far below what is usual.
     pub(super) begins_low: bool,
-    /// Windows for which programs may still be brought into step.
-    patience: u32,
 }
 
 impl Selector {
@@ -95,12 +93,15 @@ impl Selector {
     }
 
     /// Whether the arm in force is still bringing programs that take turns in a file into step, by which it is not judged: what it
-    /// gives is to be seen when it is done. Some windows of each stay, and no more.
+    /// gives is to be seen when it is done. For some windows, and no more until that has been seen.
     pub(super) fn waits_for_step(&mut self, load: &Load) -> bool {
-        let Some(place) = self.place.as_mut().filter(|place| place.patience > 0) else { return false };
-        let waits = load.catching_up() >= CATCHING_UP;
+        let catches_up = load.catching_up() >= CATCHING_UP;
+        if self.arms[self.arm].anticipation && !catches_up {
+            self.patience = PATIENCE;
+        }
+        let waits = catches_up && self.patience > 0;
         if waits {
-            place.patience -= 1;
+            self.patience -= 1;
             // What it comes to look like is the arm's doing.
             self.settling = SETTLING;
             self.before = None;
@@ -160,7 +161,8 @@ impl Selector {
         }
     }
 
-    pub(super) fn leave(&mut self) {
+    /// The workload is gone. `next`: the one that comes, if one does.
+    pub(super) fn leave(&mut self, next: Option<Context>) {
         self.before = None;
         self.note_held();
         self.aftermath = Aftermath::default();
@@ -169,11 +171,14 @@ impl Selector {
         let stay = self.knowledge.clock_s - place.since_s;
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             // It fell because it ended: of several programs one after the other.
-            let ended = doubted.filter(|(_, at)| place.windows - at <= ENDING);
-            let level = place.level.filter(|_| ended.is_none());
-            if let Some((before, _)) = ended {
-                *known = before;
-            }
+            let ended = doubted.filter(|(_, at)| place.windows - at <= ENDING && next != Some(place.context));
+            let level = match ended {
+                Some((before, _)) => {
+                    *known = before;
+                    None
+                }
+                None => place.level,
+            };
             let before = if known.stays <= 1 { stay } else { known.stay_s };
             known.stay_s = before + STAY_WEIGHT * (stay - before);
             if let Some(level) = level {
@@ -185,7 +190,7 @@ impl Selector {
 
     /// Another workload is there, since before this window.
     fn enter(&mut self, context: Context, class: Context, load: &Load) {
-        self.leave();
+        self.leave(Some(context));
         self.is_changing = false;
         self.mode = Mode::Steady;
         let since_s = self.knowledge.clock_s - load.seconds();
@@ -206,7 +211,6 @@ impl Selector {
             steady: 0,
             off: 0.0,
             begins_low: false,
-            patience: PATIENCE,
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();

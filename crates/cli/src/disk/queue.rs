@@ -137,10 +137,8 @@ pub(super) fn restore(sysfs: &Path, before: &Settings) -> anyhow::Result<()> {
     write(sysfs, "nr_requests", &almost.to_string())?;
     write(sysfs, "nr_requests", &before.depth.to_string())?;
     write(sysfs, "rotational", if before.rotates { "1" } else { "0" })?;
-    if let Some(transfer_kb) = before.transfer_kb {
-        write(sysfs, TRANSFER, &transfer_kb.to_string())?;
-    }
-    write(sysfs, "scheduler", &before.scheduler)
+    let transfer = before.transfer_kb.map_or(Ok(()), |transfer_kb| write(sysfs, TRANSFER, &transfer_kb.to_string()));
+    write(sysfs, "scheduler", &before.scheduler).and(transfer)
 }
 
 fn read(sysfs: &Path, key: &str) -> anyhow::Result<String> {

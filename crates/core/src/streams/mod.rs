@@ -250,6 +250,9 @@ impl Streams {
 
     /// From now on with these settings; the slice that is running is over, and so is the turn of what belongs to no stream.
     pub(crate) fn configure(&mut self, config: Anticipation) {
+        if config.positioning_ns != self.config.positioning_ns {
+            self.coming_ns = [config.positioning_ns as f32, 0.0];
+        }
         self.config = config;
         self.begin_anew();
         if self.places.set_near(config.near_bytes) {
@@ -374,7 +377,8 @@ impl Streams {
                 self.device_at = number;
             }
             if let Some(stream) = self.table.get_mut(number as usize) {
-                if comes {
+                // Of several under way the first is measured.
+                if comes && stream.came_by == NIL {
                     stream.came_by = slot;
                 }
                 stream.queued.remove(&mut self.links, slot);
@@ -391,7 +395,7 @@ impl Streams {
             }
         }
         let Some(&last) = slots.last() else { return false };
-        let (number, _) = self.stream_of[last as usize];
+        let (number, worth) = self.stream_of[last as usize];
         if let Some(stream) = self.table.get_mut(number as usize) {
             stream.past = stream.past.saturating_sub(1);
         }
@@ -399,7 +403,7 @@ impl Streams {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
             self.slice = self.begin_slice(now, number, lowest, why == Removal::Overdue);
         }
-        self.slice.is_some_and(|slice| slice.catches_up)
+        worth && self.slice.is_some_and(|slice| slice.catches_up)
     }
 
     /// How long a slice that begins now is.
