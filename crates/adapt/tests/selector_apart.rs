@@ -142,8 +142,13 @@ fn a_fall_at_the_end_of_a_workload_casts_no_doubt_on_what_is_known() {
 /// A device that is a hundred times as fast for a while, and then is not, and nothing is tried.
 #[test]
 fn what_is_usual_stays_within_bounds_for_hours() {
-    let arms = arms(Device::Flash, &EngineConfig::default());
-    let mut selector = Selector::new(Settings::new(Kind::Bandit, Device::Flash), arms.clone(), &arms[0], None).unwrap();
+    let arm = Arm::parse("noop").unwrap();
+    let mut selector =
+        Selector::new(Settings::new(Kind::Bandit, Device::Flash), vec![arm.clone()], &arm, None).unwrap();
+    let mut knowledge = Knowledge { clock_s: 100.0, ..Knowledge::new(Device::Flash) };
+    // It is not there for the first time.
+    knowledge.contexts.insert(Context::parse("r1.q0.d2.f0.a0").unwrap(), known(&["noop"], IN_STEP));
+    selector.remember(knowledge).unwrap();
     for at in 0..20_000 {
         let mut features = window(at, false);
         features.busy_ns = if at / 40 % 2 == 0 { WINDOW_NS / 10 } else { WINDOW_NS * 10 };
