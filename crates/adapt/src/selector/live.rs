@@ -419,9 +419,10 @@ impl Selector {
             weight: 0.0,
             seen_s: now_s,
         });
-        // Far below what such a workload usually gives, twice: as if the rate had fallen now.
+        // Far below what such a workload usually gives, twice: as if the rate had fallen now. Behind memory it is high and low by turns.
         let usual = known.level + value.gain;
-        let is_low = known.stays > 1 && value.weight >= 1.0 && rate < usual - knowledge::FASTER;
+        let is_low =
+            !self.settings.memory_below && known.stays > 1 && value.weight >= 1.0 && rate < usual - knowledge::FASTER;
         let fell = (place.begins_low && is_low && place.steady == 1).then_some((Direction::Down, usual));
         place.begins_low = is_low && place.level.is_none();
         match &mut place.level {
