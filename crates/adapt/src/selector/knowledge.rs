@@ -40,8 +40,8 @@ const RELATED_WINDOWS: u64 = 480;
 const LATE: f64 = 0.2;
 /// Workloads that are more different than that say nothing of each other.
 const SIMILAR: f64 = 2.0;
-/// Logarithm of how many times faster the same requests must have been served elsewhere than here to be a reason to hope: where on a
-/// disk they are makes up to two.
+/// Logarithm of how many times faster the same requests must have been served elsewhere, or before, than here and now to be a reason to
+/// hope, or to doubt: where on a disk they are makes up to two.
 pub(super) const FASTER: f64 = std::f64::consts::LN_2;
 
 /// What is known of an arm in a context.
@@ -404,8 +404,8 @@ impl Knowledge {
             return Err(super::StateError::Shared(context));
         }
         for (context, theirs) in &other.contexts {
-            let mine =
-                self.contexts.entry(*context).or_insert_with(|| Known { level: theirs.level, ..Known::default() });
+            let mine = self.contexts.entry(*context).or_default();
+            // It was never seen to its end.
             if mine.level == 0.0 {
                 mine.level = theirs.level;
             }

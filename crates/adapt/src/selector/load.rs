@@ -45,7 +45,7 @@ pub struct Load {
     service_ns: f64,
     /// Smallest and largest request in bytes; 0 without requests.
     sizes: [u32; 2],
-    /// Batches dispatched, and requests in them.
+    /// Batches dispatched, those of them that bring programs into step, and requests in all of them.
     batches: u64,
     catching_up: u64,
     batched: f64,
