@@ -108,6 +108,21 @@ fn an_arm_that_brings_programs_into_step_is_judged_when_it_has() {
     assert!((20..35).contains(&tried_at(100)), "{}", tried_at(100));
 }
 
+/// Phases may be shorter than it is waited for.
+#[test]
+fn programs_that_never_come_into_step_are_not_waited_for_anew_in_each_phase() {
+    let mut selector = selector("hbrr anticipation=on");
+    let tried = (0..200).any(|at| {
+        let mut features = WindowFeatures { batches: 100, catching_up: 90, ..window(at, true) };
+        if at / 12 % 2 == 0 {
+            features.ops.swap(0, 1);
+            features.outstanding_reads_mean = 0.0;
+        }
+        selector.window(&Load::of(&features)).is_some_and(|arm| !arm.anticipation)
+    });
+    assert!(tried, "nothing else was tried");
+}
+
 /// Programs end one after the other: the rate falls before the next workload is there, and what was known of this one is as true as before.
 #[test]
 fn a_fall_at_the_end_of_a_workload_casts_no_doubt_on_what_is_known() {

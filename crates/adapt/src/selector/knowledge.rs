@@ -444,6 +444,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_doubted_is_replaced_by_what_is_seen_then() {
+        let mut known = Known::default();
+        (0..10).for_each(|_| known.credit("noop", 1.0, 0.0));
+        known.credit("noop", 0.0, 0.0);
+        assert!(known.arms["noop"].gain > 0.8);
+        known.doubt();
+        known.credit("noop", -3.0, 1.0);
+        assert_eq!((known.arms["noop"].gain, known.arms["noop"].weight), (-3.0, 1.0));
+    }
+
+    #[test]
     fn what_was_seen_goes_before_guesses_and_guesses_before_nothing() {
         let knowledge = knowing("r2.q0.d1.f1.a0", &[("noop", 0.0), ("sjf", 0.5)]);
         let here = knowledge.expect(&context("r2.q0.d1.f1.a0"), None, &arms(), &[None, None, Some(0.1)]);
