@@ -35,6 +35,8 @@ pub struct Load {
     pub engines: u32,
     /// Time in which an engine had requests, in nanoseconds, added up over engines.
     pub busy_ns: u64,
+    /// The same of the engine that had requests for the longest part of each window.
+    busiest_ns: u64,
     ops: [OpLoad; 2],
     /// Requests outstanding, their bytes, and the reads among them, added up over the busy time.
     outstanding_ns: f64,
@@ -71,6 +73,7 @@ impl Load {
         self.end = self.end.max(window.end);
         self.engines += 1;
         self.busy_ns += window.busy_ns;
+        self.busiest_ns = self.busiest_ns.max(window.busy_ns);
         for (mine, theirs) in self.ops.iter_mut().zip(&window.ops) {
             mine.requests += theirs.requests;
             mine.bytes += theirs.bytes;
@@ -106,6 +109,7 @@ impl Load {
         self.end = next.end;
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
+        self.busiest_ns += next.busiest_ns;
         self.outstanding_ns += next.outstanding_ns;
         self.outstanding_bytes_ns += next.outstanding_bytes_ns;
         self.outstanding_reads_ns += next.outstanding_reads_ns;
@@ -190,12 +194,23 @@ impl Load {
         self.served > 0 && self.service_ns - copying_ns < IMMEDIATE_NS * self.served as f64
     }
 
-    /// Work done per busy second: bytes, and 4 KiB for each request. What was not asked for does not count, and neither does the
-    /// time in which nothing was: so the offered load does not matter, only what was made of it.
+    /// Bytes moved, and 4 KiB for each request.
+    fn work(&self) -> f64 {
+        self.sum(|op| op.moved) + REQUEST_BYTES * self.sum(|op| op.completed)
+    }
+
+    /// Work done, of all engines, per second in which the busiest of them had requests: bytes, and 4 KiB for each request. What
+    /// was not asked for does not count, and neither does the time in which nothing was: so the offered load does not matter, only
+    /// what was made of it. An engine without requests while another has some does not count as unasked for: its clients may wait
+    /// for the other one.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        let work = self.sum(|op| op.moved) + REQUEST_BYTES * self.sum(|op| op.completed);
-        if self.busy_ns == 0 { 0.0 } else { work * 1e9 / self.busy_ns as f64 }
+        if self.busiest_ns == 0 { 0.0 } else { self.work() * 1e9 / self.busiest_ns as f64 }
+    }
+
+    /// Work done per second in which an engine had requests, of the mean engine.
+    pub(super) fn rate_of_engine(&self) -> f64 {
+        if self.busy_ns == 0 { 0.0 } else { self.work() * 1e9 / self.busy_ns as f64 }
     }
 
     /// Requests that arrived: without any it is not known what the workload looks like.
@@ -363,5 +378,22 @@ mod tests {
         (next.start, next.end) = (both.end, both.end.after(1_000_000_000));
         two.append(&next);
         assert_eq!((two.seconds(), two.completed(), two.rate()), (2.0, 300, both.rate()));
+    }
+
+    #[test]
+    fn an_engine_that_waits_for_another_makes_nothing_faster() {
+        let mut even = Load::of(&window(1_000_000_000, 100));
+        even.add(&window(1_000_000_000, 100));
+        // The same work in the same time; the second was idle for half of it.
+        let mut uneven = Load::of(&window(1_000_000_000, 100));
+        uneven.add(&window(500_000_000, 100));
+        assert_eq!(even.rate(), uneven.rate());
+        assert!(even.rate_of_engine() < uneven.rate_of_engine());
+        // Nor does it matter which of them waits.
+        let mut turns = uneven;
+        let mut next = Load::of(&window(500_000_000, 100));
+        next.add(&window(1_000_000_000, 100));
+        turns.append(&next);
+        assert_eq!(turns.rate(), uneven.rate());
     }
 }

@@ -58,7 +58,7 @@ pub fn inputs(load: &Load, device: Device) -> [f32; INPUTS.len()] {
         log2(load.concurrency() / files),
         log2(load.service_ns() / 1e3),
         log2(request_us),
-        log2(load.rate() / 1e6),
+        log2(load.rate_of_engine() / 1e6),
         log2(load.batch_requests()),
         log2(load.service_ns() / 1e3 / request_us.max(1e-3)),
         load.busy_share() as f32,

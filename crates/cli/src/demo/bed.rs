@@ -1,6 +1,6 @@
 //! The volume that the demo works on: striped over directories, behind emulated disks, mounted if possible.
 
-use super::pattern::{PROCESSES, Pattern, fill, mismatch};
+use super::pattern::{PROCESSES, Pattern, Set, fill, mismatch};
 use super::worker::{self, Process, Task};
 use crate::config::{self, Settings};
 use anyhow::{Context, bail};
@@ -45,6 +45,8 @@ pub(super) struct Bed {
     /// The scheduler's settings when nobody chooses.
     engine: EngineConfig,
     seed: u64,
+    /// Where decisions are logged.
+    log: Option<PathBuf>,
     dir: tempfile::TempDir,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Outcome {
 
 impl Bed {
     /// Makes everything. `mounted`: through FUSE, else directly.
-    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64) -> anyhow::Result<Bed> {
+    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64, log: Option<PathBuf>) -> anyhow::Result<Bed> {
         let dir =
             tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
@@ -81,7 +83,7 @@ impl Bed {
             Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, engine, seed, dir })
+        Ok(Bed { front, plain, storage, engine, seed, log, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -106,6 +108,8 @@ impl Bed {
         volume.set_limits(&EngineConfig { anticipation, ..self.engine.clone() })?;
         let options = sluice_select::Options {
             state: Some(self.dir.path().join("learned")),
+            log: self.log.clone(),
+            emulated: true,
             likeliest_first: true,
             ..config::selection(config::DEFAULT_SELECTOR, Device::Disk)
         };
@@ -129,11 +133,11 @@ impl Bed {
     }
 
     /// Makes the files of a pattern, at the speed of the real directories.
-    pub(super) fn prepare(&self, pattern: Pattern, scale: u64) -> anyhow::Result<()> {
+    pub(super) fn prepare(&self, pattern: Pattern, set: Set, scale: u64) -> anyhow::Result<()> {
         let plain = self.plain.storage();
         let tree = &plain.namespace;
         let mut buffer = vec![0; CHUNK];
-        for (name, size) in pattern.files(scale) {
+        for (name, size) in pattern.files(set, scale) {
             let name_os = OsStr::new(&name);
             let file = match tree.lookup(&tree.root(), name_os) {
                 Ok(node) => tree.open(&node, libc::O_RDWR)?,
@@ -145,6 +149,18 @@ impl Bed {
             }
         }
         Ok(())
+    }
+
+    /// Has the disks write what they hold in their caches, so that no run pays for the one before it.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        const NAME: &str = "settled";
+        let tree = &self.storage.namespace;
+        // A file in which nothing changes: below, there is nothing to write.
+        let file = match open(&self.storage, NAME, libc::O_RDWR) {
+            Ok(file) => file,
+            Err(_) => tree.create(&tree.root(), OsStr::new(NAME), 0o600, libc::O_RDWR, &Creator::process())?.1,
+        };
+        Ok(self.storage.data.sync(&file, false)?)
     }
 
     /// Lets all processes do the task, and checks what they have written.
@@ -167,9 +183,12 @@ impl Bed {
     fn check(&self, task: Task) -> anyhow::Result<()> {
         let mut buffer = vec![0; CHUNK];
         for process in (0..PROCESSES).filter(|&p| task.pattern.writes(p)) {
-            let mut names: Vec<_> = (0..super::pattern::THREADS).map(|t| task.pattern.file(process, t)).collect();
+            let mut names: Vec<_> =
+                (0..super::pattern::THREADS).map(|t| task.pattern.file(task.set, process, t)).collect();
             names.dedup();
-            for (name, size) in task.pattern.files(task.scale).into_iter().filter(|(name, _)| names.contains(name)) {
+            for (name, size) in
+                task.pattern.files(task.set, task.scale).into_iter().filter(|(name, _)| names.contains(name))
+            {
                 let file = open(self.plain.storage(), &name, libc::O_RDONLY)?;
                 for (offset, len) in chunks(size) {
                     let read = self.plain.read_at(&file, AppId(0), offset, &mut buffer[..len])?;
@@ -224,7 +243,7 @@ impl worker::Access for Files<'_> {
 }
 
 fn run_directly(volume: &Volume<()>, storage: &Storage, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
-    let names = task.pattern.files(task.scale).into_iter().map(|(name, _)| name);
+    let names = task.pattern.files(task.set, task.scale).into_iter().map(|(name, _)| name);
     let files = names.map(|name| Ok((name.clone(), open(storage, &name, libc::O_RDWR)?)));
     let files = Files { volume, files: files.collect::<anyhow::Result<_>>()? };
     let together = Barrier::new(PROCESSES as usize + 1);

@@ -11,7 +11,7 @@ use crate::{config, output, suggest};
 use anyhow::Context;
 use bed::{Bed, Outcome};
 use indicatif::ProgressBar;
-use pattern::{PATTERNS, Pattern};
+use pattern::{PATTERNS, Pattern, Set};
 use report::{Report, Sample};
 use sluice_core::{PolicyConfig, policy::table};
 use std::path::PathBuf;
@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Draw the result into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Log the decisions of the adaptive runs to this file, for `sluice explain`: appended [default: none]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Start of the random numbers, for the order of the runs and the disks' phases
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -69,11 +72,18 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let sides = sides(&args.policy)?;
     output::check_standard(args.plot.as_deref(), args.json)?;
-    args.plot.as_deref().map_or(Ok(()), output::check_file)?;
+    [&args.plot, &args.log].into_iter().flatten().try_for_each(|path| output::check_file(path))?;
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 140 }));
-    let mut demo = Demo { bed: &mut bed, stop: &stop, writing: 0, learned_s: 0.0, started: Instant::now() };
+    let mut demo = Demo {
+        bed: &mut bed,
+        stop: &stop,
+        writing: 0,
+        learned_s: 0.0,
+        settled: Duration::ZERO,
+        started: Instant::now(),
+    };
     let samples = demo.measure(&sides, budget, args.seed)?;
     let learned_s = demo.learned_s;
     drop(bed);
@@ -138,7 +148,7 @@ fn sides(names: &[String]) -> anyhow::Result<Vec<Side>> {
 /// The bed, and whether it is mounted.
 fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
     if !args.no_fuse {
-        match Bed::make(true, args.in_flight, args.seed) {
+        match Bed::make(true, args.in_flight, args.seed, args.log.clone()) {
             Ok(bed) => return Ok((bed, true)),
             Err(error) if error.downcast_ref::<sluice_fuse::MountError>().is_some_and(|e| e.is_unsupported()) => {
                 output::tell(format_args!("FUSE is not available here ({error:#}); driving the scheduler directly"));
@@ -146,7 +156,7 @@ fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
             Err(error) => return Err(error),
         }
     }
-    Ok((Bed::make(false, args.in_flight, args.seed)?, false))
+    Ok((Bed::make(false, args.in_flight, args.seed, args.log.clone())?, false))
 }
 
 struct Demo<'a> {
@@ -156,6 +166,8 @@ struct Demo<'a> {
     writing: u64,
     /// Seconds for which the selector has learned.
     learned_s: f64,
+    /// How long the disks took to settle.
+    settled: Duration,
     started: Instant,
 }
 
@@ -178,9 +190,9 @@ impl Demo<'_> {
         let Some(mut samples) = self.repetition(sides, 1, 0, &mut random, &progress)? else { return Ok(None) };
         // What goes before the runs that count does not grow with the data.
         let adaptive = sides.iter().filter(|side| matches!(side, Side::Adaptive)).count() as u32;
-        let leads = LEAD * adaptive * PATTERNS.len() as u32;
-        let least = began.elapsed().saturating_sub(leads);
-        let left = budget.saturating_sub(self.started.elapsed() + leads * REPETITIONS as u32);
+        let before = LEAD * adaptive * PATTERNS.len() as u32 + self.settled;
+        let least = began.elapsed().saturating_sub(before);
+        let left = budget.saturating_sub(self.started.elapsed() + before * REPETITIONS as u32);
         let scale = (left.as_secs_f64() / (least.as_secs_f64() * REPETITIONS as f64)) as u64;
         let scale = scale.clamp(1, SCALE_MAX);
         let counted = usize::from(scale == 1);
@@ -204,13 +216,13 @@ impl Demo<'_> {
         let selection = self.bed.choose()?;
         for pattern in PATTERNS {
             let (mut scale, start) = (1, Instant::now());
-            self.bed.prepare(pattern, scale)?;
+            self.bed.prepare(pattern, Set::Lead, scale)?;
             while start.elapsed() < each || scale == 1 {
-                let Some(outcome) = self.run(pattern, scale)? else { return Ok(false) };
+                let Some(outcome) = self.run(pattern, Set::Lead, scale)? else { return Ok(false) };
                 if scale == 1 {
                     let wanted = LEARN_RUN_S.min(each.as_secs_f64()) / outcome.makespan_s;
                     scale = (wanted as u64).clamp(2, SCALE_MAX);
-                    self.bed.prepare(pattern, scale)?;
+                    self.bed.prepare(pattern, Set::Lead, scale)?;
                 }
             }
         }
@@ -229,8 +241,12 @@ impl Demo<'_> {
         random: &mut u64,
         progress: &ProgressBar,
     ) -> anyhow::Result<Option<Vec<Sample>>> {
+        let has_leads = sides.iter().any(|side| matches!(side, Side::Adaptive));
         for pattern in PATTERNS {
-            self.bed.prepare(pattern, scale)?;
+            self.bed.prepare(pattern, Set::Counted, scale)?;
+            if has_leads {
+                self.bed.prepare(pattern, Set::Lead, scale)?;
+            }
         }
         let mut order: Vec<_> = sides.iter().flat_map(|side| PATTERNS.map(|pattern| (side, pattern))).collect();
         shuffle(&mut order, random);
@@ -254,17 +270,17 @@ impl Demo<'_> {
         let outcome = match side {
             Side::Fixed(policy) => {
                 self.bed.set_policy(policy);
-                self.run(pattern, scale)?
+                self.counted(pattern, scale)?
             }
             Side::Adaptive => {
                 let (_chooses, start) = (self.bed.choose()?, Instant::now());
                 loop {
-                    let outcome = self.run(pattern, scale)?;
+                    let outcome = self.run(pattern, Set::Lead, scale)?;
                     if outcome.is_none() || start.elapsed() >= LEAD {
                         break;
                     }
                 }
-                self.run(pattern, scale)?
+                self.counted(pattern, scale)?
             }
         };
         self.bed.stay()?;
@@ -272,13 +288,21 @@ impl Demo<'_> {
         Ok(outcome.map(|outcome| Sample { policy, pattern, repetition, bytes, outcome }))
     }
 
+    /// A run that counts; `None` if interrupted.
+    fn counted(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
+        let began = Instant::now();
+        self.bed.settle()?;
+        self.settled += began.elapsed();
+        self.run(pattern, Set::Counted, scale)
+    }
+
     /// One run; `None` if interrupted.
-    fn run(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
+    fn run(&mut self, pattern: Pattern, set: Set, scale: u64) -> anyhow::Result<Option<Outcome>> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         self.writing += 1;
-        match self.bed.run(Task { pattern, scale, writing: self.writing }) {
+        match self.bed.run(Task { pattern, set, scale, writing: self.writing }) {
             Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
             outcome => outcome.map(Some),
         }
