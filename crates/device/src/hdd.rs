@@ -576,6 +576,10 @@ impl Device for Hdd {
         seen.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0)
     }
 
+    fn drop_read_cache(&mut self) {
+        self.segments.fill(Segment::default());
+    }
+
     fn service(&mut self, now_ns: u64, command: Command) -> Service {
         let command = self.wrapped(command);
         let overhead = self.overhead_ns(command.op);
@@ -662,6 +666,17 @@ mod tests {
         let queue = [pending(400_000_000_000, 0), pending(4096, 0)];
         assert_eq!(disk.pick(1_000_000, &queue), 1, "the stream goes on");
         assert_eq!(disk.pick(300_000_000, &queue), 0, "too old to be passed over");
+    }
+
+    #[test]
+    fn what_was_read_is_kept_until_it_is_dropped() {
+        let mut disk = disk(1);
+        let read = Command { op: Op::Read, address: 1 << 30, len: 65_536 };
+        let first = disk.service(0, read).total_ns;
+        let again = disk.service(1_000_000_000, read).total_ns;
+        assert!(again < 1_000_000 && again < first / 5, "{again} {first}");
+        disk.drop_read_cache();
+        assert!(disk.service(2_000_000_000, read).total_ns > 1_000_000);
     }
 
     #[test]

@@ -106,4 +106,7 @@ pub trait Device: Send {
 
     /// Begins a command at `now_ns`. It ends `total_ns` later, which includes waiting for what is busy inside the device.
     fn service(&mut self, now_ns: u64, command: Command) -> Service;
+
+    /// Forgets what it has read and kept, so that it has to be read again.
+    fn drop_read_cache(&mut self) {}
 }

@@ -145,6 +145,10 @@ impl Device for Raid0 {
         indices[member.device.pick(now_ns.max(member.free_ns), &parts)]
     }
 
+    fn drop_read_cache(&mut self) {
+        self.members.iter_mut().for_each(|member| member.device.drop_read_cache());
+    }
+
     fn service(&mut self, now_ns: u64, command: Command) -> Service {
         let start = now_ns.saturating_add(self.overhead_ns);
         let (address, end) = self.wrapped(command);

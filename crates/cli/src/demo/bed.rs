@@ -1,6 +1,6 @@
 //! The volume that the demo works on: striped over directories, behind emulated disks, mounted if possible.
 
-use super::pattern::{PROCESSES, Pattern, Set, fill, mismatch};
+use super::pattern::{PROCESSES, Pattern, fill, mismatch};
 use super::worker::{self, Process, Task};
 use crate::config::{self, Settings};
 use anyhow::{Context, bail};
@@ -42,6 +42,7 @@ pub(super) struct Bed {
     /// The same files without the disks, for preparing and checking.
     plain: Volume<()>,
     storage: Storage,
+    disks: Arc<Emulated>,
     /// The scheduler's settings when nobody chooses.
     engine: EngineConfig,
     seed: u64,
@@ -68,7 +69,8 @@ impl Bed {
         // The same place for every algorithm's files.
         let options = StripedOptions { stripe: Some(STRIPE), first: Some(FirstTarget::Zero), direct: false };
         let plain: Storage = StripedStorage::create_or_open(&disks, options)?.into();
-        let storage = plain.wrapped(|data| Emulated::new(data, MODEL, seed))?;
+        let emulated = Arc::new(Emulated::new(plain.data.clone(), MODEL, seed)?);
+        let storage = Storage { namespace: plain.namespace.clone(), data: emulated.clone() };
         let mut config = VolumeConfig::default();
         config.engine = EngineConfig { in_flight_max: in_flight, window_ns: WINDOW_NS, ..config.engine };
         let engine = config.engine.clone();
@@ -83,7 +85,7 @@ impl Bed {
             Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, engine, seed, log, dir })
+        Ok(Bed { front, plain, storage, disks: emulated, engine, seed, log, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -133,11 +135,11 @@ impl Bed {
     }
 
     /// Makes the files of a pattern, at the speed of the real directories.
-    pub(super) fn prepare(&self, pattern: Pattern, set: Set, scale: u64) -> anyhow::Result<()> {
+    pub(super) fn prepare(&self, pattern: Pattern, scale: u64) -> anyhow::Result<()> {
         let plain = self.plain.storage();
         let tree = &plain.namespace;
         let mut buffer = vec![0; CHUNK];
-        for (name, size) in pattern.files(set, scale) {
+        for (name, size) in pattern.files(scale) {
             let name_os = OsStr::new(&name);
             let file = match tree.lookup(&tree.root(), name_os) {
                 Ok(node) => tree.open(&node, libc::O_RDWR)?,
@@ -151,16 +153,10 @@ impl Bed {
         Ok(())
     }
 
-    /// Has the disks write what they hold in their caches, so that no run pays for the one before it.
-    pub(super) fn settle(&self) -> anyhow::Result<()> {
-        const NAME: &str = "settled";
-        let tree = &self.storage.namespace;
-        // A file in which nothing changes: below, there is nothing to write.
-        let file = match open(&self.storage, NAME, libc::O_RDWR) {
-            Ok(file) => file,
-            Err(_) => tree.create(&tree.root(), OsStr::new(NAME), 0o600, libc::O_RDWR, &Creator::process())?.1,
-        };
-        Ok(self.storage.data.sync(&file, false)?)
+    /// Has the disks write what they hold in their caches and forget the rest: a run is to pay for nothing that was before it, and
+    /// to gain nothing by it.
+    pub(super) fn settle(&self) {
+        self.disks.settle();
     }
 
     /// Lets all processes do the task, and checks what they have written.
@@ -183,12 +179,9 @@ impl Bed {
     fn check(&self, task: Task) -> anyhow::Result<()> {
         let mut buffer = vec![0; CHUNK];
         for process in (0..PROCESSES).filter(|&p| task.pattern.writes(p)) {
-            let mut names: Vec<_> =
-                (0..super::pattern::THREADS).map(|t| task.pattern.file(task.set, process, t)).collect();
+            let mut names: Vec<_> = (0..super::pattern::THREADS).map(|t| task.pattern.file(process, t)).collect();
             names.dedup();
-            for (name, size) in
-                task.pattern.files(task.set, task.scale).into_iter().filter(|(name, _)| names.contains(name))
-            {
+            for (name, size) in task.pattern.files(task.scale).into_iter().filter(|(name, _)| names.contains(name)) {
                 let file = open(self.plain.storage(), &name, libc::O_RDONLY)?;
                 for (offset, len) in chunks(size) {
                     let read = self.plain.read_at(&file, AppId(0), offset, &mut buffer[..len])?;
@@ -243,7 +236,7 @@ impl worker::Access for Files<'_> {
 }
 
 fn run_directly(volume: &Volume<()>, storage: &Storage, task: Task) -> anyhow::Result<(f64, Vec<u64>)> {
-    let names = task.pattern.files(task.set, task.scale).into_iter().map(|(name, _)| name);
+    let names = task.pattern.files(task.scale).into_iter().map(|(name, _)| name);
     let files = names.map(|name| Ok((name.clone(), open(storage, &name, libc::O_RDWR)?)));
     let files = Files { volume, files: files.collect::<anyhow::Result<_>>()? };
     let together = Barrier::new(PROCESSES as usize + 1);

@@ -11,7 +11,7 @@ use crate::{config, output, suggest};
 use anyhow::Context;
 use bed::{Bed, Outcome};
 use indicatif::ProgressBar;
-use pattern::{PATTERNS, Pattern, Set};
+use pattern::{PATTERNS, Pattern};
 use report::{Report, Sample};
 use sluice_core::{PolicyConfig, policy::table};
 use std::path::PathBuf;
@@ -216,13 +216,13 @@ impl Demo<'_> {
         let selection = self.bed.choose()?;
         for pattern in PATTERNS {
             let (mut scale, start) = (1, Instant::now());
-            self.bed.prepare(pattern, Set::Lead, scale)?;
+            self.bed.prepare(pattern, scale)?;
             while start.elapsed() < each || scale == 1 {
-                let Some(outcome) = self.run(pattern, Set::Lead, scale)? else { return Ok(false) };
+                let Some(outcome) = self.run(pattern, scale)? else { return Ok(false) };
                 if scale == 1 {
                     let wanted = LEARN_RUN_S.min(each.as_secs_f64()) / outcome.makespan_s;
                     scale = (wanted as u64).clamp(2, SCALE_MAX);
-                    self.bed.prepare(pattern, Set::Lead, scale)?;
+                    self.bed.prepare(pattern, scale)?;
                 }
             }
         }
@@ -241,12 +241,8 @@ impl Demo<'_> {
         random: &mut u64,
         progress: &ProgressBar,
     ) -> anyhow::Result<Option<Vec<Sample>>> {
-        let has_leads = sides.iter().any(|side| matches!(side, Side::Adaptive));
         for pattern in PATTERNS {
-            self.bed.prepare(pattern, Set::Counted, scale)?;
-            if has_leads {
-                self.bed.prepare(pattern, Set::Lead, scale)?;
-            }
+            self.bed.prepare(pattern, scale)?;
         }
         let mut order: Vec<_> = sides.iter().flat_map(|side| PATTERNS.map(|pattern| (side, pattern))).collect();
         shuffle(&mut order, random);
@@ -275,7 +271,7 @@ impl Demo<'_> {
             Side::Adaptive => {
                 let (_chooses, start) = (self.bed.choose()?, Instant::now());
                 loop {
-                    let outcome = self.run(pattern, Set::Lead, scale)?;
+                    let outcome = self.run(pattern, scale)?;
                     if outcome.is_none() || start.elapsed() >= LEAD {
                         break;
                     }
@@ -291,18 +287,18 @@ impl Demo<'_> {
     /// A run that counts; `None` if interrupted.
     fn counted(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
         let began = Instant::now();
-        self.bed.settle()?;
+        self.bed.settle();
         self.settled += began.elapsed();
-        self.run(pattern, Set::Counted, scale)
+        self.run(pattern, scale)
     }
 
     /// One run; `None` if interrupted.
-    fn run(&mut self, pattern: Pattern, set: Set, scale: u64) -> anyhow::Result<Option<Outcome>> {
+    fn run(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         self.writing += 1;
-        match self.bed.run(Task { pattern, set, scale, writing: self.writing }) {
+        match self.bed.run(Task { pattern, scale, writing: self.writing }) {
             Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
             outcome => outcome.map(Some),
         }

@@ -23,16 +23,6 @@ pub(super) enum Pattern {
 
 pub(super) const PATTERNS: [Pattern; 3] = [Pattern::StridedRead, Pattern::ContiguousWrite, Pattern::FilePerProcess];
 
-/// Which files a pattern works on: what disks hold in their caches of some must not speed up runs that count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Set {
-    /// Those of runs that count.
-    Counted,
-    /// Those of runs that do not.
-    Lead,
-}
-
 /// One access of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Access {
@@ -67,21 +57,20 @@ impl Pattern {
     }
 
     /// Name of the file that a thread works on.
-    pub(super) fn file(self, set: Set, process: u32, thread: u32) -> String {
-        let lead = if set == Set::Lead { "-lead" } else { "" };
+    pub(super) fn file(self, process: u32, thread: u32) -> String {
         match self {
-            Pattern::StridedRead => format!("{}-{process}{lead}", self.name()),
-            Pattern::ContiguousWrite => format!("{}{lead}", self.name()),
-            Pattern::FilePerProcess => format!("{}-{process}-{thread}{lead}", self.name()),
+            Pattern::StridedRead => format!("{}-{process}", self.name()),
+            Pattern::ContiguousWrite => self.name().to_owned(),
+            Pattern::FilePerProcess => format!("{}-{process}-{thread}", self.name()),
         }
     }
 
-    /// All files of a set with their sizes.
-    pub(super) fn files(self, set: Set, scale: u64) -> Vec<(String, u64)> {
+    /// All files with their sizes.
+    pub(super) fn files(self, scale: u64) -> Vec<(String, u64)> {
         let stretch = self.unit() * self.accesses() * scale;
         let mut files: Vec<(String, u64)> = Vec::new();
         for (process, thread) in (0..PROCESSES).flat_map(|p| (0..THREADS).map(move |t| (p, t))) {
-            let name = self.file(set, process, thread);
+            let name = self.file(process, thread);
             match files.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, size)) => *size += stretch,
                 None => files.push((name, stretch)),
@@ -154,11 +143,11 @@ mod tests {
     fn the_threads_cover_each_file_exactly_once() {
         for pattern in PATTERNS {
             for scale in [1, 3] {
-                let sizes: HashMap<_, _> = pattern.files(Set::Counted, scale).into_iter().collect();
+                let sizes: HashMap<_, _> = pattern.files(scale).into_iter().collect();
                 let mut covered: HashMap<String, Vec<(u64, u64)>> = HashMap::new();
                 for (process, thread) in (0..PROCESSES).flat_map(|p| (0..THREADS).map(move |t| (p, t))) {
                     for access in pattern.accesses_of(process, thread, scale) {
-                        let file = covered.entry(pattern.file(Set::Counted, process, thread)).or_default();
+                        let file = covered.entry(pattern.file(process, thread)).or_default();
                         file.push((access.offset, access.offset + access.len as u64));
                     }
                 }

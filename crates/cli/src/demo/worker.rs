@@ -1,6 +1,6 @@
 //! The demo's processes. Each is this program again, told what to do on its standard input, one JSON line a run.
 
-use super::pattern::{Pattern, Set, THREADS, fill, mismatch};
+use super::pattern::{Pattern, THREADS, fill, mismatch};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use sluice_core::Op;
@@ -26,7 +26,6 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) pattern: Pattern,
-    pub(super) set: Set,
     pub(super) scale: u64,
     /// Number of this run: what is written depends on it.
     pub(super) writing: u64,
@@ -69,7 +68,7 @@ pub(super) fn run_threads(access: &impl Access, process: u32, task: Task) -> any
 }
 
 fn run_thread(access: &impl Access, process: u32, thread: u32, task: Task) -> anyhow::Result<Vec<u64>> {
-    let file = task.pattern.file(task.set, process, thread);
+    let file = task.pattern.file(process, thread);
     let mut memory = Vec::new();
     let mut latencies = Vec::new();
     for wanted in task.pattern.accesses_of(process, thread, task.scale) {
@@ -107,8 +106,8 @@ struct Mounted<'a> {
 }
 
 impl Mounted<'_> {
-    fn open(dir: &Path, process: u32, Task { pattern, set, .. }: Task) -> anyhow::Result<Mounted<'_>> {
-        let mut names: Vec<_> = (0..THREADS).map(|thread| pattern.file(set, process, thread)).collect();
+    fn open(dir: &Path, process: u32, pattern: Pattern) -> anyhow::Result<Mounted<'_>> {
+        let mut names: Vec<_> = (0..THREADS).map(|thread| pattern.file(process, thread)).collect();
         names.dedup();
         let mut files = Vec::new();
         for name in names {
@@ -141,7 +140,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     while let Some(line) = lines.next() {
         let task: Task = serde_json::from_str(&line?).context("the demo's own process got a line it cannot read")?;
-        let opened = Mounted::open(&args.dir, args.process, task);
+        let opened = Mounted::open(&args.dir, args.process, task.pattern);
         writeln!(out, "ready")?;
         out.flush()?;
         if lines.next().is_none() {

@@ -50,6 +50,28 @@ impl Emulated {
         Ok(Emulated { inner, model: model_name.to_owned(), queues })
     }
 
+    /// Has the devices write what they hold and forget what they have read: what comes next pays for nothing that was before, and
+    /// gains nothing by it.
+    pub fn settle(&self) {
+        self.flush_and(|| ());
+        self.queues.iter().for_each(Queue::drop_read_cache);
+    }
+
+    /// Flushes every device, and does `io` meanwhile.
+    fn flush_and<R>(&self, io: impl FnOnce() -> R) -> R {
+        let flush = Command { op: Op::Flush, address: 0, len: 0 };
+        // Every device flushes at its own pace, so each needs someone to wait for it.
+        let wait = move |queue: &Queue| queue.serve(flush, || ());
+        std::thread::scope(|scope| {
+            let start = |queue| std::thread::Builder::new().spawn_scoped(scope, move || wait(queue)).is_err();
+            let alone: Vec<&Queue> = self.queues[1..].iter().filter(|queue| start(queue)).collect();
+            let result = self.queues[0].serve(flush, io);
+            // Those that the system refused a thread are waited for here.
+            alone.into_iter().for_each(wait);
+            result
+        })
+    }
+
     /// Size of a target's part of a file, if it has no hole at the end.
     fn size_on(&self, target: usize, file: &FileRef) -> Option<u64> {
         let size = self.inner.size_at_least(file, u64::MAX).ok()?;
@@ -102,17 +124,7 @@ impl Data for Emulated {
         self.transfer(Op::Write, file, target, (offset, len), || self.inner.write(file, target, offset, bufs))
     }
     fn sync(&self, file: &FileRef, metadata: bool) -> io::Result<()> {
-        let flush = Command { op: Op::Flush, address: 0, len: 0 };
-        // Every device flushes at its own pace, so each needs someone to wait for it.
-        let wait = move |queue: &Queue| queue.serve(flush, || ());
-        std::thread::scope(|scope| {
-            let start = |queue| std::thread::Builder::new().spawn_scoped(scope, move || wait(queue)).is_err();
-            let alone: Vec<&Queue> = self.queues[1..].iter().filter(|queue| start(queue)).collect();
-            let result = self.queues[0].serve(flush, || self.inner.sync(file, metadata));
-            // Those that the system refused a thread are waited for here.
-            alone.into_iter().for_each(wait);
-            result
-        })
+        self.flush_and(|| self.inner.sync(file, metadata))
     }
     fn size_at_least(&self, file: &FileRef, end: u64) -> io::Result<u64> {
         self.inner.size_at_least(file, end)

@@ -160,6 +160,11 @@ impl Queue {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
+    /// Forgets what the device has read and kept.
+    pub(super) fn drop_read_cache(&self) {
+        self.state.lock().device.drop_read_cache();
+    }
+
     pub(super) fn stats(&self) -> DeviceStats {
         let state = self.state.lock();
         let errors = &state.errors;
