@@ -6,7 +6,7 @@
 //! same windows lead to the same decisions.
 //!
 //! # How it decides
-//! * *Reward*: the logarithm of the work done per busy second ([`Load::rate`]). Windows without a choice (one request at a time)
+//! * *Reward*: the logarithm of the work done per busy second, of the busiest engine ([`Load::rate`]). Windows without a choice (one request at a time)
 //!   reward nothing; when there are only such for a while, the cheapest arm is used.
 //! * *Straddling*: the window in which an arm or the workload changed is credited to nobody. A workload has changed when two windows in
 //!   a row are of another class, when one is of a class that is known to be served badly, or when the test of Page and Hinkley
