@@ -32,7 +32,7 @@ pub use patterns::Follower;
 use patterns::Looker;
 
 /// Length of the windows by which configurations are chosen, in nanoseconds, unless somebody wants another.
-pub const WINDOW_NS: u64 = 250_000_000;
+pub const WINDOW_NS: u64 = 100_000_000;
 /// Engines close their windows within so long of each other.
 const GATHER: Duration = Duration::from_millis(5);
 /// How often what was learned is kept, if it has changed.
@@ -134,7 +134,12 @@ impl Selection {
             Some(first) => first.clone(),
             None => Arm::in_force(ground.policy(), &host),
         };
-        let mut selector = Selector::new(Settings::new(kind, device), all, &in_force, prior)?;
+        let mut selector = Selector::new(
+            Settings { window_ns: host.window_ns, ..Settings::new(kind, device) },
+            all,
+            &in_force,
+            prior,
+        )?;
         let remember = |path: PathBuf| files::remembered(&path, |known| Ok(selector.remember(known)?));
         let place = state.map(remember).unwrap_or_default();
         if likeliest_first {

@@ -74,10 +74,15 @@ impl Context {
     /// requests of several sizes come together (those of `load`, a window of this class), their mean size may become any between.
     #[must_use]
     pub fn may_be(&self, other: &Context, load: &Load) -> bool {
-        let ops = self.ops.abs_diff(other.ops);
         let [least, most] = load.sizes().map(|size| class(size, &SIZE, None, |border, _| border));
         let is_between = (least..=most).contains(&other.size);
-        ops <= 1 && (self.size.abs_diff(other.size) <= ops || is_between) && self.apps == other.apps
+        self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps
+    }
+
+    /// Whether programs may be taking turns in a file and have come apart: small requests that are far from each other, of one file.
+    pub(super) fn may_be_apart(&self) -> bool {
+        const UP_TO_192K: u8 = 2;
+        self.order > 0 && self.files == 0 && self.size <= UP_TO_192K
     }
 
     /// Whether the two ask for the same: they differ at most in the order of requests, in how many wait, and in whose files have

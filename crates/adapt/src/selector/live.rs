@@ -8,15 +8,19 @@ use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX};
-use super::workload::{ENDING, PATIENCE, Place};
+use super::workload::Place;
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
 
 /// Windows after a change of arms that are credited to nobody: what the old arm had queued is served in them.
 pub(super) const STRADDLING: u32 = 1;
-/// Windows after a change in which the workload may come to look different because of it.
+/// The unit of what takes time and not windows, in nanoseconds; longer windows are taken for it.
+const QUARTER_NS: u64 = 250_000_000;
+/// Time after a change in which the workload may come to look different because of it, in quarters of a second.
 pub(super) const SETTLING: u32 = 4;
+/// Time that an arm has for finding out who takes turns, before it is judged by that, in quarters of a second.
+const FINDING_OUT: u32 = 4;
 /// Observations of a trial: at least, and at most.
 const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
@@ -38,10 +42,10 @@ const HOPE_MAX: f64 = 0.1;
 const RESERVE: f64 = 1.0 / 12.0;
 /// Windows at the arm in use before another one is tried.
 const STEADY_MIN: u32 = 2;
-/// Windows without a choice before the cheapest arm is used; doubled each time that was too early.
+/// Time without a choice before the cheapest arm is used, in quarters of a second; doubled each time that was too early.
 const REST_AFTER: u32 = 8;
 const REST_AFTER_MAX: u32 = 1 << 10;
-/// The same where the device answers at once.
+/// Windows where the device answers at once.
 const REST_AFTER_IMMEDIATE: u32 = 2;
 /// Evidence against an arm expires after so many seconds of load.
 const EXPIRY_S: f64 = 1_800.0;
@@ -67,6 +71,8 @@ pub struct Settings {
     pub requests_min: u64,
     /// What is written goes to memory below first, as through a page cache.
     pub memory_below: bool,
+    /// How long windows are, in nanoseconds. Changes are noticed by windows; what arms are worth, by a quarter of a second or more.
+    pub window_ns: u64,
 }
 
 impl Settings {
@@ -81,6 +87,7 @@ impl Settings {
             gain_min: 0.03,
             requests_min: 16,
             memory_below: false,
+            window_ns: QUARTER_NS,
         }
     }
 }
@@ -107,6 +114,11 @@ pub struct Selector {
     /// The windows around the last change of arms.
     pub(super) aftermath: Aftermath,
     pub(super) meter: Meter,
+    /// Windows that are a quarter of a second; at least 1.
+    pub(super) quarter: u32,
+    /// Windows that are put together before they are looked at, and those that are.
+    gather: u32,
+    gathered: (u32, Load),
     pub(super) features: [PageHinkley; 3],
     pub(super) reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -129,8 +141,11 @@ pub struct Selector {
     pub(super) before: Option<(Context, Known)>,
     /// What was known of the workload that is there before the rate fell, and in which of its windows it did.
     pub(super) doubted: Option<(Known, u64)>,
-    /// Windows for which programs may still be brought into step.
+    /// Windows for which programs may still be brought into step, and those in which it is found out whether any are to be.
     pub(super) patience: u32,
+    pub(super) finding_out: u32,
+    /// The last window that was looked at was about that.
+    pub(super) catches_up: bool,
 }
 
 /// What is being done.
@@ -173,6 +188,9 @@ impl Selector {
         if settings.kind.asks_model() && prior.is_none() {
             return Err(SelectorError::NoModel(settings.kind));
         }
+        let windows = QUARTER_NS.div_ceil(settings.window_ns.max(1)).min(64) as u32;
+        // Behind memory a change shows late, by however short windows.
+        let (quarter, gather) = if settings.memory_below { (1, windows) } else { (windows, 1) };
         let mut selector = Selector {
             names: arms.iter().map(Arm::to_string).collect(),
             knowledge: Knowledge::new(settings.device),
@@ -187,11 +205,14 @@ impl Selector {
             skip: 0,
             settling: 0,
             aftermath: Aftermath::default(),
-            meter: Meter::default(),
+            meter: Meter::new(quarter),
+            quarter,
+            gather,
+            gathered: (0, Load::default()),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
             light: 0,
-            rest_after: REST_AFTER,
+            rest_after: REST_AFTER * quarter,
             rested: 0,
             last: None,
             pattern: None,
@@ -204,8 +225,11 @@ impl Selector {
             unsaved: false,
             before: None,
             doubted: None,
-            patience: PATIENCE,
+            patience: 0,
+            finding_out: 0,
+            catches_up: false,
         };
+        selector.patience = selector.patience_max();
         selector.record(&Load::default(), Why::Begin, None, String::new());
         Ok(selector)
     }
@@ -273,6 +297,12 @@ impl Selector {
         if self.settings.kind == Kind::Fixed || load.completed() == 0 {
             return None;
         }
+        self.gathered.0 += 1;
+        self.gathered.1.append(load);
+        if self.gathered.0 < self.gather {
+            return None;
+        }
+        let load = &std::mem::take(&mut self.gathered).1;
         let before = self.arm;
         self.spend(load.seconds());
         self.step(load);
@@ -310,14 +340,17 @@ impl Selector {
         }
         if self.mode == Mode::Resting {
             // If it was for a moment only, patience pays.
-            let hasty = self.rested < 2 * REST_AFTER;
-            self.rest_after = if hasty { (self.rest_after * 2).min(REST_AFTER_MAX) } else { REST_AFTER };
+            let usual = REST_AFTER * self.quarter;
+            let hasty = self.rested < 2 * usual;
+            self.rest_after = if hasty { (self.rest_after * 2).min(REST_AFTER_MAX * self.quarter) } else { usual };
             self.mode = Mode::Steady;
         }
         self.light = 0;
         if self.is_same_workload(load) {
             self.aftermath.see(load, self.held());
-            if self.aftermath.is_over() && !self.waits_for_step(load) {
+            let finds_out = self.finding_out > 0;
+            self.finding_out = self.finding_out.saturating_sub(1);
+            if self.aftermath.is_over() && !self.waits_for_step(load) && !finds_out {
                 self.credit(load);
             }
         }
@@ -408,6 +441,7 @@ impl Selector {
 
     fn credit_steady(&mut self, load: &Load, rate: f64) {
         let Some(place) = &self.place else { return };
+        let ending = self.ending();
         let (context, now_s, name) = (place.context, self.knowledge.clock_s, self.names[self.arm].clone());
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
@@ -460,7 +494,7 @@ impl Selector {
             // More may be what memory below makes of it by and by.
             if direction == Direction::Down || !self.settings.memory_below {
                 let before = self.before.as_ref().filter(|_| direction == Direction::Down);
-                let is_recent = self.doubted.as_ref().is_some_and(|(_, at)| place.windows - at <= ENDING);
+                let is_recent = self.doubted.as_ref().is_some_and(|(_, at)| place.windows - at <= ending);
                 if !is_recent {
                     self.doubted = before.map(|(_, known)| (known.clone(), place.windows));
                 }
@@ -513,7 +547,7 @@ impl Selector {
     /// A trial ends, if windows have been saying nothing for twice as long as they may take to say something.
     fn lose_patience(&mut self, load: &Load) {
         if let Mode::Trial(trial) = self.mode
-            && trial.windows >= (trial.count + 2) * SPARSE_MAX
+            && trial.windows >= (trial.count + 2) * SPARSE_MAX * self.quarter
         {
             self.conclude(load, trial, f64::NEG_INFINITY, format!("{}: too little to judge by", self.names[self.arm]));
         }
@@ -652,7 +686,11 @@ impl Selector {
     pub(super) fn switch(&mut self, to: usize, why: Why, text: String) {
         let from = std::mem::replace(&mut self.arm, to);
         self.changes += 1;
-        (self.skip, self.settling) = (STRADDLING, SETTLING);
+        let is_apart = self.place.as_ref().is_some_and(|place| place.context.may_be_apart());
+        let begins = is_apart && self.arms[to].anticipation && !self.arms[from].anticipation;
+        self.catches_up = false;
+        self.finding_out = if begins { FINDING_OUT * self.quarter } else { 0 };
+        (self.skip, self.settling) = (STRADDLING, SETTLING * self.quarter + self.finding_out);
         self.note_held();
         self.aftermath.change();
         self.meter.restart();

@@ -6,7 +6,7 @@
 
 use super::Load;
 
-/// Windows that are put together until they have enough requests, at most; and because they differ.
+/// Time that is put together until it has enough requests, at most; and because windows differ. In quarters of a second.
 pub(super) const SPARSE_MAX: u32 = 8;
 const UNEVEN_MAX: u32 = 4;
 /// Logarithmic deviation from window to window beyond which several are put together.
@@ -17,8 +17,10 @@ const MEMORY: f64 = 12.0;
 const DIFFERENCE_MAX: f64 = 2.0;
 
 /// Puts windows together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Meter {
+    /// Windows that are a quarter of a second.
+    quarter: u32,
     sum: Load,
     windows: u32,
     /// Logarithmic rate of the last window of the same arm.
@@ -28,9 +30,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    /// One that has seen nothing. `quarter`: windows that are a quarter of a second; so many are an observation at least.
+    pub(super) fn new(quarter: u32) -> Meter {
+        Meter { quarter, sum: Load::default(), windows: 0, last: None, variance: 0.0 }
+    }
+
     /// Nothing was seen of what comes, which is the same workload; by another arm, perhaps.
     pub(super) fn restart(&mut self) {
-        *self = Meter { variance: self.variance, ..Meter::default() };
+        *self = Meter { variance: self.variance, ..Meter::new(self.quarter) };
     }
 
     /// Windows of something else, or of nothing, come between: what there is goes on after them, and is not compared with it.
@@ -41,7 +48,7 @@ impl Meter {
     /// How many windows make an observation, if they have enough requests.
     pub(super) fn windows(&self) -> u32 {
         let wanted = (self.variance / (EVEN * EVEN)).ceil();
-        (wanted as u32).clamp(1, UNEVEN_MAX)
+        (wanted as u32).clamp(self.quarter, UNEVEN_MAX * self.quarter)
     }
 
     /// A window. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
@@ -57,7 +64,7 @@ impl Meter {
         self.sum.append(load);
         self.windows += 1;
         let is_enough = self.sum.completed() >= requests_min;
-        if (!is_enough && self.windows < SPARSE_MAX) || self.windows < self.windows() {
+        if (!is_enough && self.windows < SPARSE_MAX * self.quarter) || self.windows < self.windows() {
             return None;
         }
         let sum = std::mem::take(&mut self.sum);
@@ -80,7 +87,7 @@ mod tests {
 
     /// Readings of so many windows of these rates in turn.
     fn readings(rates: &[f64], count: usize, completed: u64) -> (Meter, Vec<Option<Load>>) {
-        let mut meter = Meter::default();
+        let mut meter = Meter::new(1);
         let all = rates.iter().cycle().take(count).map(|rate| meter.add(&window(*rate, completed), 16, true)).collect();
         (meter, all)
     }

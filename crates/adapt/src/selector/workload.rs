@@ -11,11 +11,14 @@ use super::{Context, Kind, Load, PageHinkley};
 const STAY_WEIGHT: f64 = 0.3;
 
 /// Share of the batches by which programs are brought into step from which on a window is about that, and windows for which that is
-/// waited for until it has come to an end once: 6 s.
+/// waited for until it has come to an end once: 6 s. In quarters of a second.
 const CATCHING_UP: f64 = 0.25;
-pub(super) const PATIENCE: u32 = 24;
-/// Windows after a fall of the rate within which, if another workload is found to be there, that was the end of this one.
-pub(super) const ENDING: u64 = 6;
+const PATIENCE: u32 = 24;
+/// Time after a fall of the rate within which, if another workload is found to be there, that was the end of this one. In quarters of a second.
+const ENDING: u32 = 6;
+
+/// Seconds after which an arm has done what it does to the order.
+const RECENT_S: f64 = 2.0;
 
 /// A workload that is there.
 #[derive(Clone, Debug)]
@@ -50,11 +53,14 @@ impl Selector {
         let class = Context::of(load, look);
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
+        // Programs come into step, or are about to.
+        let is_brought =
+            (self.finding_out > 0 || self.catches_up) && look.is_some_and(|look| class.asks_the_same(&look));
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
-                Some(look) => class == look || is_usual,
+                Some(look) => class == look || is_usual || is_brought,
                 // What changed with the arm is the arm's doing.
                 None => settles && class.may_be(&place.context, load),
             };
@@ -96,19 +102,30 @@ impl Selector {
     /// gives is to be seen when it is done. For some windows, and no more until that has been seen.
     pub(super) fn waits_for_step(&mut self, load: &Load) -> bool {
         let catches_up = load.catching_up() >= CATCHING_UP;
+        self.catches_up = catches_up && self.patience > 0;
         if self.arms[self.arm].anticipation && !catches_up {
-            self.patience = PATIENCE;
+            self.patience = self.patience_max();
         }
         let waits = catches_up && self.patience > 0;
         if waits {
             self.patience -= 1;
             // What it comes to look like is the arm's doing.
-            self.settling = SETTLING;
+            self.settling = SETTLING * self.quarter;
             self.before = None;
             self.meter.restart();
             self.features.iter_mut().for_each(PageHinkley::reset);
         }
         waits
+    }
+
+    /// Windows for which programs may be brought into step.
+    pub(super) fn patience_max(&self) -> u32 {
+        PATIENCE * self.quarter
+    }
+
+    /// Windows after a fall of the rate in which a workload may end because of which it fell.
+    pub(super) fn ending(&self) -> u64 {
+        u64::from(ENDING * self.quarter)
     }
 
     /// Whether a window is served as fast as the workload that is there usually is.
@@ -169,9 +186,10 @@ impl Selector {
         let doubted = self.doubted.take();
         let Some(place) = self.place.take() else { return };
         let stay = self.knowledge.clock_s - place.since_s;
+        let ending = self.ending();
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             // It fell because it ended: of several programs one after the other.
-            let ended = doubted.filter(|(_, at)| place.windows - at <= ENDING && next != Some(place.context));
+            let ended = doubted.filter(|(_, at)| place.windows - at <= ending && next != Some(place.context));
             let level = match ended {
                 Some((before, _)) => {
                     *known = before;
@@ -190,10 +208,13 @@ impl Selector {
 
     /// Another workload is there, since before this window.
     fn enter(&mut self, context: Context, class: Context, load: &Load) {
+        let since_s = self.knowledge.clock_s - load.seconds();
+        // Only the order is another one, soon after the arm began to bring programs into step: that is its doing, and it goes on.
+        let is_recent = |place: &Place| context.asks_the_same(&place.context) && since_s - place.since_s < RECENT_S;
+        let goes_on = self.arms[self.arm].anticipation && self.place.as_ref().is_some_and(is_recent);
         self.leave(Some(context));
         self.is_changing = false;
         self.mode = Mode::Steady;
-        let since_s = self.knowledge.clock_s - load.seconds();
         self.pattern = None;
         let known = self.knowledge.enter(context);
         let is_new = known.windows == 0;
@@ -214,9 +235,10 @@ impl Selector {
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
-        self.meter = Meter::default();
+        self.meter = Meter::new(self.quarter);
         let expected = self.expectations(&context, load);
-        let best = self.begin_with(&context, &expected);
+        let best =
+            if goes_on && expected[self.arm].windows >= 1.0 { self.arm } else { self.begin_with(&context, &expected) };
         let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
         self.incumbent = best;
         if best == self.arm {

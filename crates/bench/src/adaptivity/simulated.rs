@@ -32,7 +32,7 @@ const CALIBRATION_S: f64 = 5.0;
 /// An engine may idle for a stream for so long, on a device that reads so much in a second.
 const ANTICIPATION: (u64, u64) = (8_000_000, 100_000_000);
 /// Windows by which selectors choose; and those by which a phase's end is seen by whoever knows the arms to come.
-const WINDOW: &str = "250ms";
+const WINDOW: &str = "100ms";
 const FINE_WINDOW: &str = "10ms";
 
 /// After a model's name: the server has a page cache over it.
@@ -107,7 +107,7 @@ struct Timing {
 #[derive(Serialize)]
 struct Report {
     rows: Vec<Row>,
-    /// Of a core, for windows of 250 ms: mean over all windows.
+    /// Of a core, for windows of 100 ms: mean over all windows.
     overhead: f64,
     decision_us: f64,
     windows: u64,
@@ -409,7 +409,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let of_sequence: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.sequence_mb_s).collect();
     let decision_us = costs.took.as_secs_f64() * 1e6 / costs.windows.max(1) as f64;
     let report = Report {
-        overhead: decision_us / 250_000.0,
+        overhead: decision_us / 100_000.0,
         decision_us,
         windows: costs.windows,
         worst_of_oracle: of_oracle.iter().copied().fold(f64::INFINITY, f64::min),
@@ -491,7 +491,7 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\nchoosing takes {:.1} us a window ({} windows): {:.4} % of a core with windows of 250 ms",
+        "\nchoosing takes {:.1} us a window ({} windows): {:.4} % of a core with windows of 100 ms",
         report.decision_us,
         report.windows,
         report.overhead * 100.0

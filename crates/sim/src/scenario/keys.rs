@@ -69,7 +69,7 @@ static KEYS: &[Key] = &[
     key(
         "servers.selector",
         "fixed, bandit, tree or tree+bandit; fixed",
-        "bandit: each server tries algorithms and anticipation while it runs, and keeps to what is best; tree: it uses what the shipped model says; tree+bandit: it tries what that says first (`window` is then 250ms if not given)",
+        "bandit: each server tries algorithms and anticipation while it runs, and keeps to what is best; tree: it uses what the shipped model says; tree+bandit: it tries what that says first (`window` is then 100ms if not given)",
     ),
     key(
         "servers.in_flight",

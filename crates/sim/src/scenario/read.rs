@@ -20,7 +20,7 @@ use crate::workload::{BENCHMARKS, Barrier, OpMix, Pattern, Phase, Trace, Wanted,
 const JITTER_NS: u64 = 20_000;
 
 /// Length of the windows by which algorithms are chosen.
-const SELECTING_NS: u64 = 250_000_000;
+const SELECTING_NS: u64 = 100_000_000;
 
 const ALLOCATIONS: [(&str, Allocation); 3] =
     [("groups", Allocation::Groups), ("present", Allocation::Present), ("extents", Allocation::Extents)];

@@ -74,7 +74,8 @@ impl Server {
         let in_force = Arm::in_force(current.clone(), limits);
         let arms = selector::arms(settings.device, &host);
         let prior = model.map(|model| Box::new(model.clone()) as Box<dyn Prior>);
-        let selector = selector::Selector::new(settings.clone(), arms, &in_force, prior).ok()?;
+        let settings = Settings { window_ns: limits.window_ns, ..settings.clone() };
+        let selector = selector::Selector::new(settings, arms, &in_force, prior).ok()?;
         Some(Server { selector, host })
     }
 }
