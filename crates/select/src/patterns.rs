@@ -19,6 +19,8 @@ use crate::ground::Ground;
 const SHARE: f64 = 0.002;
 /// What following a request costs at most, in seconds: `sluice-bench features`, with requests of ever other files.
 const REQUEST_S: f64 = 60e-9;
+/// How long engines are followed before anything is said, in nanoseconds: of shorter windows several are one.
+const LOOK_NS: u64 = 250_000_000;
 /// Engines that are followed at most, each with a watcher of 700 KB.
 const ENGINES_MAX: usize = 8;
 
@@ -87,6 +89,9 @@ pub(crate) struct Looker {
     idle: Vec<Box<Follower>>,
     engines: usize,
     stage: Stage,
+    /// When the stage began, and requests since.
+    since: Time,
+    requests: u64,
     /// Since the last pause: when it ended, and the processor time spent, in seconds.
     began: Time,
     spent_s: f64,
@@ -100,7 +105,9 @@ impl Looker {
             .ok()?;
         let engines = ground.engines().min(ENGINES_MAX);
         let idle = (0..engines).map(|_| Follower::new(ground)).collect();
-        Some(Looker { detector, idle, engines, stage: Stage::Pause(Time::ZERO), began: Time::ZERO, spent_s: 0.0 })
+        let stage = Stage::Pause(Time::ZERO);
+        let (since, began) = (Time::ZERO, Time::ZERO);
+        Some(Looker { detector, idle, engines, stage, since, requests: 0, began, spent_s: 0.0 })
     }
 
     /// A window has closed, with so many requests. What was recognised in it, if anybody has looked: `Some(None)` if that were too
@@ -111,10 +118,14 @@ impl Looker {
             Stage::Pause(until) if now < until => return None,
             Stage::Pause(_) => {
                 (self.began, self.spent_s, self.stage) = (now, 0.0, Stage::Learning);
+                (self.since, self.requests) = (now, 0);
                 self.follow(ground);
                 return None;
             }
-            Stage::Learning | Stage::Following => {}
+            Stage::Learning | Stage::Following => self.requests += requests,
+        }
+        if now.since(self.since) < LOOK_NS {
+            return None;
         }
         let says_something = self.stage == Stage::Following;
         self.leave(ground);
@@ -126,8 +137,8 @@ impl Looker {
                 all.add(window, &self.detector.detect(window, least));
             }
         }
-        self.spent_s += requests as f64 * REQUEST_S + start.elapsed().as_secs_f64();
-        self.stage = Stage::Following;
+        self.spent_s += self.requests as f64 * REQUEST_S + start.elapsed().as_secs_f64();
+        (self.stage, self.since, self.requests) = (Stage::Following, now, 0);
         let earned = self.began.after((self.spent_s / SHARE * 1e9) as u64);
         if says_something && earned > now {
             self.stage = Stage::Pause(earned);
