@@ -164,7 +164,7 @@ typedef struct sluice_options {
   uint32_t apps_max;
   // A request that waits longer goes next whatever the algorithm prefers. 0: 500 ms. Or SLUICE_WAIT_UNBOUNDED.
   uint64_t max_wait_ns;
-  // Length of the windows of the statistics. 0: 1 s.
+  // Length of the windows of the statistics. 0: 1 s, with a selector 100 ms.
   uint64_t window_ns;
   // The first target of this client, where several share the scheduler: a target belongs to one client.
   uint32_t target_first;

@@ -151,7 +151,7 @@ pub struct sluice_options {
     pub apps_max: u32,
     /// A request that waits longer goes next whatever the algorithm prefers. 0: 500 ms. Or SLUICE_WAIT_UNBOUNDED.
     pub max_wait_ns: u64,
-    /// Length of the windows of the statistics. 0: 1 s.
+    /// Length of the windows of the statistics. 0: 1 s, with a selector 100 ms.
     pub window_ns: u64,
     /// The first target of this client, where several share the scheduler: a target belongs to one client.
     pub target_first: u32,
