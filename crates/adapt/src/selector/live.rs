@@ -143,9 +143,7 @@ pub struct Selector {
     pub(super) doubted: Option<(Known, u64)>,
     /// Windows for which programs may still be brought into step, and those in which it is found out whether any are to be.
     pub(super) patience: u32,
-    pub(super) finding_out: u32,
-    /// The last window that was looked at was about that.
-    pub(super) catches_up: bool,
+    finding_out: u32,
 }
 
 /// What is being done.
@@ -227,7 +225,6 @@ impl Selector {
             doubted: None,
             patience: 0,
             finding_out: 0,
-            catches_up: false,
         };
         selector.patience = selector.patience_max();
         selector.record(&Load::default(), Why::Begin, None, String::new());
@@ -688,7 +685,6 @@ impl Selector {
         self.changes += 1;
         let is_apart = self.place.as_ref().is_some_and(|place| place.context.may_be_apart());
         let begins = is_apart && self.arms[to].anticipation && !self.arms[from].anticipation;
-        self.catches_up = false;
         self.finding_out = if begins { FINDING_OUT * self.quarter } else { 0 };
         (self.skip, self.settling) = (STRADDLING, SETTLING * self.quarter + self.finding_out);
         self.note_held();

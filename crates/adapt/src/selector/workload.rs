@@ -53,14 +53,11 @@ impl Selector {
         let class = Context::of(load, look);
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
-        // Programs come into step, or are about to.
-        let is_brought =
-            (self.finding_out > 0 || self.catches_up) && look.is_some_and(|look| class.asks_the_same(&look));
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
-                Some(look) => class == look || is_usual || is_brought,
+                Some(look) => class == look || is_usual,
                 // What changed with the arm is the arm's doing.
                 None => settles && class.may_be(&place.context, load),
             };
@@ -102,7 +99,6 @@ impl Selector {
     /// gives is to be seen when it is done. For some windows, and no more until that has been seen.
     pub(super) fn waits_for_step(&mut self, load: &Load) -> bool {
         let catches_up = load.catching_up() >= CATCHING_UP;
-        self.catches_up = catches_up && self.patience > 0;
         if self.arms[self.arm].anticipation && !catches_up {
             self.patience = self.patience_max();
         }
