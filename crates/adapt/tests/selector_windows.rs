@@ -11,6 +11,11 @@ const LEVEL: f64 = 17.0;
 
 /// A window of sixteen processes that read (write) so many requests.
 fn window(at: u64, reads: bool, requests: u64, distance: f64) -> Load {
+    loaded(at, reads, requests, distance, 0)
+}
+
+/// The same, in which so many of 100 batches bring programs into step.
+fn loaded(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64) -> Load {
     let all = OpFeatures {
         requests,
         bytes: requests * SIZE,
@@ -31,6 +36,8 @@ fn window(at: u64, reads: bool, requests: u64, distance: f64) -> Load {
         outstanding_reads_mean: if reads { 16.0 } else { 0.0 },
         files: 1,
         apps: 1,
+        batches: 100,
+        catching_up,
         ..WindowFeatures::default()
     })
 }
@@ -130,18 +137,76 @@ fn an_arm_that_begins_to_anticipate_has_a_second_where_programs_may_be_apart() {
     assert!((9..=15).contains(&(scattered - in_order)), "{in_order} {scattered}");
 }
 
-/// Where what is written is held below, what arms do shows late: the same decisions as by windows of a quarter of a second, about.
+/// Where what is written is held below, what arms do shows late: windows are put together, and what lies between them is no load.
 #[test]
 fn behind_memory_windows_are_put_together() {
     let mut selector = selector("hbrr", &[], true);
-    let clock = |selector: &Selector| selector.knowledge().clock_s;
-    let clocks: Vec<f64> = (0..9)
-        .map(|at| {
-            selector.window(&window(at, false, 100, 4.0));
-            clock(&selector)
-        })
-        .collect();
-    let jumps: Vec<usize> = (1..9).filter(|at| clocks[*at] > clocks[at - 1]).collect();
-    assert_eq!(jumps, [2, 5, 8], "{clocks:?}");
-    assert!((clocks[8] - clocks[1] - 0.9).abs() < 1e-9, "no time is lost: {clocks:?}");
+    let mut looked_at = Vec::new();
+    for at in 0..9 {
+        selector.window(&window(at, false, 100, 4.0));
+        looked_at.extend(std::iter::from_fn(|| selector.take_record()).filter(|r| r.why == Why::Window).map(|_| at));
+    }
+    assert_eq!(looked_at, [2, 5, 8]);
+    let load_s = selector.knowledge().clock_s - 100.0;
+    assert!((load_s - 0.9).abs() < 1e-9, "no time is lost: {load_s}");
+    // Two windows an hour.
+    for at in 0..200 {
+        selector.window(&window(at / 2 * 36_000 + at % 2, false, 100, 4.0));
+    }
+    let load_s = selector.knowledge().clock_s - 100.0;
+    assert!((load_s - 20.9).abs() < 1e-9, "nor won: {load_s}");
+}
+
+/// A window has few batches, of which now more and now fewer bring programs into step.
+#[test]
+fn an_arm_is_judged_though_it_always_brings_some_programs_into_step() {
+    let gains: &[(&str, f64)] = &[("to-agg anticipation=on", 0.0), ("noop", -0.1)];
+    let mut selector = selector("to-agg anticipation=on", &[("r1.q0.d2.f0.a0", gains)], false);
+    let before = selector.knowledge().contexts.values().next().unwrap().windows;
+    for at in 0..600 {
+        // As drawn: one or two of three windows.
+        let catching_up = if at * 7 % 11 < 6 { 40 } else { 10 };
+        selector.window(&loaded(at, true, 100, 4.0, catching_up));
+    }
+    let observed = selector.knowledge().contexts.values().next().unwrap().windows - before;
+    assert!(observed > 60, "{observed} observations in a minute");
+}
+
+/// The trial that brings programs into step ends in another class, and is not made again in each phase.
+#[test]
+fn a_trial_that_brings_programs_into_step_counts_where_they_were_apart() {
+    let apart: &[(&str, f64)] = &[("aioli", 0.0), ("noop", -0.3)];
+    let mut selector = selector("aioli", &[("r1.q1.d2.f0.a0", apart)], false);
+    let mut knowledge = selector.knowledge().clone();
+    knowledge.budget_s = 50.0;
+    selector.remember(knowledge).unwrap();
+    let (mut anticipates, mut context) = (0, None);
+    for at in 0..400 {
+        anticipates = if selector.arm().anticipation { anticipates + 1 } else { 0 };
+        let in_step = anticipates > 5;
+        selector.window(&window(at, true, if in_step { 400 } else { 50 }, if in_step { 4.0 } else { 500.0 }));
+        for record in records(&mut selector) {
+            context = record.context.or(context);
+        }
+        if in_step && context.as_deref() == Some("r1.q0.d2.f0.a0") {
+            break;
+        }
+    }
+    let known = &selector.knowledge().contexts[&Context::parse("r1.q1.d2.f0.a0").unwrap()];
+    let gain = known.arms.iter().filter(|(arm, _)| arm.ends_with("anticipation=on")).map(|(_, value)| value.gain);
+    let gain = gain.fold(f64::NEG_INFINITY, f64::max);
+    assert!(gain > 1.0, "{gain}: {:?}", known.arms);
+}
+
+/// Where programs are there for less time than it takes to find out whether they are apart, the next time says what an arm gives.
+#[test]
+fn phases_that_are_short_are_judged_all_the_same() {
+    let gains: &[(&str, f64)] = &[("to-agg anticipation=on", 0.0), ("noop", -1.0)];
+    let mut selector = selector("noop", &[("r1.q1.d2.f0.a0", gains), ("w1.q0.d2.f0.a0", &[("noop", 0.0)])], false);
+    for at in 0..400 {
+        let reads = at / 12 % 2 == 0;
+        selector.window(&window(at, reads, 100, if reads { 500.0 } else { 4.0 }));
+    }
+    let windows = selector.knowledge().contexts[&Context::parse("r1.q1.d2.f0.a0").unwrap()].windows;
+    assert!(windows > 110, "{} observations in 17 phases", windows - 100);
 }

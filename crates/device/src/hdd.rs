@@ -578,6 +578,9 @@ impl Device for Hdd {
 
     fn drop_read_cache(&mut self) {
         self.segments.fill(Segment::default());
+        if let Ongoing::Reading(_) = self.ongoing {
+            self.ongoing = Ongoing::Nothing;
+        }
     }
 
     fn service(&mut self, now_ns: u64, command: Command) -> Service {

@@ -242,9 +242,11 @@ impl Scheduler {
     /// See [`StartError`].
     pub fn start(config: SchedulerConfig) -> Result<Scheduler, StartError> {
         let clock = Clock::new(config.clock);
+        // The windows of all engines begin together.
+        let begin = clock.now();
         let count = config.shards.max(1);
         let shard = |index, bell| -> Result<Arc<Shard>, ConfigError> {
-            let engine = Engine::new(config.engine.clone(), &config.policy, clock.now())?;
+            let engine = Engine::new(config.engine.clone(), &config.policy, begin)?;
             Ok(Shard::new(index, clock, engine, config.driving, bell))
         };
         let groups: Vec<(Arc<Bell>, Vec<Arc<Shard>>)> = match config.driving {

@@ -105,3 +105,26 @@ fn one_that_panics_hears_no_more_and_stops_nobody() {
     }
     assert!(volume.scheduler().set_monitor(0, None).is_none());
 }
+
+/// Who looks at all of them together takes what each did in the same time.
+#[test]
+fn the_windows_of_all_engines_begin_together() {
+    const WINDOW_NS: u64 = 5_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path(), 4);
+    let file = create(&storage, "f");
+    let mut config = VolumeConfig::new(PolicyConfig::parse("noop").unwrap());
+    config.engine.window_ns = WINDOW_NS;
+    let volume = Volume::start(storage, Arc::new(Results::default()), config).unwrap();
+    let scheduler = volume.scheduler();
+    assert_eq!(scheduler.shards(), 4);
+    let begin = std::time::Instant::now();
+    let starts = loop {
+        volume.write_at(&file, AppId(0), 0, &vec![1; 1 << 20]).unwrap();
+        let windows: Vec<_> = (0..4).filter_map(|engine| scheduler.window(engine)).collect();
+        if windows.len() == 4 || begin.elapsed() > common::LIMIT {
+            break windows.iter().map(|window| window.start.0 % WINDOW_NS).collect::<Vec<_>>();
+        }
+    };
+    assert!(starts.len() == 4 && starts.iter().all(|start| *start == starts[0]), "{starts:?}");
+}

@@ -79,6 +79,11 @@ impl Context {
         self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps
     }
 
+    /// Whether the two differ at most in the order of requests and in how many wait: the same programs, served in another way.
+    pub(super) fn is_reordered(&self, other: &Context) -> bool {
+        Context { order: other.order, depth: other.depth, ..*self } == *other
+    }
+
     /// Whether programs may be taking turns in a file and have come apart: small requests that are far from each other, of one file.
     pub(super) fn may_be_apart(&self) -> bool {
         const UP_TO_192K: u8 = 2;

@@ -118,7 +118,7 @@ pub struct Selector {
     pub(super) quarter: u32,
     /// Windows that are put together before they are looked at, and those that are.
     gather: u32,
-    gathered: (u32, Load),
+    pub(super) gathered: (u32, Load),
     pub(super) features: [PageHinkley; 3],
     pub(super) reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -143,7 +143,11 @@ pub struct Selector {
     pub(super) doubted: Option<(Known, u64)>,
     /// Windows for which programs may still be brought into step, and those in which it is found out whether any are to be.
     pub(super) patience: u32,
-    finding_out: u32,
+    pub(super) finding_out: u32,
+    /// Windows one after the other in which none were.
+    pub(super) quiet: u32,
+    /// The workload that went before it was found out.
+    pub(super) unjudged: Option<Context>,
 }
 
 /// What is being done.
@@ -225,6 +229,8 @@ impl Selector {
             doubted: None,
             patience: 0,
             finding_out: 0,
+            quiet: 0,
+            unjudged: None,
         };
         selector.patience = selector.patience_max();
         selector.record(&Load::default(), Why::Begin, None, String::new());
@@ -294,6 +300,11 @@ impl Selector {
         if self.settings.kind == Kind::Fixed || load.completed() == 0 {
             return None;
         }
+        self.spend(load.seconds());
+        if load.start.since(self.gathered.1.end) > self.settings.window_ns {
+            // Between them there was nothing.
+            self.gathered = Default::default();
+        }
         self.gathered.0 += 1;
         self.gathered.1.append(load);
         if self.gathered.0 < self.gather {
@@ -301,7 +312,6 @@ impl Selector {
         }
         let load = &std::mem::take(&mut self.gathered).1;
         let before = self.arm;
-        self.spend(load.seconds());
         self.step(load);
         self.last = Some(*load);
         (self.arm != before).then(|| &self.arms[self.arm])
@@ -414,6 +424,9 @@ impl Selector {
 
     /// A window, as a whole, of a known workload and an arm.
     fn credit(&mut self, load: &Load) {
+        if self.unjudged == self.place.as_ref().map(|place| place.context) {
+            self.unjudged = None;
+        }
         if let Mode::Trial(trial) = &mut self.mode {
             trial.windows += 1;
         }
@@ -683,8 +696,10 @@ impl Selector {
     pub(super) fn switch(&mut self, to: usize, why: Why, text: String) {
         let from = std::mem::replace(&mut self.arm, to);
         self.changes += 1;
-        let is_apart = self.place.as_ref().is_some_and(|place| place.context.may_be_apart());
-        let begins = is_apart && self.arms[to].anticipation && !self.arms[from].anticipation;
+        let here = self.place.as_ref().map(|place| place.context).filter(Context::may_be_apart);
+        let begins = here.is_some() && self.arms[to].anticipation && !self.arms[from].anticipation;
+        let begins = begins && !(why == Why::KnownWorkload && here == self.unjudged);
+        self.quiet = 0;
         self.finding_out = if begins { FINDING_OUT * self.quarter } else { 0 };
         (self.skip, self.settling) = (STRADDLING, SETTLING * self.quarter + self.finding_out);
         self.note_held();

@@ -106,10 +106,12 @@ impl Load {
             *self = *next;
             return;
         }
-        self.end = next.end;
+        // What an engine did whose window was seen late it did while others were busy.
+        let is_new_ns = if next.start < self.end { next.end.since(self.end) } else { u64::MAX };
+        self.end = self.end.max(next.end);
         self.engines = self.engines.max(next.engines);
         self.busy_ns += next.busy_ns;
-        self.busiest_ns += next.busiest_ns;
+        self.busiest_ns += next.busiest_ns.min(is_new_ns);
         self.outstanding_ns += next.outstanding_ns;
         self.outstanding_bytes_ns += next.outstanding_bytes_ns;
         self.outstanding_reads_ns += next.outstanding_reads_ns;
@@ -380,6 +382,16 @@ mod tests {
         assert_eq!((two.seconds(), two.completed(), two.rate()), (2.0, 300, both.rate()));
     }
 
+    /// One engine's window of the same 100 ms is seen after the others'.
+    #[test]
+    fn what_is_seen_late_was_done_meanwhile() {
+        let mut together = Load::of(&window(1_000_000_000, 100));
+        together.add(&window(1_000_000_000, 100));
+        let mut split = Load::of(&window(1_000_000_000, 100));
+        split.append(&Load::of(&window(1_000_000_000, 100)));
+        assert_eq!((split.rate(), split.seconds()), (together.rate(), together.seconds()));
+    }
+
     #[test]
     fn an_engine_that_waits_for_another_makes_nothing_faster() {
         let mut even = Load::of(&window(1_000_000_000, 100));
@@ -393,6 +405,7 @@ mod tests {
         let mut turns = uneven;
         let mut next = Load::of(&window(500_000_000, 100));
         next.add(&window(1_000_000_000, 100));
+        (next.start, next.end) = (turns.end, turns.end.after(1_000_000_000));
         turns.append(&next);
         assert_eq!(turns.rate(), uneven.rate());
     }

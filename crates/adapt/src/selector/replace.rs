@@ -26,6 +26,7 @@ impl Selector {
     /// observed is credited to nobody.
     pub fn interrupted(&mut self) {
         self.before = None;
+        self.gathered = Default::default();
         self.skip = self.skip.max(STRADDLING);
         self.aftermath = Aftermath::default();
         self.meter.restart();

@@ -99,7 +99,9 @@ impl Selector {
     /// gives is to be seen when it is done. For some windows, and no more until that has been seen.
     pub(super) fn waits_for_step(&mut self, load: &Load) -> bool {
         let catches_up = load.catching_up() >= CATCHING_UP;
-        if self.arms[self.arm].anticipation && !catches_up {
+        self.quiet = if catches_up { 0 } else { self.quiet.saturating_add(1) };
+        // Of few batches a window has now more of them, now fewer.
+        if self.arms[self.arm].anticipation && self.quiet >= self.quarter {
             self.patience = self.patience_max();
         }
         let waits = catches_up && self.patience > 0;
@@ -181,6 +183,11 @@ impl Selector {
         self.aftermath = Aftermath::default();
         let doubted = self.doubted.take();
         let Some(place) = self.place.take() else { return };
+        // It was there for less time than it took to find out: next time the arm is judged at once.
+        let is_unjudged = place.steady == 0 && self.mode == Mode::Steady && self.arms[self.arm].anticipation;
+        if is_unjudged && place.context.may_be_apart() {
+            self.unjudged = Some(place.context);
+        }
         let stay = self.knowledge.clock_s - place.since_s;
         let ending = self.ending();
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
@@ -202,12 +209,28 @@ impl Selector {
         }
     }
 
+    /// By the arm that is tried programs came into step, which is another class: that is what it gave.
+    fn credit_reordered(&mut self, load: &Load) {
+        let level = self.place.as_ref().and_then(|place| Some((place.context, place.level?)));
+        let (Mode::Trial(_), Some((context, level))) = (self.mode, level) else { return };
+        let known = self.knowledge.contexts.get_mut(&context).filter(|_| load.rate() > 0.0);
+        if let Some(known) = known {
+            known.credit(&self.names[self.arm], load.rate().ln() - level, self.knowledge.clock_s);
+            self.unsaved = true;
+        }
+    }
+
     /// Another workload is there, since before this window.
     fn enter(&mut self, context: Context, class: Context, load: &Load) {
         let since_s = self.knowledge.clock_s - load.seconds();
         // Only the order is another one, soon after the arm began to bring programs into step: that is its doing, and it goes on.
-        let is_recent = |place: &Place| context.asks_the_same(&place.context) && since_s - place.since_s < RECENT_S;
-        let goes_on = self.arms[self.arm].anticipation && self.place.as_ref().is_some_and(is_recent);
+        let anticipates = self.arms[self.arm].anticipation;
+        let is_reordered = self.place.as_ref().is_some_and(|place| place.context.is_reordered(&context)) && anticipates;
+        let goes_on = is_reordered && self.place.as_ref().is_some_and(|place| since_s - place.since_s < RECENT_S);
+        if is_reordered {
+            self.credit_reordered(load);
+        }
+        self.finding_out = if goes_on { self.finding_out } else { 0 };
         self.leave(Some(context));
         self.is_changing = false;
         self.mode = Mode::Steady;
