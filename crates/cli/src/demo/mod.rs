@@ -73,6 +73,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let sides = sides(&args.policy)?;
     output::check_standard(args.plot.as_deref(), args.json)?;
     [&args.plot, &args.log].into_iter().flatten().try_for_each(|path| output::check_file(path))?;
+    if args.log.as_deref().is_some_and(output::is_standard) {
+        anyhow::bail!("--log - is no file: decisions are appended to a file, which `sluice explain FILE` reads");
+    }
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 140 }));
