@@ -53,8 +53,7 @@ fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: b
         let arms = gains.iter().map(|(arm, gain)| ((*arm).to_owned(), value(*gain))).collect();
         let context = Context::parse(context).unwrap();
         let looks = gains.iter().map(|(arm, _)| ((*arm).to_owned(), context)).collect();
-        let known =
-            Known { level: LEVEL, looks, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms, ..Known::default() };
+        let known = Known { level: LEVEL, looks, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms };
         knowledge.contexts.insert(context, known);
     }
     selector.remember(knowledge).unwrap();
@@ -73,7 +72,7 @@ fn an_observation_is_a_quarter_of_a_second_or_more() {
     let counts: Vec<u64> = (0..40)
         .map(|at| {
             selector.window(&window(at, true, 100, 4.0));
-            credited(&selector).into()
+            credited(&selector)
         })
         .collect();
     let first = counts.iter().position(|count| *count > 0).unwrap();

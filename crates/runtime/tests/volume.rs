@@ -4,8 +4,8 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use common::{Faulty, Random, Results, create, storage};
@@ -195,27 +195,33 @@ fn the_algorithm_changes_under_load() {
     config.engine.in_flight_max = 1;
     let (volume, _) = start(&storage, config);
     let files: Vec<FileRef> = (0..3).map(|n| create(&storage, &n.to_string())).collect();
-    let done = AtomicBool::new(false);
+    let (done, together) = (AtomicBool::new(false), Barrier::new(files.len() + 1));
     std::thread::scope(|scope| {
         let workers: Vec<_> = files
             .iter()
             .enumerate()
             .map(|(n, file)| {
-                let volume = &volume;
-                scope.spawn(move || check_file(volume, file, &mut Random(seed() + n as u64), 300))
+                let (volume, together) = (&volume, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    check_file(volume, file, &mut Random(seed() + n as u64), 300);
+                })
             })
             .collect();
         let changer = scope.spawn(|| {
             let mut changes = 0;
-            while !done.load(Ordering::Relaxed) {
+            together.wait();
+            loop {
                 for info in table() {
                     volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
                     let limits = EngineConfig { in_flight_max: changes % 4, ..volume.limits() };
                     volume.set_limits(&limits).unwrap();
                     changes += 1;
                 }
+                if done.load(Ordering::Relaxed) {
+                    return changes;
+                }
             }
-            changes
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         done.store(true, Ordering::Relaxed);
