@@ -12,6 +12,8 @@
 //!   a row are of another class, when one is of a class that is known to be served badly, or when the test of Page and Hinkley
 //!   ([`PageHinkley`]) says so of request size, mix or concurrency; when it says so of the reward, evidence is doubted, and what lost
 //!   may be tried again.
+//! * *In step or apart*: an arm that brings programs that take turns in a file into step is not judged while it does, nor for a second
+//!   before; it goes on while only the order of requests changes.
 //! * *Memory below* ([`Settings::memory_below`]): what was written is written back during what comes. After a change of arms windows
 //!   are credited to nobody until as many bytes were written as are held, which is learned from when such changes take effect. A
 //!   window that asks for the same in another order, and is served as fast as expected, belongs to the workload that is there.

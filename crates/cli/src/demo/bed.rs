@@ -46,8 +46,6 @@ pub(super) struct Bed {
     /// The scheduler's settings when nobody chooses.
     engine: EngineConfig,
     seed: u64,
-    /// Where decisions are logged.
-    log: Option<PathBuf>,
     dir: tempfile::TempDir,
 }
 
@@ -61,7 +59,7 @@ pub(super) struct Outcome {
 
 impl Bed {
     /// Makes everything. `mounted`: through FUSE, else directly.
-    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64, log: Option<PathBuf>) -> anyhow::Result<Bed> {
+    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64) -> anyhow::Result<Bed> {
         let dir =
             tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
@@ -85,7 +83,7 @@ impl Bed {
             Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, disks: emulated, engine, seed, log, dir })
+        Ok(Bed { front, plain, storage, disks: emulated, engine, seed, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -96,21 +94,22 @@ impl Bed {
     }
 
     /// Lets a selector choose until it is dropped; it knows what those before it have learned here. [`Bed::stay`] comes after it.
-    pub(super) fn choose(&self) -> anyhow::Result<Selection> {
+    /// `log`: where decisions are logged.
+    pub(super) fn choose(&self, log: Option<PathBuf>) -> anyhow::Result<Selection> {
         match &self.front {
-            Front::Mounted(mount, _) => self.choose_for(mount.volume()),
-            Front::Direct(volume) => self.choose_for(volume),
+            Front::Mounted(mount, _) => self.choose_for(mount.volume(), log),
+            Front::Direct(volume) => self.choose_for(volume, log),
         }
     }
 
-    fn choose_for(&self, volume: &Arc<impl Ground>) -> anyhow::Result<Selection> {
+    fn choose_for(&self, volume: &Arc<impl Ground>, log: Option<PathBuf>) -> anyhow::Result<Selection> {
         // As a mount over such disks has it.
         let disks = Settings { emulate: Some(MODEL.to_owned()), seed: self.seed, ..Settings::default() };
         let anticipation = disks.volume_config(DISKS, true)?.engine.anticipation;
         volume.set_limits(&EngineConfig { anticipation, ..self.engine.clone() })?;
         let options = sluice_select::Options {
             state: Some(self.dir.path().join("learned")),
-            log: self.log.clone(),
+            log,
             emulated: true,
             likeliest_first: true,
             ..config::selection(config::DEFAULT_SELECTOR, Device::Disk)

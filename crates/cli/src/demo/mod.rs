@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Draw the result into this SVG file; - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Log the decisions of the adaptive runs to this file, for `sluice explain`: appended [default: none]
+    /// Log what is decided while the selector learns to this file, for `sluice explain`: appended [default: none]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Start of the random numbers, for the order of the runs and the disks' phases
@@ -81,6 +81,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 140 }));
     let mut demo = Demo {
         bed: &mut bed,
+        log: args.log.clone(),
         stop: &stop,
         writing: 0,
         learned_s: 0.0,
@@ -151,7 +152,7 @@ fn sides(names: &[String]) -> anyhow::Result<Vec<Side>> {
 /// The bed, and whether it is mounted.
 fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
     if !args.no_fuse {
-        match Bed::make(true, args.in_flight, args.seed, args.log.clone()) {
+        match Bed::make(true, args.in_flight, args.seed) {
             Ok(bed) => return Ok((bed, true)),
             Err(error) if error.downcast_ref::<sluice_fuse::MountError>().is_some_and(|e| e.is_unsupported()) => {
                 output::tell(format_args!("FUSE is not available here ({error:#}); driving the scheduler directly"));
@@ -159,11 +160,13 @@ fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
             Err(error) => return Err(error),
         }
     }
-    Ok((Bed::make(false, args.in_flight, args.seed, args.log.clone())?, false))
+    Ok((Bed::make(false, args.in_flight, args.seed)?, false))
 }
 
 struct Demo<'a> {
     bed: &'a mut Bed,
+    /// Where what is decided while the selector learns is logged.
+    log: Option<PathBuf>,
     stop: &'a AtomicBool,
     /// Runs so far.
     writing: u64,
@@ -216,7 +219,7 @@ impl Demo<'_> {
     /// Lets the selector, which knows nothing, try out what serves each pattern, for so long each. False if interrupted.
     fn learn(&mut self, each: Duration) -> anyhow::Result<bool> {
         let began = Instant::now();
-        let selection = self.bed.choose()?;
+        let selection = self.bed.choose(self.log.clone())?;
         for pattern in PATTERNS {
             let (mut scale, start) = (1, Instant::now());
             self.bed.prepare(pattern, scale)?;
@@ -272,7 +275,7 @@ impl Demo<'_> {
                 self.counted(pattern, scale)?
             }
             Side::Adaptive => {
-                let (_chooses, start) = (self.bed.choose()?, Instant::now());
+                let (_chooses, start) = (self.bed.choose(None)?, Instant::now());
                 loop {
                     let outcome = self.run(pattern, scale)?;
                     if outcome.is_none() || start.elapsed() >= LEAD {
