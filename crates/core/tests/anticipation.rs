@@ -354,6 +354,22 @@ fn others_have_their_turn_between_slices() {
     }
 }
 
+/// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
+/// took of the others in their turn. Without that it had a quarter of the time.
+#[test]
+fn a_stream_has_its_share_beside_several_others_in_flight() {
+    let random = Process { sequential: false, ..READER };
+    for policy in policies() {
+        let mut run = Run::new(policy, &[READER, random, random, random, random], true, 12);
+        let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
+        run.engine.set_limits(&config).unwrap();
+        let run = run.run(Time(10 * SECOND));
+        let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+        let share = run.done[0] as f64 / alone as f64;
+        assert!((0.4..0.5).contains(&share), "{policy}: {share}, {:?}", run.done);
+    }
+}
+
 /// One among many streams has a turn, of which of these only one has a part, and the device half: about a twentieth of the time. A
 /// writer whose requests are absorbed gets as much as a stream by that.
 #[test]

@@ -190,6 +190,8 @@ struct Others {
 struct Slice {
     stream: u32,
     until: Time,
+    /// How long it is from the end of its first request on, which has waited for what the device had before it; `None`: that has ended.
+    from_first_ns: Option<u64>,
     /// Where the device was in the stream when it began.
     from: u64,
     /// What belongs to no stream has its turn and goes first; the stream is what goes on meanwhile.
@@ -406,15 +408,22 @@ impl Streams {
         worth && self.slice.is_some_and(|slice| slice.catches_up)
     }
 
-    /// How long a slice that begins now is.
-    fn slice_ns(&self) -> u64 {
+    /// How long a slice that begins now is. `others_wait`: shorter, so that a turn of all, theirs with it, is short: they wait for
+    /// all of it.
+    fn slice_ns(&self, others_wait: bool) -> u64 {
         let shared = self.config.slice_ns.saturating_mul(MANY) / self.busy.max(1);
-        shared.min(self.config.longest_slice_ns()).max(self.config.slice_ns)
+        let longest_ns = shared.min(self.config.longest_slice_ns()).max(self.config.slice_ns);
+        if others_wait { (longest_ns / 2).max(self.config.slice_ns) } else { longest_ns }
+    }
+
+    /// There is something that belongs to no stream, or was a moment ago.
+    fn others_wait(&self, now: Time) -> bool {
+        let are_there = self.others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
+        self.others.outstanding > 0 || are_there
     }
 
     /// The slice that a stream gets of which a request was dispatched, or those behind it. `lowest`: of what is queued for its file.
     fn begin_slice(&mut self, now: Time, number: u32, lowest: Option<Slot>, overdue: bool) -> Option<Slice> {
-        let longest_ns = self.slice_ns();
         self.table.get(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))?;
         let lowest = lowest.map(|lowest| self.stream_of[lowest as usize].0);
         let mut candidates = [lowest, Some(self.served_last)].into_iter().flatten();
@@ -432,21 +441,31 @@ impl Streams {
         self.served_last = number;
         let stream = &mut self.table[number as usize];
         stream.gave_way = u64::MAX;
-        let others = &mut self.others;
-        let are_there = others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
-        let wait = others.outstanding > 0 || are_there;
-        // So that a turn of all, theirs with it, is short: they wait for all of it.
-        let slice_ns = if wait { (longest_ns / 2).max(self.config.slice_ns) } else { longest_ns };
-        if wait && stream.round == self.round {
+        let from = stream.at;
+        let is_second = stream.round == self.round;
+        let wait = self.others_wait(now);
+        let slice_ns = self.slice_ns(wait);
+        if wait && is_second {
             self.round = self.round.wrapping_add(1).max(1);
-            others.turn_until = now.after(slice_ns);
+            self.others.turn_until = now.after(slice_ns);
         }
-        let is_of_others = wait && now < others.turn_until;
-        let until = if is_of_others { others.turn_until } else { now.after(slice_ns) };
+        let is_of_others = wait && now < self.others.turn_until;
+        let until = if is_of_others { self.others.turn_until } else { now.after(slice_ns) };
         if !is_of_others {
-            stream.round = self.round;
+            self.table[number as usize].round = self.round;
         }
-        Some(Slice { stream: number, until, from: stream.at, is_of_others, catches_up })
+        let from_first_ns = Some(slice_ns).filter(|_| !is_of_others);
+        Some(Slice { stream: number, until, from_first_ns, from, is_of_others, catches_up })
+    }
+
+    /// The turn of what belongs to no stream is over: the stream that gave way to it has the slice that it had been chosen for, whatever
+    /// has come meanwhile.
+    fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
+        let slice_ns = self.slice_ns(self.others_wait(now));
+        let stream = &mut self.table[slice.stream as usize];
+        stream.round = self.round;
+        let (from_first_ns, until) = (Some(slice_ns), now.after(slice_ns));
+        Slice { until, from_first_ns, from: stream.at, is_of_others: false, ..slice }
     }
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
@@ -488,6 +507,9 @@ impl Streams {
         stream.outstanding -= 1;
         if service_ns.is_some() {
             stream.ended = now;
+            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number) {
+                slice.until = slice.from_first_ns.take().map_or(slice.until, |slice_ns| now.after(slice_ns));
+            }
         }
         if stream.outstanding == 0 {
             stream.idle_since = now;
@@ -526,7 +548,11 @@ impl Streams {
         if let Some(slot) = self.others.queued.front().filter(|_| is_of_others && now < self.others.turn_until) {
             return Next::Continue(slot);
         }
-        let Some(slice) = self.slice else { return Next::Free };
+        let Some(mut slice) = self.slice else { return Next::Free };
+        if slice.is_of_others && now >= slice.until && self.table[slice.stream as usize].outstanding > 0 {
+            slice = self.after_others(now, slice);
+            self.slice = Some(slice);
+        }
         let stream = &self.table[slice.stream as usize];
         if now < slice.until {
             if let Some(slot) = stream.queued.front() {
