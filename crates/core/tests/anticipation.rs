@@ -32,6 +32,8 @@ enum Shared {
     Hot,
     /// Each goes downwards in a part of its own, by so many bytes.
     Downwards(u64),
+    /// At random in one of four files of 25 MB of its own.
+    Small,
 }
 
 /// A process that has one request outstanding at a time.
@@ -101,13 +103,18 @@ impl Run {
             Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
             Some(Shared::Hot) => self.random.below(8) + ((process as u64) << 8),
             Some(Shared::Downwards(_)) => 0,
+            Some(Shared::Small) => self.random.below(400),
             None if sequential => self.done[process],
             None => self.random.below(1 << 20),
         };
         let own = process as u64 + self.done[process] / file * self.processes.len() as u64;
         Request {
             cookie: process as u64,
-            file: FileId(if shared.is_some() { 1 << 32 } else { own }),
+            file: FileId(match shared {
+                Some(Shared::Small) => (1 << 33) + (process as u64) * 4 + self.random.below(4),
+                Some(_) => 1 << 32,
+                None => own,
+            }),
             app: AppId(0),
             target: TargetId(0),
             op,
@@ -358,16 +365,30 @@ fn others_have_their_turn_between_slices() {
 /// took of the others in their turn. Without that it had a quarter of the time.
 #[test]
 fn a_stream_has_its_share_beside_several_others_in_flight() {
-    let random = Process { sequential: false, ..READER };
     for policy in policies() {
-        let mut run = Run::new(policy, &[READER, random, random, random, random], true, 12);
-        let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
-        run.engine.set_limits(&config).unwrap();
-        let run = run.run(Time(10 * SECOND));
-        let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
-        let share = run.done[0] as f64 / alone as f64;
-        assert!((0.4..0.5).contains(&share), "{policy}: {share}, {:?}", run.done);
+        let share = share_beside_four_random(policy, READER);
+        assert!((0.4..0.5).contains(&share), "{policy}: {share}");
     }
+}
+
+/// One that goes from file to file is one stream.
+#[test]
+fn a_program_that_goes_from_file_to_file_has_the_share_of_a_stream() {
+    for policy in policies() {
+        let share = share_beside_four_random(policy, Process { file: 256, ..READER });
+        assert!((0.4..0.5).contains(&share), "{policy}: {share}");
+    }
+}
+
+/// Of the time that a reader would have alone, beside four random ones on a device that takes eight requests.
+fn share_beside_four_random(policy: &str, reader: Process) -> f64 {
+    let random = Process { sequential: false, shared: Some(Shared::Small), ..READER };
+    let mut run = Run::new(policy, &[reader, random, random, random, random], true, 12);
+    let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
+    run.engine.set_limits(&config).unwrap();
+    let run = run.run(Time(10 * SECOND));
+    let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + reader.think_ns);
+    run.done[0] as f64 / alone as f64
 }
 
 /// One among many streams has a turn, of which of these only one has a part, and the device half: about a twentieth of the time. A

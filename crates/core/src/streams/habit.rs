@@ -34,6 +34,11 @@ impl Habit {
         self.in_time += NEW * (came - self.in_time);
     }
 
+    /// What is expected of another one that goes on likewise, as if so many had followed there.
+    pub(super) fn expected(self, followed: u32) -> Habit {
+        Habit { followed, ..self }
+    }
+
     /// None came.
     pub(super) fn missed(&mut self) {
         self.in_time -= NEW * self.in_time;

@@ -25,7 +25,7 @@ mod places;
 use crate::list::{Links, List, NIL};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
-use crate::request::{Op, Request, Time};
+use crate::request::{AppId, Op, Request, Time};
 use habit::{Habit, NEW};
 use places::Places;
 
@@ -48,6 +48,8 @@ const PAST: u8 = 16;
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
 const MOST: f32 = 0.5;
+/// Requests that have followed each other before the next file of a program is taken for more of the same.
+const FOLLOWED_LONG: u32 = 8;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +140,8 @@ struct Stream {
     /// How far behind those were that had the slice in its place.
     gave_way: u64,
     op: Op,
+    /// Whose its first request was.
+    app: AppId,
     /// The request by which the device last came here from another stream.
     came_by: Slot,
     /// How long such requests take, from dispatch to completion.
@@ -167,6 +171,7 @@ const BLANK: Stream = Stream {
     past: 0,
     gave_way: u64::MAX,
     op: Op::Read,
+    app: AppId(0),
     came_by: NIL,
     coming_ns: 0.0,
     round: 0,
@@ -198,6 +203,8 @@ struct Slice {
     is_of_others: bool,
     /// It has the slice in the place of one that it is behind.
     catches_up: bool,
+    /// What its program began while it had nothing outstanding, maybe the next file ([`NIL`]: nothing).
+    successor: u32,
 }
 
 #[derive(Debug)]
@@ -292,7 +299,7 @@ impl Streams {
         if let Some(served) = self.slice.map(|slice| &mut self.table[slice.stream as usize]).filter(|s| s.key == key) {
             served.note_gap(now, request.offset, gain);
         }
-        if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request.op)) {
+        if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request)) {
             self.follow(now, number, request);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
@@ -317,6 +324,9 @@ impl Streams {
             self.count(number, went_on);
         }
         let stream = &mut self.table[number];
+        if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
+            slice.successor = NIL;
+        }
         stream.used = self.arrivals;
         stream.go_to(request, self.config.near_bytes);
         if stream.outstanding == 0 {
@@ -336,17 +346,29 @@ impl Streams {
     }
 
     /// A new stream in the place of the one that has been quiet for longest.
-    fn begin(&mut self, key: u64, op: Op) -> Option<usize> {
+    fn begin(&mut self, key: u64, request: &Request) -> Option<usize> {
+        let Request { op, app, .. } = *request;
         let number = self.places.quietest()? as usize;
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
+        }
+        if let Some(slice) = &mut self.slice {
+            let served = &self.table[slice.stream as usize];
+            let may_go_on = served.outstanding == 0 && served.next.followed >= FOLLOWED_LONG;
+            // One that this takes the place of is none any more, either.
+            if slice.successor == number as u32 {
+                slice.successor = NIL;
+            }
+            if may_go_on && slice.successor == NIL && (served.op, served.app) == (op, app) {
+                slice.successor = number as u32;
+            }
         }
         if self.table[number].used > 0 {
             self.count(number, false);
         }
         let coming_ns = self.coming_ns[op.index()];
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
-        self.table[number] = Stream { key, op, coming_ns, round: self.round, ..BLANK };
+        self.table[number] = Stream { key, op, app, coming_ns, round: self.round, ..BLANK };
         Some(number)
     }
 
@@ -455,7 +477,7 @@ impl Streams {
             self.table[number as usize].round = self.round;
         }
         let from_first_ns = Some(slice_ns).filter(|_| !is_of_others);
-        Some(Slice { stream: number, until, from_first_ns, from, is_of_others, catches_up })
+        Some(Slice { stream: number, until, from_first_ns, from, is_of_others, catches_up, successor: NIL })
     }
 
     /// The turn of what belongs to no stream is over: the stream that gave way to it has the slice that it had been chosen for, whatever
@@ -553,26 +575,49 @@ impl Streams {
             slice = self.after_others(now, slice);
             self.slice = Some(slice);
         }
-        let stream = &self.table[slice.stream as usize];
-        if now < slice.until {
-            if let Some(slot) = stream.queued.front() {
-                return Next::Continue(slot);
-            }
-            if stream.is_worth(&self.config, self.go_on) {
-                let until = match stream.in_flight {
-                    0 => slice.until.min(stream.idle_since.after(stream.next.patience_ns(&self.config))),
-                    _ => slice.until,
-                };
-                if now < until {
-                    return Next::Hold(until);
-                }
-            }
+        if let Some(next) = self.next_of_slice(now, slice) {
+            return next;
         }
-        if stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config)) {
+        let stream = &self.table[slice.stream as usize];
+        let is_over = stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config));
+        if is_over {
             self.count(slice.stream as usize, false);
         }
-        self.slice = None;
-        Next::Free
+        self.slice = if is_over { self.succeed(now, slice) } else { None };
+        self.slice.and_then(|slice| self.next_of_slice(now, slice)).unwrap_or(Next::Free)
+    }
+
+    /// The next request of a slice, or how long to wait for it; `None` if the slice is over.
+    fn next_of_slice(&self, now: Time, slice: Slice) -> Option<Next> {
+        let stream = &self.table[slice.stream as usize];
+        if now >= slice.until {
+            return None;
+        }
+        if let Some(slot) = stream.queued.front() {
+            return Some(Next::Continue(slot));
+        }
+        if !stream.is_worth(&self.config, self.go_on) {
+            return None;
+        }
+        let until = match stream.in_flight {
+            0 => slice.until.min(stream.idle_since.after(stream.next.patience_ns(&self.config))),
+            _ => slice.until,
+        };
+        (now < until).then_some(Next::Hold(until))
+    }
+
+    /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for
+    /// that, which is expected to go on likewise until it has shown what it does.
+    fn succeed(&mut self, now: Time, slice: Slice) -> Option<Slice> {
+        let next = self.table[slice.stream as usize].next;
+        let stream = self.table.get_mut(slice.successor as usize)?;
+        if now >= slice.until || stream.outstanding == 0 || stream.next.followed >= FOLLOWED_MIN {
+            return None;
+        }
+        stream.next = next.expected(FOLLOWED_MIN);
+        self.served_last = slice.successor;
+        let from = stream.at.max(stream.last);
+        Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })
     }
 }
 
