@@ -1,208 +1,18 @@
 //! Anticipation, on a device that is nothing but a head: what it gains, what it must not cost, and who waits how long.
 
+mod one_head;
 mod random;
 
 use std::collections::VecDeque;
 
+use one_head::{
+    LEN, LONGEST_SLICE_NS, MAX_WAIT_NS, NS_PER_BYTE, POSITIONING_NS, Process, READER, Run, SECOND, SLICE_NS, Shared,
+    both, in_offset_order, policies,
+};
 use proptest::prelude::*;
-use sluice_core::policy::table;
-
-use random::Random;
 use sluice_core::{
     Anticipation, AppId, Batch, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request, TargetId, Time,
 };
-
-const POSITIONING_NS: u64 = 8_000_000;
-const NS_PER_BYTE: u64 = 10;
-const LEN: u32 = 65_536;
-const SLICE_NS: u64 = 100_000_000;
-/// While few have requests.
-const LONGEST_SLICE_NS: u64 = 250_000_000;
-const MAX_WAIT_NS: u64 = 500_000_000;
-const SECOND: u64 = 1_000_000_000;
-
-/// All processes use one file.
-#[derive(Clone, Copy)]
-enum Shared {
-    /// Each has one of so many blocks, by turns.
-    Turns(u64),
-    /// Each has a part of its own, far from those of others.
-    Parts,
-    /// Each is at random within what is near of a place of its own.
-    Hot,
-    /// Each goes downwards in a part of its own, by so many bytes.
-    Downwards(u64),
-    /// At random in one of four files of 25 MB of its own.
-    Small,
-}
-
-/// A process that has one request outstanding at a time.
-#[derive(Clone, Copy)]
-struct Process {
-    op: Op,
-    sequential: bool,
-    think_ns: u64,
-    /// Requests, after which it goes on to another file.
-    file: u64,
-    shared: Option<Shared>,
-    starts: Time,
-}
-
-const READER: Process =
-    Process { op: Op::Read, sequential: true, think_ns: 100_000, file: u64::MAX, shared: None, starts: Time::ZERO };
-
-struct Run {
-    engine: Engine,
-    processes: Vec<Process>,
-    /// When each submits next; `None` while it waits.
-    submits: Vec<Option<Time>>,
-    done: Vec<u64>,
-    now: Time,
-    head: (FileId, u64),
-    /// At the device, in the order in which it serves.
-    device: VecDeque<Batch>,
-    free_at: Time,
-    /// Writes go to a cache, and the head stays where it is.
-    absorbs_writes: bool,
-    /// Reads of whole streams are answered from memory, and the head stays where it is, too.
-    has_streams: bool,
-    random: Random,
-    longest_wait_ns: u64,
-}
-
-impl Run {
-    fn new(policy: &str, processes: &[Process], anticipates: bool, seed: u64) -> Run {
-        let anticipation = anticipates.then_some(Anticipation {
-            positioning_ns: POSITIONING_NS,
-            near_bytes: 1 << 19,
-            slice_ns: SLICE_NS,
-        });
-        let config =
-            EngineConfig { in_flight_max: 1, max_wait_ns: MAX_WAIT_NS, anticipation, ..EngineConfig::default() };
-        let policy = PolicyConfig::parse(policy).unwrap();
-        Run {
-            engine: Engine::new(config, &policy, Time::ZERO).unwrap(),
-            processes: processes.to_vec(),
-            submits: processes.iter().map(|process| Some(process.starts)).collect(),
-            done: vec![0; processes.len()],
-            now: Time::ZERO,
-            head: (FileId(u64::MAX), 0),
-            device: VecDeque::new(),
-            free_at: Time::ZERO,
-            absorbs_writes: true,
-            has_streams: false,
-            random: Random(seed),
-            longest_wait_ns: 0,
-        }
-    }
-
-    fn request(&mut self, process: usize) -> Request {
-        let Process { op, sequential, file, shared, .. } = self.processes[process];
-        let block = match shared {
-            Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
-            Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
-            Some(Shared::Hot) => self.random.below(8) + ((process as u64) << 8),
-            Some(Shared::Downwards(_)) => 0,
-            Some(Shared::Small) => self.random.below(400),
-            None if sequential => self.done[process],
-            None => self.random.below(1 << 20),
-        };
-        let own = process as u64 + self.done[process] / file * self.processes.len() as u64;
-        Request {
-            cookie: process as u64,
-            file: FileId(match shared {
-                Some(Shared::Small) => (1 << 33) + (process as u64) * 4 + self.random.below(4),
-                Some(_) => 1 << 32,
-                None => own,
-            }),
-            app: AppId(0),
-            target: TargetId(0),
-            op,
-            offset: match shared {
-                Some(Shared::Downwards(bytes)) => (((process as u64) + 1) << 40) - self.done[process] * bytes,
-                _ => block * u64::from(LEN),
-            },
-            len: match shared {
-                Some(Shared::Downwards(bytes)) => bytes as u32,
-                _ => LEN,
-            },
-        }
-    }
-
-    /// Serves what is dispatched, one batch after the other, until `end`.
-    fn run(mut self, end: Time) -> Run {
-        while self.now < end {
-            for process in 0..self.processes.len() {
-                if self.submits[process].is_some_and(|at| at <= self.now) {
-                    self.submits[process] = None;
-                    let request = self.request(process);
-                    self.engine.submit(self.now, request).unwrap();
-                }
-            }
-            if !self.device.is_empty() && self.free_at <= self.now {
-                self.complete();
-            }
-            self.dispatch();
-            self.now = self.next_event();
-        }
-        self
-    }
-
-    fn complete(&mut self) {
-        let batch = self.device.pop_front().unwrap();
-        for part in batch.parts() {
-            let process = part.request.cookie as usize;
-            self.engine.complete(self.now, part.id, Outcome::ok(part.request.len)).unwrap();
-            self.done[process] += 1;
-            let think_ns = self.processes[process].think_ns;
-            let think_ns = think_ns / 2 + self.random.below(think_ns + 1);
-            self.submits[process] = Some(self.now.after(think_ns));
-        }
-    }
-
-    fn dispatch(&mut self) {
-        let mut batch = Batch::new();
-        while self.engine.poll_dispatch(self.now, &mut batch) {
-            let place = (batch.file(), batch.offset());
-            let from = self.now.max(self.free_at);
-            let in_memory = match batch.op() {
-                Op::Write => self.absorbs_writes,
-                Op::Read => self.has_streams && self.processes[batch.parts()[0].request.cookie as usize].sequential,
-            };
-            self.free_at = if in_memory {
-                from.after(batch.bytes() / 2)
-            } else {
-                let seek = if self.head == place { 0 } else { POSITIONING_NS };
-                self.head = (batch.file(), batch.offset() + batch.bytes());
-                from.after(seek + batch.bytes() * NS_PER_BYTE)
-            };
-            self.device.push_back(batch.clone());
-        }
-        let wait = self.engine.stats().total().wait.max_ns();
-        self.longest_wait_ns = self.longest_wait_ns.max(wait);
-    }
-
-    fn next_event(&self) -> Time {
-        let ends = (!self.device.is_empty()).then_some(self.free_at);
-        let wakes = self.engine.poll_timeout();
-        let submits = self.submits.iter().flatten().copied().min();
-        let next = [ends, wakes, submits].into_iter().flatten().min().expect("somebody goes on");
-        next.max(Time(self.now.0 + 1))
-    }
-
-    fn total(&self) -> u64 {
-        self.done.iter().sum()
-    }
-}
-
-fn both(policy: &str, processes: &[Process], seconds: u64, seed: u64) -> [Run; 2] {
-    [false, true].map(|anticipates| Run::new(policy, processes, anticipates, seed).run(Time(seconds * SECOND)))
-}
-
-/// Algorithms that it applies to, and that do not let the device idle for reasons of their own.
-fn policies() -> impl Iterator<Item = &'static str> {
-    table().iter().filter(|info| !info.bypasses_queue && !info.shared_engine).map(|info| info.name)
-}
 
 #[test]
 fn sequential_readers_are_served_in_slices() {
@@ -346,70 +156,6 @@ fn sequential_writers_that_move_the_head_are_served_in_slices() {
     }
 }
 
-/// What belongs to no stream gets a third of what it has without, or more, and the whole gains.
-#[test]
-fn others_have_their_turn_between_slices() {
-    let random = Process { sequential: false, ..READER };
-    let writer = Process { op: Op::Write, think_ns: 1_000_000, ..READER };
-    for policy in policies() {
-        for others in [[random; 4], [writer; 4], [random, writer, random, writer]] {
-            let processes: Vec<Process> = [READER].into_iter().chain(others).collect();
-            let [without, with] = both(policy, &processes, 10, 4);
-            let enough = with.done[1..].iter().zip(&without.done[1..]).all(|(&with, &without)| with * 3 >= without);
-            assert!(enough && with.done[0] >= without.done[0], "{policy}: {:?} of {:?}", with.done, without.done);
-        }
-    }
-}
-
-/// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
-/// took of the others in their turn. Without that it had a quarter of the time.
-#[test]
-fn a_stream_has_its_share_beside_several_others_in_flight() {
-    for policy in policies() {
-        let share = share_beside_four_random(policy, READER);
-        assert!((0.4..0.5).contains(&share), "{policy}: {share}");
-    }
-}
-
-/// One that goes from file to file is one stream.
-#[test]
-fn a_program_that_goes_from_file_to_file_has_the_share_of_a_stream() {
-    for policy in policies() {
-        let share = share_beside_four_random(policy, Process { file: 256, ..READER });
-        assert!((0.4..0.5).contains(&share), "{policy}: {share}");
-    }
-}
-
-/// Of the time that a reader would have alone, beside four random ones on a device that takes eight requests.
-fn share_beside_four_random(policy: &str, reader: Process) -> f64 {
-    let random = Process { sequential: false, shared: Some(Shared::Small), ..READER };
-    let mut run = Run::new(policy, &[reader, random, random, random, random], true, 12);
-    let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
-    run.engine.set_limits(&config).unwrap();
-    let run = run.run(Time(10 * SECOND));
-    let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + reader.think_ns);
-    run.done[0] as f64 / alone as f64
-}
-
-/// One among many streams has a turn, of which of these only one has a part, and the device half: about a twentieth of the time. A
-/// writer whose requests are absorbed gets as much as a stream by that.
-#[test]
-fn one_other_among_many_streams_is_not_starved() {
-    const SECONDS: u64 = 30;
-    let alone = SECONDS * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
-    for policy in policies() {
-        for other in [Process { op: Op::Write, ..READER }, Process { sequential: false, ..READER }] {
-            let processes = [READER, READER, READER, READER, READER, READER, READER, READER, other];
-            let with = Run::new(policy, &processes, true, 11).run(Time(SECONDS * SECOND));
-            let by_itself = Run::new(policy, &[other], true, 11).run(Time(SECONDS * SECOND)).total();
-            let enough = if other.sequential { with.done[0] * 3 / 4 } else { by_itself / 40 };
-            assert!(with.done[8] > enough, "{policy}: {:?}, alone {by_itself}", with.done);
-            let streams: u64 = with.done[..8].iter().sum();
-            assert!(streams * 100 > alone * 75, "{policy}: {:?} of {alone}", with.done);
-        }
-    }
-}
-
 #[test]
 fn a_reader_alone_is_as_fast_as_without() {
     for policy in policies() {
@@ -442,10 +188,6 @@ fn order(policy: &str, submissions: &[(usize, u64)]) -> Vec<u64> {
         engine.complete(now, batch.parts()[0].id, Outcome::ok(LEN)).unwrap();
     }
     order
-}
-
-fn in_offset_order() -> impl Iterator<Item = &'static str> {
-    ["to-agg", "sjf", "hbrr"].into_iter()
 }
 
 /// Several read one range by turns: what came first lies above what came later.
@@ -580,16 +322,6 @@ fn those_behind_put_nobody_off_for_long() {
     }
 }
 
-/// Two programs, each at random within what is near of a place of its own in one file: whoever is behind has no more of the time.
-#[test]
-fn programs_at_two_places_of_a_file_have_their_shares() {
-    for policy in in_offset_order() {
-        let process = |n| Process { shared: Some(Shared::Hot), starts: Time(n), ..READER };
-        let run = Run::new(policy, &[process(0), process(1)], true, 31).run(Time(20 * SECOND));
-        assert!(run.done[0] < 3 * run.done[1] && run.done[1] < 3 * run.done[0], "{policy}: {:?}", run.done);
-    }
-}
-
 /// Downwards, in requests of a half, a third, and a quarter of what is near: one stream.
 #[test]
 fn large_requests_downwards_are_a_stream() {
@@ -601,38 +333,6 @@ fn large_requests_downwards_are_a_stream() {
             let moves = 5 * SECOND / (2 * (POSITIONING_NS + u64::from(LEN) * NS_PER_BYTE));
             assert!(run.done[1] > 4 * moves && 2 * run.done[0] > moves, "{policy}, {parts}: {:?}", run.done);
         }
-    }
-}
-
-/// Whatever reads short files is a new stream each time.
-#[test]
-fn others_have_their_turn_beside_readers_of_short_files() {
-    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
-    for policy in policies() {
-        for file in [8, 64] {
-            let mut processes = vec![Process { file, ..READER }];
-            processes.extend([writer; 4]);
-            let [without, with] = both(policy, &processes, 6, 29);
-            let of_writers = |run: &Run| run.done[1..].iter().sum::<u64>();
-            assert!(
-                of_writers(&with) * 3 > of_writers(&without),
-                "{policy}, {file}: {:?} {:?}",
-                with.done,
-                without.done
-            );
-        }
-    }
-}
-
-/// What belongs to no stream has no more than its share where short files begin all the time.
-#[test]
-fn a_long_reader_has_its_share_beside_short_files_and_others() {
-    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
-    for policy in policies() {
-        let processes = [READER, Process { file: 4, ..READER }, writer, writer, writer, writer];
-        let [without, with] = both(policy, &processes, 10, 41);
-        assert!(with.done[0] > 3 * without.done[0], "{policy}: {:?} {:?}", with.done, without.done);
-        assert!(with.done[2] > 3 * without.done[2], "{policy}: {:?} {:?}", with.done, without.done);
     }
 }
 
@@ -782,5 +482,37 @@ proptest! {
             }
         }
         prop_assert_eq!((gone, queued.len()), (submitted, 0), "{}", policy);
+    }
+}
+
+/// One completion that is reported with a time that is too late.
+#[test]
+fn a_slice_ends_although_the_clock_was_put_forward_for_one_completion() {
+    let mut engine = Run::new("to", &[READER], true, 1).engine;
+    let request = |file, offset| Request {
+        cookie: 0,
+        file: FileId(file),
+        app: AppId(0),
+        target: TargetId(0),
+        op: Op::Read,
+        offset,
+        len: 4096,
+    };
+    let mut batch = Batch::new();
+    let mut now = SECOND;
+    engine.submit(Time(now), request(1, 0)).unwrap();
+    assert!(engine.poll_dispatch(Time(now), &mut batch));
+    engine.submit(Time(now), request(1, 4096)).unwrap();
+    engine.submit(Time(now), request(2, 0)).unwrap();
+    engine.complete(Time(1000 * SECOND), batch.parts()[0].id, Outcome::ok(4096)).unwrap();
+    for block in 2.. {
+        now += 1_000_000;
+        assert!(engine.poll_dispatch(Time(now), &mut batch));
+        if batch.file() == FileId(2) {
+            break;
+        }
+        assert!(now < 3 * SECOND, "the other one waits for ever");
+        engine.submit(Time(now), request(1, block * 4096)).unwrap();
+        engine.complete(Time(now), batch.parts()[0].id, Outcome::ok(4096)).unwrap();
     }
 }

@@ -48,8 +48,6 @@ const PAST: u8 = 16;
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
 const MOST: f32 = 0.5;
-/// Requests that have followed each other before the next file of a program is taken for more of the same.
-const FOLLOWED_LONG: u32 = 8;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +110,8 @@ struct Stream {
     key: u64,
     /// Where it is: the end of its furthest request, or of its newest one if it goes downwards.
     end: u64,
+    /// Where it began.
+    began: u64,
     /// Its newest request, and how many before it began each below the one before.
     last: u64,
     descents: u32,
@@ -150,11 +150,14 @@ struct Stream {
     round: u32,
     /// Whether it went on has been counted.
     is_counted: bool,
+    /// It is the next file of a program, by which nothing is known of what others begin.
+    is_successor: bool,
 }
 
 const BLANK: Stream = Stream {
     key: 0,
     end: 0,
+    began: 0,
     last: 0,
     descents: 0,
     used: 0,
@@ -176,6 +179,7 @@ const BLANK: Stream = Stream {
     coming_ns: 0.0,
     round: 0,
     is_counted: false,
+    is_successor: false,
 };
 
 /// Requests that belong to no stream worth waiting for.
@@ -195,15 +199,19 @@ struct Others {
 struct Slice {
     stream: u32,
     until: Time,
-    /// How long it is from the end of its first request on, which has waited for what the device had before it; `None`: that has ended.
+    /// Until its first request has ended, which waits for what the device had before it, for a slice's time at the longest: how long it is from
+    /// then on.
     from_first_ns: Option<u64>,
+    /// The first request that went in it ([`NIL`]: none has gone), and whether that has ended.
+    first: Slot,
+    first_ended: bool,
     /// Where the device was in the stream when it began.
     from: u64,
     /// What belongs to no stream has its turn and goes first; the stream is what goes on meanwhile.
     is_of_others: bool,
     /// It has the slice in the place of one that it is behind.
     catches_up: bool,
-    /// What its program began while it had nothing outstanding, maybe the next file ([`NIL`]: nothing).
+    /// What its program has begun since its last request, maybe the next file ([`NIL`]: nothing).
     successor: u32,
 }
 
@@ -354,7 +362,8 @@ impl Streams {
         }
         if let Some(slice) = &mut self.slice {
             let served = &self.table[slice.stream as usize];
-            let may_go_on = served.outstanding == 0 && served.next.followed >= FOLLOWED_LONG;
+            // Of short files moving from one to the next is what takes the time: they are no stream.
+            let may_go_on = served.end.abs_diff(served.began) >= self.config.near_bytes;
             // One that this takes the place of is none any more, either.
             if slice.successor == number as u32 {
                 slice.successor = NIL;
@@ -366,15 +375,19 @@ impl Streams {
         if self.table[number].used > 0 {
             self.count(number, false);
         }
+        let is_successor = self.slice.is_some_and(|slice| slice.successor == number as u32);
         let coming_ns = self.coming_ns[op.index()];
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
-        self.table[number] = Stream { key, op, app, coming_ns, round: self.round, ..BLANK };
+        self.table[number] =
+            Stream { key, op, app, began: request.offset, coming_ns, round: self.round, is_successor, ..BLANK };
         Some(number)
     }
 
     /// A stream went on in time, or did not. Only the first time counts: what a new stream does is to be known.
     fn count(&mut self, number: usize, went_on: bool) {
-        if !std::mem::replace(&mut self.table[number].is_counted, true) {
+        let stream = &mut self.table[number];
+        let tells = !(went_on && stream.is_successor);
+        if !std::mem::replace(&mut stream.is_counted, true) && tells {
             self.go_on += NEW_STREAM * (if went_on { 1.0 } else { 0.0 } - self.go_on);
         }
     }
@@ -427,6 +440,9 @@ impl Streams {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
             self.slice = self.begin_slice(now, number, lowest, why == Removal::Overdue);
         }
+        if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number && slice.first == NIL) {
+            slice.first = last;
+        }
         worth && self.slice.is_some_and(|slice| slice.catches_up)
     }
 
@@ -472,12 +488,23 @@ impl Streams {
             self.others.turn_until = now.after(slice_ns);
         }
         let is_of_others = wait && now < self.others.turn_until;
-        let until = if is_of_others { self.others.turn_until } else { now.after(slice_ns) };
+        let until = if is_of_others { self.others.turn_until } else { now.after(self.config.longest_slice_ns()) };
         if !is_of_others {
             self.table[number as usize].round = self.round;
         }
         let from_first_ns = Some(slice_ns).filter(|_| !is_of_others);
-        Some(Slice { stream: number, until, from_first_ns, from, is_of_others, catches_up, successor: NIL })
+        let (first, first_ended, successor) = (NIL, false, NIL);
+        Some(Slice {
+            stream: number,
+            until,
+            from_first_ns,
+            first,
+            first_ended,
+            from,
+            is_of_others,
+            catches_up,
+            successor,
+        })
     }
 
     /// The turn of what belongs to no stream is over: the stream that gave way to it has the slice that it had been chosen for, whatever
@@ -486,8 +513,8 @@ impl Streams {
         let slice_ns = self.slice_ns(self.others_wait(now));
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
-        let (from_first_ns, until) = (Some(slice_ns), now.after(slice_ns));
-        Slice { until, from_first_ns, from: stream.at, is_of_others: false, ..slice }
+        let (from_first_ns, until) = (Some(slice_ns), now.after(self.config.longest_slice_ns()));
+        Slice { until, from_first_ns, first: NIL, first_ended: false, from: stream.at, is_of_others: false, ..slice }
     }
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
@@ -529,8 +556,8 @@ impl Streams {
         stream.outstanding -= 1;
         if service_ns.is_some() {
             stream.ended = now;
-            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number) {
-                slice.until = slice.from_first_ns.take().map_or(slice.until, |slice_ns| now.after(slice_ns));
+            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.first == slot) {
+                slice.first_ended = true;
             }
         }
         if stream.outstanding == 0 {
@@ -571,10 +598,18 @@ impl Streams {
             return Next::Continue(slot);
         }
         let Some(mut slice) = self.slice else { return Next::Free };
-        if slice.is_of_others && now >= slice.until && self.table[slice.stream as usize].outstanding > 0 {
-            slice = self.after_others(now, slice);
-            self.slice = Some(slice);
+        if slice.is_of_others && now >= slice.until {
+            if self.table[slice.stream as usize].outstanding == 0 {
+                slice = self.succeed(slice).unwrap_or(slice);
+            }
+            let stream = &self.table[slice.stream as usize];
+            if stream.outstanding > 0 && stream.is_worth(&self.config, self.go_on) {
+                slice = self.after_others(now, slice);
+            }
+        } else if slice.first_ended {
+            slice.until = slice.from_first_ns.take().map_or(slice.until, |slice_ns| now.after(slice_ns));
         }
+        self.slice = Some(slice);
         if let Some(next) = self.next_of_slice(now, slice) {
             return next;
         }
@@ -583,7 +618,7 @@ impl Streams {
         if is_over {
             self.count(slice.stream as usize, false);
         }
-        self.slice = if is_over { self.succeed(now, slice) } else { None };
+        self.slice = if is_over && now < slice.until { self.succeed(slice) } else { None };
         self.slice.and_then(|slice| self.next_of_slice(now, slice)).unwrap_or(Next::Free)
     }
 
@@ -608,13 +643,12 @@ impl Streams {
 
     /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for
     /// that, which is expected to go on likewise until it has shown what it does.
-    fn succeed(&mut self, now: Time, slice: Slice) -> Option<Slice> {
+    fn succeed(&mut self, slice: Slice) -> Option<Slice> {
         let next = self.table[slice.stream as usize].next;
-        let stream = self.table.get_mut(slice.successor as usize)?;
-        if now >= slice.until || stream.outstanding == 0 || stream.next.followed >= FOLLOWED_MIN {
-            return None;
+        let stream = self.table.get_mut(slice.successor as usize).filter(|stream| stream.outstanding > 0)?;
+        if stream.next.followed < FOLLOWED_MIN {
+            stream.next = next.expected(FOLLOWED_MIN);
         }
-        stream.next = next.expected(FOLLOWED_MIN);
         self.served_last = slice.successor;
         let from = stream.at.max(stream.last);
         Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })

@@ -1,0 +1,163 @@
+//! Anticipation: what streams and what belongs to no stream have of a device beside each other.
+
+mod one_head;
+mod random;
+
+use one_head::{
+    LEN, NS_PER_BYTE, POSITIONING_NS, Process, READER, Run, SECOND, Shared, both, in_offset_order, policies,
+};
+use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, Request, TargetId, Time};
+
+/// What belongs to no stream gets a third of what it has without, or more, and the whole gains.
+#[test]
+fn others_have_their_turn_between_slices() {
+    let random = Process { sequential: false, ..READER };
+    let writer = Process { op: Op::Write, think_ns: 1_000_000, ..READER };
+    for policy in policies() {
+        for others in [[random; 4], [writer; 4], [random, writer, random, writer]] {
+            let processes: Vec<Process> = [READER].into_iter().chain(others).collect();
+            let [without, with] = both(policy, &processes, 10, 4);
+            let enough = with.done[1..].iter().zip(&without.done[1..]).all(|(&with, &without)| with * 3 >= without);
+            assert!(enough && with.done[0] >= without.done[0], "{policy}: {:?} of {:?}", with.done, without.done);
+        }
+    }
+}
+
+/// A reader beside so many random ones, for ten seconds, on a device that takes so many requests at a time; and the share that it has of what it
+/// would have alone.
+fn beside_random(policy: &str, reader: Process, random: usize, in_flight_max: u32) -> (Run, f64) {
+    let others = vec![Process { sequential: false, ..READER }; random];
+    let mut run = Run::new(policy, &[vec![reader], others].concat(), true, 12);
+    let config = EngineConfig { in_flight_max, ..*run.engine.config() };
+    run.engine.set_limits(&config).unwrap();
+    let run = run.run(Time(10 * SECOND));
+    let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + reader.think_ns);
+    let share = run.done[0] as f64 / alone as f64;
+    (run, share)
+}
+
+/// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
+/// took of the others in their turn.
+#[test]
+fn a_stream_has_its_share_beside_several_others_in_flight() {
+    for policy in policies() {
+        let (_, share) = beside_random(policy, READER, 4, 8);
+        assert!((0.37..0.5).contains(&share), "{policy}: {share}");
+        // What they have in flight takes longer than a slice.
+        let (_, share) = beside_random(policy, READER, 16, 16);
+        assert!((0.2..0.5).contains(&share), "{policy}, 16: {share}");
+    }
+}
+
+/// One that goes from file to file is one stream, and no more than that.
+#[test]
+fn a_program_that_goes_from_file_to_file_has_the_share_of_a_stream() {
+    for policy in policies() {
+        let (_, share) = beside_random(policy, Process { file: 256, ..READER }, 4, 8);
+        assert!((0.37..0.5).contains(&share), "{policy}: {share}");
+        for file in [16, 64] {
+            let (run, _) = beside_random(policy, Process { file, ..READER }, 4, 8);
+            let alone = 10 * SECOND / (POSITIONING_NS + u64::from(LEN) * NS_PER_BYTE);
+            let share = run.done[1..].iter().sum::<u64>() as f64 / alone as f64;
+            assert!((0.3..0.6).contains(&share), "{policy}, beside files of {file}: {share}");
+        }
+    }
+}
+
+/// One among many streams has a turn, of which of these only one has a part, and the device half: about a twentieth of the time. A
+/// writer whose requests are absorbed gets as much as a stream by that.
+#[test]
+fn one_other_among_many_streams_is_not_starved() {
+    const SECONDS: u64 = 30;
+    let alone = SECONDS * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+    for policy in policies() {
+        for other in [Process { op: Op::Write, ..READER }, Process { sequential: false, ..READER }] {
+            let processes = [READER, READER, READER, READER, READER, READER, READER, READER, other];
+            let with = Run::new(policy, &processes, true, 11).run(Time(SECONDS * SECOND));
+            let by_itself = Run::new(policy, &[other], true, 11).run(Time(SECONDS * SECOND)).total();
+            let enough = if other.sequential { with.done[0] * 3 / 4 } else { by_itself / 40 };
+            assert!(with.done[8] > enough, "{policy}: {:?}, alone {by_itself}", with.done);
+            let streams: u64 = with.done[..8].iter().sum();
+            assert!(streams * 100 > alone * 75, "{policy}: {:?} of {alone}", with.done);
+        }
+    }
+}
+
+/// Two programs, each at random within what is near of a place of its own in one file: whoever is behind has no more of the time.
+#[test]
+fn programs_at_two_places_of_a_file_have_their_shares() {
+    for policy in in_offset_order() {
+        let process = |n| Process { shared: Some(Shared::Hot), starts: Time(n), ..READER };
+        let run = Run::new(policy, &[process(0), process(1)], true, 31).run(Time(20 * SECOND));
+        assert!(run.done[0] < 3 * run.done[1] && run.done[1] < 3 * run.done[0], "{policy}: {:?}", run.done);
+    }
+}
+
+/// Whatever reads short files is a new stream each time.
+#[test]
+fn others_have_their_turn_beside_readers_of_short_files() {
+    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
+    for policy in policies() {
+        for file in [8, 64] {
+            let mut processes = vec![Process { file, ..READER }];
+            processes.extend([writer; 4]);
+            let [without, with] = both(policy, &processes, 6, 29);
+            let of_writers = |run: &Run| run.done[1..].iter().sum::<u64>();
+            assert!(
+                of_writers(&with) * 3 > of_writers(&without),
+                "{policy}, {file}: {:?} {:?}",
+                with.done,
+                without.done
+            );
+        }
+    }
+}
+
+/// What belongs to no stream has no more than its share where short files begin all the time.
+#[test]
+fn a_long_reader_has_its_share_beside_short_files_and_others() {
+    let writer = Process { op: Op::Write, sequential: false, think_ns: 50_000, ..READER };
+    for policy in policies() {
+        let processes = [READER, Process { file: 4, ..READER }, writer, writer, writer, writer];
+        let [without, with] = both(policy, &processes, 10, 41);
+        assert!(with.done[0] > 3 * without.done[0], "{policy}: {:?} {:?}", with.done, without.done);
+        assert!(with.done[2] > 3 * without.done[2], "{policy}: {:?} {:?}", with.done, without.done);
+    }
+}
+
+/// Of two programs of the same files of 16 requests, one with two requests outstanding.
+#[test]
+fn a_program_with_two_requests_outstanding_has_as_much_as_one_with_one() {
+    for policy in policies().filter(|policy| !["aioli", "mlf"].contains(policy)) {
+        let mut engine = Run::new(policy, &[READER], true, 1).engine;
+        let (mut now, mut issued, mut done, mut head) = (Time(0), [0_u64; 2], [0_u64; 2], (FileId(u64::MAX), 0));
+        let mut at_device: Option<(Time, Batch)> = None;
+        let mut submits = vec![(now, 0_usize), (now, 1), (now, 1)];
+        while now < Time(10 * SECOND) {
+            if let Some((_, batch)) = at_device.take_if(|(ends, _)| *ends <= now) {
+                for part in batch.parts() {
+                    engine.complete(now, part.id, Outcome::ok(LEN)).unwrap();
+                    done[part.request.cookie as usize] += 1;
+                    submits.push((now.after(READER.think_ns), part.request.cookie as usize));
+                }
+            }
+            for (_, process) in submits.extract_if(.., |(at, _)| *at <= now) {
+                let (file, block) = (issued[process] / 16, issued[process] % 16);
+                issued[process] += 1;
+                let (cookie, app) = (process as u64, AppId(process as u32));
+                let (file, offset) = (FileId(file * 2 + cookie), block * u64::from(LEN));
+                let request = Request { cookie, file, app, target: TargetId(0), op: Op::Read, offset, len: LEN };
+                engine.submit(now, request).unwrap();
+            }
+            let mut batch = Batch::new();
+            if at_device.is_none() && engine.poll_dispatch(now, &mut batch) {
+                let seek = if head == (batch.file(), batch.offset()) { 0 } else { POSITIONING_NS };
+                head = (batch.file(), batch.offset() + batch.bytes());
+                at_device = Some((now.after(seek + batch.bytes() * NS_PER_BYTE), batch));
+            }
+            let events = submits.iter().map(|(at, _)| *at).chain(at_device.as_ref().map(|(ends, _)| *ends));
+            now = events.chain(engine.poll_timeout()).min().unwrap().max(now.after(1));
+        }
+        assert!(done[0] < 2 * done[1] && done[1] < 2 * done[0], "{policy}: {done:?}");
+    }
+}
