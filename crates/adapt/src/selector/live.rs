@@ -148,6 +148,8 @@ pub struct Selector {
     pub(super) quiet: u32,
     /// The workload that went before it was found out.
     pub(super) unjudged: Option<Context>,
+    /// The workload whose best arm, as far as is known, undid at once what an arm that anticipates had done.
+    pub(super) undone: Option<Context>,
 }
 
 /// What is being done.
@@ -231,6 +233,7 @@ impl Selector {
             finding_out: 0,
             quiet: 0,
             unjudged: None,
+            undone: None,
         };
         selector.patience = selector.patience_max();
         selector.record(&Load::default(), Why::Begin, None, String::new());
@@ -672,8 +675,10 @@ impl Selector {
             let gain = expected[best].gain - expected[self.incumbent].gain;
             if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation {
                 self.incumbent = best;
+                let gives_up = self.arms[self.arm].anticipation && !self.arms[best].anticipation;
                 if let Some(place) = &mut self.place {
                     place.steady = 0;
+                    place.gave_up_s = gives_up.then_some(self.knowledge.clock_s);
                 }
                 let text = format!("{:+.1} % expected", (gain.exp() - 1.0) * 100.0);
                 return self.switch(best, Why::Better, text);

@@ -17,6 +17,9 @@ const PATIENCE: u32 = 24;
 /// Time after a fall of the rate within which, if another workload is found to be there, that was the end of this one. In quarters of a second.
 const ENDING: u32 = 6;
 
+/// Weight of what was known of an arm that takes programs apart, beside one window of that.
+const UNDONE: f64 = 1.0;
+
 /// Seconds after which an arm has done what it does to the order.
 const RECENT_S: f64 = 2.0;
 
@@ -38,6 +41,8 @@ pub(super) struct Place {
     pub(super) off: f64,
     /// The first judged window was far below what is usual.
     pub(super) begins_low: bool,
+    /// When an arm that anticipates was last given up for one that does not.
+    pub(super) gave_up_s: Option<f64>,
 }
 
 impl Selector {
@@ -220,6 +225,20 @@ impl Selector {
         }
     }
 
+    /// The arm in force took programs apart at once that another one had brought into step: that is what it gives, whatever was known.
+    fn credit_undone(&mut self, load: &Load) {
+        let Some((context, level)) = self.place.as_ref().map(|place| (place.context, place.level)) else { return };
+        self.undone = Some(context);
+        let name = &self.names[self.arm];
+        let known = self.knowledge.contexts.get_mut(&context).filter(|_| load.rate() > 0.0);
+        let Some(known) = known.filter(|_| self.mode == Mode::Steady) else { return };
+        if let Some(value) = known.arms.get_mut(name) {
+            value.weight = value.weight.min(UNDONE);
+        }
+        known.credit(name, load.rate().ln() - level.unwrap_or(known.level), self.knowledge.clock_s);
+        self.unsaved = true;
+    }
+
     /// Another workload is there, since before this window.
     fn enter(&mut self, context: Context, class: Context, load: &Load) {
         let since_s = self.knowledge.clock_s - load.seconds();
@@ -229,6 +248,12 @@ impl Selector {
         let goes_on = is_reordered && self.place.as_ref().is_some_and(|place| since_s - place.since_s < RECENT_S);
         if is_reordered {
             self.credit_reordered(load);
+        }
+        let is_undone = |place: &&Place| {
+            place.gave_up_s.is_some_and(|at| since_s - at < RECENT_S) && place.context.is_reordered(&context)
+        };
+        if context.may_be_apart() && self.place.as_ref().filter(is_undone).is_some() {
+            self.credit_undone(load);
         }
         self.finding_out = if goes_on { self.finding_out } else { 0 };
         self.leave(Some(context));
@@ -251,13 +276,17 @@ impl Selector {
             steady: 0,
             off: 0.0,
             begins_low: false,
+            gave_up_s: None,
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         self.meter = Meter::new(self.quarter);
         let expected = self.expectations(&context, load);
-        let best =
-            if goes_on && expected[self.arm].windows >= 1.0 { self.arm } else { self.begin_with(&context, &expected) };
+        let best = self.begin_with(&context, &expected);
+        let best = if goes_on { self.in_step(&context, best, &expected) } else { best };
+        if let Some(place) = self.place.as_mut().filter(|_| goes_on && !self.arms[best].anticipation) {
+            place.gave_up_s = Some(since_s);
+        }
         let why = if is_new { Why::NewWorkload } else { Why::KnownWorkload };
         self.incumbent = best;
         if best == self.arm {
@@ -265,6 +294,21 @@ impl Selector {
         } else {
             self.switch(best, why, context.describe());
         }
+    }
+
+    /// The arm that goes on bringing programs into step, instead of the best one: the one in force, or one that anticipates, too, if that was
+    /// tried here and the one in force was not; unless it is clearly worse, as far as is known. What is known is wrong where the best one took them
+    /// apart at once.
+    fn in_step(&self, context: &Context, best: usize, expected: &[Expectation]) -> usize {
+        if self.undone == Some(*context) {
+            return self.arm;
+        }
+        let is_known = |at: &usize| expected[*at].windows >= 1.0;
+        let may_be = |at: &usize| self.arms[*at].anticipation && expected[*at].gain > expected[best].gain - CLEAR;
+        let by_gain = |a: &usize, b: &usize| expected[*a].gain.total_cmp(&expected[*b].gain);
+        let known = || (0..self.arms.len()).filter(is_known).filter(may_be).max_by(by_gain);
+        let own = Some(self.arm);
+        own.filter(is_known).or_else(known).or(own.filter(may_be)).unwrap_or(best)
     }
 
     /// The arm to begin a workload with. What was never tried is begun with only where nothing was: it has no place among what
