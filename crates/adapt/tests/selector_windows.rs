@@ -118,6 +118,24 @@ fn an_arm_that_brings_programs_into_step_goes_on_while_only_the_order_changes() 
     panic!("never in step: {:?}", records(&mut selector));
 }
 
+/// In order such arms are known as the best, and anticipation by what it gave when it had just begun.
+#[test]
+fn arms_that_undo_at_once_what_anticipation_does_are_credited_with_that() {
+    let apart: &[(&str, f64)] = &[("to-agg anticipation=on", 0.0), ("noop", -1.0)];
+    let in_step: &[(&str, f64)] = &[("noop", 0.0), ("to-agg", 0.0), ("hbrr anticipation=on", -0.8)];
+    let mut selector = selector("noop", &[("r1.q1.d2.f0.a0", apart), ("r1.q0.d2.f0.a0", in_step)], false);
+    let mut anticipates = 0;
+    for at in 0..60 {
+        anticipates = if selector.arm().anticipation { anticipates + 1 } else { 0 };
+        let (in_step, looks_so) = (anticipates > 15, anticipates > 2);
+        selector.window(&window(at, true, if looks_so { 100 } else { 50 }, if looks_so { 4.0 } else { 500.0 }));
+        if in_step {
+            return;
+        }
+    }
+    panic!("never in step: {:?}", records(&mut selector));
+}
+
 #[test]
 fn an_arm_that_begins_to_anticipate_has_a_second_where_programs_may_be_apart() {
     let first_credit = |distance: f64, context: &str| {
