@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,18 @@ pub struct Place {
     runs: usize,
 }
 
+/// Operations of a mount that hangs fail when it is unmounted: whoever was in them would end the program, by that failure, before its server
+/// is killed.
+struct WaitsForTheEnd(Arc<AtomicBool>);
+
+impl Drop for WaitsForTheEnd {
+    fn drop(&mut self) {
+        while self.0.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
 /// What is wrong, and the calls that led to it.
 pub type Failure = (String, Vec<String>);
 
@@ -183,8 +196,11 @@ impl Place {
         if let (Some(server), Ok(_)) = (server, std::env::var(HANG)) {
             rustix::process::kill_process(server, Signal::STOP).unwrap();
         }
+        let hangs = Arc::new(AtomicBool::new(false));
+        let _waits = WaitsForTheEnd(hangs.clone());
         std::thread::spawn(move || {
             if ending.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                hangs.store(true, Ordering::SeqCst);
                 // Past the test harness, which keeps what is printed to itself and would not come to show it.
                 let _ = io::stderr().write_all(message.as_bytes());
                 // Nothing else ends those who wait for a page: this fails all requests of the mount.
