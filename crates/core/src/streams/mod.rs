@@ -479,41 +479,34 @@ impl Streams {
         self.served_last = number;
         let stream = &mut self.table[number as usize];
         stream.gave_way = u64::MAX;
-        let from = stream.at;
-        let is_second = stream.round == self.round;
+        let (from, is_second) = (stream.at, stream.round == self.round);
         let wait = self.others_wait(now);
-        let slice_ns = self.slice_ns(wait);
         if wait && is_second {
             self.round = self.round.wrapping_add(1).max(1);
-            self.others.turn_until = now.after(slice_ns);
+            self.others.turn_until = now.after(self.slice_ns(wait));
         }
-        let is_of_others = wait && now < self.others.turn_until;
-        let until = if is_of_others { self.others.turn_until } else { now.after(self.config.longest_slice_ns()) };
-        if !is_of_others {
-            self.table[number as usize].round = self.round;
-        }
-        let from_first_ns = Some(slice_ns).filter(|_| !is_of_others);
-        let (first, first_ended, successor) = (NIL, false, NIL);
-        Some(Slice {
+        let of_others = Slice {
             stream: number,
-            until,
-            from_first_ns,
-            first,
-            first_ended,
+            until: self.others.turn_until,
+            from_first_ns: None,
+            first: NIL,
+            first_ended: false,
             from,
-            is_of_others,
+            is_of_others: true,
             catches_up,
-            successor,
-        })
+            successor: NIL,
+        };
+        let have_turn = wait && now < self.others.turn_until;
+        Some(if have_turn { of_others } else { self.after_others(now, of_others) })
     }
 
-    /// The turn of what belongs to no stream is over: the stream that gave way to it has the slice that it had been chosen for, whatever
-    /// has come meanwhile.
+    /// What belongs to no stream has no turn, or not any more: the stream that would give way to it has the slice that it was chosen for,
+    /// whatever has come meanwhile.
     fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
-        let slice_ns = self.slice_ns(self.others_wait(now));
+        let from_first_ns = Some(self.slice_ns(self.others_wait(now)));
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
-        let (from_first_ns, until) = (Some(slice_ns), now.after(self.config.longest_slice_ns()));
+        let until = now.after(self.config.longest_slice_ns());
         Slice { until, from_first_ns, first: NIL, first_ended: false, from: stream.at, is_of_others: false, ..slice }
     }
 
