@@ -21,13 +21,15 @@
 
 mod habit;
 mod places;
+mod stream;
 
 use crate::list::{Links, List, NIL};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
-use crate::request::{AppId, Op, Request, Time};
-use habit::{Habit, NEW};
-use places::Places;
+use crate::request::{Request, Time};
+use habit::NEW;
+use places::{Places, Quiet};
+use stream::{BLANK, Stream};
 
 /// Streams that are remembered.
 const STREAMS: u32 = 1 << 12;
@@ -36,14 +38,8 @@ const FOLLOWED_MIN: u32 = 2;
 /// So many streams with requests outstanding, or more, have slices of the configured length. With slices of 100 ms a turn of
 /// all takes 2.5 s then; fewer streams share that time, as far as the longest slice lets them.
 const MANY: u64 = 25;
-/// Share of what would be left behind that comes in time from which on it is waited for.
-const OFTEN: f32 = 0.25;
-/// A stream goes downwards if so many requests in a row began each below the one before.
-const DOWNWARDS: u32 = 4;
 /// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
-/// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
-const PAST: u8 = 16;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
@@ -93,95 +89,6 @@ pub(crate) enum Next {
     Hold(Time),
 }
 
-/// A part of a file that a stream goes past, from its last request to its next one.
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    from: u64,
-    to: u64,
-    /// When it went past it; `None`: it has not yet.
-    passed: Option<Time>,
-    /// It was waited for.
-    is_awaited: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Stream {
-    /// Its file and operation.
-    key: u64,
-    /// Where it is: the end of its furthest request, or of its newest one if it goes downwards.
-    end: u64,
-    /// Where it began.
-    began: u64,
-    /// Its newest request, and how many before it began each below the one before.
-    last: u64,
-    descents: u32,
-    /// When that arrived, in arrivals.
-    used: u64,
-    /// Requests not dispatched, by arrival.
-    queued: List,
-    in_flight: u32,
-    outstanding: u32,
-    /// When it had nothing outstanding any more.
-    idle_since: Time,
-    /// When a request of it ended last.
-    ended: Time,
-    /// Where what was dispatched last ends.
-    at: u64,
-    /// How its requests follow each other.
-    next: Habit,
-    /// How what it would leave behind comes, requests between its last and its next one, if that is more than what it left behind last
-    /// without anything of it coming; and if it is not.
-    fills: [Habit; 2],
-    unfilled: u64,
-    /// What it is about to leave behind, or left behind last, if nothing of it has come since, or only long after.
-    gap: Option<Gap>,
-    /// Batches for which it is still taken for one that goes past what is others'.
-    past: u8,
-    /// How far behind those were that had the slice in its place.
-    gave_way: u64,
-    op: Op,
-    /// Whose its first request was.
-    app: AppId,
-    /// The request by which the device last came here from another stream.
-    came_by: Slot,
-    /// How long such requests take, from dispatch to completion.
-    coming_ns: f32,
-    /// The round in which it had its last slice.
-    round: u32,
-    /// Whether it went on has been counted.
-    is_counted: bool,
-    /// It is the next file of a program, by which nothing is known of what others begin.
-    is_successor: bool,
-}
-
-const BLANK: Stream = Stream {
-    key: 0,
-    end: 0,
-    began: 0,
-    last: 0,
-    descents: 0,
-    used: 0,
-    queued: List::new(),
-    in_flight: 0,
-    outstanding: 0,
-    idle_since: Time::ZERO,
-    ended: Time::ZERO,
-    at: 0,
-    next: Habit::NEW,
-    fills: [Habit::NEW; 2],
-    unfilled: 0,
-    gap: None,
-    past: 0,
-    gave_way: u64::MAX,
-    op: Op::Read,
-    app: AppId(0),
-    came_by: NIL,
-    coming_ns: 0.0,
-    round: 0,
-    is_counted: false,
-    is_successor: false,
-};
-
 /// Requests that belong to no stream worth waiting for.
 #[derive(Clone, Copy, Debug)]
 struct Others {
@@ -220,6 +127,7 @@ pub(crate) struct Streams {
     config: Anticipation,
     table: Vec<Stream>,
     places: Places,
+    quiet: Quiet,
     /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
     stream_of: Vec<(u32, bool)>,
     links: Links,
@@ -248,6 +156,7 @@ impl Streams {
             config,
             table: vec![BLANK; STREAMS as usize],
             places: Places::new(STREAMS, config.near_bytes),
+            quiet: Quiet::new(STREAMS),
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
             links_of_others: Links::new(capacity),
@@ -339,7 +248,7 @@ impl Streams {
         stream.go_to(request, self.config.near_bytes);
         if stream.outstanding == 0 {
             self.busy += 1;
-            self.places.is_busy(number as u32);
+            self.quiet.ends(number as u32);
         }
         stream.outstanding += 1;
         self.places.place(number as u32, stream.key, stream.end);
@@ -356,7 +265,7 @@ impl Streams {
     /// A new stream in the place of the one that has been quiet for longest.
     fn begin(&mut self, key: u64, request: &Request) -> Option<usize> {
         let Request { op, app, .. } = *request;
-        let number = self.places.quietest()? as usize;
+        let number = self.quiet.longest()? as usize;
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
@@ -420,14 +329,14 @@ impl Streams {
                 }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
-                stream.go_past(now, queues.end(slot));
+                stream.go_past(now, queues.offset(slot), queues.end(slot));
                 let key = stream.key;
                 // Where the device is, the stream that is being served is, too.
                 let served = self.slice.filter(|slice| why == Removal::Continued && slice.stream != number);
                 if let Some(served) =
                     served.map(|slice| &mut self.table[slice.stream as usize]).filter(|s| s.key == key)
                 {
-                    served.go_past(now, queues.end(slot));
+                    served.go_past(now, queues.offset(slot), queues.end(slot));
                 }
             }
         }
@@ -556,7 +465,7 @@ impl Streams {
         if stream.outstanding == 0 {
             stream.idle_since = now;
             self.busy -= 1;
-            self.places.is_quiet(number);
+            self.quiet.begins(number);
         }
     }
 
@@ -645,92 +554,5 @@ impl Streams {
         self.served_last = slice.successor;
         let from = stream.at.max(stream.last);
         Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })
-    }
-}
-
-impl Stream {
-    /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
-    fn go_to(&mut self, request: &Request, near_bytes: u64) {
-        self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
-        let continues_downwards =
-            request.end() == self.last && self.end.saturating_sub(request.end()) >= near_bytes / 2;
-        self.last = request.offset;
-        let is_down = self.descents >= DOWNWARDS || continues_downwards;
-        self.end = if is_down { request.end() } else { self.end.max(request.end()) };
-    }
-
-    /// The device has gone with it up to `end`.
-    fn go_past(&mut self, now: Time, end: u64) {
-        self.at = end;
-        if let Some(gap) = self.gap.as_mut().filter(|gap| gap.passed.is_none()) {
-            gap.passed = Some(now);
-            self.past = PAST + 1;
-        }
-    }
-
-    /// A request has come, maybe one that was left behind, or would have been.
-    fn note_gap(&mut self, now: Time, offset: u64, gain_ns: f32) {
-        let Some(gap) = self.gap.filter(|gap| (gap.from..gap.to).contains(&offset)) else { return };
-        // It was waited for, and not for long enough.
-        if gap.is_awaited && gap.passed.is_some() {
-            self.gap = None;
-            self.fills_of(gap).missed();
-            return;
-        }
-        let think_ns = match gap.passed {
-            None if self.in_flight > 0 => Some(0.0),
-            None => Some(now.since(self.ended) as f32),
-            // How long it would have had to be waited for is not known.
-            Some(at) if now.since(at) as f32 <= gain_ns * 4.0 => None,
-            Some(_) => return,
-        };
-        self.gap = None;
-        self.fills_of(gap).note(think_ns.map(|think_ns| think_ns.min(gain_ns * 4.0)), gain_ns);
-    }
-
-    /// Until when to wait for what would be left behind if a request at `offset` went next.
-    fn waits_at(&mut self, offset: u64, config: &Anticipation) -> Option<Time> {
-        if offset <= self.at || self.at == 0 {
-            return None;
-        }
-        match &mut self.gap {
-            Some(gap) if gap.passed.is_none() && gap.from == self.at => gap.to = offset,
-            gap => {
-                let new = Gap { from: self.at, to: offset, passed: None, is_awaited: false };
-                if let Some(unfilled) = gap.replace(new) {
-                    self.fills_of(unfilled).missed();
-                    self.unfilled = unfilled.to - unfilled.from;
-                }
-            }
-        }
-        let (gap, in_flight, ended) = (self.gap?, self.in_flight, self.ended);
-        let fills = self.fills_of(gap);
-        if fills.followed == 0 || fills.in_time() < OFTEN || !fills.is_worth(config, fills.in_time()) {
-            return None;
-        }
-        let until = if in_flight > 0 { Time(u64::MAX) } else { ended.after(fills.patience_ns(config)) };
-        self.gap = Some(Gap { is_awaited: true, ..gap });
-        Some(until)
-    }
-
-    fn fills_of(&mut self, gap: Gap) -> &mut Habit {
-        &mut self.fills[usize::from(gap.to - gap.from <= self.unfilled)]
-    }
-
-    /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did. Where most do not
-    /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
-    /// take the time of the others.
-    fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        let is_new = self.next.followed < FOLLOWED_MIN;
-        if is_new && others_go_on < MOST {
-            return false;
-        }
-        let in_time = if is_new { others_go_on } else { self.next.in_time() };
-        self.next.is_worth(config, in_time) && !self.is_absorbed(config)
-    }
-
-    /// It is served from memory: coming to it from another stream moves nothing.
-    fn is_absorbed(&self, config: &Anticipation) -> bool {
-        self.coming_ns < config.positioning_ns as f32 / 8.0
     }
 }

@@ -7,7 +7,7 @@ const BUCKETS: usize = 1 << 13;
 /// So many streams of a list are looked at: where more are in one place, they are those of programs that came together.
 const LOOKED_AT: usize = 32;
 
-/// Of the streams `0..number`.
+/// One place in a file of each of the streams `0..number`.
 #[derive(Debug)]
 pub(super) struct Places {
     /// Streams are in cells of 2 to the power of this, which are at least as long as what is near.
@@ -16,21 +16,15 @@ pub(super) struct Places {
     links: Links,
     /// Of each stream: the bucket that it is in, or [`NIL`].
     bucket_of: Vec<u32>,
-    quiet: List,
-    quiet_links: Links,
 }
 
 impl Places {
     pub(super) fn new(number: u32, near_bytes: u64) -> Places {
-        let (mut quiet, mut quiet_links) = (List::new(), Links::new(number));
-        (0..number).for_each(|stream| quiet.push_back(&mut quiet_links, stream));
         Places {
             shift: Self::shift(near_bytes),
             buckets: vec![List::new(); BUCKETS],
             links: Links::new(number),
             bucket_of: vec![NIL; number as usize],
-            quiet,
-            quiet_links,
         }
     }
 
@@ -91,20 +85,35 @@ impl Places {
         }
         nearest.map(|(_, stream)| stream)
     }
+}
+
+/// Of the streams `0..number` those with nothing outstanding, by how long they have been quiet.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    list: List,
+    links: Links,
+}
+
+impl Quiet {
+    pub(super) fn new(number: u32) -> Quiet {
+        let (mut list, mut links) = (List::new(), Links::new(number));
+        (0..number).for_each(|stream| list.push_back(&mut links, stream));
+        Quiet { list, links }
+    }
 
     /// The stream that has been quiet for longest.
-    pub(super) fn quietest(&self) -> Option<u32> {
-        self.quiet.front()
+    pub(super) fn longest(&self) -> Option<u32> {
+        self.list.front()
     }
 
     /// A stream has something outstanding from now on.
-    pub(super) fn is_busy(&mut self, stream: u32) {
-        self.quiet.remove(&mut self.quiet_links, stream);
+    pub(super) fn ends(&mut self, stream: u32) {
+        self.list.remove(&mut self.links, stream);
     }
 
     /// A stream has nothing outstanding any more.
-    pub(super) fn is_quiet(&mut self, stream: u32) {
-        self.quiet.push_back(&mut self.quiet_links, stream);
+    pub(super) fn begins(&mut self, stream: u32) {
+        self.list.push_back(&mut self.links, stream);
     }
 }
 
@@ -146,14 +155,14 @@ mod tests {
         /// The quietest is the one that became quiet first.
         #[test]
         fn the_quietest_is_the_one_that_has_been_quiet_for_longest(turns in prop::collection::vec(0..6_u32, 0..60)) {
-            let mut places = Places::new(6, 1);
-            let mut quiet: Vec<u32> = (0..6).collect();
+            let mut quiet = Quiet::new(6);
+            let mut expected: Vec<u32> = (0..6).collect();
             for stream in turns {
-                match quiet.iter().position(|&other| other == stream) {
-                    Some(at) => { quiet.remove(at); places.is_busy(stream); }
-                    None => { quiet.push(stream); places.is_quiet(stream); }
+                match expected.iter().position(|&other| other == stream) {
+                    Some(at) => { expected.remove(at); quiet.ends(stream); }
+                    None => { expected.push(stream); quiet.begins(stream); }
                 }
-                prop_assert_eq!(places.quietest(), quiet.first().copied());
+                prop_assert_eq!(quiet.longest(), expected.first().copied());
             }
         }
     }

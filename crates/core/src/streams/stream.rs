@@ -1,0 +1,193 @@
+//! A stream: where it is in its file, and how what follows comes.
+
+use super::habit::Habit;
+use super::{Anticipation, FOLLOWED_MIN, MOST};
+use crate::list::{List, NIL};
+use crate::queues::Slot;
+use crate::request::{AppId, Op, Request, Time};
+
+/// Share of what would be left behind that comes in time from which on it is waited for.
+const OFTEN: f32 = 0.25;
+/// A stream goes downwards if so many requests in a row began each below the one before.
+const DOWNWARDS: u32 = 4;
+/// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
+const PAST: u8 = 16;
+
+/// A part of a file that a stream goes past, from its last request to its next one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    from: u64,
+    to: u64,
+    /// When it went past it; `None`: it has not yet.
+    passed: Option<Time>,
+    /// It was waited for.
+    is_awaited: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Its file and operation.
+    pub(super) key: u64,
+    /// Where it is: the end of its furthest request, or of its newest one if it goes downwards.
+    pub(super) end: u64,
+    /// Where it began.
+    pub(super) began: u64,
+    /// Its newest request, and how many before it began each below the one before.
+    pub(super) last: u64,
+    pub(super) descents: u32,
+    /// When that arrived, in arrivals.
+    pub(super) used: u64,
+    /// Requests not dispatched, by arrival.
+    pub(super) queued: List,
+    pub(super) in_flight: u32,
+    pub(super) outstanding: u32,
+    /// When it had nothing outstanding any more.
+    pub(super) idle_since: Time,
+    /// When a request of it ended last.
+    pub(super) ended: Time,
+    /// Where what was dispatched last ends.
+    pub(super) at: u64,
+    /// How its requests follow each other.
+    pub(super) next: Habit,
+    /// How what it would leave behind comes, requests between its last and its next one, if that is more than what it left behind last
+    /// without anything of it coming; and if it is not.
+    pub(super) fills: [Habit; 2],
+    pub(super) unfilled: u64,
+    /// What it is about to leave behind, or left behind last, if nothing of it has come since, or only long after.
+    pub(super) gap: Option<Gap>,
+    /// Batches for which it is still taken for one that goes past what is others'.
+    pub(super) past: u8,
+    /// How far behind those were that had the slice in its place.
+    pub(super) gave_way: u64,
+    pub(super) op: Op,
+    /// Whose its first request was.
+    pub(super) app: AppId,
+    /// The request by which the device last came here from another stream.
+    pub(super) came_by: Slot,
+    /// How long such requests take, from dispatch to completion.
+    pub(super) coming_ns: f32,
+    /// The round in which it had its last slice.
+    pub(super) round: u32,
+    /// Whether it went on has been counted.
+    pub(super) is_counted: bool,
+    /// It is the next file of a program, by which nothing is known of what others begin.
+    pub(super) is_successor: bool,
+}
+
+pub(super) const BLANK: Stream = Stream {
+    key: 0,
+    end: 0,
+    began: 0,
+    last: 0,
+    descents: 0,
+    used: 0,
+    queued: List::new(),
+    in_flight: 0,
+    outstanding: 0,
+    idle_since: Time::ZERO,
+    ended: Time::ZERO,
+    at: 0,
+    next: Habit::NEW,
+    fills: [Habit::NEW; 2],
+    unfilled: 0,
+    gap: None,
+    past: 0,
+    gave_way: u64::MAX,
+    op: Op::Read,
+    app: AppId(0),
+    came_by: NIL,
+    coming_ns: 0.0,
+    round: 0,
+    is_counted: false,
+    is_successor: false,
+};
+
+impl Stream {
+    /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
+    pub(super) fn go_to(&mut self, request: &Request, near_bytes: u64) {
+        self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
+        let continues_downwards =
+            request.end() == self.last && self.end.saturating_sub(request.end()) >= near_bytes / 2;
+        self.last = request.offset;
+        let is_down = self.descents >= DOWNWARDS || continues_downwards;
+        self.end = if is_down { request.end() } else { self.end.max(request.end()) };
+    }
+
+    /// The device has gone with it from `offset` to `end`.
+    pub(super) fn go_past(&mut self, now: Time, offset: u64, end: u64) {
+        // In whichever slice: who falls behind while others have their turn is to be known, too.
+        if self.at > 0 && offset > self.at {
+            self.past = PAST + 1;
+        }
+        self.at = end;
+        if let Some(gap) = self.gap.as_mut().filter(|gap| gap.passed.is_none()) {
+            gap.passed = Some(now);
+        }
+    }
+
+    /// A request has come, maybe one that was left behind, or would have been.
+    pub(super) fn note_gap(&mut self, now: Time, offset: u64, gain_ns: f32) {
+        let Some(gap) = self.gap.filter(|gap| (gap.from..gap.to).contains(&offset)) else { return };
+        // It was waited for, and not for long enough.
+        if gap.is_awaited && gap.passed.is_some() {
+            self.gap = None;
+            self.fills_of(gap).missed();
+            return;
+        }
+        let think_ns = match gap.passed {
+            None if self.in_flight > 0 => Some(0.0),
+            None => Some(now.since(self.ended) as f32),
+            // How long it would have had to be waited for is not known.
+            Some(at) if now.since(at) as f32 <= gain_ns * 4.0 => None,
+            Some(_) => return,
+        };
+        self.gap = None;
+        self.fills_of(gap).note(think_ns.map(|think_ns| think_ns.min(gain_ns * 4.0)), gain_ns);
+    }
+
+    /// Until when to wait for what would be left behind if a request at `offset` went next.
+    pub(super) fn waits_at(&mut self, offset: u64, config: &Anticipation) -> Option<Time> {
+        if offset <= self.at || self.at == 0 {
+            return None;
+        }
+        match &mut self.gap {
+            Some(gap) if gap.passed.is_none() && gap.from == self.at => gap.to = offset,
+            gap => {
+                let new = Gap { from: self.at, to: offset, passed: None, is_awaited: false };
+                if let Some(unfilled) = gap.replace(new) {
+                    self.fills_of(unfilled).missed();
+                    self.unfilled = unfilled.to - unfilled.from;
+                }
+            }
+        }
+        let (gap, in_flight, ended) = (self.gap?, self.in_flight, self.ended);
+        let fills = self.fills_of(gap);
+        if fills.followed == 0 || fills.in_time() < OFTEN || !fills.is_worth(config, fills.in_time()) {
+            return None;
+        }
+        let until = if in_flight > 0 { Time(u64::MAX) } else { ended.after(fills.patience_ns(config)) };
+        self.gap = Some(Gap { is_awaited: true, ..gap });
+        Some(until)
+    }
+
+    fn fills_of(&mut self, gap: Gap) -> &mut Habit {
+        &mut self.fills[usize::from(gap.to - gap.from <= self.unfilled)]
+    }
+
+    /// Waiting for its next request costs less than it saves, as far as is known: of a new one, what others did. Where most do not
+    /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
+    /// take the time of the others.
+    pub(super) fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
+        let is_new = self.next.followed < FOLLOWED_MIN;
+        if is_new && others_go_on < MOST {
+            return false;
+        }
+        let in_time = if is_new { others_go_on } else { self.next.in_time() };
+        self.next.is_worth(config, in_time) && !self.is_absorbed(config)
+    }
+
+    /// It is served from memory: coming to it from another stream moves nothing.
+    pub(super) fn is_absorbed(&self, config: &Anticipation) -> bool {
+        self.coming_ns < config.positioning_ns as f32 / 8.0
+    }
+}
