@@ -367,6 +367,24 @@ fn programs_that_take_turns_come_into_step_again() {
     }
 }
 
+/// Also where the blocks of all lie further apart than what is near, and several requests are under way.
+#[test]
+fn many_programs_that_take_turns_come_into_step() {
+    for (policy, programs, in_flight_max) in in_offset_order()
+        .into_iter()
+        .flat_map(|policy| [12, 16, 32].map(|programs| (policy, programs)))
+        .flat_map(|(policy, programs)| [1, 4, 8].map(|in_flight_max| (policy, programs, in_flight_max)))
+    {
+        let program = |n| Process { shared: Some(Shared::Turns(programs)), starts: Time(n * 10_000_000), ..READER };
+        let mut run = Run::new(policy, &(0..programs).map(program).collect::<Vec<_>>(), true, 17);
+        let config = EngineConfig { in_flight_max, ..*run.engine.config() };
+        run.engine.set_limits(&config).unwrap();
+        let total = run.run(Time(8 * SECOND)).total();
+        let share = (total * u64::from(LEN) * NS_PER_BYTE) as f64 / (8 * SECOND) as f64;
+        assert!(share > 0.8, "{policy}, {programs} programs, {in_flight_max} in flight: {share}");
+    }
+}
+
 /// It is told which batches bring them into step: of those that began apart most at first, and none any more in the end.
 #[test]
 fn how_many_batches_bring_programs_into_step_is_told() {

@@ -40,6 +40,9 @@ const FOLLOWED_MIN: u32 = 2;
 const MANY: u64 = 25;
 /// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
+/// So much further than what is near may be what goes on with a stream: the programs that take turns in a file are together further apart than
+/// that, and each goes further than that from one of its blocks to the next.
+const WIDE: u64 = 4;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
@@ -51,7 +54,8 @@ pub struct Anticipation {
     /// What a request in another place costs the device more than one that goes on where the last one ended, in
     /// nanoseconds: of a hard disk about 8 ms. It is also the longest wait for one request. At least 1.
     pub positioning_ns: u64,
-    /// How far from the furthest request of a stream, in bytes, the next one may begin. At least 1.
+    /// Within how many bytes a request saves the move: what the device passes in the time of one. Four times as far from the furthest
+    /// request of a stream the next one may begin. At least 1.
     pub near_bytes: u64,
     /// How long a stream is served while others wait, in nanoseconds, if 25 or more have requests outstanding; with fewer
     /// up to [`Anticipation::longest_slice_ns`]. At least 1.
@@ -69,6 +73,11 @@ impl Anticipation {
             near_bytes: u64::try_from(near).unwrap_or(u64::MAX).max(1),
             slice_ns: 100_000_000,
         }
+    }
+
+    /// How far from the end of a stream what goes on with it may begin.
+    fn wide_bytes(&self) -> u64 {
+        self.near_bytes.saturating_mul(WIDE)
     }
 
     /// The slice of a stream while few others have requests: 2.5 times the configured one. In nanoseconds.
@@ -155,7 +164,7 @@ impl Streams {
         Streams {
             config,
             table: vec![BLANK; STREAMS as usize],
-            places: Places::new(STREAMS, config.near_bytes),
+            places: Places::new(STREAMS, config.wide_bytes()),
             quiet: Quiet::new(STREAMS),
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
@@ -181,7 +190,7 @@ impl Streams {
         }
         self.config = config;
         self.begin_anew();
-        if self.places.set_near(config.near_bytes) {
+        if self.places.set_near(config.wide_bytes()) {
             for (number, stream) in self.table.iter().enumerate().filter(|(_, stream)| stream.used > 0) {
                 self.places.place(number as u32, stream.key, stream.end);
             }
@@ -237,15 +246,18 @@ impl Streams {
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that.
             let went_on = think <= stream.next.patience_ns(&self.config) as f32;
-            stream.next.note(Some(think.min(gain * 4.0)), gain);
-            self.count(number, went_on);
+            let is_near = request.offset.abs_diff(stream.end) <= self.config.near_bytes;
+            stream.goes_on(think, is_near, &self.config);
+            if is_near {
+                self.count(number, went_on);
+            }
         }
         let stream = &mut self.table[number];
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
             slice.successor = NIL;
         }
         stream.used = self.arrivals;
-        stream.go_to(request, self.config.near_bytes);
+        stream.go_to(request, self.config.wide_bytes());
         if stream.outstanding == 0 {
             self.busy += 1;
             self.quiet.ends(number as u32);
@@ -259,7 +271,7 @@ impl Streams {
         let end = |number: u32| {
             Some(&self.table[number as usize]).filter(|stream| stream.key == key).map(|stream| stream.end)
         };
-        self.places.nearest(key, offset, self.config.near_bytes, end).map(|number| number as usize)
+        self.places.nearest(key, offset, self.config.wide_bytes(), end).map(|number| number as usize)
     }
 
     /// A new stream in the place of the one that has been quiet for longest.
@@ -352,7 +364,7 @@ impl Streams {
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number && slice.first == NIL) {
             slice.first = last;
         }
-        worth && self.slice.is_some_and(|slice| slice.catches_up)
+        self.slice.is_some_and(|slice| slice.catches_up && (worth || slice.stream == number))
     }
 
     /// How long a slice that begins now is. `others_wait`: shorter, so that a turn of all, theirs with it, is short: they wait for
@@ -430,7 +442,7 @@ impl Streams {
         let comes_nearer = distance.saturating_add(near) <= ahead.gave_way;
         let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
         let goes_past = stream.past > 0 && stream.key == ahead.key;
-        (comes_nearer && comes && goes_past && stream.is_worth(&self.config, self.go_on)).then_some(distance)
+        (comes_nearer && comes && goes_past && stream.may_catch_up(&self.config, self.go_on)).then_some(distance)
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
@@ -505,7 +517,7 @@ impl Streams {
                 slice = self.succeed(slice).unwrap_or(slice);
             }
             let stream = &self.table[slice.stream as usize];
-            if stream.outstanding > 0 && stream.is_worth(&self.config, self.go_on) {
+            if stream.outstanding > 0 && self.is_waited_for(slice) {
                 slice = self.after_others(now, slice);
             }
         } else if slice.first_ended {
@@ -533,7 +545,7 @@ impl Streams {
         if let Some(slot) = stream.queued.front() {
             return Some(Next::Continue(slot));
         }
-        if !stream.is_worth(&self.config, self.go_on) {
+        if !self.is_waited_for(slice) {
             return None;
         }
         let until = match stream.in_flight {
@@ -541,6 +553,14 @@ impl Streams {
             _ => slice.until,
         };
         (now < until).then_some(Next::Hold(until))
+    }
+
+    fn is_waited_for(&self, slice: Slice) -> bool {
+        let stream = &self.table[slice.stream as usize];
+        match slice.catches_up {
+            true => stream.may_catch_up(&self.config, self.go_on),
+            false => stream.is_worth(&self.config, self.go_on),
+        }
     }
 
     /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for

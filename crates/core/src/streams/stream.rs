@@ -1,6 +1,6 @@
 //! A stream: where it is in its file, and how what follows comes.
 
-use super::habit::Habit;
+use super::habit::{Habit, NEW};
 use super::{Anticipation, FOLLOWED_MIN, MOST};
 use crate::list::{List, NIL};
 use crate::queues::Slot;
@@ -47,8 +47,9 @@ pub(super) struct Stream {
     pub(super) ended: Time,
     /// Where what was dispatched last ends.
     pub(super) at: u64,
-    /// How its requests follow each other.
+    /// How its requests follow each other, and the share of them that were near.
     pub(super) next: Habit,
+    pub(super) near: f32,
     /// How what it would leave behind comes, requests between its last and its next one, if that is more than what it left behind last
     /// without anything of it coming; and if it is not.
     pub(super) fills: [Habit; 2],
@@ -88,6 +89,7 @@ pub(super) const BLANK: Stream = Stream {
     ended: Time::ZERO,
     at: 0,
     next: Habit::NEW,
+    near: 1.0,
     fills: [Habit::NEW; 2],
     unfilled: 0,
     gap: None,
@@ -103,6 +105,13 @@ pub(super) const BLANK: Stream = Stream {
 };
 
 impl Stream {
+    /// A request came so long after it had nothing outstanding any more.
+    pub(super) fn goes_on(&mut self, think_ns: f32, is_near: bool, config: &Anticipation) {
+        let gain_ns = config.positioning_ns as f32;
+        self.next.note(Some(think_ns.min(gain_ns * 4.0)), gain_ns);
+        self.near += NEW * (if is_near { 1.0 } else { 0.0 } - self.near);
+    }
+
     /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
     pub(super) fn go_to(&mut self, request: &Request, near_bytes: u64) {
         self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
@@ -182,8 +191,15 @@ impl Stream {
         if is_new && others_go_on < MOST {
             return false;
         }
-        let in_time = if is_new { others_go_on } else { self.next.in_time() };
+        let in_time = if is_new { others_go_on } else { self.next.in_time() * self.near };
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
+    }
+
+    /// While it catches up with others it is waited for also if its next request is far from the last one, and saves no move by
+    /// itself: as long as it is behind, so are all that take turns with it.
+    pub(super) fn may_catch_up(&self, config: &Anticipation, others_go_on: f32) -> bool {
+        let comes = || self.next.followed >= FOLLOWED_MIN && self.next.is_worth(config, self.next.in_time());
+        self.is_worth(config, others_go_on) || comes() && !self.is_absorbed(config)
     }
 
     /// It is served from memory: coming to it from another stream moves nothing.
