@@ -370,10 +370,10 @@ fn programs_that_take_turns_come_into_step_again() {
 /// Also where the blocks of all lie further apart than what is near, and several requests are under way.
 #[test]
 fn many_programs_that_take_turns_come_into_step() {
-    for (policy, programs, in_flight_max) in in_offset_order()
-        .into_iter()
-        .flat_map(|policy| [12, 16, 32].map(|programs| (policy, programs)))
-        .flat_map(|(policy, programs)| [1, 4, 8].map(|in_flight_max| (policy, programs, in_flight_max)))
+    let cases =
+        || [12, 16, 32].into_iter().flat_map(|programs| [1, 4, 8].map(|in_flight_max| (programs, in_flight_max)));
+    for (policy, (programs, in_flight_max)) in
+        in_offset_order().flat_map(|policy| cases().map(move |case| (policy, case)))
     {
         let program = |n| Process { shared: Some(Shared::Turns(programs)), starts: Time(n * 10_000_000), ..READER };
         let mut run = Run::new(policy, &(0..programs).map(program).collect::<Vec<_>>(), true, 17);
