@@ -87,7 +87,7 @@ fn one_other_among_many_streams_is_not_starved() {
 #[test]
 fn programs_at_two_places_of_a_file_have_their_shares() {
     for policy in in_offset_order() {
-        let process = |n| Process { shared: Some(Shared::Hot), starts: Time(n), ..READER };
+        let process = |n| Process { shared: Some(Shared::Hot(8)), starts: Time(n), ..READER };
         let run = Run::new(policy, &[process(0), process(1)], true, 31).run(Time(20 * SECOND));
         assert!(run.done[0] < 3 * run.done[1] && run.done[1] < 3 * run.done[0], "{policy}: {:?}", run.done);
     }
@@ -159,5 +159,16 @@ fn a_program_with_two_requests_outstanding_has_as_much_as_one_with_one() {
             now = events.chain(engine.poll_timeout()).min().unwrap().max(now.after(1));
         }
         assert!(done[0] < 2 * done[1] && done[1] < 2 * done[0], "{policy}: {done:?}");
+    }
+}
+
+/// Programs that are at random within a few megabytes are no streams, or a reader would have next to nothing beside them.
+#[test]
+fn a_reader_has_its_share_beside_hot_regions() {
+    let hot = Process { shared: Some(Shared::Hot(24)), ..READER };
+    for policy in in_offset_order() {
+        let run = Run::new(policy, &[vec![READER], vec![hot; 8]].concat(), true, 12).run(Time(10 * SECOND));
+        let share = (run.done[0] * u64::from(LEN) * NS_PER_BYTE) as f64 / (10 * SECOND) as f64;
+        assert!(share > 0.25, "{policy}: {share}");
     }
 }

@@ -1,5 +1,7 @@
 //! How long each phase of a simulated run took, and a run with an arm of its own for each phase.
 
+use std::collections::VecDeque;
+
 use sluice_adapt::selector::Arm;
 use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_sim::scenario::Place;
@@ -82,18 +84,20 @@ impl Selector for Nobody {
     }
 }
 
-/// Uses the arm that it was given for each phase, from the end of the window in which the one before has ended.
+/// Uses the arm that it was given for each phase, from the end of the window in which the one before has ended, or so many windows later.
 pub(super) struct Clairvoyant<'a> {
     course: Course,
     arms: Vec<&'a Arm>,
+    /// The phases of the windows that it has seen and has not acted on yet, the oldest first; and the one that it acted on last.
+    seen: VecDeque<usize>,
     at: usize,
     anticipation: Anticipation,
 }
 
 impl<'a> Clairvoyant<'a> {
     /// `arms`: of each phase of the course. That of the first one has to be in force already.
-    pub(super) fn new(course: Course, arms: Vec<&'a Arm>, anticipation: Anticipation) -> Clairvoyant<'a> {
-        Clairvoyant { course, arms, at: 0, anticipation }
+    pub(super) fn new(course: Course, arms: Vec<&'a Arm>, anticipation: Anticipation, late: usize) -> Clairvoyant<'a> {
+        Clairvoyant { course, arms, seen: vec![0; late].into(), at: 0, anticipation }
     }
 
     pub(super) fn course(&self) -> &Course {
@@ -110,7 +114,9 @@ impl Selector for Clairvoyant<'_> {
         limits: &EngineConfig,
     ) -> Option<Setup> {
         self.course.see(features);
-        let before = std::mem::replace(&mut self.at, self.course.phase());
+        self.seen.push_back(self.course.phase());
+        let now = self.seen.pop_front()?;
+        let before = std::mem::replace(&mut self.at, now);
         let arm = self.arms[self.at];
         if self.arms[before] == arm {
             return None;
@@ -148,17 +154,21 @@ mod tests {
         let arms = ["noop", "sjf", "sjf", "hbrr anticipation=on"].map(|name| Arm::parse(name).unwrap());
         let anticipation = Anticipation::for_device(8_000_000, 100_000_000);
         let course = Course::new([100, 100, 100, 100].into_iter());
-        let mut who = Clairvoyant::new(course, arms.iter().collect(), anticipation);
+        let who = |late| Clairvoyant::new(course.clone(), arms.iter().collect(), anticipation, late);
         let limits = EngineConfig::default();
-        let mut see = |at: u64, moved| {
+        let see = |who: &mut Clairvoyant<'_>, at: u64, moved| {
             let setup =
                 who.window_closed(Place::Server(0), &window(at, at + 10, moved, 0), &arms[0].policy, &limits)?;
             Some((setup.policy.name(), setup.limits?.anticipation.is_some()))
         };
-        assert_eq!(see(0, 99), None);
-        assert_eq!(see(10, 1), Some(("sjf", false)));
-        assert_eq!((see(20, 0), see(30, 100)), (None, None), "the same arm");
-        assert_eq!(see(40, 100), Some(("hbrr", true)));
-        assert_eq!(see(50, 100), None, "beyond the end");
+        let (mut at_once, mut late) = (who(0), who(1));
+        let mut both = |at: u64, moved| (see(&mut at_once, at, moved), see(&mut late, at, moved));
+        let (sjf, hbrr) = (Some(("sjf", false)), Some(("hbrr", true)));
+        assert_eq!(both(0, 99), (None, None));
+        assert_eq!(both(10, 1), (sjf, None));
+        assert_eq!(both(20, 0), (None, sjf));
+        assert_eq!(both(30, 100), (None, None), "the same arm");
+        assert_eq!(both(40, 100), (hbrr, None));
+        assert_eq!(both(50, 100), (None, hbrr), "beyond the end");
     }
 }

@@ -34,6 +34,8 @@ const ANTICIPATION: (u64, u64) = (8_000_000, 100_000_000);
 /// Windows by which selectors choose; and those by which a phase's end is seen by whoever knows the arms to come.
 const WINDOW: &str = "100ms";
 const FINE_WINDOW: &str = "10ms";
+/// Windows after the one in which a phase has ended until somebody who follows within two acts on it.
+const LATE: usize = 1;
 
 /// After a model's name: the server has a page cache over it.
 const CACHED: &str = "+cache";
@@ -72,6 +74,9 @@ struct Row {
     /// One after the other, as they come: with the best that was found of an arm for each phase. What a phase leaves to the next
     /// one is in it.
     sequence_mb_s: f64,
+    /// That sequence, each arm of it from two windows after its phase has begun (the end of the window after the one in which it has): what a selector can have
+    /// that knows everything and sees a change by the windows.
+    follower_mb_s: f64,
     best_fixed: String,
     best_fixed_mb_s: f64,
     worst_fixed_mb_s: f64,
@@ -228,9 +233,14 @@ impl Bed {
 
     /// With an arm for each phase.
     fn sequence(&self, phases: &[Phase], arms: &[usize], seed: u64) -> anyhow::Result<Timing> {
+        self.told(phases, arms, seed, FINE_WINDOW, 0)
+    }
+
+    /// With an arm for each phase, by windows so long and so many windows late.
+    fn told(&self, phases: &[Phase], arms: &[usize], seed: u64, window: &str, late: usize) -> anyhow::Result<Timing> {
         let arms: Vec<&Arm> = arms.iter().map(|at| &self.arms[*at]).collect();
-        let plan = self.plan(phases, arms[0], seed, FINE_WINDOW)?;
-        let mut who = Clairvoyant::new(course(phases), arms, anticipation());
+        let plan = self.plan(phases, arms[0], seed, window)?;
+        let mut who = Clairvoyant::new(course(phases), arms, anticipation(), late);
         let makespan_s = self.run(&plan, &mut who)?.0;
         Ok(Timing { seconds: makespan_s, phases: who.course().seconds(makespan_s) })
     }
@@ -313,6 +323,7 @@ impl Bed {
         let fixed =
             self.arms.iter().map(|arm| self.fixed(&phases, arm, seed)).collect::<anyhow::Result<Vec<Timing>>>()?;
         let (arms, sequence) = self.best_sequence(&phases, &alone, &fixed, seed)?;
+        let follower = self.told(&phases, &arms, seed, WINDOW, LATE)?;
         let adaptive = || {
             Adaptive::new(&self.plan(&phases, &self.arms[0], seed, WINDOW)?.runs[0].scenario)
                 .map_err(anyhow::Error::from)
@@ -352,6 +363,7 @@ impl Bed {
             remembering_mb_s: mb / remembering.seconds,
             oracle_mb_s: mb / alone.iter().map(|(_, seconds)| seconds).sum::<f64>(),
             sequence_mb_s: mb / sequence.seconds.min(fixed[fastest].seconds),
+            follower_mb_s: mb / follower.seconds,
             best_fixed: self.arms[fastest].to_string(),
             best_fixed_mb_s: mb / fixed[fastest].seconds,
             worst_fixed_mb_s: mb / slowest,
@@ -444,7 +456,8 @@ fn print(report: &Report) {
         "Simulated: {PHASES} phases of {KINDS} patterns drawn from a seed, 16 processes, one server with the engine of \
          production. Cold: the selector knows nothing at the start; again: what it learned the first time. Cells: least and median \
          of the throughput, as a share: of the oracle, which has the best arm of each phase alone; of the sequence, the best that was \
-         found of arms for the phases as they come, each with what the one before has left to it; of the best fixed arm.\n"
+         found of arms for the phases as they come, each with what the one before has left to it; of the best fixed arm. Follower: \
+         that sequence, by somebody who sees a change by two windows, as a share of the oracle.\n"
     ));
     let lost = |row: &&Row| row.adaptive_mb_s < row.best_fixed_mb_s || row.adaptive_mb_s < row.noop_mb_s;
     output::line("Lost against the best fixed configuration of the run (in hindsight), or against noop:");
@@ -455,12 +468,13 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
+        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
         "device",
         "workload",
         "seeds",
         "oracle, cold",
         "oracle, again",
+        "follower",
         "sequence, cold",
         "sequence, again",
         "fixed, cold",
@@ -479,10 +493,11 @@ fn print(report: &Report) {
         };
         let tried = rows.iter().map(|row| row.tried).sum::<f64>() / rows.len() as f64 * 100.0;
         output::line(format_args!(
-            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
+            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
             rows.len(),
             range(|row| row.adaptive_mb_s / row.oracle_mb_s),
             range(|row| row.remembering_mb_s / row.oracle_mb_s),
+            range(|row| row.follower_mb_s / row.oracle_mb_s),
             range(|row| row.adaptive_mb_s / row.sequence_mb_s),
             range(|row| row.remembering_mb_s / row.sequence_mb_s),
             range(|row| row.adaptive_mb_s / row.best_fixed_mb_s),

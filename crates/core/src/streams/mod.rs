@@ -40,8 +40,8 @@ const FOLLOWED_MIN: u32 = 2;
 const MANY: u64 = 25;
 /// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
-/// So much further than what is near may be what goes on with a stream: the programs that take turns in a file are together further apart than
-/// that, and each goes further than that from one of its blocks to the next.
+/// So much further than what is near may be what goes on with a stream that several programs have by turns: what all of them ask for in a round
+/// may be longer than that.
 const WIDE: u64 = 4;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
@@ -54,8 +54,8 @@ pub struct Anticipation {
     /// What a request in another place costs the device more than one that goes on where the last one ended, in
     /// nanoseconds: of a hard disk about 8 ms. It is also the longest wait for one request. At least 1.
     pub positioning_ns: u64,
-    /// Within how many bytes a request saves the move: what the device passes in the time of one. Four times as far from the furthest
-    /// request of a stream the next one may begin. At least 1.
+    /// Within how many bytes a request saves the move: what the device passes in the time of one. Four times as far from
+    /// each other may be what several programs ask for by turns. At least 1.
     pub near_bytes: u64,
     /// How long a stream is served while others wait, in nanoseconds, if 25 or more have requests outstanding; with fewer
     /// up to [`Anticipation::longest_slice_ns`]. At least 1.
@@ -75,7 +75,7 @@ impl Anticipation {
         }
     }
 
-    /// How far from the end of a stream what goes on with it may begin.
+    /// How far from the end of a stream that several programs have by turns what goes on with it may begin.
     fn wide_bytes(&self) -> u64 {
         self.near_bytes.saturating_mul(WIDE)
     }
@@ -246,18 +246,16 @@ impl Streams {
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that.
             let went_on = think <= stream.next.patience_ns(&self.config) as f32;
-            let is_near = request.offset.abs_diff(stream.end) <= self.config.near_bytes;
-            stream.goes_on(think, is_near, &self.config);
-            if is_near {
-                self.count(number, went_on);
-            }
+            stream.next.note(Some(think.min(gain * 4.0)), gain);
+            stream.exact += NEW * (if request.offset == stream.end { 1.0 } else { 0.0 } - stream.exact);
+            self.count(number, went_on);
         }
         let stream = &mut self.table[number];
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
             slice.successor = NIL;
         }
         stream.used = self.arrivals;
-        stream.go_to(request, self.config.wide_bytes());
+        stream.go_to(request, self.config.near_bytes);
         if stream.outstanding == 0 {
             self.busy += 1;
             self.quiet.ends(number as u32);
@@ -266,12 +264,15 @@ impl Streams {
         self.places.place(number as u32, stream.key, stream.end);
     }
 
-    /// The stream that a request at `offset` goes on with: the nearest one.
+    /// The stream that a request at `offset` goes on with: the nearest one, or of those that several programs have by turns.
     fn find(&self, key: u64, offset: u64) -> Option<usize> {
         let end = |number: u32| {
             Some(&self.table[number as usize]).filter(|stream| stream.key == key).map(|stream| stream.end)
         };
-        self.places.nearest(key, offset, self.config.wide_bytes(), end).map(|number| number as usize)
+        let near = self.places.nearest(key, offset, self.config.near_bytes, end);
+        let end_of_shared = |number: u32| end(number).filter(|_| self.table[number as usize].is_shared());
+        let wide = || self.places.nearest(key, offset, self.config.wide_bytes(), end_of_shared);
+        near.or_else(wide).map(|number| number as usize)
     }
 
     /// A new stream in the place of the one that has been quiet for longest.
@@ -323,6 +324,11 @@ impl Streams {
         ordered: bool,
         why: Removal,
     ) -> bool {
+        let begins_at = |slot: &Slot| {
+            let stream = self.table.get(self.stream_of[*slot as usize].0 as usize);
+            stream.is_some_and(|stream| stream.at == queues.offset(*slot))
+        };
+        let is_dense = slots.len() > 1 || slots.first().is_some_and(begins_at);
         for &slot in slots {
             let (number, worth) = self.stream_of[slot as usize];
             if !worth {
@@ -356,6 +362,7 @@ impl Streams {
         let (number, worth) = self.stream_of[last as usize];
         if let Some(stream) = self.table.get_mut(number as usize) {
             stream.past = stream.past.saturating_sub(1);
+            stream.dense += NEW * (if is_dense { 1.0 } else { 0.0 } - stream.dense);
         }
         if why != Removal::Continued && self.slice.is_none_or(|slice| slice.stream != number) {
             let lowest = if ordered { queues.head(queues.queue(last)) } else { None };
@@ -364,7 +371,7 @@ impl Streams {
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number && slice.first == NIL) {
             slice.first = last;
         }
-        self.slice.is_some_and(|slice| slice.catches_up && (worth || slice.stream == number))
+        worth && self.slice.is_some_and(|slice| slice.catches_up)
     }
 
     /// How long a slice that begins now is. `others_wait`: shorter, so that a turn of all, theirs with it, is short: they wait for
@@ -442,7 +449,7 @@ impl Streams {
         let comes_nearer = distance.saturating_add(near) <= ahead.gave_way;
         let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
         let goes_past = stream.past > 0 && stream.key == ahead.key;
-        (comes_nearer && comes && goes_past && stream.may_catch_up(&self.config, self.go_on)).then_some(distance)
+        (comes_nearer && comes && goes_past && stream.is_worth(&self.config, self.go_on)).then_some(distance)
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
@@ -517,7 +524,7 @@ impl Streams {
                 slice = self.succeed(slice).unwrap_or(slice);
             }
             let stream = &self.table[slice.stream as usize];
-            if stream.outstanding > 0 && self.is_waited_for(slice) {
+            if stream.outstanding > 0 && stream.is_worth(&self.config, self.go_on) {
                 slice = self.after_others(now, slice);
             }
         } else if slice.first_ended {
@@ -545,7 +552,7 @@ impl Streams {
         if let Some(slot) = stream.queued.front() {
             return Some(Next::Continue(slot));
         }
-        if !self.is_waited_for(slice) {
+        if !stream.is_worth(&self.config, self.go_on) {
             return None;
         }
         let until = match stream.in_flight {
@@ -553,14 +560,6 @@ impl Streams {
             _ => slice.until,
         };
         (now < until).then_some(Next::Hold(until))
-    }
-
-    fn is_waited_for(&self, slice: Slice) -> bool {
-        let stream = &self.table[slice.stream as usize];
-        match slice.catches_up {
-            true => stream.may_catch_up(&self.config, self.go_on),
-            false => stream.is_worth(&self.config, self.go_on),
-        }
     }
 
     /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for

@@ -1,6 +1,6 @@
 //! A stream: where it is in its file, and how what follows comes.
 
-use super::habit::{Habit, NEW};
+use super::habit::Habit;
 use super::{Anticipation, FOLLOWED_MIN, MOST};
 use crate::list::{List, NIL};
 use crate::queues::Slot;
@@ -47,9 +47,11 @@ pub(super) struct Stream {
     pub(super) ended: Time,
     /// Where what was dispatched last ends.
     pub(super) at: u64,
-    /// How its requests follow each other, and the share of them that were near.
+    /// How its requests follow each other.
     pub(super) next: Habit,
-    pub(super) near: f32,
+    /// Share of its requests that began where it was; and of its batches that did, or were of several requests that touch each other.
+    pub(super) exact: f32,
+    pub(super) dense: f32,
     /// How what it would leave behind comes, requests between its last and its next one, if that is more than what it left behind last
     /// without anything of it coming; and if it is not.
     pub(super) fills: [Habit; 2],
@@ -89,7 +91,8 @@ pub(super) const BLANK: Stream = Stream {
     ended: Time::ZERO,
     at: 0,
     next: Habit::NEW,
-    near: 1.0,
+    exact: 1.0,
+    dense: 0.0,
     fills: [Habit::NEW; 2],
     unfilled: 0,
     gap: None,
@@ -105,13 +108,6 @@ pub(super) const BLANK: Stream = Stream {
 };
 
 impl Stream {
-    /// A request came so long after it had nothing outstanding any more.
-    pub(super) fn goes_on(&mut self, think_ns: f32, is_near: bool, config: &Anticipation) {
-        let gain_ns = config.positioning_ns as f32;
-        self.next.note(Some(think_ns.min(gain_ns * 4.0)), gain_ns);
-        self.near += NEW * (if is_near { 1.0 } else { 0.0 } - self.near);
-    }
-
     /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
     pub(super) fn go_to(&mut self, request: &Request, near_bytes: u64) {
         self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
@@ -191,15 +187,14 @@ impl Stream {
         if is_new && others_go_on < MOST {
             return false;
         }
-        let in_time = if is_new { others_go_on } else { self.next.in_time() * self.near };
+        let in_time = if is_new { others_go_on } else { self.next.in_time() };
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
     }
 
-    /// While it catches up with others it is waited for also if its next request is far from the last one, and saves no move by
-    /// itself: as long as it is behind, so are all that take turns with it.
-    pub(super) fn may_catch_up(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        let comes = || self.next.followed >= FOLLOWED_MIN && self.next.is_worth(config, self.next.in_time());
-        self.is_worth(config, others_go_on) || comes() && !self.is_absorbed(config)
+    /// Several programs have it by turns: what they ask for touches, but comes in no order. Who goes on where he was is one program, and what
+    /// does not touch is nobody's turn.
+    pub(super) fn is_shared(&self) -> bool {
+        self.exact < 0.5 && self.dense >= 0.5
     }
 
     /// It is served from memory: coming to it from another stream moves nothing.

@@ -24,10 +24,12 @@ pub const SECOND: u64 = 1_000_000_000;
 pub enum Shared {
     /// Each has one of so many blocks, by turns.
     Turns(u64),
+    /// Each has 1 MB of its own, then the one behind those of so many.
+    Segments(u64),
     /// Each has a part of its own, far from those of others.
     Parts,
-    /// Each is at random within what is near of a place of its own.
-    Hot,
+    /// Each is at random within so many blocks of its own.
+    Hot(u64),
     /// Each goes downwards in a part of its own, by so many bytes.
     Downwards(u64),
     /// At random in one of four files of 25 MB of its own.
@@ -98,8 +100,12 @@ impl Run {
         let Process { op, sequential, file, shared, .. } = self.processes[process];
         let block = match shared {
             Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
+            Some(Shared::Segments(programs)) => {
+                let (segment, block) = (self.done[process] / 16, self.done[process] % 16);
+                (segment * programs + process as u64) * 16 + block
+            }
             Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
-            Some(Shared::Hot) => self.random.below(8) + ((process as u64) << 8),
+            Some(Shared::Hot(blocks)) => self.random.below(blocks) + ((process as u64) << 8),
             Some(Shared::Downwards(_)) => 0,
             Some(Shared::Small) => self.random.below(400),
             None if sequential => self.done[process],
