@@ -390,6 +390,17 @@ fn many_programs_that_take_turns_come_into_step() {
     }
 }
 
+/// Nor need each of them go on near where it was: those behind are known by their stride.
+#[test]
+fn programs_that_go_by_strides_come_into_step() {
+    for policy in in_offset_order() {
+        for in_flight_max in [1, 4, 8] {
+            let share = share_of(policy, Shared::Turns, 10, 30, in_flight_max);
+            assert!(share > 0.7, "{policy}, {in_flight_max} in flight: {share}");
+        }
+    }
+}
+
 /// They are not one stream because they are not far from each other: a program that goes on where it was is one by itself.
 #[test]
 fn programs_that_go_through_segments_of_one_file_have_a_slice_each() {

@@ -135,7 +135,9 @@ struct Slice {
 pub(crate) struct Streams {
     config: Anticipation,
     table: Vec<Stream>,
+    /// Where streams are, and where the next runs of those begin that go by strides.
     places: Places,
+    runs: Places,
     quiet: Quiet,
     /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
     stream_of: Vec<(u32, bool)>,
@@ -147,8 +149,9 @@ pub(crate) struct Streams {
     slice: Option<Slice>,
     /// The stream that had the last slice.
     served_last: u32,
-    /// The stream of the last request that was dispatched.
+    /// The stream of the last request that was dispatched, and of the last one that has ended.
     device_at: u32,
+    ended_last: u32,
     others: Others,
     round: u32,
     /// Streams with requests outstanding.
@@ -165,6 +168,7 @@ impl Streams {
             config,
             table: vec![BLANK; STREAMS as usize],
             places: Places::new(STREAMS, config.wide_bytes()),
+            runs: Places::new(STREAMS, 1),
             quiet: Quiet::new(STREAMS),
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
@@ -174,6 +178,7 @@ impl Streams {
             slice: None,
             served_last: NIL,
             device_at: NIL,
+            ended_last: NIL,
             others: Others { queued: List::new(), outstanding: 0, last: None, turn_until: Time::ZERO },
             round: 1,
             busy: 0,
@@ -248,7 +253,10 @@ impl Streams {
             let went_on = think <= stream.next.patience_ns(&self.config) as f32;
             stream.next.note(Some(think.min(gain * 4.0)), gain);
             stream.exact += NEW * (if request.offset == stream.end { 1.0 } else { 0.0 } - stream.exact);
-            self.count(number, went_on);
+            // What goes by strides is nothing to wait for.
+            if !stream.goes_by_stride(request.offset, self.config.near_bytes) {
+                self.count(number, went_on);
+            }
         }
         let stream = &mut self.table[number];
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
@@ -262,6 +270,9 @@ impl Streams {
         }
         stream.outstanding += 1;
         self.places.place(number as u32, stream.key, stream.end);
+        if let Some(next_run) = stream.next_run() {
+            self.runs.place(number as u32, stream.key, next_run);
+        }
     }
 
     /// The stream that a request at `offset` goes on with: the nearest one, or of those that several programs have by turns.
@@ -270,9 +281,21 @@ impl Streams {
             Some(&self.table[number as usize]).filter(|stream| stream.key == key).map(|stream| stream.end)
         };
         let near = self.places.nearest(key, offset, self.config.near_bytes, end);
+        let by_stride = || {
+            let of_file = |number: u32| Some(&self.table[number as usize]).filter(|stream| stream.key == key);
+            self.runs.nearest(key, offset, 0, |number| of_file(number)?.next_run())
+        };
         let end_of_shared = |number: u32| end(number).filter(|_| self.table[number as usize].is_shared());
         let wide = || self.places.nearest(key, offset, self.config.wide_bytes(), end_of_shared);
-        near.or_else(wide).map(|number| number as usize)
+        near.or_else(by_stride).or_else(wide).map(|number| number as usize)
+    }
+
+    /// How far a request that begins a stream is from the run that ended last, if a program that goes by strides may have come from there.
+    fn stride(&self, key: u64, request: &Request) -> u64 {
+        let before = self.table.get(self.ended_last as usize);
+        let before = before.filter(|stream| (stream.key, stream.app, stream.outstanding) == (key, request.app, 0));
+        let stride = before.and_then(|stream| request.offset.checked_sub(stream.run));
+        stride.filter(|stride| *stride <= self.config.near_bytes.saturating_mul(REACH)).unwrap_or(0)
     }
 
     /// A new stream in the place of the one that has been quiet for longest.
@@ -298,10 +321,10 @@ impl Streams {
             self.count(number, false);
         }
         let is_successor = self.slice.is_some_and(|slice| slice.successor == number as u32);
-        let coming_ns = self.coming_ns[op.index()];
+        let (coming_ns, stride) = (self.coming_ns[op.index()], self.stride(key, request));
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
-        self.table[number] =
-            Stream { key, op, app, began: request.offset, coming_ns, round: self.round, is_successor, ..BLANK };
+        let (began, run, round) = (request.offset, request.offset, self.round);
+        self.table[number] = Stream { key, op, app, began, run, stride, coming_ns, round, is_successor, ..BLANK };
         Some(number)
     }
 
@@ -371,7 +394,7 @@ impl Streams {
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream == number && slice.first == NIL) {
             slice.first = last;
         }
-        worth && self.slice.is_some_and(|slice| slice.catches_up)
+        self.slice.is_some_and(|slice| slice.catches_up && (worth || slice.stream == number))
     }
 
     /// How long a slice that begins now is. `others_wait`: shorter, so that a turn of all, theirs with it, is short: they wait for
@@ -444,12 +467,12 @@ impl Streams {
     fn behind(&self, now: Time, ahead: u32, behind: u32) -> Option<u64> {
         let (ahead, stream) = (&self.table[ahead as usize], self.table.get(behind as usize)?);
         let near = self.config.near_bytes;
-        let distance =
-            ahead.at.checked_sub(stream.at).filter(|distance| (1..=near.saturating_mul(REACH)).contains(distance))?;
+        let reach = near.max(stream.stride).saturating_mul(REACH);
+        let distance = ahead.at.checked_sub(stream.at).filter(|distance| (1..=reach).contains(distance))?;
         let comes_nearer = distance.saturating_add(near) <= ahead.gave_way;
         let comes = stream.outstanding > 0 || now < stream.idle_since.after(stream.next.patience_ns(&self.config));
         let goes_past = stream.past > 0 && stream.key == ahead.key;
-        (comes_nearer && comes && goes_past && stream.is_worth(&self.config, self.go_on)).then_some(distance)
+        (comes_nearer && comes && goes_past && stream.may_catch_up(&self.config, self.go_on)).then_some(distance)
     }
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
@@ -476,6 +499,7 @@ impl Streams {
         }
         stream.outstanding -= 1;
         if service_ns.is_some() {
+            self.ended_last = number;
             stream.ended = now;
             if let Some(slice) = self.slice.as_mut().filter(|slice| slice.first == slot) {
                 slice.first_ended = true;
@@ -523,8 +547,7 @@ impl Streams {
             if self.table[slice.stream as usize].outstanding == 0 {
                 slice = self.succeed(slice).unwrap_or(slice);
             }
-            let stream = &self.table[slice.stream as usize];
-            if stream.outstanding > 0 && stream.is_worth(&self.config, self.go_on) {
+            if self.table[slice.stream as usize].outstanding > 0 && self.is_waited_for(slice) {
                 slice = self.after_others(now, slice);
             }
         } else if slice.first_ended {
@@ -552,7 +575,7 @@ impl Streams {
         if let Some(slot) = stream.queued.front() {
             return Some(Next::Continue(slot));
         }
-        if !stream.is_worth(&self.config, self.go_on) {
+        if !self.is_waited_for(slice) {
             return None;
         }
         let until = match stream.in_flight {
@@ -560,6 +583,14 @@ impl Streams {
             _ => slice.until,
         };
         (now < until).then_some(Next::Hold(until))
+    }
+
+    fn is_waited_for(&self, slice: Slice) -> bool {
+        let stream = &self.table[slice.stream as usize];
+        match slice.catches_up {
+            true => stream.may_catch_up(&self.config, self.go_on),
+            false => stream.is_worth(&self.config, self.go_on),
+        }
     }
 
     /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for

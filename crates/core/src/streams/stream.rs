@@ -10,6 +10,8 @@ use crate::request::{AppId, Op, Request, Time};
 const OFTEN: f32 = 0.25;
 /// A stream goes downwards if so many requests in a row began each below the one before.
 const DOWNWARDS: u32 = 4;
+/// Runs that have come by the same stride before a stream is taken for one that goes by it.
+const STRIDES_MIN: u32 = 2;
 /// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
 const PAST: u8 = 16;
 
@@ -35,6 +37,11 @@ pub(super) struct Stream {
     /// Its newest request, and how many before it began each below the one before.
     pub(super) last: u64,
     pub(super) descents: u32,
+    /// Where its newest run of near requests began; how far from the run before it, if that was further than what is near (0: there was
+    /// none, or near); and how many runs in a row have come so far from the one before: a program that has every so-manieth block of a file.
+    pub(super) run: u64,
+    pub(super) stride: u64,
+    pub(super) strides: u32,
     /// When that arrived, in arrivals.
     pub(super) used: u64,
     /// Requests not dispatched, by arrival.
@@ -83,6 +90,9 @@ pub(super) const BLANK: Stream = Stream {
     began: 0,
     last: 0,
     descents: 0,
+    run: 0,
+    stride: 0,
+    strides: 0,
     used: 0,
     queued: List::new(),
     in_flight: 0,
@@ -108,8 +118,28 @@ pub(super) const BLANK: Stream = Stream {
 };
 
 impl Stream {
+    /// A request at `offset` is too far to be near, but where the stride says.
+    pub(super) fn goes_by_stride(&self, offset: u64, near_bytes: u64) -> bool {
+        self.next_run() == Some(offset) && offset.abs_diff(self.end) > near_bytes
+    }
+
+    /// Where its next run begins, if it goes by strides.
+    pub(super) fn next_run(&self) -> Option<u64> {
+        self.run.checked_add(self.stride).filter(|_| self.stride > 0)
+    }
+
+    /// It has gone by the stride often enough that this is no accident. Waiting for its next run saves nothing, but it may be behind others.
+    fn goes_by_strides(&self) -> bool {
+        self.strides >= STRIDES_MIN
+    }
+
     /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
     pub(super) fn go_to(&mut self, request: &Request, near_bytes: u64) {
+        if self.goes_by_stride(request.offset, near_bytes) {
+            (self.run, self.strides) = (request.offset, self.strides.saturating_add(1));
+        } else if request.end().saturating_sub(self.run) >= near_bytes {
+            (self.stride, self.strides) = (0, 0);
+        }
         self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
         let continues_downwards =
             request.end() == self.last && self.end.saturating_sub(request.end()) >= near_bytes / 2;
@@ -183,7 +213,10 @@ impl Stream {
     /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
     /// take the time of the others.
     pub(super) fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        let is_new = self.next.followed < FOLLOWED_MIN;
+        if self.goes_by_strides() {
+            return false;
+        }
+        let is_new = self.next.followed < FOLLOWED_MIN || self.strides > 0;
         if is_new && others_go_on < MOST {
             return false;
         }
@@ -195,6 +228,13 @@ impl Stream {
     /// does not touch is nobody's turn.
     pub(super) fn is_shared(&self) -> bool {
         self.exact < 0.5 && self.dense >= 0.5
+    }
+
+    /// While it catches up with others it is waited for also if it goes by strides, and saves no move by itself: as long as it is behind,
+    /// so are all that take turns with it.
+    pub(super) fn may_catch_up(&self, config: &Anticipation, others_go_on: f32) -> bool {
+        let comes = || self.next.followed >= FOLLOWED_MIN && self.next.is_worth(config, self.next.in_time());
+        self.is_worth(config, others_go_on) || self.goes_by_strides() && comes() && !self.is_absorbed(config)
     }
 
     /// It is served from memory: coming to it from another stream moves nothing.
