@@ -406,7 +406,7 @@ fn programs_that_go_by_strides_come_into_step() {
 fn programs_that_go_through_segments_of_one_file_have_a_slice_each() {
     for policy in in_offset_order() {
         for programs in [2, 4, 8, 16] {
-            let share = share_of(policy, Shared::Segments, programs, 0, 1);
+            let share = share_of(policy, |programs| Shared::Segments(16, programs), programs, 0, 1);
             assert!(share > 0.25, "{policy}, {programs} programs: {share}");
         }
     }

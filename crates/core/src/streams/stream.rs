@@ -10,8 +10,6 @@ use crate::request::{AppId, Op, Request, Time};
 const OFTEN: f32 = 0.25;
 /// A stream goes downwards if so many requests in a row began each below the one before.
 const DOWNWARDS: u32 = 4;
-/// Runs that have come by the same stride before a stream is taken for one that goes by it.
-const STRIDES_MIN: u32 = 2;
 /// Batches after which a stream that left something behind is no longer taken for one that goes past what is others'.
 const PAST: u8 = 16;
 
@@ -37,11 +35,11 @@ pub(super) struct Stream {
     /// Its newest request, and how many before it began each below the one before.
     pub(super) last: u64,
     pub(super) descents: u32,
-    /// Where its newest run of near requests began; how far from the run before it, if that was further than what is near (0: there was
-    /// none, or near); and how many runs in a row have come so far from the one before: a program that has every so-manieth block of a file.
+    /// Where its newest run of near requests began, and how far from the run before it, if that was further than what is near (0: there was
+    /// none, or near): a program that has every so-manieth part of a file. Waiting for its next run saves nothing: the share of its requests that began one.
     pub(super) run: u64,
     pub(super) stride: u64,
-    pub(super) strides: u32,
+    pub(super) jumps: f32,
     /// When that arrived, in arrivals.
     pub(super) used: u64,
     /// Requests not dispatched, by arrival.
@@ -92,7 +90,7 @@ pub(super) const BLANK: Stream = Stream {
     descents: 0,
     run: 0,
     stride: 0,
-    strides: 0,
+    jumps: 0.0,
     used: 0,
     queued: List::new(),
     in_flight: 0,
@@ -128,17 +126,12 @@ impl Stream {
         self.run.checked_add(self.stride).filter(|_| self.stride > 0)
     }
 
-    /// It has gone by the stride often enough that this is no accident. Waiting for its next run saves nothing, but it may be behind others.
-    fn goes_by_strides(&self) -> bool {
-        self.strides >= STRIDES_MIN
-    }
-
     /// Its newest request. Of several programs that take turns it is not the last in the order of the file.
     pub(super) fn go_to(&mut self, request: &Request, near_bytes: u64) {
         if self.goes_by_stride(request.offset, near_bytes) {
-            (self.run, self.strides) = (request.offset, self.strides.saturating_add(1));
+            self.run = request.offset;
         } else if request.end().saturating_sub(self.run) >= near_bytes {
-            (self.stride, self.strides) = (0, 0);
+            self.stride = 0;
         }
         self.descents = if request.offset < self.last { self.descents.saturating_add(1) } else { 0 };
         let continues_downwards =
@@ -213,14 +206,11 @@ impl Stream {
     /// go on, what begins is not waited for, even if that paid: random requests that happen to be near each other would
     /// take the time of the others.
     pub(super) fn is_worth(&self, config: &Anticipation, others_go_on: f32) -> bool {
-        if self.goes_by_strides() {
-            return false;
-        }
-        let is_new = self.next.followed < FOLLOWED_MIN || self.strides > 0;
+        let is_new = self.next.followed < FOLLOWED_MIN;
         if is_new && others_go_on < MOST {
             return false;
         }
-        let in_time = if is_new { others_go_on } else { self.next.in_time() };
+        let in_time = if is_new { others_go_on } else { self.next.in_time() * (1.0 - self.jumps) };
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
     }
 
@@ -234,7 +224,7 @@ impl Stream {
     /// so are all that take turns with it.
     pub(super) fn may_catch_up(&self, config: &Anticipation, others_go_on: f32) -> bool {
         let comes = || self.next.followed >= FOLLOWED_MIN && self.next.is_worth(config, self.next.in_time());
-        self.is_worth(config, others_go_on) || self.goes_by_strides() && comes() && !self.is_absorbed(config)
+        self.is_worth(config, others_go_on) || self.stride > 0 && comes() && !self.is_absorbed(config)
     }
 
     /// It is served from memory: coming to it from another stream moves nothing.

@@ -24,8 +24,8 @@ pub const SECOND: u64 = 1_000_000_000;
 pub enum Shared {
     /// Each has one of so many blocks, by turns.
     Turns(u64),
-    /// Each has 1 MB of its own, then the one behind those of so many.
-    Segments(u64),
+    /// Each has so many blocks of its own, then those behind the blocks of so many.
+    Segments(u64, u64),
     /// Each has a part of its own, far from those of others.
     Parts,
     /// Each is at random within so many blocks of its own.
@@ -100,9 +100,9 @@ impl Run {
         let Process { op, sequential, file, shared, .. } = self.processes[process];
         let block = match shared {
             Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
-            Some(Shared::Segments(programs)) => {
-                let (segment, block) = (self.done[process] / 16, self.done[process] % 16);
-                (segment * programs + process as u64) * 16 + block
+            Some(Shared::Segments(blocks, programs)) => {
+                let (segment, block) = (self.done[process] / blocks, self.done[process] % blocks);
+                (segment * programs + process as u64) * blocks + block
             }
             Some(Shared::Parts) => self.done[process] + ((process as u64) << 20),
             Some(Shared::Hot(blocks)) => self.random.below(blocks) + ((process as u64) << 8),
