@@ -251,12 +251,7 @@ impl Streams {
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that.
             let went_on = think <= stream.next.patience_ns(&self.config) as f32;
-            stream.next.note(Some(think.min(gain * 4.0)), gain);
-            stream.exact += NEW * (if request.offset == stream.end { 1.0 } else { 0.0 } - stream.exact);
-            let jumps = stream.goes_by_stride(request.offset, self.config.near_bytes);
-            let all_jump = jumps && stream.next.followed == 1;
-            stream.jumps =
-                if all_jump { 1.0 } else { stream.jumps + NEW * (if jumps { 1.0 } else { 0.0 } - stream.jumps) };
+            let jumps = stream.goes_on(think, request.offset, &self.config);
             // What goes by strides is nothing to wait for.
             if !jumps {
                 self.count(number, went_on);

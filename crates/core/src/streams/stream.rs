@@ -1,6 +1,6 @@
 //! A stream: where it is in its file, and how what follows comes.
 
-use super::habit::Habit;
+use super::habit::{Habit, NEW};
 use super::{Anticipation, FOLLOWED_MIN, MOST};
 use crate::list::{List, NIL};
 use crate::queues::Slot;
@@ -116,8 +116,20 @@ pub(super) const BLANK: Stream = Stream {
 };
 
 impl Stream {
+    /// A request of it came so long after it had nothing outstanding any more. Whether it came by the stride.
+    pub(super) fn goes_on(&mut self, think_ns: f32, offset: u64, config: &Anticipation) -> bool {
+        let gain_ns = config.positioning_ns as f32;
+        self.next.note(Some(think_ns.min(gain_ns * 4.0)), gain_ns);
+        let share = |is: bool| if is { 1.0 } else { 0.0 };
+        self.exact += NEW * (share(offset == self.end) - self.exact);
+        let jumps = self.goes_by_stride(offset, config.near_bytes);
+        let weight = if self.next.followed == 1 { 1.0 } else { NEW };
+        self.jumps += weight * (share(jumps) - self.jumps);
+        jumps
+    }
+
     /// A request at `offset` is too far to be near, but where the stride says.
-    pub(super) fn goes_by_stride(&self, offset: u64, near_bytes: u64) -> bool {
+    fn goes_by_stride(&self, offset: u64, near_bytes: u64) -> bool {
         self.next_run() == Some(offset) && offset.abs_diff(self.end) > near_bytes
     }
 
