@@ -5,8 +5,8 @@
 
 use proptest::prelude::*;
 use sluice_core::{
-    AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor, PreparedPolicy,
-    Request, RequestId, TargetId, Time, WaitReport, policy::table,
+    Anticipation, AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor,
+    PreparedPolicy, Request, RequestId, TargetId, Time, WaitReport, policy::table,
 };
 use std::collections::HashMap;
 
@@ -75,7 +75,15 @@ struct Driver {
 
 impl Driver {
     fn new(policy: &str, answers: Vec<Answer>) -> Driver {
-        let config = EngineConfig { capacity: 64, files_max: 8, max_wait_ns: MAX_WAIT, ..EngineConfig::default() };
+        Driver::anticipating(policy, answers, false)
+    }
+
+    /// Streams may be waited for, too.
+    fn anticipating(policy: &str, answers: Vec<Answer>, anticipates: bool) -> Driver {
+        let streams = Anticipation { positioning_ns: 8_000, near_bytes: 1 << 16, slice_ns: 20_000 };
+        let anticipation = anticipates.then_some(streams);
+        let limits = EngineConfig { capacity: 64, files_max: 8, max_wait_ns: MAX_WAIT, ..EngineConfig::default() };
+        let config = EngineConfig { anticipation, ..limits };
         let policy = PolicyConfig::parse(policy).expect("a name from the table");
         let engine = Engine::new(config, &policy, Time(1)).expect("a valid configuration");
         let (now, batch) = (Time(1), Batch::new());
@@ -186,8 +194,9 @@ proptest! {
         policy in 0..table().len(),
         answers in prop::collection::vec(prop::option::of((0..400_u64, 0..800_u64, 0..30_000_u64, 0..30_000_u64)), 1..5),
         steps in steps(),
+        anticipates in any::<bool>(),
     ) {
-        let mut driver = Driver::new(table()[policy].name, answers);
+        let mut driver = Driver::anticipating(table()[policy].name, answers, anticipates);
         steps.iter().for_each(|step| driver.apply(step));
         driver.drain();
     }
@@ -414,4 +423,41 @@ fn times_may_go_backwards_while_a_batch_is_delayed() {
         (0..3).for_each(|_| driver.complete(0));
         assert_eq!(driver.engine.queued() + driver.engine.in_flight(), 0, "{}", info.name);
     }
+}
+
+/// Also what goes on with a stream in its slice is delayed for what is about to arrive.
+#[test]
+fn a_slice_waits_for_what_is_predicted() {
+    let answers = vec![None, Some((0, 1 << 12, 5_000, 5_000)), Some((0, 1 << 12, 5_000, 5_000))];
+    let mut driver = Driver::anticipating("to-agg", answers, true);
+    let request = |block: u64| Request {
+        cookie: 0,
+        file: FileId(1),
+        app: AppId(0),
+        target: TargetId(0),
+        op: Op::Read,
+        offset: block << 12,
+        len: 1 << 12,
+    };
+    let serve = |driver: &mut Driver, block| {
+        driver.submit(request(block));
+        (driver.dispatch(), driver.batch.parts().len())
+    };
+    let mut waited = 0;
+    // Every other block: the one between is predicted, and comes 1 us later.
+    for pair in 0..8 {
+        let (went, _) = serve(&mut driver, pair * 2);
+        driver.now = driver.now.after(1_000);
+        if !went {
+            waited += 1;
+            assert_eq!(serve(&mut driver, pair * 2 + 1), (true, 2), "pair {pair} goes as one");
+        }
+        let ids: Vec<RequestId> = driver.batch.parts().iter().map(|part| part.id).collect();
+        for id in ids {
+            driver.engine.complete(driver.now, id, Outcome::ok(1 << 12)).unwrap();
+            driver.outstanding.remove(&id.to_bits());
+        }
+        driver.now = driver.now.after(1_000);
+    }
+    assert!(waited >= 5, "{waited} of 8, {:?}", driver.engine.stats().total());
 }

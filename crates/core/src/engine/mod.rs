@@ -189,8 +189,13 @@ impl Engine {
         match self.next_of_stream(now) {
             Next::Free => {}
             Next::Continue(slot) => {
-                self.dispatch_around(now, slot, Removal::Continued, batch);
-                return true;
+                let (extent, deadline) = (self.around(slot), self.deadline(slot));
+                // Also in a slice what belongs to it may be about to arrive.
+                let may_be_delayed = self.prediction.is_some() && deadline > now;
+                if !may_be_delayed || !self.delay(now, extent.first, extent.parts, deadline) {
+                    self.dispatch(now, extent.first, extent.parts, Removal::Continued, batch);
+                    return true;
+                }
             }
             Next::Hold(until) => {
                 self.wake = Some(until);
@@ -677,12 +682,16 @@ impl Engine {
         }
     }
 
-    /// Dispatches a request, and what is around it if the policy aggregates.
-    fn dispatch_around(&mut self, now: Time, slot: Slot, why: Removal, batch: &mut Batch) {
-        let extent = match self.in_offset_order {
+    /// A request, and what is around it if the policy aggregates.
+    fn around(&mut self, slot: Slot) -> Extent {
+        match self.in_offset_order {
             true => self.queues.extent_around(slot),
             false => Extent { first: slot, parts: 1, bytes: 0, full: true },
-        };
+        }
+    }
+
+    fn dispatch_around(&mut self, now: Time, slot: Slot, why: Removal, batch: &mut Batch) {
+        let extent = self.around(slot);
         self.dispatch(now, extent.first, extent.parts, why, batch);
     }
 
