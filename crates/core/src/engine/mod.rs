@@ -191,8 +191,7 @@ impl Engine {
             Next::Continue(slot) => {
                 let (extent, deadline) = (self.around(slot), self.deadline(slot));
                 // Also in a slice what belongs to it may be about to arrive.
-                let may_be_delayed = self.prediction.is_some() && deadline > now;
-                if !may_be_delayed || !self.delay(now, extent.first, extent.parts, deadline) {
+                if deadline <= now || !self.delay(now, extent.first, extent.parts, deadline) {
                     self.dispatch(now, extent.first, extent.parts, Removal::Continued, batch);
                     return true;
                 }
@@ -690,6 +689,7 @@ impl Engine {
         }
     }
 
+    /// Dispatches a request, and what is around it.
     fn dispatch_around(&mut self, now: Time, slot: Slot, why: Removal, batch: &mut Batch) {
         let extent = self.around(slot);
         self.dispatch(now, extent.first, extent.parts, why, batch);

@@ -15,7 +15,8 @@
 //! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
 //!
 //! Programs that take turns in a file are in step, or apart: then each goes past the blocks of the others. So a stream waits for what it
-//! would leave behind, where such things came in time, and of several in a file those behind have the slice first.
+//! would leave behind, where such things came in time, and of several in a file those behind have the slice first. What they have by turns may
+//! be wider than what is near, and who is behind may go by strides longer than that.
 //!
 //! Everything here is O(1) but a change of what is near, and nothing is allocated after [`Streams::new`].
 
@@ -274,17 +275,13 @@ impl Streams {
         }
     }
 
-    /// The stream that a request at `offset` goes on with: the nearest one, or of those that several programs have by turns.
+    /// The stream that a request at `offset` goes on with: the nearest one; or by its stride; or the nearest that several programs have by turns.
     fn find(&self, key: u64, offset: u64) -> Option<usize> {
-        let end = |number: u32| {
-            Some(&self.table[number as usize]).filter(|stream| stream.key == key).map(|stream| stream.end)
-        };
+        let of_file = |number: u32| Some(&self.table[number as usize]).filter(|stream| stream.key == key);
+        let end = |number: u32| of_file(number).map(|stream| stream.end);
         let near = self.places.nearest(key, offset, self.config.near_bytes, end);
-        let by_stride = || {
-            let of_file = |number: u32| Some(&self.table[number as usize]).filter(|stream| stream.key == key);
-            self.runs.nearest(key, offset, 0, |number| of_file(number)?.next_run())
-        };
-        let end_of_shared = |number: u32| end(number).filter(|_| self.table[number as usize].is_shared());
+        let by_stride = || self.runs.nearest(key, offset, 0, |number| of_file(number)?.next_run());
+        let end_of_shared = |number: u32| of_file(number).filter(|stream| stream.is_shared()).map(|stream| stream.end);
         let wide = || self.places.nearest(key, offset, self.config.wide_bytes(), end_of_shared);
         near.or_else(by_stride).or_else(wide).map(|number| number as usize)
     }
