@@ -58,11 +58,16 @@ impl Line {
 
 /// What a batch costs beside its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceCost([Line; 2]);
+pub(super) struct DeviceCost {
+    seen: [Line; 2],
+    /// By the profile, in nanoseconds.
+    profile: [f64; 2],
+}
 
 impl DeviceCost {
     pub(super) fn new(ttp: &TimeToProcess) -> DeviceCost {
-        DeviceCost([Op::Read, Op::Write].map(|op| Line::new(op, ttp)))
+        let seen = [Op::Read, Op::Write].map(|op| Line::new(op, ttp));
+        DeviceCost { seen, profile: seen.map(|line| line.batch) }
     }
 
     /// The device has worked. What is of both operations tells little about either.
@@ -70,14 +75,16 @@ impl DeviceCost {
         for op in [Op::Read, Op::Write] {
             let (own, other) = (op.index(), 1 - op.index());
             if work.batches[own] > 0 && work.batches[other] == 0 {
-                self.0[own].seen(work.batches[own] as f64, work.bytes[own] as f64, work.busy_ns as f64);
+                self.seen[own].seen(work.batches[own] as f64, work.bytes[own] as f64, work.busy_ns as f64);
             }
         }
     }
 
-    /// Time that one batch less saves, in nanoseconds.
-    pub(super) fn of_batch(&self, op: Op) -> u64 {
-        self.0[op.index()].batch as u64
+    /// Time that one batch less saves, in nanoseconds. Where waiting `pays`, at least what the profile says: whole groups follow
+    /// each other, and hardly cost more than their bytes. What is seen is what their parts would cost no more.
+    pub(super) fn of_batch(&self, op: Op, pays: bool) -> u64 {
+        let (seen, profile) = (self.seen[op.index()].batch, self.profile[op.index()]);
+        (if pays { seen.max(profile) } else { seen }) as u64
     }
 }
 
@@ -129,6 +136,23 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_whole_groups_cost_does_not_end_waiting_that_pays() {
+        // 8 ms and 1 ms for 64 KiB by the profile; whole groups follow each other without a seek.
+        let ttp: TimeToProcess = std::sync::Arc::new(|_, bytes| 8 * MS + bytes * MS / 65_536);
+        let mut cost = DeviceCost::new(&ttp);
+        let both = |cost: &DeviceCost| [false, true].map(|pays| cost.of_batch(Op::Read, pays) / MS);
+        assert_eq!(both(&cost), [8, 8]);
+        let served = |batches, kib: u64| Work {
+            busy_ns: kib * MS / 64,
+            batches: [batches, 0],
+            bytes: [kib << 10, 0],
+            ..Work::default()
+        };
+        (0..200).for_each(|n| cost.served(&served(2 + n % 3, 64 * (1 + n % 7))));
+        assert_eq!(both(&cost), [0, 8], "seen: nothing but bytes");
+    }
 
     #[test]
     fn the_load_follows_what_the_device_did_and_outlasts_pauses() {

@@ -102,7 +102,7 @@ pub struct Settings {
     /// What the device takes is known: without that nothing is waited for.
     pub device_known: bool,
     /// The engine anticipates, which brings processes that take turns into step by itself: runs that fell out of it are no reason to
-    /// wait.
+    /// wait, and waiting begins half a second late.
     pub anticipates: bool,
 }
 

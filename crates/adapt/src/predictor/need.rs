@@ -11,8 +11,8 @@
 //! wait: so may the next one, and waiting keeps it in step. That has to be from the beginning, for processes that have
 //! drifted apart once seldom come together again.
 //!
-//! Where the engine anticipates, processes come into step again by themselves: runs that differ are no reason then, and whole groups
-//! have to promise twice the speed.
+//! Where the engine anticipates, processes come into step again by themselves: runs that differ are no reason then but an objection, as
+//! nothing can be told by the throughput of such a system, and whole groups have to promise twice the speed.
 //!
 //! Where one file alone is used, a whole group goes on where the one before it ended: it costs its bytes and no more. But the
 //! recorded runs must have been long enough for what a trial may cost.
@@ -33,6 +33,8 @@ const NEED_MAX: f64 = 1.0;
 const NEED_MAX_ANTICIPATING: f64 = 0.5;
 /// The slowest recorded run takes so many times as long as the fastest where there are two ways of working.
 const SPREAD_MIN: f64 = 3.0;
+/// And so many times at most where an engine that anticipates may tell by throughput what waiting brings.
+const SPREAD_MAX_ANTICIPATING: f64 = 1.5;
 
 /// What all requests up to one need and how long requests came, in nanoseconds.
 #[derive(Clone, Copy, Default)]
@@ -50,11 +52,11 @@ pub(super) fn promises(
     ttp: &TimeToProcess,
     aggregations: &Aggregations,
 ) -> Vec<bool> {
-    let differ = |file: usize| forecast.paces.get(file).is_some_and(|pace| pace.spread() >= SPREAD_MIN);
+    let spread = |file: usize| forecast.paces.get(file).map_or(1.0, Pace::spread);
     let needs = needs(forecast, settings, ttp, aggregations);
     let promises = |(file, need)| match settings.anticipates {
-        true => need <= NEED_MAX_ANTICIPATING,
-        false => need <= NEED_MAX || differ(file),
+        true => need <= NEED_MAX_ANTICIPATING && spread(file) <= SPREAD_MAX_ANTICIPATING,
+        false => need <= NEED_MAX || spread(file) >= SPREAD_MIN,
     };
     needs.into_iter().enumerate().map(promises).collect()
 }
@@ -199,6 +201,7 @@ mod tests {
     fn where_processes_come_into_step_by_themselves_groups_have_to_promise_more() {
         assert!(promising(&[14, 14], false) && !promising(&[14, 14], true), "not twice as slow as groups");
         assert!(promising(&[20, 20], true), "more than twice");
+        assert!(promising(&[40, 40], true) && !promising(&[20, 40], true), "runs that differ tell nothing");
         assert!(!promising(&[1, 4], true), "whoever had fallen behind");
     }
 

@@ -34,14 +34,14 @@ pub(super) struct Wait {
 }
 
 impl Budget {
-    /// For a forecast with so many files.
-    pub(super) fn new(files: usize, ttp: &TimeToProcess) -> Budget {
+    /// For a forecast with so many files, and an engine that anticipates or does not.
+    pub(super) fn new(files: usize, ttp: &TimeToProcess, anticipates: bool) -> Budget {
         Budget {
             histories: vec![Default::default(); files],
             trust: Trust::default(),
             cost: DeviceCost::new(ttp),
             load: Load::default(),
-            trial: Trial::new(),
+            trial: Trial::new(anticipates),
         }
     }
 
@@ -91,7 +91,7 @@ impl Budget {
         // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
         // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
         // an aggregation does not, and is no reason to idle, nor to wait where the device idles anyway.
-        let gain = self.cost.of_batch(op);
+        let gain = self.cost.of_batch(op, self.trial.verdict() == Verdict::Pays);
         let (longest, idle) = if aggregation { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
         let until = until.min(now.after(longest));
         if (aggregation && self.load.share() < LOAD_MIN)

@@ -90,7 +90,7 @@ impl TracePredictor {
         let alpha = aggregations.alpha();
         let counters = Counters { alpha, ..Counters::default() };
         let shared = Shared::new(counters);
-        let budget = Budget::new(forecast.files.len(), &ttp);
+        let budget = Budget::new(forecast.files.len(), &ttp, settings.anticipates);
         let handle = Handle::new(shared.clone(), settings, ttp, forecast.clone(), alpha);
         let linking = Linking::new(forecast, settings, names);
         (TracePredictor { settings, linking, aggregations, budget, counters, shared }, handle)

@@ -9,6 +9,9 @@
 //! * in an epoch without waiting, where the recorded runs do not tell, or were too slow or too fast for another reason. The
 //!   first part of an epoch does not count: what was held in the one before is in it.
 //!
+//! Where the engine anticipates it is the other way round: processes come into step by themselves, in half a second or so, and one
+//! wait before that may keep them from it. So a run begins without waiting there, and what does not pay is seldom tried again.
+//!
 //! A forecast that does not pay is switched off. It is tried again when what the trial has lost is a small share of the time
 //! since. Time is that in which requests come: a pause of the programs does not count.
 
@@ -49,6 +52,10 @@ const IDLE_SHARE: f64 = 0.01;
 const COST_SHARE: f64 = 0.005;
 /// A decision is put to the test after so long at the earliest, in nanoseconds.
 const REST_NS: u64 = 2_000_000_000;
+/// The same where the engine anticipates.
+const REST_ANTICIPATING_NS: u64 = 30_000_000_000;
+/// Where the engine anticipates, waiting begins so long after there was something to wait for, in nanoseconds.
+const LATE_NS: u64 = 500_000_000;
 /// And at the latest.
 const REST_MAX_NS: u64 = 120_000_000_000;
 /// Applications that are told apart; more share places.
@@ -134,6 +141,11 @@ pub(super) struct Trial {
     last: Option<Time>,
     /// Something could have been waited for.
     wanted: bool,
+    /// What the first epoch with waiting must not be before, and how long that is after the first wait that was wanted.
+    begins: u64,
+    late_ns: u64,
+    /// The shortest rest.
+    rest_min: u64,
     phase: Phase,
     /// Of the epoch.
     began: u64,
@@ -164,12 +176,18 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    pub(super) fn new() -> Trial {
+    /// `anticipates`: the engine does.
+    pub(super) fn new(anticipates: bool) -> Trial {
+        let (phase, late_ns, rest_min) =
+            if anticipates { (Phase::Without, LATE_NS, REST_ANTICIPATING_NS) } else { (Phase::With, 0, REST_NS) };
         Trial {
             clock: 0,
             last: None,
             wanted: false,
-            phase: Phase::With,
+            begins: 0,
+            late_ns,
+            rest_min,
+            phase,
             began: 0,
             settled: 0,
             epoch: Epoch::default(),
@@ -237,6 +255,7 @@ impl Trial {
         self.clock += passed;
         if !self.wanted {
             (self.began, self.settled) = (self.clock, self.clock + SETTLES_NS);
+            self.begins = self.clock + self.late_ns;
         }
         if self.clock >= self.settled {
             self.requests += 1;
@@ -300,6 +319,7 @@ impl Trial {
                 self.without = Some(epoch);
                 match self.with {
                     Some(_) => self.compare(),
+                    None if self.clock < self.begins => self.begin(Phase::Without),
                     None => self.begin(Phase::With),
                 }
             }
@@ -346,11 +366,37 @@ impl Trial {
         // What a test may cost: what its epochs with waiting lose, or those without do not gain.
         let lasted = (self.clock - self.began) * u64::from(self.pairs.max(1));
         let cost = lasted as f64 * (1.0 - (-score.abs()).exp());
-        let least = if before == verdict { self.rest.saturating_mul(2) } else { REST_NS };
+        let least = if before == verdict { self.rest.saturating_mul(2) } else { self.rest_min };
         self.rest = ((cost / COST_SHARE) as u64).max(least).min(REST_MAX_NS);
         (self.pairs, self.sum, self.squares) = (0, 0.0, 0.0);
         self.recent = self.with.unwrap_or_default();
         self.begin(Phase::Rest);
         self.until = self.clock + self.rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// In which millisecond a batch is allowed to wait first, of requests that come one in a millisecond.
+    fn first_wait(anticipates: bool) -> u64 {
+        let mut trial = Trial::new(anticipates);
+        let mut allowed = |ms: u64| {
+            trial.arrives(Time(ms * MS), AppId(0));
+            trial.advances(AppId(0), 1e6, 1e6);
+            // Nothing to wait for in the first ten seconds.
+            ms >= 10_000 && trial.allows()
+        };
+        (0..20_000).find(|&ms| allowed(ms)).unwrap() - 10_000
+    }
+
+    #[test]
+    fn waiting_begins_at_once_or_where_the_engine_anticipates_half_a_second_late() {
+        assert_eq!(first_wait(false), 0);
+        let late = first_wait(true);
+        assert!((500..700).contains(&late), "{late} ms");
     }
 }
