@@ -8,6 +8,8 @@ use super::TimeToProcess;
 const FORGOTTEN: f64 = 0.02;
 /// Weight of the profile among the reports: that of so many.
 const PROFILE_WEIGHT: f64 = 4.0;
+/// A device that moves bytes so many times as fast as its profile says is another one.
+const FASTER: f64 = 2.0;
 /// The line through the profile is laid through these sizes.
 const SIZES: [u64; 2] = [64 << 10, 128 << 10];
 
@@ -60,14 +62,14 @@ impl Line {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceCost {
     seen: [Line; 2],
-    /// By the profile, in nanoseconds.
-    profile: [f64; 2],
+    /// By the profile.
+    profile: [Line; 2],
 }
 
 impl DeviceCost {
     pub(super) fn new(ttp: &TimeToProcess) -> DeviceCost {
         let seen = [Op::Read, Op::Write].map(|op| Line::new(op, ttp));
-        DeviceCost { seen, profile: seen.map(|line| line.batch) }
+        DeviceCost { seen, profile: seen }
     }
 
     /// The device has worked. What is of both operations tells little about either.
@@ -81,10 +83,12 @@ impl DeviceCost {
     }
 
     /// Time that one batch less saves, in nanoseconds. Where waiting `pays`, at least what the profile says: whole groups follow
-    /// each other, and hardly cost more than their bytes. What is seen is what their parts would cost no more.
+    /// each other, and hardly cost more than their bytes. What is seen is what their parts would cost no more. Unless bytes are
+    /// much faster than the profile says: then it is another device.
     pub(super) fn of_batch(&self, op: Op, pays: bool) -> u64 {
-        let (seen, profile) = (self.seen[op.index()].batch, self.profile[op.index()]);
-        (if pays { seen.max(profile) } else { seen }) as u64
+        let (seen, profile) = (&self.seen[op.index()], &self.profile[op.index()]);
+        let is_known = pays && seen.byte * FASTER >= profile.byte;
+        (if is_known { seen.batch.max(profile.batch) } else { seen.batch }) as u64
     }
 }
 

@@ -10,16 +10,16 @@ pub(super) struct Pace {
     count: f64,
     /// When these shares of them had come, in nanoseconds since the first one.
     times: Box<[u64]>,
-    /// How long the shortest and the longest run took, in nanoseconds.
-    shortest: u64,
-    longest: u64,
+    /// The slowest run's time between two requests, over that of the fastest.
+    spread: f64,
 }
 
 impl Pace {
     /// From the times of the requests of each run. Runs without any do not count. O(n log n), n being the requests.
     pub(super) fn new<'a>(runs: impl Iterator<Item = &'a mut Vec<u64>>) -> Pace {
         let (mut used, mut count, mut times) = (0_u64, 0, Vec::new());
-        let (mut shortest, mut longest) = (u64::MAX, 0);
+        // Of each run, how many there were and when the last one came.
+        let mut ends = Vec::new();
         for run in runs.filter(|run| !run.is_empty()) {
             run.sort_unstable();
             if used == 0 {
@@ -29,11 +29,16 @@ impl Pace {
             let last = run.len() as u64 - 1;
             let reached = |share: usize| run[(last * share as u64 / stretches) as usize];
             times.iter_mut().enumerate().for_each(|(share, time)| *time = time.saturating_add(reached(share)));
-            (shortest, longest) = (shortest.min(run[last as usize]), longest.max(run[last as usize]));
+            ends.push((run.len(), run[last as usize]));
             (used, count) = (used + 1, count + run.len());
         }
         times.iter_mut().for_each(|time| *time /= used.max(1));
-        Pace { count: count as f64 / used.max(1) as f64, times: times.into(), shortest, longest }
+        let count = count as f64 / used.max(1) as f64;
+        // One that was cut short says nothing of how the whole goes.
+        let tells = |&&(len, _): &&(usize, u64)| len > 1 && len as f64 >= count / 2.0;
+        let paces = ends.iter().filter(tells).map(|&(len, last)| last.max(1) as f64 / (len - 1) as f64);
+        let (fastest, slowest) = paces.fold((f64::MAX, 0.0_f64), |(min, max), pace| (min.min(pace), max.max(pace)));
+        Pace { count, times: times.into(), spread: (slowest / fastest).max(1.0) }
     }
 
     /// How long a run took from its first request to its last, in nanoseconds.
@@ -41,9 +46,9 @@ impl Pace {
         self.times.last().copied().unwrap_or_default()
     }
 
-    /// How many times as long the longest run took as the shortest.
+    /// How many times as long a request took in the slowest run as in the fastest; at least 1.
     pub(super) fn spread(&self) -> f64 {
-        self.longest as f64 / self.shortest.max(1) as f64
+        self.spread
     }
 
     /// How much time lay between a run's request of this number and the next one, in nanoseconds. 0 behind its end.
@@ -76,7 +81,10 @@ mod tests {
         let whole: f64 = (0..128).map(|number| pace.step(number)).sum();
         assert!((whole - 1.5 * at(127) as f64).abs() < 1e6, "{whole}");
         assert_eq!(pace.step(128), 0.0);
+        let mut cut: Vec<Vec<u64>> = vec![(0..128).map(at).collect(), vec![0], (0..96).map(at).collect()];
+        let spread = Pace::new(cut.iter_mut()).spread();
+        assert!((1.0..1.5).contains(&spread), "cut short, not slower: {spread}");
         let none = Pace::new(Vec::<Vec<u64>>::new().iter_mut());
-        assert_eq!((none.step(0), none.duration(), none.spread()), (0.0, 0, 0.0));
+        assert_eq!((none.step(0), none.duration(), none.spread()), (0.0, 0, 1.0));
     }
 }

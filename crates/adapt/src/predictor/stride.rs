@@ -91,7 +91,7 @@ impl Distances {
             // Where requests are of different lengths, those like the first ones count.
             let pairs = &mut self.0[between];
             if pairs.distance == distance {
-                pairs.later.push(request.time as i64 - first.time as i64);
+                pairs.later.push((request.time as i64).wrapping_sub(first.time as i64));
             }
             end = request.offset.saturating_add(request.len.into());
         }

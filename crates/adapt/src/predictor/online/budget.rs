@@ -103,6 +103,7 @@ impl Budget {
         {
             return None;
         }
+        self.trial.waits();
         let idle = if self.trial.may_idle() { idle } else { 0 };
         let idle_until = if idle == 0 { Time::ZERO } else { until.min(now.after(idle)) };
         Some(Wait { until, idle_until })

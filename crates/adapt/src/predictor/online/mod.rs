@@ -112,7 +112,11 @@ impl TracePredictor {
         let Some((number, took)) = self.linking.counts(now, request) else { return };
         if let Some(pace) = self.linking.forecast.paces.get(file as usize).filter(|_| number > 0) {
             let pause = PAUSE_NS as f64;
-            self.budget.advances(request.app, (took as f64).min(pause), pace.step(number - 1).min(pause));
+            // Behind the end of the recorded runs nothing tells how fast it should be.
+            let recorded = pace.step(number - 1).min(pause);
+            if recorded > 0.0 {
+                self.budget.advances(request.app, (took as f64).min(pause), recorded);
+            }
         }
     }
 

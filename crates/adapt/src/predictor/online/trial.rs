@@ -56,8 +56,14 @@ const REST_NS: u64 = 2_000_000_000;
 const REST_ANTICIPATING_NS: u64 = 30_000_000_000;
 /// Where the engine anticipates, waiting begins so long after there was something to wait for, in nanoseconds.
 const LATE_NS: u64 = 500_000_000;
-/// And at the latest.
+/// And at the latest, one that nothing is to be waited for,
 const REST_MAX_NS: u64 = 120_000_000_000;
+/// or that waiting pays: what has changed since may do harm for so long.
+const REST_PAYS_MAX_NS: u64 = 30_000_000_000;
+/// After so long without any request what was seen before is of another program, in nanoseconds.
+const FORGETS_NS: u64 = 5_000_000_000;
+/// Longest epoch of programs of which little comes.
+const EPOCH_SLOW_NS: u64 = 4_000_000_000;
 /// Applications that are told apart; more share places.
 const APPS: usize = 16;
 /// Requests of an application in an epoch that tell something.
@@ -113,7 +119,9 @@ impl Epoch {
         let rate = |epoch: &Epoch, requests: u64| requests.max(1) as f64 / epoch.ns.max(1) as f64;
         self.mean(|app, seen| {
             let others = other.apps[app].requests;
-            (others >= REQUESTS_MIN).then(|| (rate(self, seen.requests) / rate(other, others)).ln())
+            // A program that has ended is not one that waiting stops.
+            (others >= REQUESTS_MIN && seen.requests > 0)
+                .then(|| (rate(self, seen.requests) / rate(other, others)).ln())
         })
     }
 
@@ -144,7 +152,7 @@ pub(super) struct Trial {
     /// What the first epoch with waiting must not be before, and how long that is after the first wait that was wanted.
     begins: u64,
     late_ns: u64,
-    /// The shortest rest.
+    /// The shortest rest of what does not pay.
     rest_min: u64,
     phase: Phase,
     /// Of the epoch.
@@ -166,6 +174,10 @@ pub(super) struct Trial {
     pairs: u32,
     sum: f64,
     squares: f64,
+    /// Comparisons of this test that told nothing.
+    untold: u32,
+    /// How far behind the recorded runs this one was when that was put to the test last.
+    behind: f64,
     verdict: Verdict,
     gain: f64,
     /// Time that the device has idled in vain while waiting had not shown yet that it pays.
@@ -200,6 +212,8 @@ impl Trial {
             pairs: 0,
             sum: 0.0,
             squares: 0.0,
+            untold: 0,
+            behind: 0.0,
             verdict: Verdict::Unknown,
             gain: 0.0,
             idled: 0.0,
@@ -221,19 +235,23 @@ impl Trial {
     /// Something could be waited for; whether it may be.
     pub(super) fn allows(&mut self) -> bool {
         self.wanted = true;
-        let allows = match self.phase {
+        match self.phase {
             Phase::With => true,
             Phase::Without => false,
             Phase::Rest => self.verdict != Verdict::DoesNotPay,
-        };
-        self.waits += u32::from(allows);
-        allows
+        }
+    }
+
+    /// A batch waits.
+    pub(super) fn waits(&mut self) {
+        self.waits += 1;
     }
 
     /// Whether the device may idle for a batch. As long as waiting has not shown that it pays, what idling in vain may take
     /// bounds it.
     pub(super) fn may_idle(&self) -> bool {
-        self.verdict == Verdict::Pays || self.idled < IDLE_NS + self.clock as f64 * IDLE_SHARE
+        let since = self.clock.saturating_sub(self.begins.saturating_sub(self.late_ns));
+        self.verdict == Verdict::Pays || self.idled < IDLE_NS + since as f64 * IDLE_SHARE
     }
 
     /// A wait is over that did not bring all, and in which the device idled so long.
@@ -250,12 +268,17 @@ impl Trial {
 
     /// A request has arrived.
     pub(super) fn arrives(&mut self, now: Time, app: AppId) {
-        let passed = self.last.map_or(0, |last| now.since(last)).min(PAUSE_NS);
+        let passed = self.last.map_or(0, |last| now.since(last));
         self.last = Some(now);
-        self.clock += passed;
+        self.clock += passed.min(PAUSE_NS);
+        if passed > FORGETS_NS && self.verdict == Verdict::Unknown {
+            let rest = Trial::new(self.late_ns > 0);
+            *self = Trial { clock: self.clock, last: self.last, idled: self.idled, ..rest };
+        }
         if !self.wanted {
             (self.began, self.settled) = (self.clock, self.clock + SETTLES_NS);
             self.begins = self.clock + self.late_ns;
+            self.outstanding = 0;
         }
         if self.clock >= self.settled {
             self.requests += 1;
@@ -277,7 +300,12 @@ impl Trial {
     }
 
     fn is_over(&self) -> bool {
-        if self.epoch.ns >= EPOCH_MAX_NS || (self.phase == Phase::Rest && self.clock >= self.until) {
+        let tells = self.epoch.apps.iter().any(|seen| seen.requests >= REQUESTS_MIN);
+        if self.phase == Phase::Rest {
+            let ends = self.clock >= self.until && self.epoch.ns >= EPOCH_NS;
+            return ends || self.epoch.ns >= EPOCH_MAX_NS;
+        }
+        if self.epoch.ns >= if tells { EPOCH_MAX_NS } else { EPOCH_SLOW_NS } {
             return true;
         }
         let is_disaster = || {
@@ -286,7 +314,7 @@ impl Trial {
             self.phase == Phase::With && self.epoch.ns >= EPOCH_NS / 3 && score.is_some_and(|score| score < LOSS_MAX)
         };
         let is_whole = self.epoch.ns >= EPOCH_NS && self.requests >= ENOUGH.max(ROUNDS * self.outstanding);
-        self.phase != Phase::Rest && (is_whole || is_disaster())
+        is_whole || (tells && is_disaster())
     }
 
     fn begin(&mut self, phase: Phase) {
@@ -308,8 +336,10 @@ impl Trial {
                 }
                 self.with = Some(epoch);
                 let recorded = epoch.against_recorded();
+                // What comes into step by itself soon is faster than the recorded runs were at that time, whoever waits.
+                let asks_both = self.late_ns > 0 && self.without.is_some();
                 match (verdict, recorded) {
-                    (Verdict::Unknown, Some(score)) if score > RECORDED_MIN => self.decide(true, score),
+                    (Verdict::Unknown, Some(score)) if score > RECORDED_MIN && !asks_both => self.decide(true, score),
                     (Verdict::Unknown, Some(score)) if score < -RECORDED_MIN => self.decide(false, score),
                     _ if self.without.is_some() => self.compare(),
                     _ => self.begin(Phase::Without),
@@ -332,8 +362,11 @@ impl Trial {
                 self.with = Some(epoch);
                 self.recent.add(&epoch);
                 let recorded = self.recent.against_recorded().unwrap_or(0.0);
-                let tests =
-                    waited && (recorded < RECORDED_LOSS || (self.clock >= self.until && recorded < RECORDED_SURE));
+                let falls = recorded < self.behind + RECORDED_LOSS;
+                let tests = waited && (falls || (self.clock >= self.until && recorded < RECORDED_SURE));
+                if tests {
+                    self.behind = recorded.min(0.0);
+                }
                 self.begin(if tests { Phase::Without } else { Phase::Rest });
             }
         }
@@ -342,7 +375,11 @@ impl Trial {
     /// Epochs with and without waiting are to be compared.
     fn compare(&mut self) {
         let Some(score) = self.with.zip(self.without).and_then(|(with, without)| with.against(&without)) else {
-            return self.begin(Phase::With);
+            self.untold += 1;
+            if self.untold > PAIRS_MAX {
+                return self.decide(false, 0.0);
+            }
+            return self.begin(if self.phase == Phase::With { Phase::Without } else { Phase::With });
         };
         self.pairs += 1;
         self.sum += score;
@@ -366,8 +403,10 @@ impl Trial {
         // What a test may cost: what its epochs with waiting lose, or those without do not gain.
         let lasted = (self.clock - self.began) * u64::from(self.pairs.max(1));
         let cost = lasted as f64 * (1.0 - (-score.abs()).exp());
-        let least = if before == verdict { self.rest.saturating_mul(2) } else { self.rest_min };
-        self.rest = ((cost / COST_SHARE) as u64).max(least).min(REST_MAX_NS);
+        let (rest_min, rest_max) = if pays { (REST_NS, REST_PAYS_MAX_NS) } else { (self.rest_min, REST_MAX_NS) };
+        let least = if before == verdict { self.rest.saturating_mul(2) } else { rest_min };
+        self.rest = ((cost / COST_SHARE) as u64).max(least).min(rest_max);
+        self.untold = 0;
         (self.pairs, self.sum, self.squares) = (0, 0.0, 0.0);
         self.recent = self.with.unwrap_or_default();
         self.begin(Phase::Rest);
