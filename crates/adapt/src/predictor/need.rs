@@ -12,7 +12,8 @@
 //! drifted apart once seldom come together again.
 //!
 //! Where the engine anticipates, processes come into step again by themselves: runs that differ are no reason then but an objection, as
-//! nothing can be told by the throughput of such a system, and whole groups have to promise twice the speed.
+//! nothing can be told by the throughput of such a system, and whole groups have to promise twice the speed, in runs that are long
+//! enough for a trial.
 //!
 //! Where one file alone is used, a whole group goes on where the one before it ended: it costs its bytes and no more. But the
 //! recorded runs must have been long enough for what a trial may cost.
@@ -54,8 +55,9 @@ pub(super) fn promises(
 ) -> Vec<bool> {
     let spread = |file: usize| forecast.paces.get(file).map_or(1.0, Pace::spread);
     let needs = needs(forecast, settings, ttp, aggregations);
+    let is_long = |file: usize| forecast.paces.get(file).is_none_or(|pace| pace.duration() >= LONG_NS);
     let promises = |(file, need)| match settings.anticipates {
-        true => need <= NEED_MAX_ANTICIPATING && spread(file) <= SPREAD_MAX_ANTICIPATING,
+        true => need <= NEED_MAX_ANTICIPATING && spread(file) <= SPREAD_MAX_ANTICIPATING && is_long(file),
         false => need <= NEED_MAX || spread(file) >= SPREAD_MIN,
     };
     needs.into_iter().enumerate().map(promises).collect()
@@ -161,14 +163,19 @@ mod tests {
 
     /// Whether runs of one file with 200 requests, one each so many milliseconds, are worth a trial: a whole group needs 8.7 ms.
     fn promising(every_ms: &[u64], anticipates: bool) -> bool {
+        promising_files(&["file"], every_ms, anticipates)
+    }
+
+    /// The same of the first of these files, all used at a time.
+    fn promising_files(files: &[&str], every_ms: &[u64], anticipates: bool) -> bool {
         let settings = Settings { anticipates, ..Settings::default() };
         let mut combiner = Combiner::new(settings);
         for every_ms in every_ms {
             let mut run = combiner.begin_run();
-            for at in 0..200 {
+            for (at, path) in (0..200).flat_map(|at| files.iter().map(move |path| (at, path))) {
                 let (time, offset) = (at * every_ms * 1_000_000, at * 1_000_000);
                 let entry = Entry { time, file: 0, app: 0, target: 0, op: Op::Read, offset, len: 65_536 };
-                run.push(b"file", entry).unwrap();
+                run.push(path.as_bytes(), entry).unwrap();
             }
             run.end();
         }
@@ -199,9 +206,12 @@ mod tests {
 
     #[test]
     fn where_processes_come_into_step_by_themselves_groups_have_to_promise_more() {
-        assert!(promising(&[14, 14], false) && !promising(&[14, 14], true), "not twice as slow as groups");
-        assert!(promising(&[20, 20], true), "more than twice");
-        assert!(promising(&[40, 40], true) && !promising(&[20, 40], true), "runs that differ tell nothing");
+        let two = |every_ms: &[u64], anticipates| promising_files(&["a", "b"], every_ms, anticipates);
+        assert!(two(&[30, 30], false) && !two(&[30, 30], true), "not twice as slow as groups");
+        assert!(two(&[40, 40], true), "more than twice");
+        assert!(promising(&[20, 20], true) && !promising(&[14, 14], true), "long enough for a trial, or not");
+        assert!(promising(&[14, 14], false));
+        assert!(!two(&[40, 70], true), "runs that differ tell nothing");
         assert!(!promising(&[1, 4], true), "whoever had fallen behind");
     }
 

@@ -31,6 +31,8 @@ const SETTLES_NS: u64 = 50_000_000;
 const ENOUGH: u64 = 64;
 /// Weight of the epochs before the newest one, where how fast a run goes on is looked at all the time.
 const KEPT: f64 = 0.8;
+/// Where the engine anticipates, waiting must have been better in so many pairs: there noise lasts longer than an epoch.
+const PAIRS_ANTICIPATING: u32 = 2;
 /// Pairs of epochs after which a decision is taken in any case: within two seconds.
 const PAIRS_MAX: u32 = 3;
 /// Standard deviation of one pair's result, as long as nothing better is known.
@@ -152,6 +154,8 @@ pub(super) struct Trial {
     /// What the first epoch with waiting must not be before, and how long that is after the first wait that was wanted.
     begins: u64,
     late_ns: u64,
+    /// Least pairs of epochs by which waiting pays.
+    pairs_min: u32,
     /// The shortest rest of what does not pay.
     rest_min: u64,
     phase: Phase,
@@ -190,14 +194,17 @@ pub(super) struct Trial {
 impl Trial {
     /// `anticipates`: the engine does.
     pub(super) fn new(anticipates: bool) -> Trial {
-        let (phase, late_ns, rest_min) =
-            if anticipates { (Phase::Without, LATE_NS, REST_ANTICIPATING_NS) } else { (Phase::With, 0, REST_NS) };
+        let (phase, late_ns, pairs_min, rest_min) = match anticipates {
+            true => (Phase::Without, LATE_NS, PAIRS_ANTICIPATING, REST_ANTICIPATING_NS),
+            false => (Phase::With, 0, 1, REST_NS),
+        };
         Trial {
             clock: 0,
             last: None,
             wanted: false,
             begins: 0,
             late_ns,
+            pairs_min,
             rest_min,
             phase,
             began: 0,
@@ -389,7 +396,8 @@ impl Trial {
         let variance = (self.squares / pairs - mean * mean).max(0.0);
         // The noise that was assumed weighs as much as two pairs.
         let error = ((2.0 * NOISE * NOISE + variance * pairs) / (2.0 + pairs) / pairs).sqrt();
-        if (mean - GAIN_MIN).abs() < error && self.pairs < PAIRS_MAX {
+        let is_open = (mean - GAIN_MIN).abs() < error && self.pairs < PAIRS_MAX;
+        if is_open || (mean > 0.0 && self.pairs < self.pairs_min) {
             let next = if self.phase == Phase::With { Phase::Without } else { Phase::With };
             return self.begin(next);
         }
@@ -437,5 +445,87 @@ mod tests {
         assert_eq!(first_wait(false), 0);
         let late = first_wait(true);
         assert!((500..700).contains(&late), "{late} ms");
+    }
+
+    /// Programs whose requests come at an even pace, but for chance.
+    struct Programs {
+        trial: Trial,
+        now: u64,
+        random: u64,
+    }
+
+    impl Programs {
+        fn new(anticipates: bool) -> Programs {
+            Programs { trial: Trial::new(anticipates), now: 0, random: 1 }
+        }
+
+        /// For so many milliseconds a request each `every_ms` of one of `apps` by turns, which takes `slower` times as long while
+        /// something is waited for, and took `recorded_ms` in the recorded runs, if that is known. Share of the time with waiting.
+        fn go(&mut self, ms: u64, apps: &[u32], every_ms: f64, slower: f64, recorded_ms: f64) -> f64 {
+            let (end, mut waited, mut total) = (self.now + ms * MS, 0.0, 0.0);
+            for app in apps.iter().cycle() {
+                if self.now >= end {
+                    break;
+                }
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let chance = 0.8 + 0.4 * (self.random >> 40) as f64 / (1 << 24) as f64;
+                let waits = self.trial.allows();
+                let took = every_ms * 1e6 * chance * if waits { slower } else { 1.0 };
+                if waits {
+                    self.trial.waits();
+                    waited += took;
+                }
+                total += took;
+                self.now += took as u64;
+                self.trial.arrives(Time(self.now), AppId(*app));
+                if recorded_ms > 0.0 {
+                    self.trial.advances(AppId(*app), took, recorded_ms * 1e6);
+                }
+            }
+            waited / total
+        }
+    }
+
+    #[test]
+    fn waiting_that_does_harm_ends_however_few_requests_come() {
+        for anticipates in [false, true] {
+            for (apps, every_ms) in [(1, 1.0), (1, 5.0), (1, 20.0), (1, 33.0), (4, 9.0), (8, 4.0)] {
+                let apps: Vec<u32> = (0..apps).collect();
+                let waited = Programs::new(anticipates).go(600_000, &apps, every_ms, 2.0, 0.0);
+                assert!(waited < 0.03, "{anticipates}, {} each {every_ms} ms: {waited}", apps.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_paid_and_does_harm_now_ends_within_half_a_minute() {
+        for (anticipates, before_ms) in [(false, 5_000), (false, 100_000), (true, 5_000), (true, 100_000)] {
+            let mut programs = Programs::new(anticipates);
+            programs.go(before_ms, &[0], 1.0, 0.6, 0.0);
+            assert_eq!(programs.trial.verdict(), Verdict::Pays);
+            let harm = programs.go(300_000, &[0], 1.0, 2.0, 0.0) * 300.0;
+            assert!(harm < 40.0, "{anticipates}, after {before_ms} ms: {harm} s");
+        }
+    }
+
+    #[test]
+    fn a_run_behind_the_recorded_ones_is_not_put_to_the_test_again_and_again() {
+        for anticipates in [false, true] {
+            let mut programs = Programs::new(anticipates);
+            programs.go(10_000, &[0], 2.0, 0.5, 2.0);
+            let waited = programs.go(300_000, &[0], 4.0, 0.5, 1.6);
+            assert!(waited > 0.95, "{anticipates}: {waited}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_has_ended_is_not_one_that_waiting_stops() {
+        for (anticipates, first_ms) in [(false, 120), (false, 400), (true, 300), (true, 560)] {
+            let mut programs = Programs::new(anticipates);
+            programs.go(first_ms, &[0], 1.0, 0.7, 0.0);
+            programs.now += 60_000 * MS;
+            let waited = programs.go(25_000, &[1], 1.0, 0.7, 0.0);
+            assert!(waited > 0.9, "{anticipates}, after {first_ms} ms: {waited}");
+        }
     }
 }
