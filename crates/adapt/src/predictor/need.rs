@@ -28,6 +28,8 @@ use super::{Settings, TimeToProcess};
 
 /// In nanoseconds. A trial takes 0.15 s, and is ended when throughput is less than 0.6 of what it was: 2 % of such a run.
 const LONG_NS: u64 = 3_000_000_000;
+/// The same where the engine anticipates, and several pairs of epochs may be asked for.
+const LONG_ANTICIPATING_NS: u64 = 10_000_000_000;
 /// Where whole groups would have needed more than this share of the time of the recorded runs, these were served better.
 const NEED_MAX: f64 = 1.0;
 /// The same where processes come into step without any wait: it takes more to be worth a trial then.
@@ -55,7 +57,7 @@ pub(super) fn promises(
 ) -> Vec<bool> {
     let spread = |file: usize| forecast.paces.get(file).map_or(1.0, Pace::spread);
     let needs = needs(forecast, settings, ttp, aggregations);
-    let is_long = |file: usize| forecast.paces.get(file).is_none_or(|pace| pace.duration() >= LONG_NS);
+    let is_long = |file: usize| forecast.paces.get(file).is_none_or(|pace| pace.duration() >= LONG_ANTICIPATING_NS);
     let promises = |(file, need)| match settings.anticipates {
         true => need <= NEED_MAX_ANTICIPATING && spread(file) <= SPREAD_MAX_ANTICIPATING && is_long(file),
         false => need <= NEED_MAX || spread(file) >= SPREAD_MIN,
@@ -163,16 +165,16 @@ mod tests {
 
     /// Whether runs of one file with 200 requests, one each so many milliseconds, are worth a trial: a whole group needs 8.7 ms.
     fn promising(every_ms: &[u64], anticipates: bool) -> bool {
-        promising_files(&["file"], every_ms, anticipates)
+        promising_files(&["file"], 200, every_ms, anticipates)
     }
 
-    /// The same of the first of these files, all used at a time.
-    fn promising_files(files: &[&str], every_ms: &[u64], anticipates: bool) -> bool {
+    /// The same of the first of these files, all used at a time, with so many requests.
+    fn promising_files(files: &[&str], count: u64, every_ms: &[u64], anticipates: bool) -> bool {
         let settings = Settings { anticipates, ..Settings::default() };
         let mut combiner = Combiner::new(settings);
         for every_ms in every_ms {
             let mut run = combiner.begin_run();
-            for (at, path) in (0..200).flat_map(|at| files.iter().map(move |path| (at, path))) {
+            for (at, path) in (0..count).flat_map(|at| files.iter().map(move |path| (at, path))) {
                 let (time, offset) = (at * every_ms * 1_000_000, at * 1_000_000);
                 let entry = Entry { time, file: 0, app: 0, target: 0, op: Op::Read, offset, len: 65_536 };
                 run.push(path.as_bytes(), entry).unwrap();
@@ -206,12 +208,13 @@ mod tests {
 
     #[test]
     fn where_processes_come_into_step_by_themselves_groups_have_to_promise_more() {
-        let two = |every_ms: &[u64], anticipates| promising_files(&["a", "b"], every_ms, anticipates);
-        assert!(two(&[30, 30], false) && !two(&[30, 30], true), "not twice as slow as groups");
-        assert!(two(&[40, 40], true), "more than twice");
-        assert!(promising(&[20, 20], true) && !promising(&[14, 14], true), "long enough for a trial, or not");
-        assert!(promising(&[14, 14], false));
-        assert!(!two(&[40, 70], true), "runs that differ tell nothing");
+        let two = |count, every_ms: &[u64], anticipates| promising_files(&["a", "b"], count, every_ms, anticipates);
+        assert!(two(1_000, &[30, 30], false) && !two(1_000, &[30, 30], true), "not twice as slow as groups");
+        assert!(
+            two(1_000, &[40, 40], true) && !two(200, &[40, 40], true),
+            "more than twice; long enough for a trial, or not"
+        );
+        assert!(!two(1_000, &[40, 70], true), "runs that differ tell nothing");
         assert!(!promising(&[1, 4], true), "whoever had fallen behind");
     }
 

@@ -397,6 +397,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let devices: Vec<&str> =
         if args.device.is_empty() { usual.to_vec() } else { args.device.iter().map(String::as_str).collect() };
+    let lengths = LENGTHS.map(|(name, ..)| name);
+    anyhow::ensure!(
+        lengths.iter().any(|name| args.wants(name)),
+        "--only {}: fits none of the lengths of phases: {}",
+        args.only.join(", "),
+        lengths.join(", ")
+    );
     let (mut rows, mut costs) = (Vec::new(), Costs::default());
     if let Some(path) = &args.log {
         let create = |path: &Path| File::create(path).map(BufWriter::new).with_context(|| path.display().to_string());
@@ -416,7 +423,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    anyhow::ensure!(!rows.is_empty(), "nothing was measured: --only fits no workload");
     let of_oracle: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.oracle_mb_s).collect();
     let of_sequence: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.sequence_mb_s).collect();
     let decision_us = costs.took.as_secs_f64() * 1e6 / costs.windows.max(1) as f64;

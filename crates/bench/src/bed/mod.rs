@@ -283,7 +283,12 @@ impl Drop for Bed {
             sluice_cli::output::tell(format_args!("{error:#}"));
         }
         let mut command = Command::new(&self.sluice);
-        if let Err(error) = self.runner.finish(command.args(["disk", "remove", "--force", &self.name]), false) {
+        let removed = self.runner.finish(command.args(["disk", "remove", "--force", &self.name]), false);
+        // It may never have been made.
+        if let Err(error) = removed
+            .map(drop)
+            .or_else(|error| if format!("{error:#}").contains("no such disk") { Ok(()) } else { Err(error) })
+        {
             sluice_cli::output::tell(format_args!("{error:#}\nthe disk stays; try: sluice disk remove {}", self.name));
         }
     }

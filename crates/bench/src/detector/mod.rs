@@ -175,12 +175,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(data) = &args.classify {
         return classify(data, &args.detector()?);
     }
+    anyhow::ensure!(args.seeds > 0 || args.real, "--seeds 0: nothing to judge without --real");
+    let detector = args.detector()?;
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let progress = ProgressBar::new(args.seeds);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} scenarios, {eta} left")?);
     let seen = simulated(args.set, args.first..args.first + args.seeds, jobs, &|| progress.inc(1))?;
     progress.finish_and_clear();
-    let detector = args.detector()?;
     let mut real = Vec::new();
     if args.real {
         let (runner, sluice) = (Runner::new()?, bed::program(args.sluice.as_deref())?);

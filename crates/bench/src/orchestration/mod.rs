@@ -184,12 +184,13 @@ pub(crate) fn simulate(
     seeds: u32,
     jobs: Option<NonZeroUsize>,
     alone: bool,
+    stop: &AtomicBool,
 ) -> anyhow::Result<Vec<(String, Services)>> {
     let plan = Plan::parse(text, "orchestration", Path::new(""), &[], only)?;
     let how = Sweep { seeds, jobs, record: false, alone, windows: false };
     let progress =
         output::bar((plan.runs.len() * seeds as usize) as u64, "{bar:40} {pos}/{len} simulations, {eta} left");
-    let outcomes = sweep(&plan, how, &AtomicBool::new(false), |done| progress.set_position(done as u64))?;
+    let outcomes = sweep(&plan, how, stop, |done| progress.set_position(done as u64))?;
     progress.finish_and_clear();
     let (compared, _) = plan.compare.context("the scenario compares nothing")?;
     let mut situations: Vec<(String, Services)> = Vec::new();
@@ -244,8 +245,10 @@ fn simulated(args: &Args, seeds: u32) -> anyhow::Result<Report> {
         true => vec![only("together", &["barrier"]), only("program", &["mpi-io-test", "hpio-nc", "ior-mpi-io"])],
         false => Vec::new(),
     };
+    // Signals end the program: nothing has been made that would stay.
+    let stop = AtomicBool::new(false);
     let mut rows = Vec::new();
-    for (situation, services) in simulate(PAIRS, &quick, seeds, args.jobs, false)? {
+    for (situation, services) in simulate(PAIRS, &quick, seeds, args.jobs, false, &stop)? {
         rows.push(row(situation, &services)?);
     }
     let gain_of = |row: &Row| row.simulated.unwrap_or_default();
@@ -253,7 +256,7 @@ fn simulated(args: &Args, seeds: u32) -> anyhow::Result<Report> {
     let held: Vec<f64> = rows.iter().filter(|row| row.conditions_share >= 0.5).map(gain_of).collect();
     let weak = rows.iter().filter(|row| row.experiment.starts_with("ior")).map(gain_of).fold(0.0, f64::min);
     let worst = rows.iter().map(gain_of).fold(0.0, f64::min);
-    let three = simulate(THREE, &[], seeds, args.jobs, true)?;
+    let three = simulate(THREE, &[], seeds, args.jobs, true, &stop)?;
     let Some((_, services)) = three.first() else { bail!("three programs gave nothing") };
     let over_even = gain(&services["orchestrated"], &services["even"]);
     let three = row("three programs".to_owned(), services)?;
@@ -262,7 +265,7 @@ fn simulated(args: &Args, seeds: u32) -> anyhow::Result<Report> {
     rows.push(three);
     if !args.quick {
         for (name, text) in [("distance", DISTANCE), ("window", WINDOW)] {
-            for (situation, services) in simulate(text, &[], seeds, args.jobs, false)? {
+            for (situation, services) in simulate(text, &[], seeds, args.jobs, false, &stop)? {
                 rows.push(row(format!("{name} {situation}"), &services)?);
             }
         }

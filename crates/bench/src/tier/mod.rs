@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut results = Results { emulated: true, model: args.model.clone(), ..Results::default() };
     if args.simulated || !args.no_figures && args.only.is_empty() {
         let seeds = args.seeds.unwrap_or(if args.quick { 2 } else { 3 });
-        results.simulated = Some(simulated::simulated(seeds, args.jobs, &args.only)?);
+        results.simulated = Some(simulated::simulated(seeds, args.jobs, &args.only, &runner.stop)?);
     }
     if !args.simulated {
         measure(args, &runner, &mut results)?;

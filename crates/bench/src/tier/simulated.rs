@@ -2,6 +2,7 @@
 //! with one by the paper's rules, and with one by ours.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -130,7 +131,12 @@ fn row(experiment: String, services: &Services, program: Option<usize>) -> anyho
 }
 
 /// Simulates all of it, or rows that have one of `only` in their names.
-pub(super) fn simulated(seeds: u32, jobs: Option<NonZeroUsize>, only: &[String]) -> anyhow::Result<Simulated> {
+pub(super) fn simulated(
+    seeds: u32,
+    jobs: Option<NonZeroUsize>,
+    only: &[String],
+    stop: &AtomicBool,
+) -> anyhow::Result<Simulated> {
     let mut rows = Vec::new();
     for (prefix, text) in SCENARIOS {
         // The others of a scenario are simulated, too, if one is wanted.
@@ -139,7 +145,7 @@ pub(super) fn simulated(seeds: u32, jobs: Option<NonZeroUsize>, only: &[String])
         {
             continue;
         }
-        for (situation, services) in simulate(text, &[], seeds, jobs, false)? {
+        for (situation, services) in simulate(text, &[], seeds, jobs, false, stop)? {
             rows.push(row(format!("{prefix}{situation}"), &services, None)?);
             let programs = services.values().next().and_then(|outcomes| outcomes.first()).map_or(0, |it| it.apps.len());
             if prefix == "mix" {

@@ -94,6 +94,20 @@ fn trials(records: &[Record]) -> Vec<(f64, f64, f64)> {
     all
 }
 
+/// What was in force between two times, from when to when: windows are logged once a second, and arms may have changed meanwhile.
+fn in_force<'a>(records: &'a [Record], window: &'a Record, from: f64) -> Vec<(f64, f64, &'a str)> {
+    let changes = records.iter().filter(|record| record.why != Why::Window && record.t < window.t);
+    let (mut all, mut since, mut arm) = (Vec::new(), from, None);
+    for change in changes {
+        if let Some(arm) = arm.filter(|_| change.t > since) {
+            all.push((since, change.t, arm));
+        }
+        (since, arm) = (since.max(change.t), Some(change.arm.as_str()));
+    }
+    all.push((since, window.t, arm.unwrap_or(&window.arm)));
+    all
+}
+
 /// The workloads that were there longest, in the order in which they are seen first.
 fn longest<'a>(stretches: &[Stretch<'a>], contexts: &[&'a str]) -> Vec<&'a str> {
     let seconds = |context: &str| {
@@ -134,12 +148,14 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
     let end = end.max(begin + 1.0);
     let stretches = stretches(records, end);
     let (arms, contexts) =
-        (distinct(windows.iter().map(|window| window.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
+        (distinct(records.iter().map(|record| record.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
     let explained = longest(&stretches, &contexts);
     let colour = |at: usize| COLOURS[at % COLOURS.len()];
     let mut series: Vec<(&str, Mark)> =
         arms.iter().enumerate().map(|(at, arm)| (*arm, Mark::Bar(colour(at)))).collect();
-    series.push(("expected", Mark::Line(BLACK)));
+    if windows.iter().any(|window| window.expected_mb_s.is_some()) {
+        series.push(("expected", Mark::Line(BLACK)));
+    }
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -175,9 +191,10 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
         let mut before = begin;
         for window in &windows {
-            let at = arms.iter().position(|arm| *arm == window.arm).unwrap_or(0);
-            let from = before.max(window.t - usual);
-            plot.draw_series([Rectangle::new([(from, 0.0), (window.t, window.rate_mb_s)], colour(at).filled())])?;
+            for (from, to, arm) in in_force(records, window, before.max(window.t - usual)) {
+                let at = arms.iter().position(|known| *known == arm).unwrap_or(0);
+                plot.draw_series([Rectangle::new([(from, 0.0), (to, window.rate_mb_s)], colour(at).filled())])?;
+            }
             before = window.t;
         }
         for piece in pieces(windows.iter().map(|window| (window.t, window.expected_mb_s)), usual) {
@@ -279,6 +296,20 @@ mod tests {
             assert_eq!(key, if contexts > 9 { 8 } else { contexts }, "{texts:?}");
             assert_eq!(texts.contains(&"and 16 more, for less time"), contexts == 24);
         }
+    }
+
+    #[test]
+    fn arms_change_between_windows_that_are_logged() {
+        let records = [
+            record(0.0, Why::Begin, "hbrr", 0.0),
+            record(1.0, Why::Window, "hbrr", 20.0),
+            record(1.2, Why::Trial, "aioli", 0.0),
+            record(1.8, Why::TrialLost, "hbrr", 0.0),
+            record(2.0, Why::Window, "hbrr", 20.0),
+        ];
+        assert_eq!(in_force(&records, &records[1], 0.5), [(0.5, 1.0, "hbrr")]);
+        assert_eq!(in_force(&records, &records[4], 1.0), [(1.0, 1.2, "hbrr"), (1.2, 1.8, "aioli"), (1.8, 2.0, "hbrr")]);
+        assert_eq!(in_force(&records[1..2], &records[1], 0.5), [(0.5, 1.0, "hbrr")], "the beginning is not there");
     }
 
     #[test]

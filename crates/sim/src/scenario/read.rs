@@ -106,7 +106,7 @@ impl Scenario {
 }
 
 fn read_scale(root: &Reader<'_>) -> Result<Scale> {
-    let Some(text) = root.text("scale")? else { return Ok(Scale { numerator: 1, denominator: 1 }) };
+    let Some(text) = root.text_or_number("scale")? else { return Ok(Scale { numerator: 1, denominator: 1 }) };
     let (above, below) = text.split_once('/').unwrap_or((&text, "1"));
     match (above.trim().parse(), below.trim().parse()) {
         (Ok(numerator), Ok(denominator))

@@ -96,6 +96,12 @@ impl<'a> Reader<'a> {
         self.read(key, "a text", |value| value.as_str().map(str::to_owned))
     }
 
+    /// A text, or a whole number as one: a shell takes the quotes of `--set key="2"`.
+    pub(crate) fn text_or_number(&self, key: &'static str) -> Result<Option<String>> {
+        let number = |value: &toml::Value| value.as_integer().map(|number| number.to_string());
+        self.read(key, "a text or a number", |value| value.as_str().map(str::to_owned).or_else(|| number(value)))
+    }
+
     pub(crate) fn flag(&self, key: &'static str, default: bool) -> Result<bool> {
         Ok(self.read(key, "true or false", toml::Value::as_bool)?.unwrap_or(default))
     }

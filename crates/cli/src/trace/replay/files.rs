@@ -110,7 +110,8 @@ pub(super) fn prepare(args: &Args, needs: &[Need], sums: bool, stop: &AtomicBool
     // Best effort: too many files are told below.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     if !args.dir.is_dir() {
-        bail!("{} is not a directory", args.dir.display());
+        let what = if args.dir.exists() { "is not a directory" } else { "does not exist" };
+        bail!("{} {what}; name a directory for the files that are replayed", args.dir.display());
     }
     let used = || needs.iter().enumerate().filter(|(_, need)| !need.path.is_empty());
     // The same path may stand for several files: one that was removed and made again, say.
