@@ -54,14 +54,14 @@ const IDLE_SHARE: f64 = 0.01;
 const COST_SHARE: f64 = 0.005;
 /// A decision is put to the test after so long at the earliest, in nanoseconds.
 const REST_NS: u64 = 2_000_000_000;
-/// The same where the engine anticipates.
+/// One that waiting does not pay, where the engine anticipates.
 const REST_ANTICIPATING_NS: u64 = 30_000_000_000;
+/// At the latest: one that waiting does not pay,
+const REST_MAX_NS: u64 = 120_000_000_000;
+/// and one that it pays, for what has changed since may do harm for so long.
+const REST_PAYS_MAX_NS: u64 = 30_000_000_000;
 /// Where the engine anticipates, waiting begins so long after there was something to wait for, in nanoseconds.
 const LATE_NS: u64 = 500_000_000;
-/// And at the latest, one that nothing is to be waited for,
-const REST_MAX_NS: u64 = 120_000_000_000;
-/// or that waiting pays: what has changed since may do harm for so long.
-const REST_PAYS_MAX_NS: u64 = 30_000_000_000;
 /// After so long without any request what was seen before is of another program, in nanoseconds.
 const FORGETS_NS: u64 = 5_000_000_000;
 /// Longest epoch of programs of which little comes.
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_paid_and_does_harm_now_ends_within_half_a_minute() {
+    fn what_has_paid_and_does_harm_now_ends_within_forty_seconds() {
         for (anticipates, before_ms) in [(false, 5_000), (false, 100_000), (true, 5_000), (true, 100_000)] {
             let mut programs = Programs::new(anticipates);
             programs.go(before_ms, &[0], 1.0, 0.6, 0.0);
