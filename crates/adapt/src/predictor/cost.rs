@@ -156,6 +156,9 @@ mod tests {
         };
         (0..200).for_each(|n| cost.served(&served(2 + n % 3, 64 * (1 + n % 7))));
         assert_eq!(both(&cost), [0, 8], "seen: nothing but bytes");
+        let fast = |work: Work| Work { busy_ns: work.busy_ns / 4, ..work };
+        (0..200).for_each(|n| cost.served(&fast(served(2 + n % 3, 64 * (1 + n % 7)))));
+        assert_eq!(both(&cost), [0, 0], "four times as fast as the profile: another device");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod run;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -100,6 +101,8 @@ pub(crate) struct Bed {
     room: tempfile::TempDir,
     device: PathBuf,
     queue: PathBuf,
+    /// There may be a disk.
+    made: bool,
 }
 
 impl Bed {
@@ -123,6 +126,7 @@ impl Bed {
             room,
             device: PathBuf::new(),
             queue: PathBuf::new(),
+            made: false,
         };
         let mut command = Command::new(&sluice);
         command.args(["disk", "create", &bed.name, "--model", &disk.model, "--size", &disk.size]);
@@ -131,7 +135,9 @@ impl Bed {
             command.arg("--dir").arg(dir);
         }
         // It takes back what it made if it fails. If this is interrupted, it is removed as always.
-        runner.finish(&mut command, false).context("the emulated disk")?;
+        let created = runner.finish(&mut command, false).context("the emulated disk");
+        bed.made = created.is_ok() || runner.stop.load(Ordering::Relaxed);
+        created?;
         let list = runner.finish(Command::new(&sluice).args(["disk", "list", "--json"]), false)?;
         let list: Value = serde_json::from_str(&list.out).context("sluice disk list")?;
         let found = list.as_array().into_iter().flatten().find(|disk| disk["name"] == bed.name.as_str());
@@ -282,13 +288,11 @@ impl Drop for Bed {
         if let Err(error) = self.leave() {
             sluice_cli::output::tell(format_args!("{error:#}"));
         }
+        if !self.made {
+            return;
+        }
         let mut command = Command::new(&self.sluice);
-        let removed = self.runner.finish(command.args(["disk", "remove", "--force", &self.name]), false);
-        // It may never have been made.
-        if let Err(error) = removed
-            .map(drop)
-            .or_else(|error| if format!("{error:#}").contains("no such disk") { Ok(()) } else { Err(error) })
-        {
+        if let Err(error) = self.runner.finish(command.args(["disk", "remove", "--force", &self.name]), false) {
             sluice_cli::output::tell(format_args!("{error:#}\nthe disk stays; try: sluice disk remove {}", self.name));
         }
     }

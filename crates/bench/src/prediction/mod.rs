@@ -48,32 +48,33 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Only these algorithms [default: all that aggregate]
-    #[arg(long, conflicts_with = "sample", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
     /// Only these patterns [default: all]
-    #[arg(long, conflicts_with = "sample", value_enum, value_name = "NAME", value_delimiter = ',', hide_default_value = true,
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',', hide_default_value = true,
         default_values_t = PATTERNS)]
     pattern: Vec<Pattern>,
     /// Processes of each application
-    #[arg(long, conflicts_with = "sample", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=64))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..=64))]
     processes: u64,
     /// Requests of each process
-    #[arg(long, conflicts_with = "sample", value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=1000))]
     steps: u64,
     /// Pairs of runs in each cell; the median counts
-    #[arg(long, conflicts_with = "sample", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: u32,
     /// Batches at the disk at a time
-    #[arg(long, conflicts_with = "sample", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     in_flight: u32,
     /// What to measure: the table of algorithms, the sweep of jitter, or the cost of predictions that are of no use
-    #[arg(long, conflicts_with = "sample", value_enum, value_delimiter = ',', default_values_t = [Part::Table, Part::Jitter, Part::Useless])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Table, Part::Jitter, Part::Useless])]
     part: Vec<Part>,
     /// Start of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Instead: so many workloads on devices drawn at random from the seed, simulated with and without prediction
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
+        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
     sample: Option<u64>,
     /// Of the sample: these cases alone, and their scenarios
     #[arg(long, value_name = "N", value_delimiter = ',', requires = "sample")]

@@ -94,17 +94,33 @@ fn trials(records: &[Record]) -> Vec<(f64, f64, f64)> {
     all
 }
 
-/// What was in force between two times, from when to when: windows are logged once a second, and arms may have changed meanwhile.
-fn in_force<'a>(records: &'a [Record], window: &'a Record, from: f64) -> Vec<(f64, f64, &'a str)> {
-    let changes = records.iter().filter(|record| record.why != Why::Window && record.t < window.t);
-    let (mut all, mut since, mut arm) = (Vec::new(), from, None);
-    for change in changes {
-        if let Some(arm) = arm.filter(|_| change.t > since) {
-            all.push((since, change.t, arm));
+/// A configuration from one time to another, in seconds, and the rate of its window.
+struct Bar<'a> {
+    from: f64,
+    to: f64,
+    arm: &'a str,
+    rate: f64,
+}
+
+/// What was in force: windows are logged once a second, and arms may have changed since the one before. A window reaches back to that, by
+/// `most` seconds.
+fn bars(records: &[Record], begin: f64, most: f64) -> Vec<Bar<'_>> {
+    let (mut all, mut before, mut known, mut changes) = (Vec::new(), begin, None, Vec::new());
+    for record in records {
+        if record.why != Why::Window {
+            changes.push(record);
+            continue;
         }
-        (since, arm) = (since.max(change.t), Some(change.arm.as_str()));
+        let (mut from, to, rate) = (before.max(record.t - most), record.t, record.rate_mb_s);
+        for change in changes.drain(..) {
+            if let Some(arm) = known.filter(|_| change.t > from) {
+                all.push(Bar { from, to: change.t, arm, rate });
+            }
+            (from, known) = (from.max(change.t), Some(change.arm.as_str()));
+        }
+        all.push(Bar { from, to, arm: known.unwrap_or(&record.arm), rate });
+        (before, known) = (to, Some(record.arm.as_str()));
     }
-    all.push((since, window.t, arm.unwrap_or(&window.arm)));
     all
 }
 
@@ -189,13 +205,9 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         let mut gaps: Vec<f64> = windows.windows(2).map(|two| two[1].t - two[0].t).collect();
         gaps.sort_by(f64::total_cmp);
         let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
-        let mut before = begin;
-        for window in &windows {
-            for (from, to, arm) in in_force(records, window, before.max(window.t - usual)) {
-                let at = arms.iter().position(|known| *known == arm).unwrap_or(0);
-                plot.draw_series([Rectangle::new([(from, 0.0), (to, window.rate_mb_s)], colour(at).filled())])?;
-            }
-            before = window.t;
+        for bar in bars(records, begin, usual) {
+            let at = arms.iter().position(|arm| *arm == bar.arm).unwrap_or(0);
+            plot.draw_series([Rectangle::new([(bar.from, 0.0), (bar.to, bar.rate)], colour(at).filled())])?;
         }
         for piece in pieces(windows.iter().map(|window| (window.t, window.expected_mb_s)), usual) {
             plot.draw_series(LineSeries::new(piece, BLACK.stroke_width(2)))?;
@@ -307,9 +319,12 @@ mod tests {
             record(1.8, Why::TrialLost, "hbrr", 0.0),
             record(2.0, Why::Window, "hbrr", 20.0),
         ];
-        assert_eq!(in_force(&records, &records[1], 0.5), [(0.5, 1.0, "hbrr")]);
-        assert_eq!(in_force(&records, &records[4], 1.0), [(1.0, 1.2, "hbrr"), (1.2, 1.8, "aioli"), (1.8, 2.0, "hbrr")]);
-        assert_eq!(in_force(&records[1..2], &records[1], 0.5), [(0.5, 1.0, "hbrr")], "the beginning is not there");
+        let drawn = |records: &[Record]| -> Vec<(f64, f64, String)> {
+            bars(records, 0.0, 1.5).into_iter().map(|bar| (bar.from, bar.to, bar.arm.to_owned())).collect()
+        };
+        let expected = [(0.0, 1.0, "hbrr"), (1.0, 1.2, "hbrr"), (1.2, 1.8, "aioli"), (1.8, 2.0, "hbrr")];
+        assert_eq!(drawn(&records), expected.map(|(from, to, arm)| (from, to, arm.to_owned())));
+        assert_eq!(drawn(&records[1..2]), [(0.0, 1.0, "hbrr".to_owned())], "the beginning is not there");
     }
 
     #[test]

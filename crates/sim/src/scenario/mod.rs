@@ -169,6 +169,14 @@ mod tests {
     }
 
     #[test]
+    fn a_scale_needs_no_quotes_that_a_shell_would_take() {
+        let data = |scale: &str| plan("", &[("scale", scale)]).unwrap().runs[0].scenario.bytes();
+        assert_eq!(data("2"), data("\"2\""));
+        assert_eq!(data("2"), 4 * data("1/2"));
+        assert!(reason("", &[("scale", "0")]).contains("a fraction like"));
+    }
+
+    #[test]
     fn settings_reach_one_or_all_of_a_list() {
         let plan = plan("", &[("application.b.processes", "7"), ("application.a.phase.1.data", "3M")]).unwrap();
         let scenario = &plan.runs[0].scenario;

@@ -33,7 +33,7 @@ const ENOUGH: u64 = 64;
 const KEPT: f64 = 0.8;
 /// Where the engine anticipates, waiting must have been better in so many pairs: there noise lasts longer than an epoch.
 const PAIRS_ANTICIPATING: u32 = 2;
-/// Pairs of epochs after which a decision is taken in any case: within two seconds.
+/// Pairs of epochs after which a decision is taken in any case: within two seconds, where enough requests come.
 const PAIRS_MAX: u32 = 3;
 /// Standard deviation of one pair's result, as long as nothing better is known.
 const NOISE: f64 = 0.1;
@@ -279,8 +279,7 @@ impl Trial {
         self.last = Some(now);
         self.clock += passed.min(PAUSE_NS);
         if passed > FORGETS_NS && self.verdict == Verdict::Unknown {
-            let rest = Trial::new(self.late_ns > 0);
-            *self = Trial { clock: self.clock, last: self.last, idled: self.idled, ..rest };
+            *self = Trial { clock: self.clock, last: self.last, ..Trial::new(self.late_ns > 0) };
         }
         if !self.wanted {
             (self.began, self.settled) = (self.clock, self.clock + SETTLES_NS);
