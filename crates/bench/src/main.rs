@@ -31,7 +31,7 @@ mod trace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use sluice_cli::output;
 use sluice_core::policy::{PolicyInfo, table};
 use sluice_core::{ConfigError, PolicyConfig};
@@ -78,7 +78,9 @@ enum Command {
 
 fn main() -> ExitCode {
     output::program("sluice-bench");
-    output::end(match Command::parse() {
+    let command = sluice_cli::with_negative_numbers(Command::command());
+    let command = Command::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    output::end(match command {
         Command::Engine(args) => engine::run(args),
         Command::Runtime(args) => runtime::run(args),
         Command::Fuse(args) => fuse::run(args),

@@ -135,5 +135,12 @@ pub fn main() -> ExitCode {
 
 /// `sluice` with everything that its help says.
 fn command() -> clap::Command {
-    help::with_pages(Cli::command())
+    with_negative_numbers(help::with_pages(Cli::command()))
+}
+
+/// Lets options take `-1`, so that who gives it is told what is expected instead of how to write an argument that begins with `-`.
+#[must_use]
+pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }

@@ -79,6 +79,9 @@ fn cache_mode(text: &str) -> Result<CacheMode, String> {
 /// # Errors
 /// If there is no fio, or no mount.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = args.dir.as_deref().filter(|dir| !dir.is_dir()) {
+        anyhow::bail!("--dir: {} is not a directory", dir.display());
+    }
     let options = BenchOptions { stop: Runner::new()?.stop, ..options(&args) };
     let mut json = serde_json::Map::new();
     if args.only != Some(Table::Policies) {

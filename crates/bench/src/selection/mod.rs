@@ -61,10 +61,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "model")]
     classify: Option<PathBuf>,
     /// With --classify: what the trees say of each case, instead
-    #[arg(long)]
+    #[arg(long, requires = "classify")]
     trees: bool,
     /// The model for --classify
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "classify")]
     model: Option<PathBuf>,
 }
 

@@ -288,13 +288,7 @@ impl Run<'_> {
         let ssd = FileDevice::create(&path, geometry.queue_bytes + geometry.area_bytes + (16 << 10))?;
         let (disk, ssd) = (Arc::new(Scheduled::new(args, dir)?), Arc::new(Uncached::new(ssd, &path)?));
         Tier::create(&*disk, "disk", &*ssd, geometry)?;
-        let mut config = Config { unload: false, ..Config::default() };
-        for setting in &args.settings {
-            let (key, value) =
-                setting.split_once('=').with_context(|| format!("--set {setting}: expected KEY=VALUE"))?;
-            config.set(key, value).map_err(anyhow::Error::msg)?;
-        }
-        let tier = Arc::new(Tier::open(disk, ssd, config)?);
+        let tier = Arc::new(Tier::open(disk, ssd, config(args)?)?);
         let background = Runner::start(tier.clone())?;
         let read = self.workload.read;
         let rate =
@@ -302,6 +296,19 @@ impl Run<'_> {
         drop(background);
         Ok((rate, tier.status()))
     }
+}
+
+/// How the tier is to work.
+///
+/// # Errors
+/// If there is no such setting, or it takes no such value.
+pub(super) fn config(args: &Args) -> anyhow::Result<Config> {
+    let mut config = Config { unload: false, ..Config::default() };
+    for setting in &args.settings {
+        let (key, value) = setting.split_once('=').with_context(|| format!("--set {setting}: expected KEY=VALUE"))?;
+        config.set(key, value).map_err(anyhow::Error::msg)?;
+    }
+    Ok(config)
 }
 
 /// An emulated disk as a file under Sluicegate's scheduler.

@@ -15,6 +15,7 @@ use anyhow::anyhow;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_core::PolicyConfig;
 use sluice_tier::crash::{self, Plan, Random, kill};
 use sluice_tier::{Config, FileDevice, Geometry, Rule, Tier};
 
@@ -123,6 +124,10 @@ struct Recovery {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
+    // Before the work, which takes minutes.
+    figures::config(args)?;
+    sluice_device::model(&args.model, args.seed)?;
+    PolicyConfig::parse(&args.policy)?;
     let runner = bed::Runner::new()?;
     let mut results = Results { emulated: true, model: args.model.clone(), ..Results::default() };
     if args.simulated || !args.no_figures && args.only.is_empty() {

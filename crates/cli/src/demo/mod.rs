@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
     /// Only these algorithms, or adaptive; noop is always there [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = suggest::policies())]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = suggest::policies().and(ADAPTIVE))]
     policy: Vec<String>,
     /// Do not mount: drive the scheduler directly, with threads instead of processes
     #[arg(long)]

@@ -136,7 +136,7 @@ pub(crate) struct Args {
     /// remount a living mount changes: sluice mount -o remount,ro MOUNTPOINT
     #[arg(short, value_name = "OPTION,...", help_heading = "Mount")]
     o: Vec<String>,
-    /// Threads that serve the kernel [default: twice the number of cores, 4 to 16]
+    /// Threads that serve the kernel; 0: twice the number of cores, 4 to 16 [default: 0]
     #[arg(long, value_name = "N", help_heading = "Mount")]
     threads: Option<String>,
     /// Answer GET /metrics for Prometheus there; docs/operation.md lists the names [default: nowhere]
