@@ -28,6 +28,22 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
+fn what_cannot_be_used_is_told_before_the_work() {
+    let cases = [
+        ("tier --set foo=1", "there is no setting foo"),
+        ("tier --model hdd-9000", "no device model"),
+        ("fuse --dir nope", "--dir: nope is not a directory"),
+        ("selection --trees", "--classify"),
+        ("prediction --sample -4", "invalid value '-4' for '--sample <N>'"),
+    ];
+    for (command, wanted) in cases {
+        let output = bench(&command.split(' ').collect::<Vec<_>>()).output().unwrap();
+        let said = stderr(&output);
+        assert!(!output.status.success() && output.stdout.is_empty() && said.contains(wanted), "{command}: {said}");
+    }
+}
+
+#[test]
 fn results_have_their_fields() {
     // The command, where its results are, and some of their fields.
     let cases: &[(&str, &str, &[&str])] = &[

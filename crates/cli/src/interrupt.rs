@@ -6,6 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+/// The error of what was interrupted: the program ends with status 130.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
 /// From now on SIGINT and SIGTERM set the flag, and do nothing else.
 ///
 /// # Errors

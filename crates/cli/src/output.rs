@@ -12,6 +12,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::interrupt::Interrupted;
+
 /// Version of the JSON that commands print and write. Fields may be added to it; if one goes or means something else, it
 /// becomes another.
 pub const SCHEMA: u32 = 1;
@@ -203,7 +205,7 @@ pub fn check_file(path: &Path) -> anyhow::Result<()> {
 pub fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     let code = result.unwrap_or_else(|error| {
         tell(format_args!("{error:#}"));
-        ExitCode::FAILURE
+        if error.chain().any(|cause| cause.is::<Interrupted>()) { ExitCode::from(130) } else { ExitCode::FAILURE }
     });
     written(std::io::stdout().lock().flush());
     if !LOST.load(Ordering::Relaxed) {

@@ -107,6 +107,9 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["policy", "--list", "mnt", "to"]).contains("--list explains all algorithms"));
     assert!(place.bad(&["check"]).contains("--target"));
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
+    assert!(place.bad(&["calibrate", "source", "--emulate", "hdd-9000"]).contains("no device model"));
+    assert!(place.bad(&["demo", "--seed", "-1"]).contains("invalid value '-1' for '--seed <N>'"));
+    assert!(place.bad(&["simulate", "--keys", "quick.toml"]).contains("--keys"));
 }
 
 #[test]

@@ -380,7 +380,7 @@ impl DelayedBatches {
         }
     }
 
-    /// Tells that the number of batches in flight became zero, or ceased to be.
+    /// Tells that batches are in flight, or none are any more.
     pub(crate) fn device_busy(&mut self, now: Time, busy: bool) {
         self.busy_ns = self.busy_until(now);
         self.busy_since = busy.then_some(now);

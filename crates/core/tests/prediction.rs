@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use sluice_core::{
     Anticipation, AppId, Batch, Chosen, Engine, EngineConfig, Expected, FileId, Op, Outcome, PolicyConfig, Predictor,
-    PreparedPolicy, Request, RequestId, TargetId, Time, WaitReport, policy::table,
+    PreparedPolicy, Request, RequestId, TargetId, Time, WaitReport, Work, policy::table,
 };
 use std::collections::HashMap;
 
@@ -460,4 +460,104 @@ fn a_slice_waits_for_what_is_predicted() {
         driver.now = driver.now.after(1_000);
     }
     assert!(waited >= 5, "{waited} of 8, {:?}", driver.engine.stats().total());
+}
+
+/// Notes what it hears: nanoseconds waited, of these beside a busy device, and reports of work.
+#[derive(Debug)]
+struct Hears(std::sync::mpsc::Sender<(u64, u64, u64)>);
+
+impl Predictor for Hears {
+    fn submitted(&mut self, _: Time, _: &Request) {}
+
+    fn expect(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
+        let (until, idle_until) = (now.after(5_000), Time::ZERO);
+        Some(Expected { offset: chosen.offset, end: chosen.end + (1 << 12), until, idle_until, missing: u64::MAX })
+    }
+
+    fn served(&mut self, _: &Work) {
+        self.0.send((0, 0, 1)).unwrap();
+    }
+
+    fn waited(&mut self, wait: &WaitReport) {
+        self.0.send((wait.waited_ns, wait.overlapped_ns, 0)).unwrap();
+    }
+}
+
+/// As where `sluice trace predict` is called on a mount under load.
+#[test]
+fn a_predictor_that_comes_while_the_device_is_busy_hears_of_its_work() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut driver = Driver::new("to-agg", vec![None]);
+    driver.engine.set_predictor(None);
+    let read = |file, block: u64, len| Request {
+        cookie: 0,
+        file: FileId(file),
+        app: AppId(0),
+        target: TargetId(0),
+        op: Op::Read,
+        offset: block << 20,
+        len,
+    };
+    // What is empty is never held, and keeps the device busy.
+    driver.submit(read(2, 0, 0));
+    assert!(driver.dispatch());
+    driver.engine.set_predictor(Some(Box::new(Hears(sender))));
+    for block in 0..4_000 {
+        driver.submit(read(1, block, 1 << 12));
+        driver.submit(read(2, 0, 0));
+        driver.now = driver.now.after(1_000);
+        while driver.dispatch() {}
+        driver.now = driver.now.after(5_000);
+        while driver.dispatch() {}
+        while driver.engine.in_flight() > 1 {
+            driver.complete(0);
+        }
+    }
+    let (waited, beside, reports) =
+        receiver.try_iter().fold((0, 0, 0), |all, one| (all.0 + one.0, all.1 + one.1, all.2 + one.2));
+    assert!(
+        waited > 0 && beside == waited && reports > 0,
+        "{waited} ns waited, {beside} beside others, {reports} reports"
+    );
+}
+
+/// What joins a batch that is delayed in a slice is not older than the one that is waited for alone.
+#[test]
+fn in_a_slice_nothing_is_held_beyond_its_limit_by_predictions() {
+    let mut longest = 0;
+    for seed in 1..200_u64 {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut below = move |n: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % n
+        };
+        let answers = vec![Some((1 << 16, 1 << 16, MAX_WAIT * 9 / 10, MAX_WAIT * 9 / 10))];
+        let mut driver = Driver::anticipating("to-agg", answers, true);
+        let (mut at, mut next, mut left, mut since) = (0, driver.now, 600, HashMap::new());
+        while left > 0 || !since.is_empty() {
+            if left > 0 && next <= driver.now {
+                left -= 1;
+                let skip = below(3);
+                let (file, app, target, offset) = (FileId(1), AppId(0), TargetId(0), (at + skip) << 12);
+                let request = Request { cookie: 0, file, app, target, op: Op::Read, offset, len: 1 << 12 };
+                let id = driver.engine.submit(driver.now, request).unwrap();
+                since.insert(id.to_bits(), driver.now);
+                at += if skip == 0 { 1 } else { below(2) * (skip + 1) };
+                next = driver.now.after(1 + below(12_000));
+            }
+            while driver.engine.poll_dispatch(driver.now, &mut driver.batch) {
+                for part in driver.batch.parts() {
+                    longest = longest.max(driver.now.since(since[&part.id.to_bits()]));
+                    since.remove(&part.id.to_bits());
+                    driver.engine.complete(driver.now, part.id, Outcome::ok(1 << 12)).unwrap();
+                }
+            }
+            let wakes = [driver.engine.poll_timeout(), (left > 0).then_some(next)];
+            driver.now = wakes.into_iter().flatten().min().unwrap_or(driver.now).max(driver.now.after(1));
+        }
+    }
+    // Anticipation alone has 20 us for a slice.
+    assert!(longest <= MAX_WAIT + 20_000, "{longest} ns");
 }

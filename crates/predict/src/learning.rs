@@ -62,6 +62,7 @@ pub(super) fn learning(volume: &impl Ground, options: &Options) -> anyhow::Resul
         state,
         rests_until: None,
         saves_from: None,
+        unsaved: false,
     };
     volume.observe(Box::new(pupil))?;
     active.learns = Some(told);
@@ -126,6 +127,8 @@ struct Pupil {
     rests_until: Option<Instant>,
     /// What was learned is not saved again before this time.
     saves_from: Option<Instant>,
+    /// The last attempt to save it failed.
+    unsaved: bool,
 }
 
 impl Pupil {
@@ -141,11 +144,15 @@ impl Pupil {
         self.told.tell(&self.learner, self.state.as_deref());
     }
 
+    /// Saves what was learned, if there is something new.
     fn save(&mut self) {
+        if !(self.learner.take_unsaved() | self.unsaved) {
+            return;
+        }
         let begin = Instant::now();
-        if let Some(path) = &self.state
-            && let Err(error) = save(&self.learner, path)
-        {
+        let saved = self.state.as_deref().map_or(Ok(()), |path| save(&self.learner, path));
+        self.unsaved = saved.is_err();
+        if let Err(error) = saved {
             tracing::warn!("what was learned cannot be kept: {error:#}");
         }
         self.saves_from = Some(Instant::now() + SAVE_PERIOD.max(begin.elapsed() * REST));
@@ -165,7 +172,7 @@ impl Observer for Pupil {
     fn pause(&mut self, now: Time) {
         self.learner.settle(now.0);
         self.tell();
-        if self.saves_from.is_none_or(|from| Instant::now() >= from) && self.learner.take_unsaved() {
+        if self.saves_from.is_none_or(|from| Instant::now() >= from) {
             self.save();
         }
     }
@@ -174,9 +181,7 @@ impl Observer for Pupil {
         // Whatever is still in use has no run more to come. Nobody needs new predictions any more.
         self.learner.settle(u64::MAX);
         self.told.tell(&self.learner, self.state.as_deref());
-        if self.learner.take_unsaved() {
-            self.save();
-        }
+        self.save();
     }
 }
 

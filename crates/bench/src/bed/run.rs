@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use serde_json::Value;
 use signal_hook::consts::SIGHUP;
-use sluice_cli::interrupt;
+use sluice_cli::interrupt::{self, Interrupted};
 
 /// How often a program that runs is ended if it is to be.
 const LOOK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl Runner {
     /// Fails if it was told to stop.
     pub(crate) fn go_on(&self) -> anyhow::Result<()> {
         if self.stop.load(Ordering::Relaxed) {
-            bail!("interrupted");
+            bail!(Interrupted);
         }
         Ok(())
     }
@@ -77,9 +77,9 @@ impl Runner {
                 break status;
             }
             if may_be_ended && self.stop.load(Ordering::Relaxed) {
-                let _ = kill_process_group(pid, Signal::KILL);
+                end_all(pid);
                 child.wait()?;
-                bail!("interrupted");
+                bail!(Interrupted);
             }
             // Interrupted by a signal: all the better.
             let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK.try_into()?));
@@ -96,6 +96,33 @@ impl Runner {
         }
         Ok(said)
     }
+}
+
+/// Ends the processes of a group, and what they have started: fio's jobs are sessions of their own.
+fn end_all(leader: Pid) {
+    let (mut all, mut at) = (vec![leader], 0);
+    while let Some(&pid) = all.get(at) {
+        // What is stopped starts nothing more.
+        let _ = kill_process(pid, Signal::STOP);
+        all.extend(children(pid));
+        at += 1;
+    }
+    for pid in all {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let _ = kill_process_group(leader, Signal::KILL);
+}
+
+/// What a process has started itself. O(processes of the machine).
+fn children(parent: Pid) -> Vec<Pid> {
+    let is_child = |pid: &Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        // Number, name in parentheses, state, parent.
+        let parent_of = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent_of == Some(parent.as_raw_nonzero().get())
+    };
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| Pid::from_raw(name.to_str()?.parse().ok()?)).filter(is_child).collect()
 }
 
 /// fio, with what is the same for all.
@@ -117,5 +144,34 @@ pub(crate) fn check_fio(said: &Said) -> anyhow::Result<Value> {
     match json {
         Some(json) if fine => Ok(json),
         _ => bail!("fio: {} {}", said.err.trim(), said.out.trim()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_their_own_end_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, there) = (dir.path().join("new"), dir.path().join("there"));
+        let script = "setsid sh -c 'echo $$ > $0; mv $0 $1; exec sleep 1000' $0 $1 & wait";
+        let runner = Runner { stop: Arc::default() };
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !there.exists() {
+                    std::thread::yield_now();
+                }
+                runner.stop.store(true, Ordering::Relaxed);
+            });
+            runner.run(Command::new("sh").args(["-c", script]).args([&new, &there]))
+        });
+        assert!(result.err().unwrap().is::<Interrupted>());
+        let pid: u32 = std::fs::read_to_string(&there).unwrap().trim().parse().unwrap();
+        // Dead, but perhaps not yet fetched by the one who inherits it.
+        let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        while lives() {
+            std::thread::yield_now();
+        }
     }
 }

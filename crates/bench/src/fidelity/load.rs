@@ -148,7 +148,7 @@ fn process<T: Target>(
     let mut done = Done { bytes: 0, at: Duration::ZERO };
     for access in Replay::new(scenario, 0, rank).flatten() {
         if stop.load(Ordering::Relaxed) {
-            bail!("interrupted");
+            bail!(sluice_cli::interrupt::Interrupted);
         }
         let bytes = memory.bytes(access.len as usize);
         target

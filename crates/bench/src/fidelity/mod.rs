@@ -30,6 +30,9 @@ use report::{Cell, Report};
 pub(crate) use server::{ServerArgs, serve};
 use situations::{Host, SEED, Situation, as_toml, draw, list};
 
+/// Longest run, in seconds.
+const SECONDS_MAX: u64 = 60;
+
 /// Compares the simulator with Linux, on emulated hard disks.
 ///
 /// Makes block devices with `sluice disk`, ext4 on them, and runs each situation of a committed list under each of its sides: on
@@ -62,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: Option<u64>,
     /// Seconds of each run
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: Option<u64>,
     /// Write what was measured to this file, situation by situation, for --from
     #[arg(long, value_name = "FILE")]
@@ -132,7 +135,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let measured = match &args.from {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            serde_json::from_str(&text).with_context(|| format!("{}: not written by --out", path.display()))?
+            let measured: Measured =
+                serde_json::from_str(&text).with_context(|| format!("{}: not written by --out", path.display()))?;
+            if measured.schema > output::SCHEMA || !(1..=SECONDS_MAX).contains(&measured.seconds) {
+                bail!("{}: written by another version, or damaged", path.display());
+            }
+            measured
         }
         None => measure(&args, &runner, &situations)?,
     };
@@ -263,7 +271,7 @@ fn simulated(measured: &Measured, situations: &[Situation], stop: &AtomicBool) -
                 let scenario = model::scenario(situation, side, &measured.device, measured.memory, seed)?;
                 let outcome = simulate(&scenario, options, stop);
                 if stop.load(Ordering::Relaxed) {
-                    bail!("interrupted");
+                    bail!(sluice_cli::interrupt::Interrupted);
                 }
                 let outcome = outcome.with_context(|| format!("{}, {side}", situation.name))?;
                 simulated.push(outcome.throughput());

@@ -220,13 +220,14 @@ impl Report {
         output::line("\nother winners");
         for sides in contests(&all).iter().filter(|sides| !same_winner(&values(sides), TIE)) {
             let real = largest(sides.iter().map(|cell| cell.real.0));
-            let simulated = largest(sides.iter().map(|cell| cell.simulated.0));
+            let best = sides[largest(sides.iter().map(|cell| cell.simulated.0))].simulated.0;
+            let simulated = sides.iter().filter(|cell| cell.simulated.0 == best).map(|cell| cell.side.as_str());
             output::line(format_args!(
                 "  {}{}: real {}, simulated {}",
                 sides[0].situation,
                 if sides[0].unseen { " *" } else { "" },
                 sides[real].side,
-                sides[simulated].side
+                simulated.collect::<Vec<_>>().join(" and ")
             ));
         }
         output::line(format_args!(
@@ -238,15 +239,16 @@ impl Report {
                 continue;
             }
             let of = Summary::of(cells);
+            let correlation = Some(of.rank_correlation).filter(|value| !value.is_nan());
             output::line(format_args!(
-                "{name:<8}{:>11}{:>7}{:>7.1} %{:>7.1} %{:>7.1} %{:>11.0} %{:>18.3}",
+                "{name:<8}{:>11}{:>7}{:>7.1} %{:>7.1} %{:>7.1} %{:>11.0} %{:>18}",
                 of.situations,
                 of.cells,
                 of.median * 100.0,
                 of.p90 * 100.0,
                 of.max * 100.0,
                 of.same_winner * 100.0,
-                of.rank_correlation
+                correlation.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
             ));
         }
         let misses = self.misses();

@@ -198,7 +198,7 @@ impl Servers {
                 bail!("server {machine} of the bed did not start; what it said is above");
             }
             if stop.load(Ordering::Relaxed) {
-                bail!("interrupted");
+                bail!(sluice_cli::interrupt::Interrupted);
             }
         }
         Ok(servers)

@@ -43,10 +43,11 @@ pub(super) fn largest(values: impl Iterator<Item = f64>) -> usize {
 }
 
 /// Whether the side that is simulated to be the best is so for real, or at most so much behind: real and simulated values, side
-/// by side.
+/// by side. Of several that are simulated to be the same, each.
 pub(super) fn same_winner(sides: &[(f64, f64)], tie: f64) -> bool {
     let (real, simulated) = (largest(sides.iter().map(|side| side.0)), largest(sides.iter().map(|side| side.1)));
-    sides.get(real).is_some_and(|best| sides[simulated].0 >= best.0 * (1.0 - tie))
+    let (Some(real), Some(simulated)) = (sides.get(real), sides.get(simulated)) else { return false };
+    sides.iter().filter(|side| side.1 == simulated.1).all(|side| side.0 >= real.0 * (1.0 - tie))
 }
 
 #[cfg(test)]
@@ -86,6 +87,10 @@ mod tests {
     #[test]
     fn a_winner_may_be_behind_by_a_tie() {
         assert!(same_winner(&[(10.0, 1.0), (9.0, 0.5)], 0.05));
+        // Which of two comes first does not decide.
+        assert!(!same_winner(&[(10.0, 2.0), (9.0, 2.0)], 0.05));
+        assert!(!same_winner(&[(9.0, 2.0), (10.0, 2.0)], 0.05));
+        assert!(same_winner(&[(9.6, 2.0), (10.0, 2.0)], 0.05));
         assert!(!same_winner(&[(10.0, 1.0), (9.0, 2.0)], 0.05));
         assert!(same_winner(&[(10.0, 1.0), (9.6, 2.0)], 0.05));
         assert!(!same_winner(&[], 0.05));

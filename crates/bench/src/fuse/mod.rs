@@ -128,7 +128,10 @@ fn against_passthrough(
             output::line(row(cell));
         }
     };
-    let result = pairs::run(options, storage, VolumeConfig::default(), show)?;
+    let result = pairs::run(options, storage, VolumeConfig::default(), show).map_err(|error| match error {
+        pairs::BenchError::Stopped => sluice_cli::interrupt::Interrupted.into(),
+        error => anyhow::Error::new(error),
+    })?;
     if !args.json {
         output::line(verdict(&result));
         output::line(format_args!(

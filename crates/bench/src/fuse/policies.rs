@@ -86,7 +86,7 @@ pub(super) fn run(options: &Options<'_>) -> anyhow::Result<Report> {
             for round in 0..options.rounds {
                 for side in order(sides.names.len(), options.seed.wrapping_add(round.into())) {
                     if options.stop.load(Ordering::Relaxed) {
-                        bail!("interrupted");
+                        bail!(sluice_cli::interrupt::Interrupted);
                     }
                     progress.set_message(format!("{load}, {jobs} jobs, {}", sides.names[side]));
                     let dir = match side {

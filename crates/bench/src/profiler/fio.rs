@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn compare(target: &mut FileTarget, args: &Args) -> anyhow::Result<Vec<Row>> {
     let failed = |failure: Failure| match failure {
-        Failure::Stopped => anyhow::anyhow!("interrupted"),
+        Failure::Stopped => sluice_cli::interrupt::Interrupted.into(),
         Failure::Io(error) => anyhow::Error::new(error),
     };
     let named = target.file_path().context("the file has no name")?;

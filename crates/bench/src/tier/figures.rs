@@ -268,7 +268,7 @@ impl Run<'_> {
             done.and(flusher.map_or(Ok(()), |flusher| flusher.join().expect("a panic was printed")))
         })?;
         let rate = bytes.load(Relaxed) as f64 / 1e6 / began.elapsed().as_secs_f64();
-        anyhow::ensure!(!self.stop.load(Relaxed), "interrupted");
+        anyhow::ensure!(!self.stop.load(Relaxed), sluice_cli::interrupt::Interrupted);
         Ok(rate)
     }
 

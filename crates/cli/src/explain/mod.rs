@@ -204,22 +204,20 @@ fn describe_timeline(timeline: &Timeline) -> String {
         "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
         "time", "rate", "configuration"
     );
-    let mut rates: Vec<f64> = Vec::new();
-    let mut pattern = None;
+    // Since the line before: megabytes and busy seconds if each record's window was like all since the record before.
+    let (mut moved, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
     for record in &timeline.records {
+        let since = before.map_or(0.0, |before| (record.t - before).max(0.0));
+        (moved, seconds, before) = (moved + record.rate_mb_s * since, seconds + since, Some(record.t));
         let is_other = record.pattern.is_some() && record.pattern != pattern;
         if is_other {
             pattern.clone_from(&record.pattern);
         }
-        if record.why == Why::Window {
-            rates.push(record.rate_mb_s);
-            if !is_other {
-                continue;
-            }
+        if record.why == Why::Window && !is_other {
+            continue;
         }
-        // Since the line before.
-        let rate = if rates.is_empty() { record.rate_mb_s } else { rates.iter().sum::<f64>() / rates.len() as f64 };
-        rates.clear();
+        let rate = if seconds > 0.0 { moved / seconds } else { record.rate_mb_s };
+        (moved, seconds) = (0.0, 0.0);
         let mut line = |what: &str| {
             let time = format!("{:.1} s", record.t);
             let arm = record.from.as_ref().unwrap_or(&record.arm);

@@ -94,7 +94,7 @@ fn trials(records: &[Record]) -> Vec<(f64, f64, f64)> {
     all
 }
 
-/// A configuration from one time to another, in seconds, and the rate of its window.
+/// A configuration from one time to another, in seconds, and the rate of the window that ended there.
 struct Bar<'a> {
     from: f64,
     to: f64,
@@ -102,24 +102,15 @@ struct Bar<'a> {
     rate: f64,
 }
 
-/// What was in force: windows are logged once a second, and arms may have changed since the one before. A window reaches back to that, by
-/// `most` seconds.
+/// What was in force up to each record, and gave what that says of its window. A record reaches back to the one before, by `most` seconds.
 fn bars(records: &[Record], begin: f64, most: f64) -> Vec<Bar<'_>> {
-    let (mut all, mut before, mut known, mut changes) = (Vec::new(), begin, None, Vec::new());
+    let (mut all, mut before) = (Vec::new(), begin);
     for record in records {
-        if record.why != Why::Window {
-            changes.push(record);
-            continue;
+        let (from, to, rate) = (before.max(record.t - most), record.t, record.rate_mb_s);
+        if from < to {
+            all.push(Bar { from, to, arm: record.from.as_deref().unwrap_or(&record.arm), rate });
         }
-        let (mut from, to, rate) = (before.max(record.t - most), record.t, record.rate_mb_s);
-        for change in changes.drain(..) {
-            if let Some(arm) = known.filter(|_| change.t > from) {
-                all.push(Bar { from, to: change.t, arm, rate });
-            }
-            (from, known) = (from.max(change.t), Some(change.arm.as_str()));
-        }
-        all.push(Bar { from, to, arm: known.unwrap_or(&record.arm), rate });
-        (before, known) = (to, Some(record.arm.as_str()));
+        before = to;
     }
     all
 }
@@ -185,7 +176,7 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         let (plots, below) = area.split_vertically(area.dim_in_pixel().1 - STRIP - key - 4);
         let (upper, lower) = plots.split_vertically(plots.dim_in_pixel().1 * 3 / 5);
 
-        let top = windows.iter().map(|window| window.rate_mb_s.max(window.expected_mb_s.unwrap_or(0.0)));
+        let top = records.iter().map(|record| record.rate_mb_s.max(record.expected_mb_s.unwrap_or(0.0)));
         let top = top.fold(1.0, f64::max) * 1.05;
         let mut plot = ChartBuilder::on(&upper)
             .margin_top(12)
@@ -312,19 +303,29 @@ mod tests {
 
     #[test]
     fn arms_change_between_windows_that_are_logged() {
+        let lost = Record { from: Some("aioli".to_owned()), ..record(1.8, Why::TrialLost, "noop", 5.0) };
         let records = [
-            record(0.0, Why::Begin, "hbrr", 0.0),
-            record(1.0, Why::Window, "hbrr", 20.0),
-            record(1.2, Why::Trial, "aioli", 0.0),
-            record(1.8, Why::TrialLost, "hbrr", 0.0),
-            record(2.0, Why::Window, "hbrr", 20.0),
+            record(0.0, Why::Begin, "noop", 0.0),
+            record(1.0, Why::Window, "noop", 20.0),
+            record(1.2, Why::Trial, "aioli", 30.0),
+            lost,
+            record(2.0, Why::Window, "noop", 21.0),
+            record(2.0, Why::Better, "sjf", 21.0),
         ];
-        let drawn = |records: &[Record]| -> Vec<(f64, f64, String)> {
-            bars(records, 0.0, 1.5).into_iter().map(|bar| (bar.from, bar.to, bar.arm.to_owned())).collect()
+        let drawn = |records: &[Record]| -> Vec<(f64, f64, String, f64)> {
+            bars(records, 0.0, 1.5).into_iter().map(|bar| (bar.from, bar.to, bar.arm.to_owned(), bar.rate)).collect()
         };
-        let expected = [(0.0, 1.0, "hbrr"), (1.0, 1.2, "hbrr"), (1.2, 1.8, "aioli"), (1.8, 2.0, "hbrr")];
-        assert_eq!(drawn(&records), expected.map(|(from, to, arm)| (from, to, arm.to_owned())));
-        assert_eq!(drawn(&records[1..2]), [(0.0, 1.0, "hbrr".to_owned())], "the beginning is not there");
+        let of = |all: &[(f64, f64, &str, f64)]| -> Vec<_> {
+            all.iter().map(|&(from, to, arm, rate)| (from, to, arm.to_owned(), rate)).collect()
+        };
+        let expected = of(&[
+            (0.0, 1.0, "noop", 20.0),
+            (1.0, 1.2, "noop", 30.0),
+            (1.2, 1.8, "aioli", 5.0),
+            (1.8, 2.0, "noop", 21.0),
+        ]);
+        assert_eq!(drawn(&records), expected);
+        assert_eq!(drawn(&records[1..2]), of(&[(0.0, 1.0, "noop", 20.0)]), "the beginning is not there");
     }
 
     #[test]

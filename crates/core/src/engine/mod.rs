@@ -189,8 +189,9 @@ impl Engine {
         match self.next_of_stream(now) {
             Next::Free => {}
             Next::Continue(slot) => {
-                let (extent, deadline) = (self.around(slot), self.deadline(slot));
-                // Also in a slice what belongs to it may be about to arrive.
+                let extent = self.around(slot);
+                // Also in a slice what belongs to it may be about to arrive. The oldest may be what joins it.
+                let deadline = self.deadline(self.queues.oldest().unwrap_or(slot));
                 if deadline <= now || !self.delay(now, extent.first, extent.parts, deadline) {
                     self.dispatch(now, extent.first, extent.parts, Removal::Continued, batch);
                     return true;
@@ -721,9 +722,8 @@ impl Engine {
         self.batch_free = std::mem::replace(&mut self.batch_parts[number as usize], self.candidate.len() as u32);
         self.queues.batches_in_flight += 1;
         self.queues.in_flight += self.candidate.len() as u32;
-        if self.queues.batches_in_flight == 1 {
-            self.device_busy(now, true);
-        }
+        // Each time: a predictor may have come while the device was busy.
+        self.device_busy(now, true);
         self.note_work();
         let ordered = self.in_offset_order;
         let streams = self.streams.as_mut();

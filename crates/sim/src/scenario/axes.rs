@@ -1,6 +1,6 @@
 //! Axes of a scenario: what varies, which combinations are left out, and how a value is put into its place.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::bounds::RUNS_MAX;
 use super::value::{Reader, Result, ScenarioError};
@@ -187,6 +187,38 @@ pub(super) fn check_settings(
         }
     }
     Ok(())
+}
+
+/// What the runs are made of, by their values on the axes.
+#[derive(Default)]
+pub(super) struct Tables(HashMap<Vec<usize>, String>);
+
+impl Tables {
+    pub(super) fn add(&mut self, place: &[usize], varied: &toml::Table) {
+        self.0.insert(place.to_vec(), varied.to_string());
+    }
+
+    /// Refuses an axis that never changes anything, as another one sets the same by another path: it would seem to make no
+    /// difference. O(runs * axes).
+    ///
+    /// # Errors
+    /// If there is one.
+    pub(super) fn check(&self, axes: &[Varied], wanted: &[Vec<usize>]) -> Result<()> {
+        for (number, (axis, values)) in axes.iter().zip(wanted).enumerate() {
+            let others = self.0.iter().filter_map(|(place, table)| {
+                let mut first = place.clone();
+                first[number] = *values.first()?;
+                let first = self.0.get(&first).filter(|_| first != *place)?;
+                Some(first != table)
+            });
+            // What could not be compared says nothing.
+            if others.reduce(|one, other| one || other) == Some(false) {
+                let reason = format!("axis {:?} would have no effect: another one sets all that it varies", axis.name);
+                return Err(ScenarioError::new("axis", reason));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Makes the changes that a value of an axis stands for.

@@ -21,7 +21,9 @@ pub use spec::{
 };
 pub use value::ScenarioError;
 
-use axes::{Combinations, apply, check_settings, find_compared, read_axes, read_excluded, set, setting_value, wanted};
+use axes::{
+    Combinations, Tables, apply, check_settings, find_compared, read_axes, read_excluded, set, setting_value, wanted,
+};
 use value::Result;
 
 /// Something that varies.
@@ -95,7 +97,7 @@ impl Plan {
         let excluded = read_excluded(&table, &axes)?;
         let wanted = wanted(&axes, only)?;
         check_settings(&table, settings, &axes, &wanted)?;
-        let mut runs = Vec::new();
+        let (mut runs, mut tables) = (Vec::new(), Tables::default());
         for place in Combinations::of(&axes, &wanted)? {
             if excluded.iter().any(|rule| rule.iter().all(|(axis, values)| values.contains(&place[*axis]))) {
                 continue;
@@ -104,9 +106,11 @@ impl Plan {
             for (axis, value) in axes.iter().zip(&place) {
                 apply(&mut varied, &axis.settings[*value])?;
             }
+            tables.add(&place, &varied);
             let scenario = Scenario::read(&varied, base, name)?;
             runs.push(Run { place, scenario });
         }
+        tables.check(&axes, &wanted)?;
         let Some(first) = runs.first().map(|run| run.scenario.clone()) else {
             return Err(ScenarioError::new("", "no run is left"));
         };
@@ -281,6 +285,14 @@ mod tests {
         let other = axis.replace("\"p\"", "\"q\"");
         assert!(reason(&format!("{axis}{other}"), &[]).contains("two axes"));
         assert!(reason(&axis.replace("\"sjf\"", "\"noop\""), &[]).contains("twice"));
+        let by_key = |name, key| format!("[[axis]]\nname = \"{name}\"\nkey = \"{key}\"\nvalues = [1, 2]\n");
+        let set = "[[axis]]\nname = \"q\"\n[[axis.value]]\nname = \"few\"\nset = { \"application.a.processes\" = 3 }\n";
+        for other in [by_key("q", "application.0.processes"), set.to_owned()] {
+            let error = reason(&(by_key("p", "application.a.processes") + &other), &[]);
+            assert!(error.contains("axis \"p\" would have no effect"), "{error}");
+            // The other application has what the first says.
+            assert!(plan(&(by_key("p", "application.processes") + &other), &[]).is_ok());
+        }
         let all = vec!["noop".to_owned()];
         let only = [("p".to_owned(), all.clone()), ("p".to_owned(), all)];
         let error = Plan::parse(&format!("{SMALL}\n{axis}"), "x", Path::new(""), &[], &only).unwrap_err();

@@ -1,9 +1,9 @@
 //! What was learned as a trace: each run a file of its own with the path of its series.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
-use sluice_trace::{Columns, Entry, Error, Reader, Writer};
+use sluice_trace::{Columns, End, Entry, Error, Reader, Writer};
 
 use super::Learner;
 use super::store::{Key, Step};
@@ -24,14 +24,15 @@ impl Learner {
     /// Takes over what [`Learner::save`] wrote.
     ///
     /// # Errors
-    /// If it cannot be read; what was read before that place is kept.
+    /// If it cannot be read, or has lost its end; what was read before that place is kept.
     pub fn load<R: Read>(&mut self, reader: &mut Reader<R>) -> Result<(), Error> {
         let mut runs: Vec<(Key, Vec<Step>)> = Vec::new();
         let (mut numbers, mut block, mut total) = (HashMap::new(), Columns::default(), 0);
         let result = loop {
             match reader.next_block(&mut block) {
                 Ok(true) => {}
-                Ok(false) => break Ok(()),
+                Ok(false) if matches!(reader.end(), End::Complete { .. }) => break Ok(()),
+                Ok(false) => break Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its end is missing").into()),
                 Err(error) => break Err(error),
             }
             let left = self.limits.requests_max.saturating_sub(total);

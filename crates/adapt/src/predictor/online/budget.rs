@@ -86,17 +86,27 @@ impl Budget {
         &self.histories[file as usize][op.index()]
     }
 
+    /// Nothing will be waited for now, whatever is about to arrive: to be asked before that is looked for, which takes far longer.
+    pub(super) fn is_hopeless(&self, op: Op) -> bool {
+        self.batch_gain(op) < GAIN_MIN_NS || self.trial.rests_without()
+    }
+
+    /// What one batch less is worth.
+    fn batch_gain(&self, op: Op) -> u64 {
+        self.cost.of_batch(op, self.trial.verdict() == Verdict::Pays)
+    }
+
     /// Whether to wait until `until` at the most, for an aggregation or else a group of this file of the forecast.
     pub(super) fn wait(&mut self, now: Time, file: u32, op: Op, until: Time, aggregation: bool) -> Option<Wait> {
         // One batch less is what waiting gains now. Idling for longer than that is a loss; while others are served, it is not,
         // but what is held back will be missing later. A group that is whole gains later, too, for the next one comes together;
         // an aggregation does not, and is no reason to idle, nor to wait where the device idles anyway.
-        let gain = self.cost.of_batch(op, self.trial.verdict() == Verdict::Pays);
+        let gain = self.batch_gain(op);
         let (longest, idle) = if aggregation { (gain, 0) } else { (gain.saturating_mul(BUSY_GAINS), gain) };
         let until = until.min(now.after(longest));
         if (aggregation && self.load.share() < LOAD_MIN)
             || until <= now
-            || gain < GAIN_MIN_NS
+            || self.is_hopeless(op)
             || !self.trial.allows()
             || !self.trust.allows()
             || !self.histories[file as usize][op.index()].allows()

@@ -308,7 +308,7 @@ impl Linking {
                 // Follows slowly: an eighth of what the request is off.
                 let predicted = self.forecast.requests[found].time;
                 let off = (now.since(known.first) as i64).saturating_sub(predicted as i64);
-                known.skew += (off - known.skew) / 8;
+                known.skew += off.saturating_sub(known.skew) / 8;
                 self.files.insert(key(request), known);
                 (known, found, true)
             }

@@ -123,7 +123,7 @@ impl TracePredictor {
     /// What to wait for, by offsets as predictions have them.
     fn expect_more(&mut self, now: Time, chosen: &Chosen) -> Option<Expected> {
         let TracePredictor { settings, linking, aggregations, budget, .. } = self;
-        if !settings.device_known || chosen.continues {
+        if !settings.device_known || chosen.continues || budget.is_hopeless(chosen.op) {
             return None;
         }
         let known = linking.file_of(chosen).filter(|known| aggregations.promises(known.file))?;
@@ -158,7 +158,8 @@ impl Predictor for TracePredictor {
         let base = self.linking.file_of(chosen)?.base;
         let (offset, end) = (chosen.offset.checked_sub(base)?, chosen.end.checked_sub(base)?);
         let expected = self.expect_more(now, &Chosen { offset, end, ..*chosen })?;
-        Some(Expected { offset: expected.offset + base, end: expected.end + base, ..expected })
+        let end = expected.end.checked_add(base)?;
+        Some(Expected { offset: expected.offset + base, end, ..expected })
     }
 
     fn parallelism(&self) -> u32 {

@@ -242,11 +242,12 @@ impl Trial {
     /// Something could be waited for; whether it may be.
     pub(super) fn allows(&mut self) -> bool {
         self.wanted = true;
-        match self.phase {
-            Phase::With => true,
-            Phase::Without => false,
-            Phase::Rest => self.verdict != Verdict::DoesNotPay,
-        }
+        self.phase != Phase::Without && !self.rests_without()
+    }
+
+    /// Waiting does not pay, and is not tried now.
+    pub(super) fn rests_without(&self) -> bool {
+        self.phase == Phase::Rest && self.verdict == Verdict::DoesNotPay
     }
 
     /// A batch waits.
