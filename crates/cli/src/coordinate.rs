@@ -44,18 +44,18 @@ pub(crate) struct Args {
         value_parser = suggest::choice(&["council", "orchestrator"]), hide_possible_values = true)]
     role: Vec<String>,
     /// How the orchestrator decides: tried (by the paper's conditions, and what brings nothing is given up), paper (by the conditions alone),
-    /// even (every program has the same)
-    #[arg(long, value_name = "HOW", default_value = "tried",
+    /// even (every program has the same) [default: tried]
+    #[arg(long, value_name = "HOW",
         value_parser = suggest::choice(&["tried", "paper", "even"]), hide_possible_values = true)]
-    orchestrate: String,
-    /// Time that the orchestrator divides among programs, again and again: 100ms to 60s
-    #[arg(long, value_name = "TIME", default_value = "500ms")]
-    window: String,
+    orchestrate: Option<String>,
+    /// Time that the orchestrator divides among programs, again and again: 100ms to 60s [default: 500ms]
+    #[arg(long, value_name = "TIME")]
+    window: Option<String>,
     /// Which bandits find the best window: confidence (they stop trying what can gain nothing, and begin with what similar situations
-    /// know), epsilon-greedy (of Bez et al. 2019: any window with probability 0.15, else the best one so far)
-    #[arg(long, value_name = "NAME", default_value = "confidence",
+    /// know), epsilon-greedy (of Bez et al. 2019: any window with probability 0.15, else the best one so far) [default: confidence]
+    #[arg(long, value_name = "NAME",
         value_parser = suggest::choice(&["confidence", "epsilon-greedy"]), hide_possible_values = true)]
-    bandit: String,
+    bandit: Option<String>,
     /// Each node has the window that is best for its own load, rather than all that which is best for most
     #[arg(long)]
     coexisting: bool,
@@ -123,15 +123,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn roles(args: &Args) -> anyhow::Result<Vec<Box<dyn Role>>> {
+    let given = [
+        ("--orchestrate", "orchestrator", args.orchestrate.is_some()),
+        ("--window", "orchestrator", args.window.is_some()),
+        ("--bandit", "council", args.bandit.is_some()),
+        ("--coexisting", "council", args.coexisting),
+    ];
+    if let Some((option, role, _)) =
+        given.iter().find(|(_, role, given)| *given && args.role.iter().all(|one| one != role))
+    {
+        bail!("{option} is for the role {role}, which it does not have: --role {role}");
+    }
     let mut roles: Vec<Box<dyn Role>> = Vec::new();
     for (at, name) in args.role.iter().enumerate() {
         ensure!(!args.role[..at].contains(name), "--role {name}: it is there twice");
         roles.push(match name.as_str() {
             "council" => {
-                let council = Council::new(Box::new(by_node)).learning(method(&args.bandit)?);
+                let council =
+                    Council::new(Box::new(by_node)).learning(method(args.bandit.as_deref().unwrap_or("confidence"))?);
                 Box::new(council.coexisting(args.coexisting))
             }
-            "orchestrator" => Box::new(Orchestrator::new(settings(&args.orchestrate, &args.window)?)),
+            "orchestrator" => Box::new(Orchestrator::new(settings(
+                args.orchestrate.as_deref().unwrap_or("tried"),
+                args.window.as_deref().unwrap_or("500ms"),
+            )?)),
             _ => bail!("--role {name}: there are council and orchestrator"),
         });
     }

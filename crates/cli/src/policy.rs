@@ -44,8 +44,8 @@ pub(crate) struct Args {
 /// If nobody serves the mount, or the algorithm or a parameter is refused.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(mountpoint) = args.mountpoint.as_ref().filter(|_| !args.list) else {
-        if args.name.is_some() {
-            bail!("--list explains all algorithms; to change one leave it out");
+        if args.mountpoint.is_some() {
+            bail!("--list explains all algorithms; to see or change a mount's leave it out");
         }
         output::text(&if args.json { list_json() } else { list() });
         return Ok(ExitCode::SUCCESS);

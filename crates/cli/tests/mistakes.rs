@@ -60,6 +60,7 @@ fn wrong_options_are_explained() {
         (&["--workers", "none"], "expected one of auto, threads, io_uring"),
         (&["--log-level", "loud"], "expected one of auto, error, warn"),
         (&["--chache", "none"], "--cache"),
+        (&["--policy", "sjf", "--model", "m.json"], "--model: nobody asks it"),
     ];
     for (args, wanted) in cases {
         let error = place.bad(&[&["mount"][..], args, &["source", "mnt"]].concat());
@@ -105,6 +106,9 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["status", "mnt"]).contains("no Sluicegate mount; make one with: sluice mount"));
     assert!(place.bad(&["policy", "mnt", "to"]).contains("no Sluicegate mount"));
     assert!(place.bad(&["policy", "--list", "mnt", "to"]).contains("--list explains all algorithms"));
+    assert!(place.bad(&["policy", "--list", "sjf"]).contains("--list explains all algorithms"));
+    assert!(place.bad(&["coordinate", "--window", "1s"]).contains("--role orchestrator"));
+    assert!(place.bad(&["coordinate", "--role", "orchestrator", "--window", "5"]).contains("not a time, like 500ms"));
     assert!(place.bad(&["check"]).contains("--target"));
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
     assert!(place.bad(&["calibrate", "source", "--emulate", "hdd-9000"]).contains("no device model"));

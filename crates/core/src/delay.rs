@@ -380,8 +380,11 @@ impl DelayedBatches {
         }
     }
 
-    /// Tells that batches are in flight, or none are any more.
+    /// Tells that batches are in flight, which may be known, or none are any more.
     pub(crate) fn device_busy(&mut self, now: Time, busy: bool) {
+        if busy && self.busy_since.is_some() {
+            return;
+        }
         self.busy_ns = self.busy_until(now);
         self.busy_since = busy.then_some(now);
     }

@@ -561,3 +561,18 @@ fn a_slice_ends_although_the_clock_was_put_forward_for_one_completion() {
         engine.complete(Time(now), batch.parts()[0].id, Outcome::ok(4096)).unwrap();
     }
 }
+
+/// A database reads a page of a tree, and then one that is near it, but not so near that waiting pays: the device has what all of them ask
+/// for at a time, and sorts it.
+#[test]
+fn pages_of_trees_are_no_streams() {
+    for policy in policies().filter(|policy| !matches!(*policy, "aioli" | "mlf" | "sw")) {
+        let tree = Process { shared: Some(Shared::Trees), think_ns: 50_000, ..READER };
+        let mut run = Run::new(policy, &[tree; 3], true, 5);
+        let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
+        run.engine.set_limits(&config).unwrap();
+        let run = run.run(Time(5 * SECOND));
+        let held_ns = run.engine.stats().total().wait.mean_ns();
+        assert!(held_ns < POSITIONING_NS / 8, "{policy}: requests are held for {held_ns} ns in the mean");
+    }
+}

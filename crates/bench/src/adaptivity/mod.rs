@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Simulated: device models; with `+cache` at the end the server has a page cache over it
     #[arg(long, value_name = "MODEL", value_delimiter = ',')]
     device: Vec<String>,
-    /// Simulated: seeds of each cell; fewer than 10 say little
+    /// Simulated: seeds of each cell; fewer than 10 say little [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// Simulated: the first of these seeds
@@ -47,13 +47,13 @@ pub(crate) struct Args {
     /// real, of each workload from nothing in FILE.WORKLOAD, and with what came after it in FILE.WORKLOAD.again
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Real: seconds of load that a workload is learned for before anything counts
+    /// Real: seconds of load that a workload is learned for before anything counts [default: 60; with --quick 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=600))]
     learn: Option<u32>,
-    /// Real: rounds, in each of which every side has its turn
+    /// Real: rounds, in each of which every side has its turn [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// Real: seconds for which a workload, or a phase of one, runs on a side in a round
+    /// Real: seconds for which a workload, or a phase of one, runs on a side in a round [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: Option<u32>,
     #[command(flatten)]

@@ -61,10 +61,10 @@ pub(crate) struct Args {
     /// Only the half that may be looked at
     #[arg(long)]
     seen: bool,
-    /// Runs of each side, each with other random requests
+    /// Runs of each side, each with other random requests [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: Option<u64>,
-    /// Seconds of each run
+    /// Seconds of each run [default: 3; with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: Option<u64>,
     /// Write what was measured to this file, situation by situation, for --from

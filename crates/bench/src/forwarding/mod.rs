@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Two I/O nodes, three windows, few requests, once: whether it works rather than how fast it is
     #[arg(long)]
     quick: bool,
-    /// How often everything is measured, in random order
+    /// How often everything is measured, in random order [default: 5; with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
     /// Numbers of I/O nodes
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Client processes
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1_024))]
     processes: u64,
-    /// MiB of each process
+    /// MiB of each process [default: 32; with --quick 2]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     data: Option<u64>,
     /// Seconds of a pattern before what the council does with it counts, each time [default: 60; with --quick 5]

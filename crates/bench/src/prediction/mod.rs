@@ -32,6 +32,8 @@ const LEN: u64 = 32 << 10;
 /// Of a file-per-process request, which goes to the scheduler in pieces.
 const LARGE: u64 = 256 << 10;
 const PIECE: u32 = 64 << 10;
+/// Cases of the sample, if nothing is said.
+const SAMPLE: u64 = 200;
 const JITTERS: [u32; 7] = [0, 5, 10, 20, 30, 40, 50];
 /// Jitter of the table, in percent.
 const USUAL: u32 = 5;
@@ -76,11 +78,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
         conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
     sample: Option<u64>,
-    /// Of the sample: these cases alone, and their scenarios
-    #[arg(long, value_name = "N", value_delimiter = ',', requires = "sample")]
+    /// Of the sample, of 200 if nothing is said: these cases alone, and their scenarios
+    #[arg(long, value_name = "N", value_delimiter = ',',
+        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
     case: Vec<u64>,
     /// Of the sample: hard disks never idle for a stream, as a mount's would by itself
-    #[arg(long, requires = "sample")]
+    #[arg(long,
+        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
     no_anticipation: bool,
 }
 
@@ -144,7 +148,7 @@ struct Measured {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let stop = crate::bed::Runner::new()?.stop;
-    if let Some(sample) = args.sample {
+    if let Some(sample) = args.sample.or((args.no_anticipation || !args.case.is_empty()).then_some(SAMPLE)) {
         return sample::run(sample, args, &stop);
     }
     let policies = crate::policies(&args.policy, |info| info.aggregates)?;

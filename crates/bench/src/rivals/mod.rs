@@ -55,10 +55,10 @@ pub(crate) struct Args {
     /// The kernel's schedulers; may be given several times [default: none, mq-deadline, bfq, kyber]
     #[arg(long, value_name = "NAME")]
     scheduler: Vec<String>,
-    /// Rounds, in each of which every side has its turn
+    /// Rounds, in each of which every side has its turn [default: 5; with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Seconds for which a workload runs on a side in a round
+    /// Seconds for which a workload runs on a side in a round [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: Option<u32>,
     #[command(flatten)]

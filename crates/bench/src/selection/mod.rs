@@ -157,7 +157,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     let cases: Vec<Case> = all.into_iter().filter(|case| case.case < args.cases && args.half.has(case.case)).collect();
-    anyhow::ensure!(!cases.is_empty(), "there are no such cases");
+    anyhow::ensure!(
+        !cases.is_empty(),
+        "none of so few cases is of this half: --cases 16 has 8 of each, --half says which"
+    );
     let report = judged(&cases, &models, args.half)?;
     if args.json {
         output::pretty_json(&report)?;

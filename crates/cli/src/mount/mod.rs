@@ -195,6 +195,9 @@ fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
     apply(args, &mut settings)?;
     settings.policy()?;
+    if args.model.is_some() && !settings.selector().asks_model() {
+        bail!("--model: nobody asks it; with --selector tree or tree+bandit a model is asked");
+    }
     settings.prior()?;
     check_paths(&settings)?;
     check_striping(&settings)?;

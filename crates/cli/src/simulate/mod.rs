@@ -150,7 +150,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             output::text(&table::show(results));
         }
         if let Some(dir) = &args.out {
-            output::say(format!("results: {}; see them with `sluice report {0}`", dir.display()));
+            let simulations: usize = all.iter().map(|results| results.rows.len() * results.seeds as usize).sum();
+            let lines = if args.record || simulations <= RECORDED_MAX { "" } else { " (without time lines: --record)" };
+            output::say(format!("results: {}; see them with `sluice report {0}`{lines}", dir.display()));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -100,6 +101,9 @@ fn apart(text: &str) -> Result<Apart, String> {
 pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     input::check_standard(args.traces.iter().map(PathBuf::as_path))?;
     output::check_binary(&args.out)?;
+    if let Some(path) = args.traces.iter().find(|path| is_same(path, &args.out)) {
+        bail!("{} is one of the traces that are merged, and would be lost: --out needs another name", path.display());
+    }
     let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
     let (targets, stripe) = (metas[0].targets, metas[0].stripe);
@@ -151,6 +155,12 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let traces = counted(args.traces.len() as u64, "trace");
     tell_made(&args.out, format_args!("{} of {traces}", counted(entries, "request")));
     Ok(code)
+}
+
+/// Whether two paths lead to one file that is there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    matches!((of(one), of(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// What is wrong with the first of these traces that cannot be read to its end.

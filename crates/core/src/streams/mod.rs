@@ -44,6 +44,9 @@ const REACH: u64 = 125;
 /// So much further than what is near may be what goes on with a stream that several programs have by turns: what all of them ask for in a round
 /// may be longer than that.
 const WIDE: u64 = 4;
+/// Within so many of its lengths a request that follows the first one of a stream tells that new streams go on. Programs that take turns are
+/// so near; what a database reads next in a tree is further away, but often within what is near.
+const CLOSE: u64 = 16;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
@@ -250,8 +253,10 @@ impl Streams {
         if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
-            // As long as a new stream is waited for: who thinks for longer is not found out by that.
-            let went_on = think <= stream.next.patience_ns(&self.config) as f32;
+            // As long as a new stream is waited for: who thinks for longer is not found out by that. And not so far away that a random request
+            // might be there.
+            let is_close = request.offset.abs_diff(stream.end) <= u64::from(request.len).saturating_mul(CLOSE);
+            let went_on = is_close && think <= stream.next.patience_ns(&self.config) as f32;
             let jumps = stream.goes_on(think, request.offset, &self.config);
             // What goes by strides is nothing to wait for.
             if !jumps {

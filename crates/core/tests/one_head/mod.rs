@@ -13,6 +13,7 @@ use crate::random::Random;
 pub const POSITIONING_NS: u64 = 8_000_000;
 pub const NS_PER_BYTE: u64 = 10;
 pub const LEN: u32 = 65_536;
+pub const PAGE: u32 = 4_096;
 pub const SLICE_NS: u64 = 100_000_000;
 /// While few have requests.
 pub const LONGEST_SLICE_NS: u64 = 250_000_000;
@@ -34,6 +35,8 @@ pub enum Shared {
     Downwards(u64),
     /// At random in one of four files of 25 MB of its own.
     Small,
+    /// Each reads pages of a file of 30 MB of its own by twos: one at random, and one that is near it, but 20 to 100 pages away.
+    Trees,
 }
 
 /// A process that has one request outstanding at a time.
@@ -108,6 +111,12 @@ impl Run {
             Some(Shared::Hot(blocks)) => self.random.below(blocks) + ((process as u64) << 8),
             Some(Shared::Downwards(_)) => 0,
             Some(Shared::Small) => self.random.below(400),
+            Some(Shared::Trees) => {
+                let mut pair =
+                    Random((self.done[process] / 2).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (process as u64 + 1) << 32);
+                let (page, away) = (pair.below(7_000), 20 + pair.below(80));
+                page + away * (self.done[process] % 2)
+            }
             None if sequential => self.done[process],
             None => self.random.below(1 << 20),
         };
@@ -116,18 +125,20 @@ impl Run {
             cookie: process as u64,
             file: FileId(match shared {
                 Some(Shared::Small) => (1 << 33) + (process as u64) * 4 + self.random.below(4),
+                None | Some(Shared::Trees) => own,
                 Some(_) => 1 << 32,
-                None => own,
             }),
             app: AppId(0),
             target: TargetId(0),
             op,
             offset: match shared {
                 Some(Shared::Downwards(bytes)) => (((process as u64) + 1) << 40) - self.done[process] * bytes,
+                Some(Shared::Trees) => block * u64::from(PAGE),
                 _ => block * u64::from(LEN),
             },
             len: match shared {
                 Some(Shared::Downwards(bytes)) => bytes as u32,
+                Some(Shared::Trees) => PAGE,
                 _ => LEN,
             },
         }
