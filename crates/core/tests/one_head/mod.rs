@@ -35,7 +35,7 @@ pub enum Shared {
     Downwards(u64),
     /// At random in one of four files of 25 MB of its own.
     Small,
-    /// Each reads pages of a file of 30 MB of its own by twos: one at random, and one that is near it, but 20 to 100 pages away.
+    /// Each reads pages of a file of 4 GB of its own by twos: one at random, and one that is near it, but 20 to 100 pages away.
     Trees,
 }
 
@@ -114,7 +114,7 @@ impl Run {
             Some(Shared::Trees) => {
                 let mut pair =
                     Random((self.done[process] / 2).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (process as u64 + 1) << 32);
-                let (page, away) = (pair.below(7_000), 20 + pair.below(80));
+                let (page, away) = (pair.below(1 << 20), 20 + pair.below(80));
                 page + away * (self.done[process] % 2)
             }
             None if sequential => self.done[process],
