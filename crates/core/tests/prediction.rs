@@ -521,7 +521,7 @@ fn a_predictor_that_comes_while_the_device_is_busy_hears_of_its_work() {
     );
 }
 
-/// What joins a batch that is delayed in a slice is not older than the one that is waited for alone.
+/// What joins a batch that is delayed in a slice may be older than what the slice goes on with, and has waited for longer.
 #[test]
 fn in_a_slice_nothing_is_held_beyond_its_limit_by_predictions() {
     let mut longest = 0;

@@ -149,7 +149,20 @@ pub(crate) fn check_fio(said: &Said) -> anyhow::Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    /// Longest time that the test waits for anything.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn sessions_of_their_own_end_too() {
@@ -159,9 +172,7 @@ mod tests {
         let runner = Runner { stop: Arc::default() };
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !there.exists() {
-                    std::thread::yield_now();
-                }
+                wait_until("the session begins", || there.exists());
                 runner.stop.store(true, Ordering::Relaxed);
             });
             runner.run(Command::new("sh").args(["-c", script]).args([&new, &there]))
@@ -170,8 +181,6 @@ mod tests {
         let pid: u32 = std::fs::read_to_string(&there).unwrap().trim().parse().unwrap();
         // Dead, but perhaps not yet fetched by the one who inherits it.
         let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        while lives() {
-            std::thread::yield_now();
-        }
+        wait_until("the session ends", || !lives());
     }
 }

@@ -45,6 +45,8 @@ const USUAL: u32 = 5;
 /// up to so many percent, differently in each run. Two runs are recorded, then runs with and without prediction from them
 /// alternate. Also: predictions that know none of the files, and such that know them from another program.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("sampled").multiple(true).args(["sample", "case", "no_anticipation"])
+    .conflicts_with_all(["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"]))]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
@@ -75,16 +77,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Instead: so many workloads on devices drawn at random from the seed, simulated with and without prediction
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
-        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     sample: Option<u64>,
     /// Of the sample, of 200 if nothing is said: these cases alone, and their scenarios
-    #[arg(long, value_name = "N", value_delimiter = ',',
-        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     case: Vec<u64>,
     /// Of the sample: hard disks never idle for a stream, as a mount's would by itself
-    #[arg(long,
-        conflicts_with_all = ["policy", "pattern", "processes", "steps", "repetitions", "in_flight", "part"])]
+    #[arg(long)]
     no_anticipation: bool,
 }
 

@@ -70,8 +70,7 @@ pub(super) fn run(sample: u64, args: &Args, stop: &AtomicBool) -> anyhow::Result
         (0..threads).for_each(|_| _ = scope.spawn(work));
     });
     if stop.load(Ordering::Relaxed) {
-        output::tell("interrupted; nothing was measured to its end");
-        return Ok(ExitCode::from(130));
+        bail!(sluice_cli::interrupt::Interrupted);
     }
     let mut all = done.into_inner().into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
     all.sort_by(|a, b| a.saved.total_cmp(&b.saved).then(a.case.cmp(&b.case)));

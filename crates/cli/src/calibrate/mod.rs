@@ -184,7 +184,9 @@ fn checked(args: &Args) -> anyhow::Result<PathBuf> {
     if let Some(at) = path.ancestors().find(|dir| matches!(control::connect(dir), Ok(Some(_)))) {
         bail!("{shown} lies in a mount of Sluicegate, {}: calibrate the directory that is mounted there", at.display());
     }
-    args.emulate.as_deref().map_or(Ok(()), |model| sluice_device::model(model, 1).map(drop))?;
+    if let Some(model) = &args.emulate {
+        sluice_device::model(model, 1)?;
+    }
     if args.file_size < FILES_MIN {
         bail!("--file-size: at least {}: devices have caches", show_bytes(FILES_MIN));
     }

@@ -204,11 +204,11 @@ fn describe_timeline(timeline: &Timeline) -> String {
         "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
         "time", "rate", "configuration"
     );
-    // Since the line before: megabytes and busy seconds if each record's window was like all since the record before.
-    let (mut moved, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
+    // Since the line before: the sum of rates, each for the time since the record before, and that time.
+    let (mut weighted, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
     for record in &timeline.records {
         let since = before.map_or(0.0, |before| (record.t - before).max(0.0));
-        (moved, seconds, before) = (moved + record.rate_mb_s * since, seconds + since, Some(record.t));
+        (weighted, seconds, before) = (weighted + record.rate_mb_s * since, seconds + since, Some(record.t));
         let is_other = record.pattern.is_some() && record.pattern != pattern;
         if is_other {
             pattern.clone_from(&record.pattern);
@@ -216,8 +216,8 @@ fn describe_timeline(timeline: &Timeline) -> String {
         if record.why == Why::Window && !is_other {
             continue;
         }
-        let rate = if seconds > 0.0 { moved / seconds } else { record.rate_mb_s };
-        (moved, seconds) = (0.0, 0.0);
+        let rate = if seconds > 0.0 { weighted / seconds } else { record.rate_mb_s };
+        (weighted, seconds) = (0.0, 0.0);
         let mut line = |what: &str| {
             let time = format!("{:.1} s", record.t);
             let arm = record.from.as_ref().unwrap_or(&record.arm);
