@@ -90,7 +90,7 @@ proptest! {
     fn anything_is_followed(
         steps in prop::collection::vec((0..40u64, 0..100u32, prop::bool::ANY, prop::num::u64::ANY, prop::num::u32::ANY, 0..4u8), 1..300),
     ) {
-        let settings = Settings { files: 8, streams: 4, beginnings: 4, stripes: 4, ..known(1) };
+        let settings = Settings { files: 8, streams: 4, beginnings: true, stripes: 4, ..known(1) };
         let mut watcher = Watcher::new(settings, Time::ZERO);
         let mut counted = 0;
         for (n, &(file, app, is_read, offset, len, what)) in steps.iter().enumerate() {

@@ -108,7 +108,7 @@ fn measure(pattern: &'static str, settings: Settings, count: u32) -> Cell {
     Cell {
         pattern,
         knows_answers: settings.answers == Answers::Known,
-        at_io_node: settings.beginnings > 0,
+        at_io_node: settings.beginnings,
         ns_per_request: each(with[0] - without),
         passes_ns: [each(with[0]), each(with[PASSES / 2])],
         allocs_per_request: allocs as f64 / (PASSES as f64 * f64::from(count)),

@@ -36,7 +36,7 @@ impl Follower {
         Box::new(Follower(Watcher::new(settings, ground.now())))
     }
 
-    /// One for an I/O node's council. It takes 1.7 MB.
+    /// One for an I/O node's council. It takes 1.2 MB.
     #[must_use]
     pub fn of_io_node(ground: &impl Ground) -> Box<Follower> {
         let usual = Settings::of_io_node();

@@ -18,31 +18,45 @@ pub(super) fn mix_two(one: u64, other: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// The key of a byte of a file, by which streams are found; never 0.
+/// The key of a byte of a file, by which streams are found.
 #[inline]
 pub(super) fn key(file: u64, byte: u64) -> u64 {
-    mix(file, byte) | 1
+    mix(file, byte)
 }
 
-/// Which of two places a key takes: the one it has, a free one, or that of the older one. Without branches: nobody can predict
-/// which one is older.
+/// What tells keys of a bucket apart; never 0.
 #[inline]
-fn goes(key: u64, keys: [u64; 2], at: [Time; 2]) -> usize {
-    let is_older = (keys[0] == 0) | ((keys[1] != 0) & (at[0] <= at[1]));
-    usize::from((keys[0] != key) & ((keys[1] == key) | !is_older))
+fn tag_of(key: u64) -> u32 {
+    key as u32 | 1
+}
+
+/// Which of two places takes what is called so: the one it has, a free one, or that of the older one. Without branches: nobody can
+/// predict which one is older.
+#[inline]
+fn goes<T: PartialOrd>(tag: u32, tags: [u32; 2], at: [T; 2]) -> usize {
+    let is_older = (tags[0] == 0) | ((tags[1] != 0) & (at[0] <= at[1]));
+    usize::from((tags[0] != tag) & ((tags[1] == tag) | !is_older))
+}
+
+/// The place of a pair that is called so, if one is. Which one it is nobody can predict, so there is no branch for that, only
+/// for whether there is one: the smaller difference is 0 then (an `or` of two comparisons becomes two branches).
+#[inline]
+fn found(tag: u32, tags: [u32; 2]) -> Option<usize> {
+    let apart = [tags[0] ^ tag, tags[1] ^ tag];
+    (apart[0].min(apart[1]) == 0).then_some(usize::from(apart[1] == 0))
 }
 
 /// A sequential stream: what would continue it begins at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
-    /// Hash of the file and the end; 0: the place is free.
-    key: u64,
+    /// Of the file and the end; 0: the place is free.
+    tag: u32,
+    /// The window in which it was continued last; 0: never.
+    pub(super) window: u32,
     /// When its last request arrived.
     pub(super) at: Time,
     /// When that was answered; 0: not yet.
     pub(super) answered: Time,
-    /// The window in which it was continued last; 0: never.
-    pub(super) window: u32,
 }
 
 impl Stream {
@@ -52,61 +66,101 @@ impl Stream {
     }
 }
 
-/// Places that share a cache line.
+/// A request that continued nothing: what lies before it is still to come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beginning {
+    /// Of the file and where it begins; 0: the place is free.
+    tag: u32,
+    /// When it arrived, in units of 1,024 ns, with whether it was answered in the place of the lowest bit. It starts over after 73 minutes,
+    /// and the wrong one of a pair may give way then.
+    at: u32,
+}
+
+/// What is looked up by the same byte, in one cache line: who goes on from there, and who began there.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-struct Pair([Stream; 2]);
+struct Bucket {
+    streams: [Stream; 2],
+    beginnings: [Beginning; 2],
+}
 
-/// Streams by what would continue them, in pairs of places.
+/// Streams by what would continue them, and requests that continued nothing by their beginnings, each in pairs of places.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
-    pairs: Box<[Pair]>,
+    buckets: Box<[Bucket]>,
 }
 
 impl Streams {
-    /// Room for about so many.
+    /// Room for about so many of each.
     pub(super) fn new(count: u32) -> Streams {
-        let pairs = count.div_ceil(2).max(1).next_power_of_two() as usize;
-        Streams { pairs: vec![Pair::default(); pairs].into() }
+        let buckets = count.div_ceil(2).max(1).next_power_of_two() as usize;
+        Streams { buckets: vec![Bucket::default(); buckets].into() }
     }
 
     #[inline]
-    fn pair(&mut self, key: u64) -> &mut [Stream; 2] {
-        let at = (key >> 20) as usize & (self.pairs.len() - 1);
-        &mut self.pairs[at].0
+    fn bucket(&mut self, key: u64) -> &mut Bucket {
+        let at = (key >> 32) as usize & (self.buckets.len() - 1);
+        &mut self.buckets[at]
     }
 
-    /// The place of a pair that has the key, if one has. Which one it is nobody can predict, so there is no branch for that, only
-    /// for whether there is one: the smaller difference is 0 then (an `or` of two comparisons becomes two branches).
     #[inline]
-    fn place(&mut self, key: u64) -> Option<&mut Stream> {
-        let pair = self.pair(key);
-        let apart = [pair[0].key ^ key, pair[1].key ^ key];
-        (apart[0].min(apart[1]) == 0).then(|| &mut pair[usize::from(apart[1] == 0)])
+    fn stream(&mut self, key: u64) -> Option<&mut Stream> {
+        let streams = &mut self.bucket(key).streams;
+        found(tag_of(key), streams.map(|stream| stream.tag)).map(|way| &mut streams[way])
+    }
+
+    #[inline]
+    fn beginning(&mut self, key: u64) -> Option<&mut Beginning> {
+        let beginnings = &mut self.bucket(key).beginnings;
+        found(tag_of(key), beginnings.map(|beginning| beginning.tag)).map(|way| &mut beginnings[way])
     }
 
     /// The stream that a request continues that begins at the key; it leaves the table.
     #[inline]
     pub(super) fn take(&mut self, key: u64) -> Option<Stream> {
-        let stream = self.place(key)?;
+        let stream = self.stream(key)?;
         let taken = *stream;
-        stream.key = 0;
+        stream.tag = 0;
         Some(taken)
     }
 
     /// A stream that ends at the key now.
     #[inline]
     pub(super) fn put(&mut self, key: u64, stream: Stream) {
-        let pair = self.pair(key);
-        let way = goes(key, [pair[0].key, pair[1].key], [pair[0].at, pair[1].at]);
-        pair[way] = Stream { key, ..stream };
+        let (tag, streams) = (tag_of(key), &mut self.bucket(key).streams);
+        let way = goes(tag, streams.map(|stream| stream.tag), streams.map(|stream| stream.at));
+        streams[way] = Stream { tag, ..stream };
     }
 
     /// The last request of the stream that ends at the key is answered.
     #[inline]
     pub(super) fn answered(&mut self, key: u64, now: Time) {
-        if let Some(stream) = self.place(key) {
+        if let Some(stream) = self.stream(key) {
             stream.answered = now;
+        }
+    }
+
+    /// Whether the request that began at the key, and continued nothing, was answered, if there is one; it leaves the table.
+    #[inline]
+    pub(super) fn take_beginning(&mut self, key: u64) -> Option<bool> {
+        let beginning = self.beginning(key)?;
+        beginning.tag = 0;
+        Some(beginning.at & 1 == 1)
+    }
+
+    /// A request that begins at the key and continues nothing has come.
+    #[inline]
+    pub(super) fn put_beginning(&mut self, key: u64, now: Time) {
+        let (tag, beginnings) = (tag_of(key), &mut self.bucket(key).beginnings);
+        let way = goes(tag, beginnings.map(|beginning| beginning.tag), beginnings.map(|beginning| beginning.at | 1));
+        beginnings[way] = Beginning { tag, at: (now.0 >> 10) as u32 & !1 };
+    }
+
+    /// A request that began at the key and continued nothing is answered.
+    #[inline]
+    pub(super) fn answered_beginning(&mut self, key: u64) {
+        if let Some(beginning) = self.beginning(key) {
+            beginning.at |= 1;
         }
     }
 }

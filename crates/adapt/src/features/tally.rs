@@ -7,49 +7,54 @@ use super::window::{DISTANCES, Features, SIZES};
 /// Requests whose reach is measured together.
 pub(super) const BLOCK: u32 = 16;
 
-/// Sums of one file or of several.
+/// Sums of one file or of several. What every request changes comes first, and what changes together is close together: a request
+/// of another file than the last one waits for each cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(super) struct Tally {
     /// By operation.
-    pub(super) requests: [u64; 2],
     pub(super) bytes: [u64; 2],
-    pub(super) size_max: u32,
-    /// Requests of a whole stripe or more.
-    pub(super) whole: u64,
-    pub(super) sizes: [u32; SIZES],
-    pub(super) distances: [u32; DISTANCES],
+    pub(super) requests: [u32; 2],
+    pub(super) depth: u64,
     pub(super) distance_sum: f64,
     pub(super) gap_ns: u64,
-    pub(super) stripes: u64,
+    /// Requests as far from the one before as most are, and how far that is.
+    pub(super) stride: i64,
+    pub(super) stride_votes: u32,
+    pub(super) size_max: u32,
+
+    pub(super) distances: [u32; DISTANCES],
+    pub(super) stripes: u32,
     pub(super) stripe_ns: u64,
-    pub(super) continued: u64,
-    pub(super) streams: u32,
+    /// Requests of a whole stripe or more.
+    pub(super) whole: u32,
+    /// Bursts that begin with a stripe.
+    pub(super) aligned: u32,
+    pub(super) continued: u32,
+    pub(super) answered: u32,
+
     /// Time since the request that a continuing one continues: the sum, that of the powers of two, and the sum and number of those
     /// at the beginning of a stripe.
     pub(super) stream_gap_ns: u64,
     pub(super) stream_gap_log2: u64,
     pub(super) boundary_gap_ns: u64,
-    pub(super) boundaries: u64,
-    pub(super) answered: u64,
+    pub(super) boundaries: u32,
+    pub(super) streams: u32,
     pub(super) think_ns: u64,
     pub(super) think_log2: u64,
     /// Requests that end where an earlier one began, those of them where that had been answered, and those that also continue one.
-    pub(super) preceding: u64,
-    pub(super) preceding_answered: u64,
-    pub(super) between: u64,
-    /// Bursts that begin with a stripe.
-    pub(super) aligned: u64,
-    pub(super) depth: u64,
-    /// Completed requests of which it is known whether the device had them in its cache, and those that it had.
-    pub(super) hits_known: u64,
-    pub(super) hits: u64,
+    pub(super) preceding: u32,
+    pub(super) preceding_answered: u32,
+    pub(super) between: u32,
     pub(super) blocks: u32,
+
+    pub(super) sizes: [u32; SIZES],
+    /// Completed requests of which it is known whether the device had them in its cache, and those that it had.
+    pub(super) hits_known: u32,
+    pub(super) hits: u32,
     pub(super) reach_log2: f32,
     /// The same of all requests of a file in the window.
     pub(super) extent_log2: f32,
-    /// Requests as far from the one before as most are, and how far that is.
-    pub(super) stride: i64,
-    pub(super) stride_votes: u32,
     pub(super) files: u32,
 }
 
@@ -72,7 +77,7 @@ pub(super) fn distance_class(distance: u64, len: u32, is_backward: bool) -> usiz
 
 impl Tally {
     pub(super) fn count(&self) -> u64 {
-        self.requests[0] + self.requests[1]
+        u64::from(self.requests[0]) + u64::from(self.requests[1])
     }
 
     pub(super) fn merge(&mut self, other: &Tally) {
@@ -122,9 +127,10 @@ impl Tally {
         let requests = self.count();
         let bytes = self.bytes[0] + self.bytes[1];
         // What continues a request that is not answered is of that one's burst.
-        let bursts = requests - (self.continued - self.answered);
+        let bursts = requests - u64::from(self.continued - self.answered);
         let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
         let distances: u64 = self.distances.iter().map(|&count| u64::from(count)).sum();
+        let (continued, answered) = (u64::from(self.continued), u64::from(self.answered));
         Features {
             requests,
             bytes,
@@ -133,30 +139,30 @@ impl Tally {
             size_mean: mean(bytes as f64, requests),
             size_max: self.size_max,
             sizes: self.sizes,
-            whole_stripes: mean(self.whole as f64, requests),
+            whole_stripes: mean(f64::from(self.whole), requests),
             distance: mean(self.distance_sum, distances),
             distances: self.distances,
-            stripe_span_ns: mean(self.stripe_ns as f64, self.stripes),
+            stripe_span_ns: mean(self.stripe_ns as f64, self.stripes.into()),
             gap_ns: mean(self.gap_ns as f64, distances),
-            continued: mean(self.continued as f64, requests),
+            continued: mean(f64::from(self.continued), requests),
             streams: self.streams,
             stride: self.stride,
             stride_share: mean(f64::from(self.stride_votes), distances).min(1.0),
             reach: if self.blocks == 0 { 0.0 } else { f64::from((self.reach_log2 / self.blocks as f32).exp2()) },
             extent: f64::from((self.extent_log2 / self.files.max(1) as f32).exp2()),
             burst_bytes: mean(bytes as f64, bursts),
-            burst_aligned: mean(self.aligned as f64, bursts),
-            stream_gap_ns: mean(self.stream_gap_ns as f64, self.continued),
-            stream_gap_spread: spread(self.stream_gap_ns, self.stream_gap_log2, self.continued),
+            burst_aligned: mean(f64::from(self.aligned), bursts),
+            stream_gap_ns: mean(self.stream_gap_ns as f64, continued),
+            stream_gap_spread: spread(self.stream_gap_ns, self.stream_gap_log2, continued),
             boundary_gap: boundary_gap(self),
-            answered: mean(self.answered as f64, self.continued),
-            preceding: mean(self.preceding as f64, requests),
-            preceding_answered: mean(self.preceding_answered as f64, requests),
-            between: mean(self.between as f64, requests),
+            answered: mean(f64::from(self.answered), continued),
+            preceding: mean(f64::from(self.preceding), requests),
+            preceding_answered: mean(f64::from(self.preceding_answered), requests),
+            between: mean(f64::from(self.between), requests),
             depth: knows_answers.then(|| mean(self.depth as f64, requests)),
-            think_ns: knows_answers.then(|| mean(self.think_ns as f64, self.answered)),
-            think_spread: knows_answers.then(|| spread(self.think_ns, self.think_log2, self.answered)),
-            cache_hits: (self.hits_known > 0).then(|| mean(self.hits as f64, self.hits_known)),
+            think_ns: knows_answers.then(|| mean(self.think_ns as f64, answered)),
+            think_spread: knows_answers.then(|| spread(self.think_ns, self.think_log2, answered)),
+            cache_hits: (self.hits_known > 0).then(|| mean(f64::from(self.hits), self.hits_known.into())),
             files: self.files,
             app_files,
         }
@@ -178,6 +184,6 @@ fn boundary_gap(tally: &Tally) -> f64 {
     if tally.boundaries == 0 || inside == 0 {
         return 1.0;
     }
-    let mean = |sum: u64, count: u64| (sum + 1) as f64 / count as f64;
+    let mean = |sum: u64, count: u32| (sum + 1) as f64 / f64::from(count);
     mean(tally.boundary_gap_ns, tally.boundaries) / mean(tally.stream_gap_ns - tally.boundary_gap_ns, inside)
 }

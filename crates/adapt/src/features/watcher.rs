@@ -35,9 +35,9 @@ pub struct Settings {
     pub files: u32,
     /// Sequential streams that are remembered; rounded up likewise.
     pub streams: u32,
-    /// Beginnings of requests that continued nothing, of which it is remembered that what lies before them is still to come;
-    /// rounded up likewise. 0: none, and [`Features::preceding`](super::Features::preceding) is 0.
-    pub beginnings: u32,
+    /// As many beginnings of requests that continued nothing are remembered, by which it is seen that what comes lies before them. Else
+    /// [`Features::preceding`](super::Features::preceding) is 0.
+    pub beginnings: bool,
     /// Stripes that are remembered; rounded up likewise.
     pub stripes: u32,
     /// Files with fewer requests in a window are reported together.
@@ -49,21 +49,22 @@ impl Default for Settings {
     fn default() -> Settings {
         let answers = Answers::After(100_000);
         let (streams, stripes) = (2_048, 2_048);
-        Settings { stripe: 64 << 10, answers, files: 1_024, streams, beginnings: 0, stripes, requests_min: 16 }
+        Settings { stripe: 64 << 10, answers, files: 1_024, streams, beginnings: false, stripes, requests_min: 16 }
     }
 }
 
 impl Settings {
     /// For I/O nodes, where each of many processes has a stream to every data server, and what tells how they share a file is
-    /// whether neighbours come back to front: 16,384 streams and as many beginnings, in about 1.7 MB.
+    /// whether neighbours come back to front: 16,384 streams and as many beginnings, in about 1.2 MB.
     #[must_use]
     pub fn of_io_node() -> Settings {
-        Settings { answers: Answers::Known, streams: 16_384, beginnings: 16_384, ..Settings::default() }
+        Settings { answers: Answers::Known, streams: 16_384, beginnings: true, ..Settings::default() }
     }
 }
 
-/// What makes a file another one here.
+/// What makes a file another one here. Packed, so that what each request needs of a [`File`] is in one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, packed)]
 struct Key {
     file: u64,
     /// The application and the target.
@@ -108,48 +109,49 @@ impl Key {
     }
 }
 
-/// A file that is followed.
+/// A file that is followed. The first cache line is what each request needs, and the tally begins with the second.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct File {
     key: Key,
-    /// The last request.
-    start: u64,
-    end: u64,
-    len: u32,
-    at: Time,
     /// Place of its application.
     app: u8,
+    /// Length of the last request, where it ended, and when it came.
+    len: u32,
+    end: u64,
+    at: Time,
+    /// Where the requests of the running block lie.
+    low: u64,
+    high: u64,
     /// Arrived and not completed.
     outstanding: u32,
     /// The window that the tally is of.
     window: u32,
-    /// Where the requests of the running block lie.
-    low: u64,
-    high: u64,
+    tally: Tally,
     /// Where those of the blocks before it in the window lie, and their bytes.
     lowest: u64,
     highest: u64,
     earlier: u64,
-    tally: Tally,
 }
+
+const _: () = assert!(std::mem::offset_of!(File, tally) == 64);
 
 impl File {
     fn new() -> File {
         File {
             key: Key::NONE,
-            start: 0,
-            end: 0,
-            len: 0,
-            at: Time::ZERO,
             app: 0,
-            outstanding: 0,
-            window: 0,
+            len: 0,
+            end: 0,
+            at: Time::ZERO,
             low: u64::MAX,
             high: 0,
+            outstanding: 0,
+            window: 0,
+            tally: Tally::default(),
             lowest: u64::MAX,
             highest: 0,
             earlier: 0,
-            tally: Tally::default(),
         }
     }
 
@@ -170,7 +172,7 @@ impl File {
             tally.distance_sum += away as f64 / f64::from(self.len);
         }
         // Selected rather than branched for: where processes take turns nobody can predict it. Without votes the stride is this one.
-        let stride = request.offset.wrapping_sub(self.start) as i64;
+        let stride = request.offset.wrapping_sub(self.end - u64::from(self.len)) as i64;
         let votes = tally.stride_votes;
         tally.stride = select_unpredictable(votes == 0, stride, tally.stride);
         tally.stride_votes = select_unpredictable(stride == tally.stride, votes.wrapping_add(1), votes.wrapping_sub(1));
@@ -323,8 +325,6 @@ pub struct Watcher {
     /// The same, wherever they are and whatever was done with them.
     distinct: Distinct,
     streams: Streams,
-    /// Requests that continued nothing, by their beginnings.
-    beginnings: Option<Streams>,
     stripes: Stripes,
     apps: Apps,
     /// Number of the running window, from 1.
@@ -397,7 +397,6 @@ impl Watcher {
             touched: Vec::with_capacity(files),
             distinct: Distinct::new(),
             streams: Streams::new(settings.streams),
-            beginnings: (settings.beginnings > 0).then(|| Streams::new(settings.beginnings)),
             stripes: Stripes::new(settings.stripes),
             apps: Apps::new(),
             window: 1,
@@ -492,13 +491,10 @@ impl Watcher {
         // What is looked up by hash comes first: none of it waits for the file then.
         let (is_within, since) = self.stripes.arrived(hash, stripe, now, window);
         let continues = self.streams.take(begins);
-        let next = self.beginnings.as_mut().and_then(|beginnings| {
-            let next = beginnings.take(ends);
-            if continues.is_none() {
-                beginnings.put(begins, Stream::new(now, 0));
-            }
-            next
-        });
+        let next = if self.settings.beginnings { self.streams.take_beginning(ends) } else { None };
+        if self.settings.beginnings && continues.is_none() {
+            self.streams.put_beginning(begins, now);
+        }
         // What would continue it has come already, and would be found again when the file is gone through once more.
         if next.is_none() {
             let window = if continues.is_some() { window } else { 0 };
@@ -533,23 +529,23 @@ impl Watcher {
         tally.requests[op] += 1;
         tally.bytes[op] += u64::from(request.len);
         tally.size_max = tally.size_max.max(request.len);
-        tally.whole += u64::from(u64::from(request.len) >= self.settings.stripe);
+        tally.whole += u32::from(u64::from(request.len) >= self.settings.stripe);
         tally.sizes[size_class(request.len)] += 1;
         tally.depth += u64::from(file.outstanding);
         file.outstanding += u32::from(knows_answers);
         if file.len > 0 {
             file.distance(now, request);
         }
-        (file.start, file.end, file.len, file.at) = (request.offset, request.end(), request.len, now);
+        (file.end, file.len, file.at) = (request.end(), request.len, now);
         (file.low, file.high) = (file.low.min(request.offset), file.high.max(request.end()));
         file.reach();
         let tally = &mut file.tally;
-        tally.stripes += u64::from(!is_within);
+        tally.stripes += u32::from(!is_within);
         tally.stripe_ns += since;
-        if let Some(next) = next {
+        if let Some(is_answered) = next {
             tally.preceding += 1;
-            tally.preceding_answered += u64::from(next.answered != Time::ZERO);
-            tally.between += u64::from(continues.is_some());
+            tally.preceding_answered += u32::from(is_answered);
+            tally.between += u32::from(continues.is_some());
         }
         let mut is_new_burst = true;
         if let Some(stream) = &continues {
@@ -559,7 +555,7 @@ impl Watcher {
                 Answers::Known => stream.answered != Time::ZERO,
                 Answers::After(ns) => now.since(stream.at) >= ns,
             };
-            tally.answered += u64::from(is_new_burst);
+            tally.answered += u32::from(is_new_burst);
             let gap = now.since(stream.at);
             tally.stream_gap_ns += gap;
             tally.stream_gap_log2 += u64::from((gap | 1).ilog2());
@@ -573,7 +569,7 @@ impl Watcher {
                 tally.think_log2 += u64::from((think | 1).ilog2());
             }
         }
-        tally.aligned += u64::from(is_new_burst && is_aligned);
+        tally.aligned += u32::from(is_new_burst && is_aligned);
     }
 
     /// So many requests were given to the device. O(1).
@@ -602,14 +598,14 @@ impl Watcher {
         let found = if self.files[hint].key == key { Ok(hint) } else { self.find(key, hash) };
         let Ok(at) = found else { return self.app_left(now, key.app()) };
         self.streams.answered(key_of(streams, request.end()), now);
-        if let Some(beginnings) = &mut self.beginnings {
-            beginnings.answered(key_of(streams, request.offset), now);
+        if self.settings.beginnings {
+            self.streams.answered_beginning(key_of(streams, request.offset));
         }
         let file = &mut self.files[at];
         file.outstanding = file.outstanding.saturating_sub(1);
         if let Some(hit) = hit.filter(|_| file.window == self.window) {
             file.tally.hits_known += 1;
-            file.tally.hits += u64::from(hit);
+            file.tally.hits += u32::from(hit);
         }
         self.apps.completed(now, file.app);
     }
