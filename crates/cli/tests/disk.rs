@@ -277,6 +277,43 @@ fn a_disk_whose_emulation_was_killed_is_broken_and_removed() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_disk_that_seems_to_run() {
+    if !loop_devices_work() || !has("mkfs.ext4") {
+        return;
+    }
+    let disks = Disks::new();
+    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    File::create(disks.0.path("fs/file")).unwrap().sync_all().unwrap();
+    disks.kill_emulation("d");
+    assert!(Command::new("umount").arg(disks.0.path("fs")).status().unwrap().success());
+    // The last step fails.
+    fs::remove_dir(disks.0.path("fs")).unwrap();
+    fs::write(disks.0.path("fs"), b"").unwrap();
+    assert!(disks.bad(&["up", "d"]).contains("making the mount point"));
+    assert_eq!(disks.only()["problem"], "it was being brought back, which did not come to an end");
+    fs::remove_file(disks.0.path("fs")).unwrap();
+    disks.good(&["up", "d"]);
+    assert_eq!(disks.only()["state"], "ready");
+    assert!(disks.0.path("fs/file").exists());
+}
+
+#[test]
+fn a_removal_that_is_refused_leaves_a_disk_as_it_was() {
+    if !loop_devices_work() || !has("mkfs.ext4") {
+        return;
+    }
+    let disks = Disks::new();
+    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    let before = disks.only();
+    let user = File::open(before["device"].as_str().unwrap()).unwrap();
+    assert!(disks.bad(&["remove", "d"]).contains("in use by"));
+    assert_eq!(disks.only(), before, "it is mounted still");
+    drop(user);
+    disks.good(&["remove", "d"]);
+    disks.nothing_is_left();
+}
+
+#[test]
 fn a_creation_that_fails_leaves_nothing() {
     if !loop_devices_work() {
         return;
@@ -525,6 +562,7 @@ fn mistakes_are_explained_before_anything_is_made() {
         (&[&null[..], &["--stripe", "2", "--stripe-size", "1000"]].concat(), "multiple of 4K"),
         (&[&null[..], &["--queue-depth", "0"]].concat(), "1..=128"),
         (&[&null[..], &["--dir", "@nowhere"]].concat(), "--dir"),
+        (&[&null[..], &["--dir", "@file"]].concat(), "is not a directory"),
         (&[&null[..], &["--stripe", "2", "--tier", "@mnt"]].concat(), "leave --stripe out"),
         (&[&null[..], &["--tier", "@nowhere/ssd"]].concat(), "--tier"),
         (&[&null[..], &["--tier", "@mnt", "--tier-size", "1K"]].concat(), "expected 4M to 16T"),

@@ -330,8 +330,9 @@ impl Config {
                 "coordinator.orchestrate, window: they are the orchestrator's, and coordinator.roles has none"
             );
             ensure!(
-                coordinator.roles.contains(&CoordinatorRole::Council) || coordinator.bandit.is_none(),
-                "coordinator.bandit: it is the council's, and coordinator.roles has none"
+                coordinator.roles.contains(&CoordinatorRole::Council)
+                    || (coordinator.bandit.is_none() && !coordinator.coexisting),
+                "coordinator.bandit, coexisting: they are the council's, and coordinator.roles has none"
             );
             if let Some(window) = &coordinator.window {
                 let length =
@@ -536,6 +537,7 @@ mod tests {
                 "name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nbandit = 'confidence'",
                 "coordinator.bandit",
             ),
+            ("name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\ncoexisting = true", "coexisting"),
             ("name = 'a'\n[servers]\n[coordinator]\nwindow = '1s'", "coordinator.orchestrate"),
             ("name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nwindow = '1h'", "coordinator.window"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),

@@ -188,6 +188,8 @@ pub(crate) struct DelayedBatches {
     /// By the time at which they go if the device is idle.
     idle_due: IndexedHeap<Time>,
     requests: u32,
+    /// When it was asked last what is due.
+    latest: Time,
     /// Time during which a batch was in flight, up to `busy_since`'s last change.
     busy_ns: u64,
     busy_since: Option<Time>,
@@ -221,6 +223,7 @@ impl DelayedBatches {
             due: IndexedHeap::new(DELAYED_MAX as u32),
             idle_due: IndexedHeap::new(DELAYED_MAX as u32),
             requests: 0,
+            latest: Time::ZERO,
             busy_ns: 0,
             busy_since: None,
             busy_at_start: [0; DELAYED_MAX],
@@ -328,6 +331,10 @@ impl DelayedBatches {
         candidate: &mut Vec<Slot>,
         rest: &mut Vec<Slot>,
     ) -> Option<WaitReport> {
+        // Where the clock went backwards nothing is waited for until it is there again.
+        if now < std::mem::replace(&mut self.latest, now) {
+            self.release_all();
+        }
         let (_, number) = self.due.peek().filter(|&(at, _)| at <= now)?;
         let report = self.report(now, number);
         let delayed = &mut self.batches[number as usize];

@@ -425,6 +425,34 @@ fn times_may_go_backwards_while_a_batch_is_delayed() {
     }
 }
 
+/// It would be held until the clock is there again, an hour later perhaps.
+#[test]
+fn what_is_delayed_goes_when_times_go_backwards() {
+    for info in table().iter().filter(|info| info.aggregates && !info.waits) {
+        let mut driver = Driver::new(info.name, vec![None]);
+        driver.engine.set_predictor(Some(Box::new(Once { missing: Some(100) })));
+        driver.now = Time(3_600_000_000_000);
+        driver.apply(&Step::Submit { file: 1, write: false, block: 0, blocks: 1 });
+        assert!(!driver.dispatch(), "{}: it waits", info.name);
+        driver.now = Time(1);
+        assert!(driver.dispatch(), "{}: nobody knows how long it has waited", info.name);
+    }
+}
+
+#[test]
+fn a_predictor_that_was_taken_away_listens_no_more() {
+    let mut driver = Driver::new("sjf", vec![None]);
+    driver.engine.set_predictor(None);
+    let bypass_max = driver.engine.bypass_max();
+    driver.engine.set_predictor(Some(Box::new(Once { missing: Some(100) })));
+    driver.apply(&Step::Submit { file: 1, write: false, block: 0, blocks: 1 });
+    assert!(!driver.dispatch(), "it waits");
+    driver.engine.set_predictor(None);
+    assert_eq!(driver.engine.bypass_max(), 0, "what was delayed is there still");
+    assert!(driver.dispatch());
+    assert_eq!(driver.engine.bypass_max(), bypass_max);
+}
+
 /// Also what goes on with a stream in its slice is delayed for what is about to arrive.
 #[test]
 fn a_slice_waits_for_what_is_predicted() {

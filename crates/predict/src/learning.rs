@@ -44,6 +44,9 @@ impl Told {
 
 /// Predictions from what repeats on the volume itself.
 pub(super) fn learning(volume: &impl Ground, options: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
+    if let Some(path) = options.state.as_ref().filter(|path| path.is_dir()) {
+        anyhow::bail!("{}: is a directory; what is learned is kept in a file", path.display());
+    }
     let (settings, ttp) = settings(volume, options)?;
     // One that learned before goes first, and keeps what it knows.
     let _ = volume.end_observation();

@@ -87,9 +87,11 @@ pub(crate) fn program(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let beside = || Some(std::env::current_exe().ok()?.parent()?.join("sluice"));
     let path = given.map(Path::to_owned).or_else(beside).context("finding the program sluice; say --sluice FILE")?;
     if !path.is_file() {
-        bail!("there is no {}; build it (cargo build -p sluice-cli), or say --sluice FILE", path.display());
+        let build = "cargo build --release -p sluice-bench -p sluice-cli";
+        bail!("{} is no program; build both ({build}), or say --sluice FILE", path.display());
     }
-    Ok(path)
+    // Without a directory it would be looked for in PATH.
+    std::path::absolute(&path).with_context(|| path.display().to_string())
 }
 
 /// An emulated disk of this program's own. Goes away with it.

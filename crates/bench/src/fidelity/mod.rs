@@ -44,7 +44,7 @@ const SECONDS_MAX: u64 = 60;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "list")]
     json: bool,
     /// 2 repetitions of 1 second instead of 5 of 3 seconds
     #[arg(long)]
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Simulate, and compare with what an earlier run measured; the situations, times and repetitions are that run's
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "quick", "repetitions", "seconds", "model", "seed"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["out", "quick", "repetitions", "seconds", "model", "seed", "dir", "sluice"])]
     from: Option<PathBuf>,
     /// The emulated device
     #[arg(long, value_name = "MODEL", default_value = "hdd-7200")]
@@ -130,6 +130,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             output::line(format_args!("{:<44}{half:<8}{}", one.name, one.sides.join(", ")));
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = args.out.as_ref().filter(|path| path.is_dir()) {
+        bail!("--out {}: is a directory", path.display());
     }
     let runner = Runner::new()?;
     let measured = match &args.from {

@@ -168,7 +168,11 @@ impl Report {
         let mut json = Summary::of(&all).as_json();
         let half = |cells: &[&Cell]| if cells.is_empty() { Value::Null } else { Summary::of(cells).as_json() };
         let contest = |sides: &Vec<&Cell>| {
-            let winner = |of: fn(&Cell) -> f64| &sides[largest(sides.iter().map(|&cell| of(cell)))].side;
+            // Of sides that are equal none wins.
+            let winner = |of: fn(&Cell) -> f64| {
+                let is_tie = sides.iter().all(|&cell| of(cell) == of(sides[0]));
+                (!is_tie).then(|| &sides[largest(sides.iter().map(|&cell| of(cell)))].side)
+            };
             json!({
                 "situation": sides[0].situation,
                 "real": winner(|cell| cell.real.0),

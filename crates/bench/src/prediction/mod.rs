@@ -151,6 +151,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return sample::run(sample, args, &stop);
     }
     let policies = crate::policies(&args.policy, |info| info.aggregates)?;
+    if let Some(other) = policies.iter().find(|policy| !policy.info().aggregates) {
+        bail!("--policy {}: it does not aggregate, and uses no predictions", other.name());
+    }
     let plan = plan(args, &policies);
     if plan.is_empty() {
         bail!("nothing to measure: the sweep of jitter is of the pattern strided alone");

@@ -37,7 +37,7 @@ const POLICIES: [&str; 3] = ["hbrr", "to-agg", "hbrr+mq-deadline"];
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "list")]
     json: bool,
     /// 3 rounds of 2 seconds for each instead of 5 rounds of 5
     #[arg(long)]

@@ -132,6 +132,7 @@ fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
         expect_mkfs(kind)?;
     }
     let dir = match &args.dir {
+        Some(dir) if dir.is_file() => bail!("--dir {}: is not a directory", dir.display()),
         Some(dir) => dir.canonicalize().with_context(|| format!("--dir {}", dir.display()))?,
         None => store.path().to_owned(),
     };
@@ -244,7 +245,7 @@ fn refuse(old: &Disk, problem: Option<String>) -> anyhow::Result<String> {
     let (name, what) = (&old.name, old.describe());
     match problem {
         None => bail!("{name}: there is such a disk already ({what}); remove it first, or choose another name"),
-        Some(problem) if old.tier.is_some() && old.phase == Phase::Ready => bail!(
+        Some(problem) if old.tier.is_some() && matches!(old.phase, Phase::Ready | Phase::Starting) => bail!(
             "{name}: there is such a disk already ({what}), but {problem}; bring it back with what is on it (sluice disk up {name}), \
              or remove it"
         ),

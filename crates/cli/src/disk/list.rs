@@ -64,7 +64,10 @@ struct Tier {
 enum State {
     Ready,
     Creating,
+    Starting,
     Removing,
+    /// A command is at work on it, and has not noted yet what it does.
+    Busy,
     Broken,
 }
 
@@ -93,6 +96,7 @@ pub(super) fn problem(disk: &Disk) -> Option<String> {
     let problem = match disk.phase {
         Phase::Creating => "its creation did not come to an end",
         Phase::Removing => "its removal did not come to an end",
+        Phase::Starting => "it was being brought back, which did not come to an end",
         Phase::Ready if !mounts::is_mount_point(&path) => {
             "the mount of the process that serves it is gone (was the machine restarted?)"
         }
@@ -116,8 +120,10 @@ fn look(store: &Store, name: &str) -> Option<Row> {
     let state = match (&problem, disk.phase) {
         (Some(_), _) => State::Broken,
         (None, Phase::Creating) => State::Creating,
-        (None, Phase::Ready) if !busy => State::Ready,
-        (None, Phase::Ready | Phase::Removing) => State::Removing,
+        (None, Phase::Starting) => State::Starting,
+        (None, Phase::Removing) => State::Removing,
+        (None, Phase::Ready) if busy => State::Busy,
+        (None, Phase::Ready) => State::Ready,
     };
     let numbers = device.as_ref().and_then(Loop::numbers);
     let scheduler = device.as_ref().and_then(|device| queue::scheduler(&device.sysfs()));
@@ -179,7 +185,7 @@ fn status_of_tier(disk: &Disk) -> Option<serde_json::Value> {
 fn remedy(disk: &Disk) -> String {
     let name = &disk.name;
     let back = match disk.phase {
-        Phase::Ready => format!("bring it back: sluice disk up {name}, or "),
+        Phase::Ready | Phase::Starting => format!("bring it back: sluice disk up {name}, or "),
         Phase::Creating | Phase::Removing => String::new(),
     };
     format!("{back}clear it away: sluice disk remove {name}")
@@ -243,6 +249,9 @@ mod tests {
         assert!(problem(&disk).unwrap().contains("creation"));
         disk.phase = Phase::Removing;
         assert!(problem(&disk).unwrap().contains("removal"));
+        disk.phase = Phase::Starting;
+        assert!(problem(&disk).unwrap().contains("brought back"));
+        assert!(remedy(&disk).contains("sluice disk up d"));
         disk.phase = Phase::Ready;
         assert!(problem(&disk).unwrap().contains("the mount of the process that serves it is gone"));
     }

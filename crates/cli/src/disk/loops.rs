@@ -142,6 +142,21 @@ impl Loop {
         Ok(())
     }
 
+    /// That nobody but a mount has it open.
+    ///
+    /// # Errors
+    /// If somebody has, also after a moment.
+    pub(super) fn expect_unused(&self) -> anyhow::Result<()> {
+        let (at, until) = (self.path(), Instant::now() + PATIENCE);
+        while !devices::users(&at).is_empty() {
+            if Instant::now() > until {
+                bail!(devices::in_use(&at));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
     /// Opens the device when nobody else has it.
     fn open_alone(&self) -> anyhow::Result<File> {
         let (at, start) = (self.path(), Instant::now());

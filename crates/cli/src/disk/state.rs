@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -20,6 +21,9 @@ const DIR_VARIABLE: &str = "SLUICE_DISK_DIR";
 const DIR: &str = "/var/lib/sluice/disks";
 /// Of the format of state files.
 const VERSION: u32 = 1;
+/// How long a lock is tried to get.
+const PATIENCE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How far a disk got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +33,8 @@ pub(super) enum Phase {
     Creating,
     /// All of it is there, unless something died.
     Ready,
+    /// It was there, and is being brought back.
+    Starting,
     /// Some of it may be gone.
     Removing,
 }
@@ -233,11 +239,16 @@ impl Store {
     /// # Errors
     /// If another process has it.
     pub(super) fn lock(&self, name: &str) -> anyhow::Result<Locked<'_>> {
-        let path = self.file(name, "lock");
+        let (path, until) = (self.file(name, "lock"), Instant::now() + PATIENCE);
         loop {
             let open = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
             let file = open.with_context(|| path.display().to_string())?;
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                // Who only looks (`is_busy`) has it for a moment.
+                if Instant::now() < until {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 bail!("{name}: another sluice disk command is at work on it; wait for it, or end it");
             }
             // Whoever had the lock before may have removed the file with the disk.

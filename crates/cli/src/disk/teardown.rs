@@ -55,6 +55,10 @@ pub(super) fn remove(lock: Locked<'_>, mut disk: Disk, force: bool) -> anyhow::R
 /// If somebody uses it and not `force`, and what the system says.
 pub(super) fn unbind(disk: &Disk, force: bool) -> anyhow::Result<()> {
     for device in Loop::bound_to(&disk.image_name()) {
+        if !force {
+            // Before anything is unmounted: who is refused leaves the disk as it was.
+            device.expect_unused()?;
+        }
         unmount_all(&device, force)?;
         let restore = || restore_queue(&device, disk);
         if force {
@@ -118,7 +122,7 @@ pub(super) fn end_emulation(path: &Path) -> anyhow::Result<()> {
     loop {
         let ended = if mounts::is_mount_point(path) { unmount::end(path, false).map(drop) } else { Ok(()) };
         let removed = ended.and_then(|()| match fs::remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if is_not_there(&error) => Ok(()),
             result => result.with_context(|| format!("removing {}", path.display())),
         });
         match removed {
@@ -129,10 +133,14 @@ pub(super) fn end_emulation(path: &Path) -> anyhow::Result<()> {
     }
 }
 
+fn is_not_there(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 /// Removes what a disk has made, and nothing else: `--dir` may be anywhere.
 fn remove_files(disk: &Disk) -> anyhow::Result<()> {
     let gone = |path: &Path, result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if is_not_there(&error) => Ok(()),
         result => result.with_context(|| format!("removing {}", path.display())),
     };
     crate::control::forget(&disk.emulation());

@@ -55,9 +55,12 @@ fn up(store: &Store, name: &str, interrupt: &Interrupt) -> anyhow::Result<String
     let lock = store.lock(name)?;
     let mut disk = lock.load()?.context("another process has just removed it")?;
     let Some(problem) = list::problem(&disk) else { return Ok(format!("{name} runs already")) };
-    if disk.phase != Phase::Ready {
+    if !matches!(disk.phase, Phase::Ready | Phase::Starting) {
         bail!("{problem}; clear it away: sluice disk remove {name}");
     }
+    // What ends half way is not taken for a disk that runs.
+    disk.phase = Phase::Starting;
+    lock.save(&disk)?;
     // What is left of it is of no use without the process behind it.
     teardown::unbind(&disk, false)?;
     teardown::end_emulation(&disk.emulation())?;
@@ -68,5 +71,7 @@ fn up(store: &Store, name: &str, interrupt: &Interrupt) -> anyhow::Result<String
     if let Some(path) = &disk.mount_point {
         create::mount(disk.filesystem.as_deref(), &device, path)?;
     }
+    disk.phase = Phase::Ready;
+    lock.save(&disk)?;
     Ok(create::summary(&disk, &device))
 }

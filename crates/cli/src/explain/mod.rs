@@ -204,10 +204,10 @@ fn describe_timeline(timeline: &Timeline) -> String {
         "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
         "time", "rate", "configuration"
     );
-    // Since the line before: the sum of rates, each for the time since the record before, and that time.
+    // Since the line before: the sum of rates, each for the time since the record before, but for pauses, and that time.
     let (mut weighted, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
     for record in &timeline.records {
-        let since = before.map_or(0.0, |before| (record.t - before).max(0.0));
+        let since = before.map_or(0.0, |before| (record.t - before).clamp(0.0, PAUSE_S));
         (weighted, seconds, before) = (weighted + record.rate_mb_s * since, seconds + since, Some(record.t));
         let is_other = record.pattern.is_some() && record.pattern != pattern;
         if is_other {
@@ -402,6 +402,17 @@ mod tests {
         assert_eq!(summary(&timeline)["regret"], 0.25);
         let svg = plot::draw(&timeline.records, false).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("noop"));
+    }
+
+    #[test]
+    fn pauses_do_not_weigh_in_the_rates() {
+        let windows = [1.0, 2.0, 3.0].map(|t| line(&record(t, Why::Window, "noop", 100.0)));
+        let after = [record(603.0, Why::Window, "noop", 1.0), record(603.0, Why::Trial, "aioli", 1.0)];
+        let (_dir, args) = log(&[&windows[..], &after.map(|record| line(&record))].concat());
+        let text = describe_timeline(&read(&args).unwrap());
+        let trial = text.lines().find(|line| line.contains("tries aioli")).unwrap();
+        // Two seconds of 100, and two (of ten minutes) of 1.
+        assert!(trial.contains("50.5"), "{text}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_alone: bool,
     /// Show every key that a scenario may have
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["paths", "set", "only", "seeds", "jobs", "out", "json", "record", "no_alone", "chaos", "seed"])]
     keys: bool,
     /// Random experiments in which everything goes wrong, every step checked: --seeds of them, from --seed on
     #[arg(long, conflicts_with_all = ["paths", "set", "only", "out"])]

@@ -281,9 +281,7 @@ impl Engine {
         let entry = &mut self.queues.entries[slot as usize];
         let since = entry.eligible_since().unwrap_or(now);
         entry.state = State::Queued { since, place: 0 };
-        // What is overdue waits for nobody.
-        let may_join = self.prediction.is_some() && self.deadline(slot) > now;
-        if !may_join || !self.join_delayed(now, slot) {
+        if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
             self.move_by_age(slot);
         }

@@ -27,6 +27,8 @@ pub use error::{CancelError, CompleteError, Stale, SubmitError};
 #[derive(Debug)]
 struct Prediction {
     predictor: Box<dyn Predictor>,
+    /// It was taken away; what it had delayed may be there still.
+    is_gone: bool,
     delayed: DelayedBatches,
     /// Scratch space: what is left over of a batch that was delayed.
     rest: Vec<Slot>,
@@ -477,7 +479,8 @@ impl Engine {
     #[must_use]
     pub fn bypass_max(&self) -> u32 {
         let info = self.policy.config().info();
-        let listens = self.prediction.is_some() || self.streams.is_some() || self.locality.is_some();
+        let predicts = self.prediction.as_ref().is_some_and(|p| !p.is_gone || p.delayed.requests() > 0);
+        let listens = predicts || self.streams.is_some() || self.locality.is_some();
         if self.is_gated() || self.events.on() {
             0
         } else if self.bypasses_queue {

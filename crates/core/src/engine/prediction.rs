@@ -19,6 +19,7 @@ impl Engine {
             let delayed = || DelayedBatches::new(self.config.files_max * 2);
             self.prediction = predictor.map(|predictor| Prediction {
                 predictor,
+                is_gone: false,
                 delayed: delayed(),
                 rest: Vec::with_capacity(PARTS_MAX),
                 work: Work::default(),
@@ -28,6 +29,7 @@ impl Engine {
         };
         prediction.delayed.release_all();
         let goes_on = predictor.is_some() || prediction.delayed.requests() > 0;
+        prediction.is_gone = predictor.is_none();
         let new = predictor.unwrap_or_else(|| Box::new(NoPrediction));
         let old = std::mem::replace(&mut prediction.predictor, new);
         if goes_on {

@@ -1,5 +1,5 @@
 //! Anticipation: the device may idle for a moment for the stream that it has just served, rather than move away and back
-//! (Iyer and Druschel, SOSP 2001; the slices are those of BFQ, Valente and Checconi 2010).
+//! (Iyer and Druschel, SOSP 2001; slices as those of CFQ; BFQ, Valente and Checconi 2010, has budgets and a timeout).
 //!
 //! A *stream* is a place in a file that reads, or writes, go on from, whoever issues them: one process that reads
 //! sequentially, or several that read one range together. Learned of each, while requests come and go: its *think time* (from the completion of its
