@@ -7,7 +7,6 @@ mod gate;
 mod prediction;
 
 use crate::batch::{Batch, Part};
-use crate::delay::{DelayedBatches, Predictor, Work};
 use crate::event::{Event, Events, Stage};
 use crate::files::QueueId;
 use crate::gate::Gate;
@@ -19,24 +18,10 @@ use crate::queues::{Extent, Queues, Slot, State};
 use crate::request::{Op, Outcome, Request, RequestId, Time};
 use crate::stats::{Completion, Stats, WindowFeatures};
 use crate::streams::{Next, Streams};
+use prediction::Prediction;
 
 pub use config::{EngineConfig, Ordering};
 pub use error::{CancelError, CompleteError, Stale, SubmitError};
-
-/// A predictor, and the batches delayed because of it.
-#[derive(Debug)]
-struct Prediction {
-    predictor: Box<dyn Predictor>,
-    /// It was taken away; what it had delayed may be there still.
-    is_gone: bool,
-    delayed: DelayedBatches,
-    /// Scratch space: what is left over of a batch that was delayed.
-    rest: Vec<Slot>,
-    /// Dispatched since the last report; `busy_ns`: up to that.
-    work: Work,
-    /// The queue of the batch dispatched last, and where that ended.
-    last: Option<(QueueId, u64)>,
-}
 
 /// A scheduler of file I/O requests. A state machine without I/O, clock, threads or global state.
 ///
@@ -479,8 +464,7 @@ impl Engine {
     #[must_use]
     pub fn bypass_max(&self) -> u32 {
         let info = self.policy.config().info();
-        let predicts = self.prediction.as_ref().is_some_and(|p| !p.is_gone || p.delayed.requests() > 0);
-        let listens = predicts || self.streams.is_some() || self.locality.is_some();
+        let listens = self.predicts() || self.streams.is_some() || self.locality.is_some();
         if self.is_gated() || self.events.on() {
             0
         } else if self.bypasses_queue {

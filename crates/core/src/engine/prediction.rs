@@ -1,14 +1,30 @@
 //! Holding batches back for what is predicted to arrive next to them.
 
-use super::{Engine, Prediction};
+use super::Engine;
 use crate::batch::Batch;
 use crate::delay::{Chosen, DelayedBatches, PARTS_MAX, Predictor, Work};
+use crate::files::QueueId;
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot, State};
 use crate::request::Time;
 
 /// Busy time between two reports of what was done.
 const WORK_NS: u64 = 10_000_000;
+
+/// A predictor, and the batches delayed because of it.
+#[derive(Debug)]
+pub(super) struct Prediction {
+    pub(super) predictor: Box<dyn Predictor>,
+    /// It was taken away; what it had delayed may be there still.
+    pub(super) is_gone: bool,
+    pub(super) delayed: DelayedBatches,
+    /// Scratch space: what is left over of a batch that was delayed.
+    pub(super) rest: Vec<Slot>,
+    /// Dispatched since the last report; `busy_ns`: up to that.
+    pub(super) work: Work,
+    /// The queue of the batch dispatched last, and where that ended.
+    pub(super) last: Option<(QueueId, u64)>,
+}
 
 impl Engine {
     /// Uses a predictor from now on, or none, and hands back the one before, so that it can be dropped where that holds up
@@ -36,6 +52,11 @@ impl Engine {
             self.prediction = Some(prediction);
         }
         Some(old)
+    }
+
+    /// There is a predictor, or what one has delayed.
+    pub(super) fn predicts(&self) -> bool {
+        self.prediction.as_ref().is_some_and(|p| !p.is_gone || p.delayed.requests() > 0)
     }
 
     /// Requests in delayed batches.
@@ -148,7 +169,7 @@ impl Engine {
     }
 
     /// The extent that the policy has picked; `None` if a part of it is empty, which has no place in a range.
-    fn chosen(&self, queue: crate::files::QueueId, first: Slot, parts: u32) -> Option<Chosen> {
+    fn chosen(&self, queue: QueueId, first: Slot, parts: u32) -> Option<Chosen> {
         let mut chosen = Chosen {
             file: self.queues.file_id(queue),
             target: self.queues.target_of(queue),
