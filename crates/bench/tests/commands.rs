@@ -34,6 +34,9 @@ fn what_cannot_be_used_is_told_before_the_work() {
         ("tier --model hdd-9000", "no device model"),
         ("fuse --dir nope", "--dir: nope is not a directory"),
         ("selection --trees", "--classify"),
+        ("prediction --policy noop", "it does not aggregate"),
+        ("fidelity --out /", "is a directory"),
+        ("fidelity --from nope --dir /tmp", "cannot be used with"),
         ("prediction --sample -4", "invalid value '-4' for '--sample <N>'"),
     ];
     for (command, wanted) in cases {

@@ -125,6 +125,16 @@ fn has(program: &str) -> bool {
     found
 }
 
+/// A disk `d` with an ext4 mounted on `fs`; `None` where there can be none.
+fn with_file_system() -> Option<Disks> {
+    if !loop_devices_work() || !has("mkfs.ext4") {
+        return None;
+    }
+    let disks = Disks::new();
+    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    Some(disks)
+}
+
 #[test]
 fn a_file_system_is_made_used_and_removed() {
     if !loop_devices_work() || !has("mkfs.ext4") {
@@ -278,11 +288,7 @@ fn a_disk_whose_emulation_was_killed_is_broken_and_removed() {
 
 #[test]
 fn a_start_that_fails_leaves_no_disk_that_seems_to_run() {
-    if !loop_devices_work() || !has("mkfs.ext4") {
-        return;
-    }
-    let disks = Disks::new();
-    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    let Some(disks) = with_file_system() else { return };
     File::create(disks.0.path("fs/file")).unwrap().sync_all().unwrap();
     disks.kill_emulation("d");
     assert!(Command::new("umount").arg(disks.0.path("fs")).status().unwrap().success());
@@ -299,11 +305,7 @@ fn a_start_that_fails_leaves_no_disk_that_seems_to_run() {
 
 #[test]
 fn a_removal_that_is_refused_leaves_a_disk_as_it_was() {
-    if !loop_devices_work() || !has("mkfs.ext4") {
-        return;
-    }
-    let disks = Disks::new();
-    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    let Some(disks) = with_file_system() else { return };
     let before = disks.only();
     let user = File::open(before["device"].as_str().unwrap()).unwrap();
     assert!(disks.bad(&["remove", "d"]).contains("in use by"));
@@ -376,11 +378,7 @@ fn a_creation_that_was_killed_is_cleared_away() {
 
 #[test]
 fn by_force_a_disk_goes_under_its_users() {
-    if !loop_devices_work() || !has("mkfs.ext4") {
-        return;
-    }
-    let disks = Disks::new();
-    disks.good(&["create", "d", "--model", "null", "--size", "64M", "--mkfs", "ext4", "--mount", "@fs"]);
+    let Some(disks) = with_file_system() else { return };
     let mut file = File::create(disks.0.path("fs/file")).unwrap();
     file.write_all(&[1; 4096]).unwrap();
     file.sync_all().unwrap();

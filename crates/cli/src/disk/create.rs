@@ -245,7 +245,7 @@ fn refuse(old: &Disk, problem: Option<String>) -> anyhow::Result<String> {
     let (name, what) = (&old.name, old.describe());
     match problem {
         None => bail!("{name}: there is such a disk already ({what}); remove it first, or choose another name"),
-        Some(problem) if old.tier.is_some() && matches!(old.phase, Phase::Ready | Phase::Starting) => bail!(
+        Some(problem) if old.tier.is_some() && old.phase.was_ready() => bail!(
             "{name}: there is such a disk already ({what}), but {problem}; bring it back with what is on it (sluice disk up {name}), \
              or remove it"
         ),

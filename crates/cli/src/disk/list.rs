@@ -184,10 +184,8 @@ fn status_of_tier(disk: &Disk) -> Option<serde_json::Value> {
 
 fn remedy(disk: &Disk) -> String {
     let name = &disk.name;
-    let back = match disk.phase {
-        Phase::Ready | Phase::Starting => format!("bring it back: sluice disk up {name}, or "),
-        Phase::Creating | Phase::Removing => String::new(),
-    };
+    let back =
+        if disk.phase.was_ready() { format!("bring it back: sluice disk up {name}, or ") } else { String::new() };
     format!("{back}clear it away: sluice disk remove {name}")
 }
 

@@ -132,14 +132,7 @@ impl Loop {
         before();
         clear(&device).with_context(|| format!("unbinding {}", at.display()))?;
         drop(device);
-        let until = Instant::now() + PATIENCE;
-        while self.file().as_ref() == Some(&file) {
-            if Instant::now() > until {
-                bail!(devices::in_use(&at));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
+        wait_until_free(&at, || self.file().as_ref() != Some(&file))
     }
 
     /// That nobody but a mount has it open.
@@ -147,14 +140,8 @@ impl Loop {
     /// # Errors
     /// If somebody has, also after a moment.
     pub(super) fn expect_unused(&self) -> anyhow::Result<()> {
-        let (at, until) = (self.path(), Instant::now() + PATIENCE);
-        while !devices::users(&at).is_empty() {
-            if Instant::now() > until {
-                bail!(devices::in_use(&at));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
+        let at = self.path();
+        wait_until_free(&at, || devices::users(&at).is_empty())
     }
 
     /// Opens the device when nobody else has it.
@@ -194,6 +181,17 @@ impl Loop {
         let device = open(&at, 0).with_context(|| at.display().to_string())?;
         clear(&device).with_context(|| format!("unbinding {}", at.display()))
     }
+}
+
+fn wait_until_free(at: &Path, is_free: impl Fn() -> bool) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !is_free() {
+        if Instant::now() > until {
+            bail!(devices::in_use(at));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 fn bind(control: &File, file: &File, image: &Path) -> anyhow::Result<Loop> {

@@ -39,6 +39,13 @@ pub(super) enum Phase {
     Removing,
 }
 
+impl Phase {
+    /// It was whole once, so that it can be brought back.
+    pub(super) fn was_ready(self) -> bool {
+        matches!(self, Phase::Ready | Phase::Starting)
+    }
+}
+
 /// What a state file says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Disk {
@@ -379,6 +386,24 @@ mod tests {
         drop(lock);
         assert!(!store.is_busy("a"));
         store.lock("a").unwrap();
+    }
+
+    #[test]
+    fn who_only_looks_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store(dir.path().to_owned());
+        let ends = std::sync::atomic::AtomicBool::new(false);
+        let locked = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    store.is_busy("a");
+                }
+            });
+            let locked = (0..1_000).filter(|_| store.lock("a").is_ok()).count();
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            locked
+        });
+        assert_eq!(locked, 1_000);
     }
 
     #[test]

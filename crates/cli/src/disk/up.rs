@@ -55,7 +55,7 @@ fn up(store: &Store, name: &str, interrupt: &Interrupt) -> anyhow::Result<String
     let lock = store.lock(name)?;
     let mut disk = lock.load()?.context("another process has just removed it")?;
     let Some(problem) = list::problem(&disk) else { return Ok(format!("{name} runs already")) };
-    if !matches!(disk.phase, Phase::Ready | Phase::Starting) {
+    if !disk.phase.was_ready() {
         bail!("{problem}; clear it away: sluice disk remove {name}");
     }
     // What ends half way is not taken for a disk that runs.

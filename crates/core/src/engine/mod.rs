@@ -135,8 +135,8 @@ impl Engine {
         let waiting = self.queued();
         self.stats.submitted(now, &request, waiting, Some(self.queues.files.trails_mut(file)));
         self.submissions += 1;
-        if let Some(prediction) = &mut self.prediction {
-            prediction.predictor.submitted(now, &request);
+        if let Some(predictor) = self.prediction.as_mut().and_then(|prediction| prediction.predictor.as_mut()) {
+            predictor.submitted(now, &request);
         }
         if let Some(gate) = &mut self.gate {
             gate.arrived(slot, request.app);

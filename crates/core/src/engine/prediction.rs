@@ -14,9 +14,8 @@ const WORK_NS: u64 = 10_000_000;
 /// A predictor, and the batches delayed because of it.
 #[derive(Debug)]
 pub(super) struct Prediction {
-    pub(super) predictor: Box<dyn Predictor>,
-    /// It was taken away; what it had delayed may be there still.
-    pub(super) is_gone: bool,
+    /// `None`: it was taken away; what it had delayed may be there still.
+    pub(super) predictor: Option<Box<dyn Predictor>>,
     pub(super) delayed: DelayedBatches,
     /// Scratch space: what is left over of a batch that was delayed.
     pub(super) rest: Vec<Slot>,
@@ -34,8 +33,7 @@ impl Engine {
         let Some(mut prediction) = self.prediction.take() else {
             let delayed = || DelayedBatches::new(self.config.files_max * 2);
             self.prediction = predictor.map(|predictor| Prediction {
-                predictor,
-                is_gone: false,
+                predictor: Some(predictor),
                 delayed: delayed(),
                 rest: Vec::with_capacity(PARTS_MAX),
                 work: Work::default(),
@@ -45,18 +43,16 @@ impl Engine {
         };
         prediction.delayed.release_all();
         let goes_on = predictor.is_some() || prediction.delayed.requests() > 0;
-        prediction.is_gone = predictor.is_none();
-        let new = predictor.unwrap_or_else(|| Box::new(NoPrediction));
-        let old = std::mem::replace(&mut prediction.predictor, new);
+        let old = std::mem::replace(&mut prediction.predictor, predictor);
         if goes_on {
             self.prediction = Some(prediction);
         }
-        Some(old)
+        old
     }
 
     /// There is a predictor, or what one has delayed.
     pub(super) fn predicts(&self) -> bool {
-        self.prediction.as_ref().is_some_and(|p| !p.is_gone || p.delayed.requests() > 0)
+        self.prediction.as_ref().is_some_and(|p| p.predictor.is_some() || p.delayed.requests() > 0)
     }
 
     /// Requests in delayed batches.
@@ -90,7 +86,9 @@ impl Engine {
         if since < WORK_NS {
             return;
         }
-        predictor.served(&Work { busy_ns: since, outstanding, ..*work });
+        if let Some(predictor) = predictor {
+            predictor.served(&Work { busy_ns: since, outstanding, ..*work });
+        }
         *work = Work { busy_ns, ..Work::default() };
     }
 
@@ -103,7 +101,9 @@ impl Engine {
             prediction.rest = rest;
             return false;
         };
-        prediction.predictor.waited(&report);
+        if let Some(predictor) = &mut prediction.predictor {
+            predictor.waited(&report);
+        }
         rest.iter().for_each(|&slot| self.queue_again(now, slot));
         if let Some(prediction) = &mut self.prediction {
             prediction.rest = rest;
@@ -121,7 +121,8 @@ impl Engine {
 
     /// The device could serve more than it has.
     fn is_idle(&self) -> bool {
-        let keeps_busy = self.prediction.as_ref().map_or(1, |p| p.predictor.parallelism());
+        let keeps_busy =
+            self.prediction.as_ref().and_then(|p| p.predictor.as_ref()).map_or(1, |predictor| predictor.parallelism());
         self.queues.batches_in_flight < keeps_busy
     }
 
@@ -149,7 +150,8 @@ impl Engine {
         if !prediction.delayed.has_room(queue, parts) {
             return false;
         }
-        let Some(mut expected) = prediction.predictor.expect(now, &chosen) else { return false };
+        let expected = prediction.predictor.as_mut().and_then(|predictor| predictor.expect(now, &chosen));
+        let Some(mut expected) = expected else { return false };
         let whole = expected.end.saturating_sub(expected.offset);
         let grows =
             expected.offset <= chosen.offset && expected.end >= chosen.end && whole > chosen.end - chosen.offset;
@@ -290,17 +292,5 @@ impl Engine {
         let since = |slot: Slot| entries[slot as usize].eligible_since();
         arrival.remove(arrival_links, slot);
         arrival.insert_from_back(arrival_links, slot, |other| since(other) <= since(slot));
-    }
-}
-
-/// In the place of a predictor that was taken away, while batches delayed because of it are left.
-#[derive(Debug)]
-struct NoPrediction;
-
-impl Predictor for NoPrediction {
-    fn submitted(&mut self, _: Time, _: &crate::request::Request) {}
-
-    fn expect(&mut self, _: Time, _: &Chosen) -> Option<crate::delay::Expected> {
-        None
     }
 }
