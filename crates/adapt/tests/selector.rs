@@ -520,7 +520,8 @@ fn a_device_without_an_arm_stays_at_noop() {
         let mut workload = bed.workload();
         workload.rates = vec![400e6, 380e6, 360e6];
         bed.run(&workload, 20);
-        assert!(bed.efficiency() > 0.98, "seed {seed}");
+        let within_20_s = bed.efficiency();
+        assert!(within_20_s > 0.98, "seed {seed}: {within_20_s}");
         bed.run(&workload, 600);
         assert!(bed.efficiency() > 0.995, "seed {seed}");
         assert!(bed.selector.arm().is_cheapest(), "seed {seed}");

@@ -16,6 +16,10 @@ fn window(at: u64, reads: bool, requests: u64, distance: f64) -> Load {
 
 /// The same, in which so many of 100 batches bring programs into step.
 fn loaded(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64) -> Load {
+    Load::of(&features(at, reads, requests, distance, catching_up))
+}
+
+fn features(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64) -> WindowFeatures {
     let all = OpFeatures {
         requests,
         bytes: requests * SIZE,
@@ -26,7 +30,7 @@ fn loaded(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64) 
         ..OpFeatures::default()
     };
     let none = OpFeatures::default();
-    Load::of(&WindowFeatures {
+    WindowFeatures {
         start: Time(at * WINDOW_NS),
         end: Time((at + 1) * WINDOW_NS),
         busy_ns: WINDOW_NS,
@@ -39,7 +43,7 @@ fn loaded(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64) 
         batches: 100,
         catching_up,
         ..WindowFeatures::default()
-    })
+    }
 }
 
 fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: bool) -> Selector {
@@ -232,4 +236,75 @@ fn phases_that_are_short_are_judged_all_the_same() {
     }
     let windows = selector.knowledge().contexts[&Context::parse("r1.q1.d2.f0.a0").unwrap()].windows;
     assert!(windows > 110, "{} observations in 17 phases", windows - 100);
+}
+
+/// A device that takes ten windows for what it is given at a time.
+#[test]
+fn windows_in_which_nothing_ends_count_as_busy() {
+    let mut selector = selector("hbrr", &[], false);
+    let mut rates = Vec::new();
+    for at in 0..200 {
+        let ends = at % 10 == 9;
+        selector.window(&window(at, true, if ends { 10 * 64 } else { 0 }, 1.0));
+        rates.extend(std::iter::from_fn(|| selector.take_record()).filter(|one| one.why == Why::Window));
+    }
+    let explained = selector.explain();
+    let loaded_s = explained.loaded_s - 100.0;
+    assert!((loaded_s - 20.0).abs() < 1.01, "{loaded_s} s of load of 20");
+    // Work counts bytes and 4 KiB for each request.
+    let whole = 64.0 * (SIZE + 4096) as f64 / 0.1 / 1e6;
+    assert!(rates.iter().all(|one| (one.rate_mb_s / whole - 1.0).abs() < 0.01), "{whole}: {:?}", rates.last());
+}
+
+#[test]
+fn without_an_arm_to_move_something_is_tried_too() {
+    for window_ns in [100_000_000_u64, 250_000_000, 1_000_000_000] {
+        let all = arms(Device::Flash, &EngineConfig::default());
+        let settings = Settings { window_ns, ..Settings::new(Kind::Bandit, Device::Flash) };
+        let mut selector = Selector::new(settings, all.clone(), &all[0], None).unwrap();
+        for at in 0..600_000_000_000 / window_ns {
+            let times = if selector.arm().policy.name() == all[1].policy.name() { 3 } else { 1 };
+            let load = features(at, true, times * 2_000 * window_ns / WINDOW_NS, 1.0, 0);
+            let (start, end) = (Time(at * window_ns), Time((at + 1) * window_ns));
+            selector.window(&Load::of(&WindowFeatures { start, end, busy_ns: window_ns, ..load }));
+        }
+        let explained = selector.explain();
+        assert_eq!(selector.arm(), &all[1], "windows of {window_ns} ns: {:?}", explained.alternatives);
+        assert!(explained.tried_s < 0.02 * explained.loaded_s + 5.0, "{} s", explained.tried_s);
+    }
+}
+
+/// Bursts of one window of another workload between windows without a choice: a trial never sees what it is to be judged by.
+#[test]
+fn a_trial_ends_where_its_workload_never_comes_back() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    let mut knowledge = selector.knowledge().clone();
+    knowledge.budget_s = 60.0;
+    selector.remember(knowledge).unwrap();
+    let mut at = 0;
+    while selector.explain().mode != "trying" {
+        selector.window(&window(at, true, 600, 1.0));
+        at += 1;
+        assert!(at < 1_000, "nothing is tried");
+    }
+    let light = |at| {
+        let (outstanding_mean, outstanding_bytes_mean) = (1.0, SIZE as f64);
+        Load::of(&WindowFeatures { outstanding_mean, outstanding_bytes_mean, ..features(at, false, 20, 1.0, 0) })
+    };
+    let began = at;
+    while selector.explain().mode == "trying" {
+        selector.window(&if at % 2 == 0 { window(at, false, 600, 1.0) } else { light(at) });
+        at += 1;
+        assert!(at - began < 600, "a minute later it is still tried");
+    }
+}
+
+#[test]
+fn what_a_workload_looks_like_is_merged_too() {
+    let mut one = selector("hbrr", &[("r1.q0.d2.f0.a0", &[("noop", 0.1)])], false).knowledge().clone();
+    let two = selector("hbrr", &[("w1.q0.d2.f0.a0", &[("sjf", 0.2)])], false).knowledge().clone();
+    one.contexts.values_mut().for_each(|known| known.seen_s = 40.0);
+    one.merge(&two).unwrap();
+    let seen: Vec<_> = one.contexts.values().map(|known| (known.looks.len(), known.seen_s)).collect();
+    assert_eq!(seen, [(1, 100.0), (1, 40.0)], "those of the other, and when each was seen last");
 }

@@ -297,7 +297,7 @@ impl Instance {
             return Err(Failure::made(SLUICE_ERR_CONFIG, text));
         }
         match self.selection()? {
-            Some(selection) => selection.pause(|| scheduler.set_policy(policy)),
+            Some(selection) => selection.pause(&**scheduler, || scheduler.set_policy(policy)),
             None => scheduler.set_policy(policy),
         }
         Ok(())

@@ -17,8 +17,8 @@ const ADAPTIVE: &str = "adaptive";
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
 /// Without arguments: the table of algorithms. With a mountpoint: its algorithm. With a name too: the algorithm from now
-/// on, for waiting requests as well; parameters that are not given get their defaults. Where it was chosen by a selector (`sluice
-/// mount --selector`), that chooses no more then, until the name `adaptive` is given.
+/// on, for waiting requests as well; parameters that are not given get their defaults. Where a selector chooses, as on a
+/// mount that names no algorithm, it chooses no more then, until the name `adaptive` is given.
 #[derive(clap::Args)]
 #[command(override_usage = "sluice policy [--list]\n       sluice policy MOUNTPOINT [NAME [KEY=VALUE]...]")]
 pub(crate) struct Args {
@@ -52,6 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut client = status::open(mountpoint)?;
     if let Some(name) = args.name {
+        if name == ADAPTIVE && !args.params.is_empty() {
+            bail!("{ADAPTIVE} has no parameters: whoever chooses sets those of the algorithm");
+        }
         if name == ADAPTIVE {
             client.request(Command::Adapt)?;
         } else {

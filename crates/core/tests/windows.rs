@@ -306,3 +306,25 @@ fn windows_that_nobody_takes_are_lost_oldest_first() {
     let starts: Vec<u64> = std::iter::from_fn(|| driver.engine.closed_window()).map(|closed| closed.start.0).collect();
     assert_eq!(starts, (12..20).map(|n| 1 + n * WINDOW_NS).collect::<Vec<_>>());
 }
+
+/// A driver that does as it is told, with a device that takes longer than ten windows for a request: all of that time is in windows.
+#[test]
+fn windows_end_while_nothing_but_serving_goes_on() {
+    let config = EngineConfig { window_ns: WINDOW_NS, ..EngineConfig::default() };
+    let mut engine = Engine::new(config, &PolicyConfig::parse("sjf").unwrap(), Time::ZERO).unwrap();
+    let (mut batch, mut windows) = (Batch::default(), Vec::new());
+    let request =
+        Request { cookie: 1, file: FileId(1), app: AppId(0), target: TargetId(0), op: Op::Read, offset: 0, len: 4096 };
+    engine.submit(Time::ZERO, request).unwrap();
+    assert!(engine.poll_dispatch(Time::ZERO, &mut batch));
+    let end = Time(10 * WINDOW_NS + WINDOW_NS / 2);
+    while let Some(at) = engine.stats().window_end().filter(|at| *at < end) {
+        engine.roll(at);
+        windows.extend(std::iter::from_fn(|| engine.closed_window()));
+    }
+    engine.complete(end, batch.parts()[0].id, Outcome::ok(4096));
+    engine.roll(Time(20 * WINDOW_NS));
+    windows.extend(std::iter::from_fn(|| engine.closed_window()));
+    assert_eq!(windows.iter().map(|window| window.busy_ns).sum::<u64>(), end.0, "{} windows", windows.len());
+    assert_eq!(engine.stats().window_end(), None, "nothing goes on: nothing to wait for");
+}

@@ -39,12 +39,19 @@ pub fn save(knowledge: &Knowledge, path: &Path) -> anyhow::Result<()> {
     replace(path, knowledge.to_text().as_bytes())
 }
 
-/// Writes a file that takes the place of the old one when it is whole.
+/// Writes a file that takes the place of the old one when it is whole; what is no file, as a device, is written into.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let shown = || path.display().to_string();
+    // A link goes on leading to where it does.
+    let real = std::fs::canonicalize(path);
+    let path = real.as_deref().unwrap_or(path);
+    if std::fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir()) {
+        let file = OpenOptions::new().write(true).open(path);
+        return file.and_then(|mut file| file.write_all(bytes)).with_context(shown);
+    }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir).with_context(shown)?;
     let mut file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;

@@ -198,10 +198,11 @@ impl Selection {
         }
     }
 
-    /// Decides nothing until [`Selection::resume`]: somebody chooses by hand. `change`: what he does.
-    pub fn pause(&self, change: impl FnOnce()) {
+    /// Decides nothing until [`Selection::resume`]: somebody chooses by hand, under the host's own limits. `change`: what he does.
+    pub fn pause(&self, ground: &impl Ground, change: impl FnOnce()) {
         let mut chooser = self.shared.chooser.lock();
         chooser.paused = true;
+        chooser.restore(ground);
         calling_nobody(change);
     }
 
@@ -236,20 +237,14 @@ impl Selection {
         chooser.host = limits;
         let all = arms(device, &chooser.host);
         chooser.selector.set_device(device, all);
-        if !chooser.paused {
-            let arm = chooser.selector.arm().clone();
-            chooser.apply(ground, &arm);
-        }
+        chooser.apply_anew(ground);
     }
 
     /// More is known of the devices: `limits` are the host's settings for them.
     pub fn set_host(&self, ground: &impl Ground, limits: EngineConfig) {
         let mut chooser = self.shared.chooser.lock();
         chooser.host = limits;
-        if !chooser.paused {
-            let arm = chooser.selector.arm().clone();
-            chooser.apply(ground, &arm);
-        }
+        chooser.apply_anew(ground);
     }
 
     /// Decides nothing any more, and keeps what was learned.
@@ -342,6 +337,20 @@ impl Chooser {
         }
     }
 
+    /// The host's settings are others.
+    fn apply_anew(&self, ground: &impl Ground) {
+        if self.paused { self.restore(ground) } else { self.apply(ground, self.selector.arm()) }
+    }
+
+    /// The host's settings, as they are without an arm.
+    fn restore(&self, ground: &impl Ground) {
+        calling_nobody(|| {
+            if let Err(error) = ground.set_limits(&self.host) {
+                tracing::warn!("the settings of the host cannot be used: {error}");
+            }
+        });
+    }
+
     fn apply(&self, ground: &impl Ground, arm: &Arm) {
         calling_nobody(|| {
             if let Err(error) = ground.set_limits(&arm.limits(&self.host)) {
@@ -404,7 +413,9 @@ mod tests {
         };
         // As if the change had let them go.
         std::thread::scope(|scope| {
-            scope.spawn(|| started.pause(|| (0..3).for_each(|cookie| client.submit(0, request(cookie)).unwrap())));
+            scope.spawn(|| {
+                started.pause(&*scheduler, || (0..3).for_each(|cookie| client.submit(0, request(cookie)).unwrap()))
+            });
             for _ in 0..3 {
                 let paused = told.recv_timeout(Duration::from_secs(120));
                 if paused.is_err() {

@@ -414,7 +414,12 @@ impl Knowledge {
             mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;
             mine.stays = mine.stays.saturating_add(theirs.stays);
             mine.windows = mine.windows.saturating_add(theirs.windows);
-            mine.seen_s = self.clock_s;
+            // As long ago as for those who have seen it.
+            let ago_s = (other.clock_s - theirs.seen_s).max(0.0);
+            mine.seen_s = mine.seen_s.max(self.clock_s - ago_s);
+            for (arm, look) in &theirs.looks {
+                mine.looks.entry(arm.clone()).or_insert(*look);
+            }
         }
         while self.contexts.len() > CONTEXTS_MAX {
             let fewest = self.contexts.iter().min_by_key(|(_, known)| known.windows).map(|(key, _)| *key);

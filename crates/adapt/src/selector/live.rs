@@ -119,6 +119,8 @@ pub struct Selector {
     /// Windows that are put together before they are looked at, and those that are.
     gather: u32,
     pub(super) gathered: (u32, Load),
+    /// Windows in which requests were served and none had ended yet.
+    pub(super) unfinished: Load,
     pub(super) features: [PageHinkley; 3],
     pub(super) reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -213,6 +215,7 @@ impl Selector {
             quarter,
             gather,
             gathered: (0, Load::default()),
+            unfinished: Load::default(),
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
             light: 0,
@@ -300,9 +303,19 @@ impl Selector {
     /// A window has closed. Returns the arm that is to be used from now on, if it is another one. O(arms), and when it looks for
     /// something to try, O(arms x contexts).
     pub fn window(&mut self, load: &Load) -> Option<&Arm> {
-        if self.settings.kind == Kind::Fixed || load.completed() == 0 {
+        if self.settings.kind == Kind::Fixed {
             return None;
         }
+        if load.completed() == 0 {
+            if load.busy_ns > 0 {
+                self.unfinished.append(load);
+            }
+            return None;
+        }
+        // What was being served all that time has ended in this one.
+        let mut whole = std::mem::take(&mut self.unfinished);
+        whole.append(load);
+        let load = &whole;
         self.spend(load.seconds());
         if load.start.since(self.gathered.1.end) > self.settings.window_ns {
             // Between them there was nothing.
@@ -363,6 +376,16 @@ impl Selector {
             if self.aftermath.is_over() && !self.waits_for_step(load) && !finds_out {
                 self.credit(load);
             }
+        } else {
+            self.pass_by(load);
+        }
+    }
+
+    /// A window that a trial cannot be judged by; it ends without evidence after many of them.
+    fn pass_by(&mut self, load: &Load) {
+        if let Mode::Trial(trial) = &mut self.mode {
+            trial.windows += 1;
+            self.lose_patience(load);
         }
     }
 
@@ -377,6 +400,7 @@ impl Selector {
     fn rest(&mut self, load: &Load) {
         self.meter.pause();
         self.is_changing = false;
+        self.pass_by(load);
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
         let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
         if self.mode == Mode::Resting || self.light < enough {
@@ -572,7 +596,7 @@ impl Selector {
         self.trial_gain = gain.is_finite().then_some(gain);
         let Some(place) = &mut self.place else { return };
         let context = place.context;
-        if gain > self.settings.gain_min && self.pays(&context, gain) {
+        if gain > self.sure_gain(&context, trial) && self.pays(&context, gain) {
             self.incumbent = self.arm;
             self.reward.reset();
             if let Some(place) = &mut self.place {
@@ -601,6 +625,13 @@ impl Selector {
                 self.switch(self.incumbent, Why::TrialLost, text);
             }
         }
+    }
+
+    /// The logarithmic gain by which a trial is won. Without an arm to move arms differ by little, and rarely: chance must not win.
+    fn sure_gain(&self, context: &Context, trial: Trial) -> f64 {
+        let known = self.knowledge.contexts.get(context).filter(|_| self.settings.device == Device::Flash);
+        let noise = known.map_or(0.0, Known::noise) / f64::from(trial.count.max(1)).sqrt();
+        self.settings.gain_min.max(CLEAR_NOISE * noise)
     }
 
     // ---- decisions -------------------------------------------------------------------------------------------
@@ -638,7 +669,9 @@ impl Selector {
     /// The arm that is most worth a trial.
     fn candidate(&self, load: &Load) -> Option<usize> {
         let place = self.place.as_ref()?;
-        let left_s = self.knowledge.budget_s - self.trial_windows(load) * load.seconds();
+        // A first allowance that no trial fits into is still one: what is spent beyond it is earned before the next.
+        let needed_s = self.trial_windows(load) * load.seconds();
+        let left_s = self.knowledge.budget_s - needed_s.min(0.5 * self.settings.device.burn_in_s());
         if left_s < 0.0 {
             return None;
         }

@@ -27,6 +27,7 @@ impl Selector {
     pub fn interrupted(&mut self) {
         self.before = None;
         self.gathered = Default::default();
+        self.unfinished = Default::default();
         self.skip = self.skip.max(STRADDLING);
         self.aftermath = Aftermath::default();
         self.meter.restart();

@@ -61,8 +61,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_name = "SEED", value_parser = clap::value_parser!(u64).range(0..1_000_000))]
     real_seed: u64,
     /// How long each of these runs
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
-    seconds: f64,
+    #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
     /// Where they run: tmpfs, or models of devices that are emulated
     #[arg(long, value_delimiter = ',', default_values = ["tmpfs", "ssd-sata"], value_name = "BED")]
     beds: Vec<String>,

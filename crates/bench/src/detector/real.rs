@@ -65,7 +65,7 @@ impl Workload {
         format!("{} {} {files} {} {} x {part}K by {request}K", self.program, self.class(), self.op, self.processes)
     }
 
-    fn command(&self, dir: &Path, script: &Path, seconds: f64) -> Command {
+    fn command(&self, dir: &Path, script: &Path, seconds: u32) -> Command {
         let Workload { processes, request, calls, .. } = *self;
         if self.program == "own" {
             let mut command = Command::new("python3");
@@ -140,7 +140,7 @@ pub(super) struct Programs<'a> {
     /// Where all is that they make.
     pub(super) dir: &'a Path,
     /// How long each of them runs.
-    pub(super) seconds: f64,
+    pub(super) seconds: u32,
     /// What they are is drawn from it.
     pub(super) seed: u64,
     pub(super) detector: &'a Detector,

@@ -119,8 +119,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let spent = show_time(progress.spent_s * 1e9);
         args.say(format_args!("It goes on where it was interrupted, after {spent}."));
     }
-    place::check_room(&path, args.file_size)?;
+    // What a call left that was killed is removed first: it may be what fills the disk.
     let place = Place::create(&path)?;
+    place::check_room(&path, args.file_size)?;
     let mut work = Work { args, path: &path, kept, stop, began: Instant::now(), before_s: progress.spent_s };
     let Some(known) = work.calibrate(&place, &mut progress)? else {
         drop(place);

@@ -190,7 +190,7 @@ fn answer(served: &Served, command: Command) -> Reply {
                 Ok(policy) => {
                     let change = || served.handle.volume().set_policy(&policy);
                     match &served.selection {
-                        Some(selection) => selection.pause(change),
+                        Some(selection) => selection.pause(&**served.handle.volume(), change),
                         None => change(),
                     }
                     tracing::info!(?policy, "the algorithm was changed");

@@ -4,7 +4,7 @@ mod plot;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -61,6 +61,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plot = args.plot.as_deref();
     output::check_standard(plot, args.json)?;
     plot.map_or(Ok(()), output::check_file)?;
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    if plot.and_then(real).is_some_and(|plot| real(&args.log) == Some(plot)) {
+        bail!("{}: the picture would take the place of the log", args.log.display());
+    }
     let timeline = read(args)?;
     if args.json {
         output::pretty_json(&summary(&timeline))?;
@@ -117,19 +121,19 @@ impl Timeline {
     fn lost(&self) -> f64 {
         let (mut lost_s, mut seconds, mut before, mut trial) = (0.0, 0.0, None::<f64>, None::<f64>);
         for record in &self.records {
-            let since = |t: Option<f64>| t.map_or(0.0, |t| (record.t - t).max(0.0));
+            let passed_s = before.map_or(0.0, |t| (record.t - t).clamp(0.0, PAUSE_S));
+            trial = trial.map(|trial_s| trial_s + passed_s);
             match record.why {
-                Why::Trial => trial = Some(record.t),
+                Why::Trial => trial = Some(0.0),
                 Why::TrialWon | Why::TrialLost => {
-                    lost_s += record.regret.unwrap_or(0.0) * since(trial);
-                    trial = None;
+                    lost_s += record.regret.unwrap_or(0.0) * trial.take().unwrap_or(0.0);
                 }
                 // What is tried is counted as a whole when that is over.
                 Why::Window if trial.is_some() => {}
-                Why::Window => lost_s += record.regret.unwrap_or(0.0) * since(before).min(PAUSE_S),
+                Why::Window => lost_s += record.regret.unwrap_or(0.0) * passed_s,
                 _ => trial = None,
             }
-            seconds += since(before).min(PAUSE_S);
+            seconds += passed_s;
             before = Some(record.t);
         }
         if seconds > 0.0 { lost_s / seconds } else { 0.0 }
@@ -442,6 +446,18 @@ mod tests {
         assert_eq!(decision(&back), "tried sjf for 3 windows: 12.0 % less than hbrr, back to hbrr");
         let won = Record { why: Why::TrialWon, text: "sjf for 2 windows: 20.1 % more than hbrr".to_owned(), ..lost };
         assert_eq!(decision(&won), "tried sjf for 2 windows: 20.1 % more than hbrr: it stays");
+    }
+
+    /// Nothing was logged for an hour while something was tried: nothing was asked for, and nothing lost.
+    #[test]
+    fn a_pause_within_a_trial_loses_nothing() {
+        let records = vec![
+            record(1.0, Why::Trial, "sjf", 10.0),
+            record(3_600.0, Why::Window, "sjf", 10.0),
+            record(3_601.0, Why::TrialLost, "hbrr", 10.0),
+        ];
+        let lost = Timeline { records, emulated: false, bad: 0 }.lost();
+        assert!((lost - 0.25).abs() < 1e-9, "{lost}");
     }
 
     #[test]

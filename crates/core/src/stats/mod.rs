@@ -179,7 +179,7 @@ impl Counters {
 
     /// Anything but the time.
     fn has_seen_anything(&self) -> bool {
-        self.submitted() + self.completed() + self.cancelled + self.refused + self.batches > 0
+        self.submitted() + self.completed() + self.cancelled + self.refused + self.batches + self.busy_ns > 0
     }
 
     /// Empties the counters for a new stretch, keeping allocated room and the table of applications.
@@ -297,7 +297,8 @@ impl Stats {
     /// When the running window ends, if it has seen anything.
     #[must_use]
     pub fn window_end(&self) -> Option<Time> {
-        self.window.has_seen_anything().then(|| self.window.start.after(self.window_ns))
+        (self.outstanding.requests > 0 || self.window.has_seen_anything())
+            .then(|| self.window.start.after(self.window_ns))
     }
 
     /// Records of closed windows that nobody [took](crate::Engine::closed_window) in time.
