@@ -312,7 +312,7 @@ mod tests {
     fn strided_jobs_of_fio_stay_within_the_file() {
         for workload in (0..50).flat_map(workloads).filter(|workload| workload.program == "fio" && workload.is_strided)
         {
-            let command = workload.command(Path::new("/"), Path::new("/"), 1.0);
+            let command = workload.command(Path::new("/"), Path::new("/"), 1);
             let value = |name: &str| -> u64 {
                 let mut args = command.get_args().filter_map(|arg| arg.to_str()?.strip_prefix(name));
                 args.next().unwrap().parse().unwrap()
