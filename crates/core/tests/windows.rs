@@ -322,7 +322,7 @@ fn windows_end_while_nothing_but_serving_goes_on() {
         engine.roll(at);
         windows.extend(std::iter::from_fn(|| engine.closed_window()));
     }
-    engine.complete(end, batch.parts()[0].id, Outcome::ok(4096));
+    engine.complete(end, batch.parts()[0].id, Outcome::ok(4096)).unwrap();
     engine.roll(Time(20 * WINDOW_NS));
     windows.extend(std::iter::from_fn(|| engine.closed_window()));
     assert_eq!(windows.iter().map(|window| window.busy_ns).sum::<u64>(), end.0, "{} windows", windows.len());
