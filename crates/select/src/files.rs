@@ -182,25 +182,34 @@ pub(crate) fn aside(path: &Path, error: &anyhow::Error) -> Place {
 pub(crate) struct Log {
     path: PathBuf,
     file: Option<File>,
+    /// The last lines could not be written, or not whole.
     has_failed: bool,
     /// What is not written yet.
     lines: Vec<u8>,
     bytes: u64,
     /// When a window was logged last.
     window_s: f64,
-    /// The line with which the selector begins, and each file of it.
-    begins: Vec<u8>,
+    /// With what the selector begins, and each file of it; and when the last decision was.
+    begins: Option<Record>,
+    last_s: f64,
 }
 
 impl Log {
     /// `begins`: the line with which it is to begin.
     pub(crate) fn new(path: &Path, begins: Option<&Record>) -> Log {
-        let mut line = begins.and_then(|record| serde_json::to_vec(record).ok()).unwrap_or_default();
-        if !line.is_empty() {
+        let (path, window_s, begins) = (path.to_owned(), f64::NEG_INFINITY, begins.cloned());
+        let last_s = begins.as_ref().map_or(0.0, |record| record.t);
+        Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s, begins, last_s }
+    }
+
+    /// The line with which a file begins.
+    fn beginning(&self) -> Vec<u8> {
+        let begins = self.begins.as_ref().map(|record| Record { t: self.last_s, ..record.clone() });
+        let line = begins.and_then(|record| serde_json::to_vec(&record).ok());
+        line.map_or_else(Vec::new, |mut line| {
             line.push(b'\n');
-        }
-        let (path, window_s) = (path.to_owned(), f64::NEG_INFINITY);
-        Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s, begins: line }
+            line
+        })
     }
 
     pub(crate) fn write(&mut self, records: &[Record]) {
@@ -216,14 +225,17 @@ impl Log {
             }
         }
         if !self.lines.is_empty() {
-            if !self.has_failed
-                && let Err(error) = self.append()
+            // What could not be written is lost; what comes later may be written again, as on a disk that was full.
+            let done = self.append();
+            if let Err(error) = &done
+                && !self.has_failed
             {
                 tracing::warn!("decisions are not logged: {}: {error}", self.path.display());
-                self.has_failed = true;
             }
+            self.has_failed = done.is_err();
             self.lines.clear();
         }
+        self.last_s = records.last().map_or(self.last_s, |record| record.t);
     }
 
     fn append(&mut self) -> std::io::Result<()> {
@@ -231,11 +243,16 @@ impl Log {
             Some(file) => file,
             None => {
                 let (mut file, bytes) = append(&self.path)?;
-                file.write_all(&self.begins)?;
-                self.bytes = bytes + self.begins.len() as u64;
+                let begins = self.beginning();
+                file.write_all(&begins)?;
+                self.bytes = bytes + begins.len() as u64;
                 self.file.insert(file)
             }
         };
+        if self.has_failed {
+            // There may be a part of a line.
+            file.write_all(b"\n")?;
+        }
         file.write_all(&self.lines)?;
         self.bytes += self.lines.len() as u64;
         if self.bytes > LOG_BYTES { self.turn() } else { Ok(()) }
@@ -245,9 +262,13 @@ impl Log {
     fn turn(&mut self) -> std::io::Result<()> {
         let mut old = self.path.as_os_str().to_owned();
         old.push(".1");
-        std::fs::rename(&self.path, old)?;
+        match std::fs::rename(&self.path, old) {
+            // Somebody has removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => other?,
+        }
         let (mut file, bytes) = append(&self.path)?;
-        file.write_all(&self.begins)?;
+        file.write_all(&self.beginning())?;
         (self.file, self.bytes) = (Some(file), bytes);
         Ok(())
     }
@@ -304,6 +325,23 @@ mod tests {
         assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < LOG_BYTES + (2 << 20)), "{sizes:?}");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().next().unwrap().contains("\"begin\""), "a new file begins like the first one");
+    }
+
+    #[test]
+    fn a_log_that_could_not_be_written_goes_on_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, way) = (dir.path().join("deep/decisions"), dir.path().join("deep"));
+        std::fs::write(&way, "in the way").unwrap();
+        let mut log = Log::new(&path, Some(&record(0.0, Why::Begin)));
+        log.write(&[record(1.0, Why::Trial)]);
+        std::fs::remove_file(&way).unwrap();
+        log.write(&[record(2.0, Why::TrialLost)]);
+        log.write(&[record(3.0, Why::Trial)]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Record> =
+            text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect();
+        let seen: Vec<_> = lines.iter().map(|record| (record.t, record.why)).collect();
+        assert_eq!(seen, [(1.0, Why::Begin), (2.0, Why::TrialLost), (3.0, Why::Trial)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod plot;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -84,8 +84,12 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
     let (mut records, mut emulated, mut bad, mut line) = (Vec::<Record>::new(), false, 0, Vec::new());
     loop {
         line.clear();
-        if reader.read_until(b'\n', &mut line).with_context(shown)? == 0 {
+        // A line without end is none.
+        if reader.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', &mut line).with_context(shown)? == 0 {
             break;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
         }
         match serde_json::from_slice::<Record>(&line) {
             Ok(record) if line.len() <= LINE_MAX && record.t.is_finite() => {
