@@ -328,6 +328,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_link_leads_to_is_replaced_and_not_the_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    }
+
+    #[test]
     fn a_log_that_could_not_be_written_goes_on_later() {
         let dir = tempfile::tempdir().unwrap();
         let (path, way) = (dir.path().join("deep/decisions"), dir.path().join("deep"));

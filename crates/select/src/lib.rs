@@ -396,6 +396,24 @@ mod tests {
         fn cancelled(&self, _: &Request, _: i32) {}
     }
 
+    /// What was chosen before may have neither anticipation nor the host's depth.
+    #[test]
+    fn who_chooses_by_hand_has_the_hosts_settings() {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.engine.anticipation = Some(sluice_core::Anticipation::for_device(8_000_000, 100_000_000));
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let host = scheduler.limits();
+        let selection = Selection::start(&scheduler, Options { kind: Kind::Bandit, ..Options::default() });
+        let selection = selection.unwrap().unwrap();
+        scheduler.set_limits(&EngineConfig { anticipation: None, in_flight_max: 1, ..host.clone() }).unwrap();
+        selection.pause(&*scheduler, || scheduler.set_policy(&PolicyConfig::parse("hbrr").unwrap()));
+        let now = scheduler.limits();
+        assert_eq!((now.anticipation, now.in_flight_max), (host.anticipation, host.in_flight_max));
+        let deeper = EngineConfig { in_flight_max: host.in_flight_max + 1, ..host };
+        selection.set_host(&*scheduler, deeper.clone());
+        assert_eq!(scheduler.limits().in_flight_max, deeper.in_flight_max, "also while somebody chooses by hand");
+    }
+
     #[test]
     fn an_executor_may_ask_while_the_engines_are_changed() {
         let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
