@@ -308,3 +308,16 @@ fn what_a_workload_looks_like_is_merged_too() {
     let seen: Vec<_> = one.contexts.values().map(|known| (known.looks.len(), known.seen_s)).collect();
     assert_eq!(seen, [(1, 100.0), (1, 40.0)], "those of the other, and when each was seen last");
 }
+
+/// A calibration measures patterns one after the other: that one was last says nothing of what comes.
+#[test]
+fn what_was_only_measured_is_not_begun_with() {
+    for (stays, begins_with) in [(0, "hbrr"), (1, "aioli")] {
+        let mut selector = selector("hbrr", &[("w3.q0.d1.f0.a0", &[("aioli", 0.5), ("hbrr", 0.0)])], false);
+        let mut knowledge = selector.knowledge().clone();
+        knowledge.contexts.values_mut().for_each(|known| known.stays = stays);
+        selector.remember(knowledge).unwrap();
+        selector.begin_where_it_ended();
+        assert_eq!(selector.arm().to_string(), begins_with, "{stays} stays");
+    }
+}

@@ -256,10 +256,11 @@ impl Selector {
         Ok(())
     }
 
-    /// Begins with the arm that is best for the workload that was seen last, if anything is known: what there was before a restart
-    /// is what there will likely be after it. To be called before the first window.
+    /// Begins with the arm that is best for the workload that was there last, if one was: what there was before a restart
+    /// is what there will likely be after it. What was only measured was never there. To be called before the first window.
     pub fn begin_where_it_ended(&mut self) {
-        let last = self.knowledge.contexts.values().max_by(|a, b| a.seen_s.total_cmp(&b.seen_s));
+        let were_there = self.knowledge.contexts.values().filter(|known| known.stays > 0);
+        let last = were_there.max_by(|a, b| a.seen_s.total_cmp(&b.seen_s));
         let best = last.and_then(|known| known.best_of(|name| self.has(name)));
         let at = best.and_then(|(name, _)| self.names.iter().position(|known| known == name));
         if let Some(at) = at.filter(|at| *at != self.arm) {
