@@ -495,7 +495,7 @@ impl Engine {
         &self.stats
     }
 
-    /// The record of a window that has ended and saw anything: each once, in order, for a driver that publishes them. O(1).
+    /// The record of a window that has ended and saw anything, or requests outstanding: each once, in order, for a driver that publishes them. O(1).
     ///
     /// Windows end at calls that take the time; ask after those, and after [`Engine::roll`] at [`Stats::window_end`]. Eight
     /// are kept; what is not taken in time is lost and [counted](Stats::windows_lost).

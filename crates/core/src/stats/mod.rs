@@ -294,7 +294,7 @@ impl Stats {
         &self.window
     }
 
-    /// When the running window ends, if it has seen anything.
+    /// When the running window ends, if it has seen anything or requests are outstanding: time in which they are is part of it.
     #[must_use]
     pub fn window_end(&self) -> Option<Time> {
         (self.outstanding.requests > 0 || self.window.has_seen_anything())
