@@ -306,8 +306,8 @@ def _line(line: dict[str, Any]) -> str:
 
 
 LIMITS = [
-    "* Other seeds of the judging platforms were seen while features were chosen; those of the scores when the "
-    "number of leaves was.",
+    "* Other seeds of the judging platforms were seen while features were chosen; those of the scores when "
+    "the number of leaves was.",
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
     "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
     "* Large strided reads of many real processes are sometimes taken for contiguous ones.",
