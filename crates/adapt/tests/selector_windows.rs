@@ -252,6 +252,7 @@ fn windows_in_which_nothing_ends_count_as_busy() {
     let loaded_s = explained.loaded_s - 100.0;
     assert!((loaded_s - 20.0).abs() < 1.01, "{loaded_s} s of load of 20");
     // Work counts bytes and 4 KiB for each request.
+    assert_eq!(rates.len(), 20, "one for each time that something ended");
     let whole = 64.0 * (SIZE + 4096) as f64 / 0.1 / 1e6;
     assert!(rates.iter().all(|one| (one.rate_mb_s / whole - 1.0).abs() < 0.01), "{whole}: {:?}", rates.last());
 }

@@ -52,10 +52,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut client = status::open(mountpoint)?;
     if let Some(name) = args.name {
-        if name == ADAPTIVE && !args.params.is_empty() {
-            bail!("{ADAPTIVE} has no parameters: whoever chooses sets those of the algorithm");
-        }
         if name == ADAPTIVE {
+            if !args.params.is_empty() {
+                bail!("{ADAPTIVE} has no parameters: whoever chooses sets those of the algorithm");
+            }
             client.request(Command::Adapt)?;
         } else {
             client.request(Command::SetPolicy { name, params: args.params })?;

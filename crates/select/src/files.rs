@@ -202,14 +202,12 @@ impl Log {
         Log { path, file: None, has_failed: false, lines: Vec::new(), bytes: 0, window_s, begins, last_s }
     }
 
-    /// The line with which a file begins.
+    /// The line with which a file begins; after a failure there may be a part of it.
     fn beginning(&self) -> Vec<u8> {
         let begins = self.begins.as_ref().map(|record| Record { t: self.last_s, ..record.clone() });
         let line = begins.and_then(|record| serde_json::to_vec(&record).ok());
-        line.map_or_else(Vec::new, |mut line| {
-            line.push(b'\n');
-            line
-        })
+        let parted: &[u8] = if self.has_failed { b"\n" } else { b"" };
+        line.map_or_else(Vec::new, |line| [parted, &line, b"\n"].concat())
     }
 
     pub(crate) fn write(&mut self, records: &[Record]) {

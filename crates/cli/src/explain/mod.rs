@@ -452,6 +452,16 @@ mod tests {
         assert_eq!(decision(&won), "tried sjf for 2 windows: 20.1 % more than hbrr: it stays");
     }
 
+    #[test]
+    fn a_picture_does_not_take_the_place_of_its_log() {
+        let lines = [line(&record(0.0, Why::Begin, "noop", 0.0)), line(&record(1.0, Why::Trial, "sjf", 10.0))];
+        let (_dir, args) = log(&lines);
+        let before = std::fs::read(&args.log).unwrap();
+        let error = run(&Args { plot: Some(args.log.clone()), log: args.log.clone(), last: None, json: false });
+        assert!(error.unwrap_err().to_string().contains("the place of the log"));
+        assert_eq!(std::fs::read(&args.log).unwrap(), before);
+    }
+
     /// Nothing was logged for an hour while something was tried: nothing was asked for, and nothing lost.
     #[test]
     fn a_pause_within_a_trial_loses_nothing() {
