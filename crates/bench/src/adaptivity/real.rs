@@ -116,6 +116,8 @@ struct Row {
     ratio_again: f64,
     /// All sides but the adaptive ones: median, smallest, largest.
     sides: BTreeMap<String, [f64; 3]>,
+    /// Of a workload that changes, by phase: the median of every side, `adaptive` and `again` among them.
+    phases: Vec<BTreeMap<String, f64>>,
     /// From nothing: what the runs gave while it learned.
     learning: Vec<f64>,
     /// In force at the end of the run from nothing, and the pattern that was recognised.
@@ -260,22 +262,22 @@ impl Test<'_> {
         self.bed.leave()
     }
 
-    /// All phases once: their geometric mean.
-    fn once(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
-        let mut product = 1.0;
+    /// All phases once: the rate of each.
+    fn once(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<Vec<f64>> {
+        let mut rates = Vec::with_capacity(work.phases.len());
         for (at, phase) in work.phases.iter().enumerate() {
             // What one phase has read is not for the next.
             if at > 0 {
                 forget_pages(work)?;
             }
             let run = run_workload(&self.runner, phase, dir, [self.seconds; 2], seed)?;
-            product *= run.mb_s.unwrap_or(run.value);
+            rates.push(run.mb_s.unwrap_or(run.value));
         }
-        Ok(product.powf(1.0 / work.phases.len() as f64))
+        Ok(rates)
     }
 
     /// As [`Test::once`], on a mount that goes on: what it has read is not in memory any more.
-    fn once_more(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<f64> {
+    fn once_more(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<Vec<f64>> {
         forget_pages(work)?;
         self.once(work, dir, seed)
     }
@@ -291,15 +293,15 @@ impl Test<'_> {
             self.once_more(work, &dir, seed)
         };
         let passes = self.learn_s.div_ceil(self.seconds * work.phases.len() as u32);
-        let learning = (0..passes).map(|_| again()).collect::<anyhow::Result<Vec<f64>>>()?;
+        let learning = (0..passes).map(|_| Ok(geometric_mean(&again()?))).collect::<anyhow::Result<Vec<f64>>>()?;
         // A change is followed in each phase of a round.
         let rounds = if work.is_changing() { self.rounds.div_ceil(2) } else { self.rounds };
-        let mut from_nothing = (0..rounds).map(|_| again()).collect::<anyhow::Result<Vec<f64>>>()?;
+        let from_nothing = (0..rounds).map(|_| again()).collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
         let told = self.bed.explanation()?;
         self.keep_log(work, "")?;
         let mut sides = self.fixed.clone();
         sides.push(adaptive);
-        let mut runs: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
+        let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); sides.len()];
         for round in 0..rounds {
             // Every side makes the same requests in a round.
             let seed = 1 + u64::from(round);
@@ -312,8 +314,12 @@ impl Test<'_> {
             }
         }
         self.keep_log(work, ".again")?;
-        let (adaptive_mb_s, adaptive_range) = median(&mut from_nothing);
-        let mut middles: Vec<(f64, [f64; 2])> = runs.iter_mut().map(|runs| median(runs)).collect();
+        let (adaptive_mb_s, adaptive_range) = middle(&from_nothing);
+        let mut middles: Vec<(f64, [f64; 2])> = runs.iter().map(|runs| middle(runs)).collect();
+        let names = sides
+            .iter()
+            .map(|side| if side.policy.as_deref() == Some(Side::ADAPTIVE) { "again".to_owned() } else { side.name() });
+        let all: Vec<_> = names.zip(&runs).chain([("adaptive".to_owned(), &from_nothing)]).collect();
         let (again_mb_s, again_range) = middles.pop().context("adaptive is a side")?;
         let best = |is_kernel: bool| {
             let of_kind = (0..middles.len()).filter(|side| self.fixed[*side].policy.is_none() == is_kernel);
@@ -339,6 +345,7 @@ impl Test<'_> {
             ratio: adaptive_mb_s / most,
             ratio_again: again_mb_s / most,
             sides: self.fixed.iter().zip(&middles).map(|(side, (m, [l, h]))| (side.name(), [*m, *l, *h])).collect(),
+            phases: if work.is_changing() { phases(&all) } else { Vec::new() },
             learning,
             arm: text("/arm").unwrap_or_default(),
             pattern: text("/pattern/class"),
@@ -354,6 +361,22 @@ impl Test<'_> {
         let to = format!("{}.{name}{after}", path.display());
         std::fs::copy(&from, &to).map(drop).with_context(|| to)
     }
+}
+
+fn geometric_mean(rates: &[f64]) -> f64 {
+    rates.iter().product::<f64>().powf(1.0 / rates.len() as f64)
+}
+
+/// Median, smallest and largest of runs, each the geometric mean of its phases.
+fn middle(runs: &[Vec<f64>]) -> (f64, [f64; 2]) {
+    median(&mut runs.iter().map(|rates| geometric_mean(rates)).collect::<Vec<f64>>())
+}
+
+/// The median of each side's runs, by phase.
+fn phases(sides: &[(String, &Vec<Vec<f64>>)]) -> Vec<BTreeMap<String, f64>> {
+    let count = sides.iter().flat_map(|(_, runs)| runs.iter()).map(Vec::len).min().unwrap_or(0);
+    let of = |runs: &[Vec<f64>], at: usize| median(&mut runs.iter().map(|rates| rates[at]).collect::<Vec<f64>>()).0;
+    (0..count).map(|at| sides.iter().map(|(name, runs)| (name.clone(), of(runs, at))).collect()).collect()
 }
 
 /// Empties the page cache, if the workload uses it.

@@ -21,9 +21,12 @@ use std::time::{Duration, Instant};
 use worker::Task;
 
 /// Repetitions; ratios are between runs of the same repetition.
-const REPETITIONS: usize = 3;
+const REPETITIONS: usize = 5;
+/// Seconds that it takes by default: enough for the selector to try each arm that it has a reason to try.
+const SECONDS: u64 = 210;
+const SECONDS_QUICK: u64 = 20;
 /// Share of the time in which the selector learns each pattern, and how long a run is to be then, in seconds.
-const LEARN_SHARE: f64 = 0.05;
+const LEARN_SHARE: f64 = 0.1;
 const LEARN_RUN_S: f64 = 1.0;
 /// A pattern runs for so long before it counts under the selector: that sees by windows which one is there.
 const LEAD: Duration = Duration::from_millis(700);
@@ -37,7 +40,7 @@ const SCALE_MAX: u64 = 16;
 /// Makes a volume striped over four emulated 7,200 rpm disks in a temporary directory, mounts it, and lets four processes
 /// of eight threads read and write through the mount in the patterns of the papers, without scheduling (noop) and under
 /// each algorithm, and last with algorithms chosen by a selector that learns them first. Checks all data, and removes it. Takes
-/// some 140 seconds, with --quick less than 35.
+/// some 210 seconds, with --quick less than 35.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -46,7 +49,7 @@ pub(crate) struct Args {
     /// Less data: takes less than 35 seconds, and shows less
     #[arg(long)]
     quick: bool,
-    /// About how long to take, in seconds [default: 140; with --quick 20]
+    /// About how long to take, in seconds [default: 210; with --quick 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
     /// Only these algorithms, or adaptive; noop is always there [default: all]
@@ -78,7 +81,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
-    let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { 20 } else { 140 }));
+    let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { SECONDS_QUICK } else { SECONDS }));
     let mut demo = Demo {
         bed: &mut bed,
         log: args.log.clone(),
@@ -96,7 +99,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(130));
     };
     let names: Vec<&'static str> = sides.iter().map(Side::name).collect();
-    let report = Report::new(&names, &samples, learned_s, fuse);
+    let report = Report::new(&names, &samples, (ADAPTIVE, learned_s), fuse);
     if let Some(path) = &args.plot {
         let svg = plot::draw(&report).context("cannot draw the plot")?;
         output::write_file(path, svg.as_bytes())?;

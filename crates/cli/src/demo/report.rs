@@ -32,10 +32,23 @@ pub(super) struct Row {
     pub(super) p99_ms: f64,
 }
 
+/// The time of what chose an algorithm over that of the best one, which only who has run all of them knows.
+#[derive(Serialize)]
+struct Chosen {
+    pattern: &'static str,
+    /// The algorithm with the least median of the pattern.
+    best: &'static str,
+    /// Median over the repetitions; below 1 is faster than the best.
+    ratio_to_best: f64,
+    /// Smallest and largest.
+    ratio_range: [f64; 2],
+}
+
 /// Everything.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) rows: Vec<Row>,
+    chosen: Vec<Chosen>,
     pub(super) repetitions: usize,
     /// Seconds for which the selector has learned before, all patterns together; its rows are of what came after.
     pub(super) learned_s: f64,
@@ -47,21 +60,33 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(names: &[&'static str], samples: &[Sample], learned_s: f64, fuse: bool) -> Report {
+    /// `chooser`: the side that chooses, and the seconds for which it has learned before.
+    pub(super) fn new(names: &[&'static str], samples: &[Sample], chooser: (&str, f64), fuse: bool) -> Report {
         let mut rows = Vec::new();
         for pattern in PATTERNS {
             for name in names {
                 rows.extend(row(name, names[0], pattern, samples));
             }
         }
+        let chosen = PATTERNS.iter().filter_map(|pattern| chosen(chooser.0, *pattern, &rows, samples)).collect();
         let repetitions = samples.iter().map(|sample| sample.repetition + 1).max().unwrap_or(0);
-        Report { data_verified: !samples.is_empty(), learned_s, fuse, ..Report::of(rows, repetitions) }
+        let data_verified = !samples.is_empty();
+        Report { chosen, data_verified, learned_s: chooser.1, fuse, ..Report::of(rows, repetitions) }
     }
 
     /// Of rows whose data nobody has compared.
     pub(super) fn of(rows: Vec<Row>, repetitions: usize) -> Report {
         let device = format!("{DISKS} emulated disks ({MODEL}), striped by {}", show_size(STRIPE as f64));
-        Report { rows, repetitions, learned_s: 0.0, data_verified: false, emulated: true, device, fuse: false }
+        Report {
+            rows,
+            chosen: Vec::new(),
+            repetitions,
+            learned_s: 0.0,
+            data_verified: false,
+            emulated: true,
+            device,
+            fuse: false,
+        }
     }
 
     /// As a table.
@@ -113,6 +138,14 @@ impl Report {
                 self.learned_s
             );
         }
+        for one in &self.chosen {
+            let [least, most] = one.ratio_range;
+            let _ = writeln!(
+                text,
+                "adaptive / the best of {}, {}, in the same repetition: {:.2} ({least:.2}..{most:.2})",
+                one.pattern, one.best, one.ratio_to_best
+            );
+        }
         text
     }
 }
@@ -127,15 +160,29 @@ impl Row {
     }
 }
 
+/// Makespans of one algorithm over those of another in the same repetition, from the least; `None` where one is missing.
+fn ratios(policy: &str, baseline: &str, pattern: Pattern, samples: &[Sample]) -> Option<Vec<f64>> {
+    let of = |policy| move |s: &&Sample| s.policy == policy && s.pattern == pattern;
+    let ratio = |run: &Sample| {
+        let base = samples.iter().filter(of(baseline)).find(|base| base.repetition == run.repetition)?;
+        Some(run.outcome.makespan_s / base.outcome.makespan_s)
+    };
+    let mut ratios: Vec<f64> = samples.iter().filter(of(policy)).map(ratio).collect::<Option<_>>()?;
+    ratios.sort_by(f64::total_cmp);
+    (!ratios.is_empty()).then_some(ratios)
+}
+
+fn chosen(chooser: &str, pattern: Pattern, rows: &[Row], samples: &[Sample]) -> Option<Chosen> {
+    let fixed = rows.iter().filter(|row| row.pattern == pattern.name() && row.policy != chooser);
+    let best = fixed.min_by(|a, b| a.makespan_s.total_cmp(&b.makespan_s))?.policy;
+    let ratios = ratios(chooser, best, pattern, samples)?;
+    let ratio_range = [ratios[0], ratios[ratios.len() - 1]];
+    Some(Chosen { pattern: pattern.name(), best, ratio_to_best: ratios[ratios.len() / 2], ratio_range })
+}
+
 fn row(policy: &'static str, baseline: &str, pattern: Pattern, samples: &[Sample]) -> Option<Row> {
     let runs: Vec<&Sample> = samples.iter().filter(|s| s.policy == policy && s.pattern == pattern).collect();
-    let mut ratios = Vec::new();
-    for run in &runs {
-        let base =
-            samples.iter().find(|s| s.policy == baseline && s.pattern == pattern && s.repetition == run.repetition)?;
-        ratios.push(run.outcome.makespan_s / base.outcome.makespan_s);
-    }
-    ratios.sort_by(f64::total_cmp);
+    let ratios = ratios(policy, baseline, pattern, samples)?;
     let mut makespans: Vec<f64> = runs.iter().map(|run| run.outcome.makespan_s).collect();
     makespans.sort_by(f64::total_cmp);
     let mut latencies: Vec<u64> = runs.iter().flat_map(|run| &run.outcome.latencies_ns).copied().collect();

@@ -462,7 +462,7 @@ pub(super) static PAGES: &[Page] = &[
     Page {
         command: "demo",
         examples: &[
-            ("sluice demo", "all algorithms, 140 seconds"),
+            ("sluice demo", "all algorithms, 210 seconds"),
             ("sluice demo --quick --policy aioli,hbrr --plot demo.svg", "two of them, and a picture"),
         ],
         variables: &[("TMPDIR", "where the volume of emulated disks is made [default: /tmp]")],
