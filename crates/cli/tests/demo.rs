@@ -28,6 +28,8 @@ fn check_report(place: &Place, more: &[&str], fuse: bool) {
         assert!(low <= ratio && ratio <= high, "{row}");
         assert!(row["policy"] != "noop" || (ratio, low, high) == (1.0, 1.0, 1.0), "{row}");
     }
+    let chosen = report["chosen"].as_array().unwrap();
+    assert!(chosen.len() == 3 && chosen.iter().all(|one| one["ratio_to_best"].as_f64().is_some()), "{chosen:?}");
     let svg = fs::read_to_string(place.path("demo.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("emulated disks") && svg.contains("wfq"));
 }

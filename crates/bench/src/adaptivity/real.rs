@@ -455,4 +455,13 @@ mod tests {
         assert!(all.iter().filter(|work| work.is_changing()).count() >= 6);
         assert!(QUICK.iter().all(|name| WORKLOADS.iter().any(|one| one.name == *name)));
     }
+
+    #[test]
+    fn phases_are_the_medians_of_each_and_runs_their_geometric_means() {
+        let runs = vec![vec![1.0, 100.0], vec![4.0, 25.0], vec![9.0, 100.0]];
+        assert_eq!(middle(&runs), (10.0, [10.0, 30.0]));
+        let by_phase = phases(&[("noop".to_owned(), &runs), ("adaptive".to_owned(), &runs[1..2].to_vec())]);
+        let of = |name: &str| by_phase.iter().map(|phase| phase[name]).collect::<Vec<_>>();
+        assert_eq!((of("noop"), of("adaptive")), (vec![4.0, 100.0], vec![4.0, 25.0]));
+    }
 }

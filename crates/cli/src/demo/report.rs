@@ -201,3 +201,43 @@ fn row(policy: &'static str, baseline: &str, pattern: Pattern, samples: &[Sample
         p99_ms: *latencies.get((latencies.len() * 99).div_ceil(100).saturating_sub(1))? as f64 / 1e6,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(policy: &'static str, pattern: Pattern, repetition: usize, makespan_s: f64) -> Sample {
+        let outcome = Outcome { makespan_s, latencies_ns: vec![1], batches: 1, requests: 1 };
+        Sample { policy, pattern, repetition, bytes: 1, outcome }
+    }
+
+    #[test]
+    fn what_was_chosen_is_compared_with_the_best_of_each_pattern_within_repetitions() {
+        let [first, second, third] = PATTERNS;
+        let runs = [
+            ("noop", first, [4.0, 2.0, 4.0]),
+            ("sjf", first, [2.0, 1.0, 2.0]),
+            ("adaptive", first, [2.2, 1.3, 1.8]),
+            ("noop", second, [1.0, 1.0, 1.0]),
+            ("sjf", second, [3.0, 3.0, 3.0]),
+            ("adaptive", second, [0.5, 0.5, 0.5]),
+            ("noop", third, [1.0, 1.0, 1.0]),
+        ];
+        let samples: Vec<Sample> = runs
+            .iter()
+            .flat_map(|(policy, pattern, times)| {
+                times.iter().enumerate().map(|(at, time)| sample(policy, *pattern, at, *time))
+            })
+            .collect();
+        let report = Report::new(&["noop", "sjf", "adaptive"], &samples, ("adaptive", 1.0), true);
+        let found: Vec<_> =
+            report.chosen.iter().map(|one| (one.pattern, one.best, one.ratio_to_best, one.ratio_range)).collect();
+        assert_eq!(found, [(first.name(), "sjf", 1.1, [0.9, 1.3]), (second.name(), "noop", 0.5, [0.5, 0.5])]);
+        assert_eq!((report.repetitions, report.rows.len()), (3, 7));
+        let text = report.text(8);
+        assert!(
+            text.contains("adaptive / the best of strided-read, sjf, in the same repetition: 1.10 (0.90..1.30)"),
+            "{text}"
+        );
+    }
+}
