@@ -322,38 +322,3 @@ fn what_was_only_measured_is_not_begun_with() {
         assert_eq!(selector.arm().to_string(), begins_with, "{stays} stays");
     }
 }
-
-/// A window in which a stream has its slice, or those who read at random beside it have theirs.
-fn slice(at: u64, is_stream: bool) -> Load {
-    let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };
-    Load::of(&WindowFeatures { files, ..features(at, true, requests, distance, 0) })
-}
-
-/// Times that a workload is found to have changed.
-fn entered(records: &[Record]) -> usize {
-    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
-}
-
-#[test]
-fn slices_of_time_make_no_other_workload_of_each_program() {
-    for windows in [2, 3, 5] {
-        let mut selector = selector("hbrr anticipation=on", &[], false);
-        let mut at = 0;
-        let mut run = |selector: &mut Selector, slices: u64, is_stream: &dyn Fn(u64) -> bool| {
-            for slice_at in 0..slices {
-                for _ in 0..windows {
-                    selector.window(&slice(at, is_stream(slice_at)));
-                    at += 1;
-                }
-            }
-            std::iter::from_fn(|| selector.take_record()).collect::<Vec<_>>()
-        };
-        run(&mut selector, 8, &|slice| slice % 2 == 0);
-        let by_turns = run(&mut selector, 40, &|slice| slice % 2 == 0);
-        assert_eq!(entered(&by_turns), 0, "slices of {windows} windows");
-        // What stays is another workload, whichever of the two that is.
-        let alone = run(&mut selector, 20_u64.div_ceil(windows), &|_| true);
-        let random = run(&mut selector, 20_u64.div_ceil(windows), &|_| false);
-        assert!(entered(&alone) <= 1 && entered(&random) == 1, "slices of {windows} windows");
-    }
-}

@@ -8,7 +8,7 @@ use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX};
-use super::workload::{Place, Turns};
+use super::workload::Place;
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
@@ -108,7 +108,6 @@ pub struct Selector {
     pub(super) place: Option<Place>,
     /// A window was of another class; one more, and the workload has changed.
     pub(super) is_changing: bool,
-    pub(super) turns: Turns,
     /// Windows still to be credited to nobody, and those in which what changes is the arm's doing.
     pub(super) skip: u32,
     pub(super) settling: u32,
@@ -209,7 +208,6 @@ impl Selector {
             mode: Mode::Steady,
             place: None,
             is_changing: false,
-            turns: Turns::default(),
             skip: 0,
             settling: 0,
             aftermath: Aftermath::default(),

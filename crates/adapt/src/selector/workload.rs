@@ -23,22 +23,6 @@ const UNDONE: f64 = 1.0;
 /// Seconds after which an arm has done what it does to the order.
 const RECENT_S: f64 = 2.0;
 
-/// Longest stay of one of two classes that are seen by turns, in seconds: algorithms that give programs slices of time serve one for
-/// a quarter of a second, and then others. And how many stays that short, one after the other, make the two one workload.
-const TURN_S: f64 = 1.0;
-const TURNS: u32 = 3;
-
-/// Two classes that are seen by turns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Turns {
-    /// The one that was there before.
-    other: Option<Context>,
-    /// Short stays one after the other.
-    count: u32,
-    /// When the one that is there was seen last, on the clock.
-    seen_s: f64,
-}
-
 /// A workload that is there.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -74,15 +58,9 @@ impl Selector {
         let class = Context::of(load, look);
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
-        let is_turn = self.is_turn(class);
         if let Some(place) = &mut self.place {
             place.windows += 1;
             let is_alike = match place.looks[self.arm] {
-                _ if is_turn => {
-                    // What it looks like stays what it was.
-                    self.is_changing = false;
-                    return true;
-                }
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
                 Some(look) => class == look || is_usual,
                 // What changed with the arm is the arm's doing.
@@ -111,29 +89,6 @@ impl Selector {
         self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
         // What it saw was the work of the arm before.
         self.arm == arm
-    }
-
-    /// Whether a window is of the other one of two classes that are seen by turns and ask for the same: that is who has a slice of
-    /// time, which the arm in force decides, and no other workload. One that stays for longer is.
-    fn is_turn(&mut self, class: Context) -> bool {
-        let Some(place) = self.place.as_ref().filter(|_| self.turns.count >= TURNS) else { return false };
-        let (there, now_s) = (self.knowledge.resolve(class, &self.names[self.arm]), self.knowledge.clock_s);
-        if there == place.context || place.looks[self.arm] == Some(class) {
-            self.turns.seen_s = now_s;
-            return false;
-        }
-        Some(there) == self.turns.other && now_s - self.turns.seen_s < TURN_S
-    }
-
-    /// Another class is there: by turns with the one before, perhaps.
-    fn note_turn(&mut self, next: Context) {
-        let (Some(place), now_s) = (&self.place, self.knowledge.clock_s) else { return self.turns = Turns::default() };
-        let is_turn = self.turns.other == Some(next) && next.asks_the_same(&place.context);
-        // Whether programs are in step is no slice.
-        let is_turn = is_turn && !next.may_be_apart() && !place.context.may_be_apart();
-        let is_short = is_turn && now_s - place.since_s < TURN_S;
-        let count = if is_short { self.turns.count + 1 } else { 0 };
-        self.turns = Turns { other: Some(place.context), count, seen_s: now_s };
     }
 
     /// Whether a window that is credited to nobody looks like the workload that is there.
@@ -301,7 +256,6 @@ impl Selector {
             self.credit_undone(load);
         }
         self.finding_out = if goes_on { self.finding_out } else { 0 };
-        self.note_turn(context);
         self.leave(Some(context));
         self.is_changing = false;
         self.mode = Mode::Steady;
