@@ -28,8 +28,18 @@ fn check_report(place: &Place, more: &[&str], fuse: bool) {
         assert!(low <= ratio && ratio <= high, "{row}");
         assert!(row["policy"] != "noop" || (ratio, low, high) == (1.0, 1.0, 1.0), "{row}");
     }
+    assert!(report["repetitions"] == 3 && report["learned_s"].as_f64() > Some(0.0), "with little time");
     let chosen = report["chosen"].as_array().unwrap();
-    assert!(chosen.len() == 3 && chosen.iter().all(|one| one["ratio_to_best"].as_f64().is_some()), "{chosen:?}");
+    assert_eq!(chosen.len(), 3, "patterns");
+    for one in chosen {
+        let fixed = rows.iter().filter(|row| row["pattern"] == one["pattern"] && row["policy"] != "adaptive");
+        let time = |row: &serde_json::Value| row["makespan_s"].as_f64().unwrap();
+        let fastest = fixed.min_by(|a, b| time(a).total_cmp(&time(b))).unwrap();
+        assert_eq!(one["best"], fastest["policy"]);
+        let [low, ratio, high] =
+            [&one["ratio_range"][0], &one["ratio_to_best"], &one["ratio_range"][1]].map(|one| one.as_f64().unwrap());
+        assert!(0.0 < low && low <= ratio && ratio <= high, "{one}");
+    }
     let svg = fs::read_to_string(place.path("demo.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("emulated disks") && svg.contains("wfq"));
 }

@@ -20,13 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use worker::Task;
 
-/// Repetitions; ratios are between runs of the same repetition.
+/// Repetitions, and how many if it is to take less than a minute; ratios are between runs of the same repetition.
 const REPETITIONS: usize = 5;
-/// Seconds that it takes by default: enough for the selector to try each arm that it has a reason to try.
+const REPETITIONS_QUICK: usize = 3;
+/// Seconds that it takes by default. A tenth is 21 s for each pattern; with 7 s trials went on in runs that count.
 const SECONDS: u64 = 210;
+/// The same with --quick, when 2 s are too little to learn much.
 const SECONDS_QUICK: u64 = 20;
 /// Share of the time in which the selector learns each pattern, and how long a run is to be then, in seconds.
 const LEARN_SHARE: f64 = 0.1;
+const LEARN_MAX: Duration = Duration::from_secs(60);
 const LEARN_RUN_S: f64 = 1.0;
 /// A pattern runs for so long before it counts under the selector: that sees by windows which one is there.
 const LEAD: Duration = Duration::from_millis(700);
@@ -99,7 +102,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(130));
     };
     let names: Vec<&'static str> = sides.iter().map(Side::name).collect();
-    let report = Report::new(&names, &samples, (ADAPTIVE, learned_s), fuse);
+    let report = Report::new(&names, ADAPTIVE, &samples, learned_s, fuse);
     if let Some(path) = &args.plot {
         let svg = plot::draw(&report).context("cannot draw the plot")?;
         output::write_file(path, svg.as_bytes())?;
@@ -187,13 +190,16 @@ impl Demo<'_> {
     /// does not count.
     fn measure(&mut self, sides: &[Side], budget: Duration, seed: u64) -> anyhow::Result<Option<Vec<Sample>>> {
         let runs = (sides.len() * PATTERNS.len()) as u64;
-        let progress = output::bar(runs * REPETITIONS as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
+        let repetitions = if budget < Duration::from_secs(60) { REPETITIONS_QUICK } else { REPETITIONS };
+        let progress = output::bar(runs * repetitions as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
         let mut random = seed;
         if sides.iter().any(|side| matches!(side, Side::Adaptive)) {
-            progress.set_message("learning");
-            if !self.learn(budget.mul_f64(LEARN_SHARE))? {
+            let each = budget.mul_f64(LEARN_SHARE).min(LEARN_MAX);
+            progress.set_message(format!("learning for {:.0} s", (each * PATTERNS.len() as u32).as_secs_f64()));
+            if !self.learn(each)? {
                 return Ok(None);
             }
+            progress.reset_eta();
         }
         let began = Instant::now();
         let Some(mut samples) = self.repetition(sides, 1, 0, &mut random, &progress)? else { return Ok(None) };
@@ -201,15 +207,16 @@ impl Demo<'_> {
         let adaptive = sides.iter().filter(|side| matches!(side, Side::Adaptive)).count() as u32;
         let before = LEAD * adaptive * PATTERNS.len() as u32 + self.settled;
         let least = began.elapsed().saturating_sub(before);
-        let left = budget.saturating_sub(self.started.elapsed() + before * REPETITIONS as u32);
-        let scale = (left.as_secs_f64() / (least.as_secs_f64() * REPETITIONS as f64)) as u64;
+        let left = budget.saturating_sub(self.started.elapsed() + before * repetitions as u32);
+        let scale = (left.as_secs_f64() / (least.as_secs_f64() * repetitions as f64)) as u64;
         let scale = scale.clamp(1, SCALE_MAX);
         let counted = usize::from(scale == 1);
         if scale > 1 {
             samples.clear();
-            progress.set_length(runs * (REPETITIONS as u64 + 1));
+            progress.set_length(runs * (repetitions as u64 + 1));
+            progress.reset_eta();
         }
-        for repetition in counted..REPETITIONS {
+        for repetition in counted..repetitions {
             match self.repetition(sides, scale, repetition, &mut random, &progress)? {
                 Some(more) => samples.extend(more),
                 None => return Ok(None),

@@ -32,11 +32,12 @@ pub(super) struct Row {
     pub(super) p99_ms: f64,
 }
 
-/// The time of what chose an algorithm over that of the best one, which only who has run all of them knows.
+/// The time of what chose an algorithm over that of the fastest of those that were run, known afterwards only: of algorithms that are
+/// as good as each other the luckiest is compared with.
 #[derive(Serialize)]
 struct Chosen {
     pattern: &'static str,
-    /// The algorithm with the least median of the pattern.
+    /// The algorithm with the least median of the pattern, of those that were run.
     best: &'static str,
     /// Median over the repetitions; below 1 is faster than the best.
     ratio_to_best: f64,
@@ -60,18 +61,18 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// `chooser`: the side that chooses, and the seconds for which it has learned before.
-    pub(super) fn new(names: &[&'static str], samples: &[Sample], chooser: (&str, f64), fuse: bool) -> Report {
+    /// `chooser`: the side that chooses, which has learned for so many seconds before.
+    pub(super) fn new(names: &[&'static str], chooser: &str, samples: &[Sample], learned_s: f64, fuse: bool) -> Report {
         let mut rows = Vec::new();
         for pattern in PATTERNS {
             for name in names {
                 rows.extend(row(name, names[0], pattern, samples));
             }
         }
-        let chosen = PATTERNS.iter().filter_map(|pattern| chosen(chooser.0, *pattern, &rows, samples)).collect();
+        let chosen = PATTERNS.iter().filter_map(|pattern| against_best(chooser, *pattern, &rows, samples)).collect();
         let repetitions = samples.iter().map(|sample| sample.repetition + 1).max().unwrap_or(0);
         let data_verified = !samples.is_empty();
-        Report { chosen, data_verified, learned_s: chooser.1, fuse, ..Report::of(rows, repetitions) }
+        Report { chosen, data_verified, learned_s, fuse, ..Report::of(rows, repetitions) }
     }
 
     /// Of rows whose data nobody has compared.
@@ -138,12 +139,15 @@ impl Report {
                 self.learned_s
             );
         }
+        if !self.chosen.is_empty() {
+            text.push_str("time of adaptive / that of the fastest other in the same repetition; above 1 is slower\n");
+        }
         for one in &self.chosen {
             let [least, most] = one.ratio_range;
             let _ = writeln!(
                 text,
-                "adaptive / the best of {}, {}, in the same repetition: {:.2} ({least:.2}..{most:.2})",
-                one.pattern, one.best, one.ratio_to_best
+                "  {:<17} {:.2} ({least:.2}..{most:.2}) of {}'s",
+                one.pattern, one.ratio_to_best, one.best
             );
         }
         text
@@ -172,7 +176,7 @@ fn ratios(policy: &str, baseline: &str, pattern: Pattern, samples: &[Sample]) ->
     (!ratios.is_empty()).then_some(ratios)
 }
 
-fn chosen(chooser: &str, pattern: Pattern, rows: &[Row], samples: &[Sample]) -> Option<Chosen> {
+fn against_best(chooser: &str, pattern: Pattern, rows: &[Row], samples: &[Sample]) -> Option<Chosen> {
     let fixed = rows.iter().filter(|row| row.pattern == pattern.name() && row.policy != chooser);
     let best = fixed.min_by(|a, b| a.makespan_s.total_cmp(&b.makespan_s))?.policy;
     let ratios = ratios(chooser, best, pattern, samples)?;
@@ -229,15 +233,12 @@ mod tests {
                 times.iter().enumerate().map(|(at, time)| sample(policy, *pattern, at, *time))
             })
             .collect();
-        let report = Report::new(&["noop", "sjf", "adaptive"], &samples, ("adaptive", 1.0), true);
+        let report = Report::new(&["noop", "sjf", "adaptive"], "adaptive", &samples, 1.0, true);
         let found: Vec<_> =
             report.chosen.iter().map(|one| (one.pattern, one.best, one.ratio_to_best, one.ratio_range)).collect();
         assert_eq!(found, [(first.name(), "sjf", 1.1, [0.9, 1.3]), (second.name(), "noop", 0.5, [0.5, 0.5])]);
         assert_eq!((report.repetitions, report.rows.len()), (3, 7));
         let text = report.text(8);
-        assert!(
-            text.contains("adaptive / the best of strided-read, sjf, in the same repetition: 1.10 (0.90..1.30)"),
-            "{text}"
-        );
+        assert!(text.contains("  strided-read      1.10 (0.90..1.30) of sjf's\n"), "{text}");
     }
 }
