@@ -43,13 +43,13 @@ const SCALE_MAX: u64 = 16;
 /// Makes a volume striped over four emulated 7,200 rpm disks in a temporary directory, mounts it, and lets four processes
 /// of eight threads read and write through the mount in the patterns of the papers, without scheduling (noop) and under
 /// each algorithm, and last with algorithms chosen by a selector that learns them first. Checks all data, and removes it. Takes
-/// some 210 seconds, with --quick less than 35.
+/// some 210 seconds, with --quick some 40.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Less data: takes less than 35 seconds, and shows less
+    /// Less data: takes some 40 seconds, and shows less
     #[arg(long)]
     quick: bool,
     /// About how long to take, in seconds [default: 210; with --quick 20]
