@@ -363,8 +363,9 @@ impl Test<'_> {
     }
 }
 
-fn geometric_mean(rates: &[f64]) -> f64 {
-    rates.iter().product::<f64>().powf(1.0 / rates.len() as f64)
+/// Of none: 1.
+fn geometric_mean(values: &[f64]) -> f64 {
+    values.iter().product::<f64>().powf(1.0 / values.len() as f64)
 }
 
 /// Median, smallest and largest of runs, each the geometric mean of its phases.
@@ -392,8 +393,8 @@ impl Report {
     fn sum_up(&mut self) {
         self.rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
         self.reached = self.rows.iter().filter(|row| row.ratio >= BAR).count();
-        let over: Vec<f64> = self.rows.iter().map(|row| (row.adaptive_mb_s / row.best_kernel_mb_s).ln()).collect();
-        self.mean_over_kernel = (over.iter().sum::<f64>() / over.len().max(1) as f64).exp();
+        let over: Vec<f64> = self.rows.iter().map(|row| row.adaptive_mb_s / row.best_kernel_mb_s).collect();
+        self.mean_over_kernel = geometric_mean(&over);
         self.overhead = self.overheads.iter().map(|one| 1.0 - one.ratio).max_by(f64::total_cmp);
     }
 
@@ -460,6 +461,7 @@ mod tests {
     fn phases_are_the_medians_of_each_and_runs_their_geometric_means() {
         let runs = vec![vec![1.0, 100.0], vec![4.0, 25.0], vec![9.0, 100.0]];
         assert_eq!(middle(&runs), (10.0, [10.0, 30.0]));
+        assert_eq!(geometric_mean(&[]), 1.0);
         let by_phase = phases(&[("noop".to_owned(), &runs), ("adaptive".to_owned(), &runs[1..2].to_vec())]);
         let of = |name: &str| by_phase.iter().map(|phase| phase[name]).collect::<Vec<_>>();
         assert_eq!((of("noop"), of("adaptive")), (vec![4.0, 100.0], vec![4.0, 25.0]));

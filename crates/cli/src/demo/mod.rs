@@ -20,14 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use worker::Task;
 
-/// Repetitions, and how many if it is to take less than a minute; ratios are between runs of the same repetition.
+/// Repetitions, and how many if there is less time than this; ratios are between runs of the same repetition.
 const REPETITIONS: usize = 5;
 const REPETITIONS_QUICK: usize = 3;
+const QUICK: Duration = Duration::from_secs(60);
 /// Seconds that it takes by default. A tenth is 21 s for each pattern; with 7 s trials went on in runs that count.
 const SECONDS: u64 = 210;
 /// The same with --quick, when 2 s are too little to learn much.
 const SECONDS_QUICK: u64 = 20;
-/// Share of the time in which the selector learns each pattern, and how long a run is to be then, in seconds.
+/// Share of the time in which the selector learns each pattern, the most that is worth it, and how long a run is to be then, in seconds.
 const LEARN_SHARE: f64 = 0.1;
 const LEARN_MAX: Duration = Duration::from_secs(60);
 const LEARN_RUN_S: f64 = 1.0;
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     /// Less data: takes some 40 seconds, and shows less
     #[arg(long)]
     quick: bool,
-    /// About how long to take, in seconds [default: 210; with --quick 20]
+    /// About how long to take, in seconds; all algorithms take some 40 at least [default: 210; with --quick 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
     /// Only these algorithms, or adaptive; noop is always there [default: all]
@@ -190,7 +191,7 @@ impl Demo<'_> {
     /// does not count.
     fn measure(&mut self, sides: &[Side], budget: Duration, seed: u64) -> anyhow::Result<Option<Vec<Sample>>> {
         let runs = (sides.len() * PATTERNS.len()) as u64;
-        let repetitions = if budget < Duration::from_secs(60) { REPETITIONS_QUICK } else { REPETITIONS };
+        let repetitions = if budget < QUICK { REPETITIONS_QUICK } else { REPETITIONS };
         let progress = output::bar(runs * repetitions as u64, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
         let mut random = seed;
         if sides.iter().any(|side| matches!(side, Side::Adaptive)) {
