@@ -322,3 +322,55 @@ fn what_was_only_measured_is_not_begun_with() {
         assert_eq!(selector.arm().to_string(), begins_with, "{stays} stays");
     }
 }
+
+/// A window in which a stream has its slice of time, or those who read here and there beside it have theirs.
+fn slice(at: u64, is_stream: bool) -> Load {
+    let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };
+    Load::of(&WindowFeatures { files, ..features(at, true, requests, distance, 0) })
+}
+
+/// Times that a workload is found to have changed.
+fn entered(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
+}
+
+#[test]
+fn slices_of_time_make_no_other_workload_of_each_program() {
+    for windows in [2, 3, 5] {
+        let mut selector = selector("hbrr anticipation=on", &[], false);
+        let mut at = 0;
+        let mut run = |selector: &mut Selector, slices: u64, is_stream: &dyn Fn(u64) -> bool| {
+            for slice_at in 0..slices {
+                for _ in 0..windows {
+                    selector.window(&slice(at, is_stream(slice_at)));
+                    at += 1;
+                }
+            }
+            records(selector)
+        };
+        run(&mut selector, 4, &|slice| slice % 2 == 0);
+        let by_turns = run(&mut selector, 40, &|slice| slice % 2 == 0);
+        assert_eq!(entered(&by_turns), 0, "slices of {windows} windows");
+        // What stays is another workload, whichever of the two that is.
+        let alone = run(&mut selector, 20_u64.div_ceil(windows), &|_| true);
+        let random = run(&mut selector, 20_u64.div_ceil(windows), &|_| false);
+        assert_eq!((entered(&alone), entered(&random)), (1, 1), "slices of {windows} windows");
+    }
+}
+
+#[test]
+fn what_a_workload_gives_in_slices_is_credited_as_a_whole() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    selector.remember(Knowledge::new(Device::Disk)).unwrap();
+    let mut without = 0;
+    for at in 0..1_200 {
+        // Without anticipation nobody waits for the stream.
+        let anticipates = selector.arm().anticipation;
+        without += u64::from(!anticipates);
+        selector.window(&slice(at, anticipates && at / 3 % 2 == 0));
+    }
+    let best = selector.knowledge().contexts.values().max_by_key(|known| known.windows).unwrap();
+    let gain = |arm: &str| best.arms[arm].gain;
+    assert!(gain("noop") < gain("hbrr anticipation=on") - 1.0, "{best:?}");
+    assert!(selector.arm().anticipation && without < 120, "{} after {without} windows without", selector.arm());
+}

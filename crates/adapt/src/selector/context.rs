@@ -97,6 +97,14 @@ impl Context {
         asks(self) == asks(other)
     }
 
+    /// Whether this is what a window of `whole` looks like in which only some of its programs were served: those that read a stream while
+    /// others, which read here and there or in many files, wait for their turn.
+    pub(super) fn is_part_of(&self, whole: &Context) -> bool {
+        let is_less = self != whole && self.order <= whole.order && self.files <= whole.files;
+        // Programs that take turns in a file come into step: that is another matter.
+        is_less && self.asks_the_same(whole) && self.depth == whole.depth && !whole.may_be_apart()
+    }
+
     /// How different two are: 0 for the same, up to 2 for those of which one says something about the other.
     #[must_use]
     pub fn distance(&self, other: &Context) -> f64 {

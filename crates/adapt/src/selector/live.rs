@@ -371,6 +371,7 @@ impl Selector {
         }
         self.light = 0;
         if self.is_same_workload(load) {
+            let load = &self.with_parts(load);
             self.aftermath.see(load, self.held());
             let finds_out = self.finding_out > 0;
             self.finding_out = self.finding_out.saturating_sub(1);
@@ -744,6 +745,7 @@ impl Selector {
         self.note_held();
         self.aftermath.change();
         self.meter.restart();
+        self.place.iter_mut().for_each(Place::change_arm);
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
         let load = self.last.unwrap_or_default();

@@ -23,6 +23,10 @@ const UNDONE: f64 = 1.0;
 /// Seconds after which an arm has done what it does to the order.
 const RECENT_S: f64 = 2.0;
 
+/// Time for which windows may show a part of a workload only, in seconds: who has a slice of time has a quarter of a second at a time,
+/// and sometimes two or three.
+const SLICES_S: f64 = 1.0;
+
 /// A workload that is there.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -34,6 +38,10 @@ pub(super) struct Place {
     /// Windows so far, and those that looked like it.
     pub(super) windows: u64,
     pub(super) alike: u64,
+    /// What it looked like at most since the arm in force began.
+    most: Option<Context>,
+    /// Windows since the last that showed all of it, which showed a part: credited with the next that shows all, if one comes.
+    parts: Load,
     /// Logarithmic rate of an arm of gain 0; none before it was seen.
     pub(super) level: Option<f64>,
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
@@ -43,6 +51,13 @@ pub(super) struct Place {
     pub(super) begins_low: bool,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
+}
+
+impl Place {
+    /// Another arm is in force from now on.
+    pub(super) fn change_arm(&mut self) {
+        (self.most, self.parts) = (None, Load::default());
+    }
 }
 
 impl Selector {
@@ -60,6 +75,13 @@ impl Selector {
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
         if let Some(place) = &mut self.place {
             place.windows += 1;
+            let is_part = place.looks[self.arm].is_some_and(|look| class.is_part_of(&look)) && !is_usual;
+            if is_part && place.parts.seconds() < SLICES_S {
+                place.alike += 1;
+                place.parts.append(load);
+                self.is_changing = false;
+                return false;
+            }
             let is_alike = match place.looks[self.arm] {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
                 Some(look) => class == look || is_usual,
@@ -68,6 +90,8 @@ impl Selector {
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
+                let class = place.most.filter(|most| class.is_part_of(most)).unwrap_or(class);
+                place.most = Some(class);
                 if self.settling == 0 && place.looks[self.arm].is_none() {
                     place.looks[self.arm] = Some(class);
                     if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
@@ -91,11 +115,18 @@ impl Selector {
         self.arm == arm
     }
 
+    /// A window that showed all of the workload, with those before it that showed a part: what the arm in force made of it.
+    pub(super) fn with_parts(&mut self, load: &Load) -> Load {
+        let mut whole = self.place.as_mut().map_or_else(Load::default, |place| std::mem::take(&mut place.parts));
+        whole.append(load);
+        whole
+    }
+
     /// Whether a window that is credited to nobody looks like the workload that is there.
     pub(super) fn is_still_there(&self, load: &Load) -> bool {
         let is_it = |place: &Place| {
             let class = Context::of(load, Some(place.seen));
-            class == place.seen || place.looks[self.arm] == Some(class)
+            class == place.seen || place.looks[self.arm] == Some(class) || class.is_part_of(&place.seen)
         };
         load.arrived() > 0 && self.place.as_ref().is_some_and(is_it)
     }
@@ -272,6 +303,8 @@ impl Selector {
             since_s,
             windows: 1,
             alike: 1,
+            most: None,
+            parts: Load::default(),
             level: None,
             steady: 0,
             off: 0.0,
