@@ -374,3 +374,36 @@ fn what_a_workload_gives_in_slices_is_credited_as_a_whole() {
     assert!(gain("noop") < gain("hbrr anticipation=on") - 1.0, "{best:?}");
     assert!(selector.arm().anticipation && without < 120, "{} after {without} windows without", selector.arm());
 }
+
+/// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until then.
+fn trial_of_one_known(before: f64, gives: f64) -> Option<Why> {
+    let context = "r1.q0.d2.f0.a0";
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    let value = |gain, variance| Value { gain, variance, weight: 20.0, seen_s: 100.0 };
+    let anticipation = Some(Anticipation::for_device(8_000_000, 100_000_000));
+    let all = arms(Device::Disk, &EngineConfig { anticipation, ..EngineConfig::default() });
+    let known = all.iter().map(Arm::to_string).map(|arm| match arm.as_str() {
+        "hbrr anticipation=on" => (arm, value(0.0, 0.25)),
+        "sjf anticipation=on" => (arm, value(before, 0.25)),
+        _ => (arm, value(-3.0, 0.01)),
+    });
+    let known = Known { arms: known.collect(), ..Known::default() };
+    let known = Known { level: LEVEL, windows: 100, stays: 3, stay_s: 60.0, seen_s: 100.0, ..known };
+    let mut knowledge = Knowledge { clock_s: 100.0, ..Knowledge::new(Device::Disk) };
+    knowledge.contexts.insert(Context::parse(context).unwrap(), known);
+    selector.remember(knowledge).unwrap();
+    (0..600).find_map(|at| {
+        let is_tried = selector.arm().to_string() == "sjf anticipation=on";
+        let requests = if is_tried { 100.0 * gives } else { 100.0 };
+        selector.window(&window(at, true, requests as u64, 4.0));
+        let records = records(&mut selector);
+        let ended = |record: &&Record| is_tried && matches!(record.why, Why::TrialWon | Why::TrialLost);
+        records.iter().find(ended).map(|record| record.why)
+    })
+}
+
+#[test]
+fn one_good_trial_is_not_enough_for_an_arm_that_is_known_to_give_less() {
+    assert_eq!(trial_of_one_known(-0.1, 1.2), Some(Why::TrialLost));
+    assert_eq!(trial_of_one_known(0.0, 1.3), Some(Why::TrialWon));
+}

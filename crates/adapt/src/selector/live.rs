@@ -598,7 +598,8 @@ impl Selector {
         self.trial_gain = gain.is_finite().then_some(gain);
         let Some(place) = &mut self.place else { return };
         let context = place.context;
-        if gain > self.sure_gain(&context, trial) && self.pays(&context, gain) {
+        let sure = gain.min(self.known_gain(&context));
+        if sure > self.sure_gain(&context, trial) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
             if let Some(place) = &mut self.place {
@@ -627,6 +628,13 @@ impl Selector {
                 self.switch(self.incumbent, Why::TrialLost, text);
             }
         }
+    }
+
+    /// Logarithmic gain of the arm in force over the one in use by all that was seen of both, of which the last trial is a part.
+    fn known_gain(&self, context: &Context) -> f64 {
+        let known = self.knowledge.contexts.get(context);
+        let gain = |at: usize| known?.arms.get(&self.names[at]).map(|value| value.gain);
+        gain(self.arm).unwrap_or(0.0) - gain(self.incumbent).unwrap_or(0.0)
     }
 
     /// The logarithmic gain by which a trial is won. Without an arm to move arms differ by little, and rarely: chance must not win.
