@@ -375,6 +375,63 @@ fn what_a_workload_gives_in_slices_is_credited_as_a_whole() {
     assert!(selector.arm().anticipation && without < 120, "{} after {without} windows without", selector.arm());
 }
 
+/// One that has seen the whole of a workload for a while, of which streams are a part.
+fn selector_of_slices() -> Selector {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    (0..30).for_each(|at| _ = selector.window(&slice(at, false)));
+    records(&mut selector);
+    selector
+}
+
+#[test]
+fn a_part_that_stays_is_another_workload_even_if_nothing_arrives_now_and_then() {
+    for every in [2, 3, 5, 9, 20] {
+        let mut selector = selector_of_slices();
+        for at in 30..60 {
+            let mut features = WindowFeatures { files: 4, ..features(at, true, 300, 0.0, 0) };
+            if at % every == 0 {
+                (features.ops[0].requests, features.ops[0].bytes, features.ops[0].distances) = (0, 0, 0);
+            }
+            selector.window(&Load::of(&features));
+        }
+        assert_eq!(entered(&records(&mut selector)), 1, "no arrivals in one window of {every}");
+    }
+}
+
+#[test]
+fn a_part_excuses_nothing_else() {
+    for first in [0, 1] {
+        let mut selector = selector_of_slices();
+        let noticed = (30..60).find(|at| {
+            let writes = window(*at, false, 100, 4.0);
+            selector.window(&if at % 2 == first { slice(*at, true) } else { writes });
+            entered(&records(&mut selector)) > 0
+        });
+        assert!(noticed.is_some_and(|at| at <= 33), "writes every other window are noticed in {noticed:?}");
+    }
+}
+
+#[test]
+fn parts_before_a_gap_are_forgotten() {
+    for has_light_load in [false, true] {
+        let mut selector = selector_of_slices();
+        let mut windows = 30..;
+        for _ in 0..10 {
+            for (count, is_stream) in [(2, true), (0, false), (4, true), (4, false)] {
+                let gap = if count == 0 { 20 } else { 0 };
+                for at in windows.by_ref().take(gap) {
+                    let none = WindowFeatures { outstanding_mean: 1.0, ..features(at, true, 20, 0.0, 0) };
+                    if has_light_load {
+                        selector.window(&Load::of(&none));
+                    }
+                }
+                windows.by_ref().take(count).for_each(|at| _ = selector.window(&slice(at, is_stream)));
+            }
+        }
+        assert_eq!(entered(&records(&mut selector)), 0, "light load: {has_light_load}");
+    }
+}
+
 /// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until then.
 fn trial_of_one_known(before: f64, gives: f64) -> Option<Why> {
     let context = "r1.q0.d2.f0.a0";

@@ -97,8 +97,8 @@ impl Context {
         asks(self) == asks(other)
     }
 
-    /// Whether this is what a window of `whole` looks like in which only some of its programs were served: those that read a stream while
-    /// others, which read here and there or in many files, wait for their turn.
+    /// Whether this may be what a window of `whole` looks like in which only some of its programs were served: those that read a stream while
+    /// others, which read here and there or in more files, wait for their turn.
     pub(super) fn is_part_of(&self, whole: &Context) -> bool {
         let is_less = self != whole && self.order <= whole.order && self.files <= whole.files;
         // Programs that take turns in a file come into step: that is another matter.

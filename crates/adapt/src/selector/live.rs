@@ -371,12 +371,12 @@ impl Selector {
         }
         self.light = 0;
         if self.is_same_workload(load) {
-            let load = &self.with_parts(load);
+            let (load, windows) = &self.with_parts(load);
             self.aftermath.see(load, self.held());
             let finds_out = self.finding_out > 0;
             self.finding_out = self.finding_out.saturating_sub(1);
             if self.aftermath.is_over() && !self.waits_for_step(load) && !finds_out {
-                self.credit(load);
+                self.credit(load, *windows);
             }
         } else {
             self.pass_by(load);
@@ -402,6 +402,7 @@ impl Selector {
     fn rest(&mut self, load: &Load) {
         self.meter.pause();
         self.is_changing = false;
+        self.place.iter_mut().for_each(|place| place.parts.clear());
         self.pass_by(load);
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
         let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
@@ -451,15 +452,15 @@ impl Selector {
         Some((place.level? + value.gain).exp())
     }
 
-    /// A window, as a whole, of a known workload and an arm.
-    fn credit(&mut self, load: &Load) {
+    /// So many windows, together and as a whole, of a known workload and an arm.
+    fn credit(&mut self, load: &Load, windows: u32) {
         if self.unjudged == self.place.as_ref().map(|place| place.context) {
             self.unjudged = None;
         }
         if let Mode::Trial(trial) = &mut self.mode {
             trial.windows += 1;
         }
-        let observed = self.meter.add(load, self.settings.requests_min, self.mode == Mode::Steady);
+        let observed = self.meter.add(load, windows, self.settings.requests_min, self.mode == Mode::Steady);
         let Some(meter) = observed else {
             // What was credited before is older than this window.
             self.before = None;
@@ -680,7 +681,8 @@ impl Selector {
     fn candidate(&self, load: &Load) -> Option<usize> {
         let place = self.place.as_ref()?;
         // A first allowance that no trial fits into is still one: what is spent beyond it is earned before the next.
-        let needed_s = self.trial_windows(load) * load.seconds();
+        // Of the last window: several may have been put together.
+        let needed_s = self.trial_windows(load) * self.last.as_ref().unwrap_or(load).seconds();
         let left_s = self.knowledge.budget_s - needed_s.min(0.5 * self.settings.device.burn_in_s());
         if left_s < 0.0 {
             return None;
@@ -737,6 +739,13 @@ impl Selector {
 
     fn begin_trial(&mut self, at: usize, chain: u32) {
         self.trials += 1;
+        // What it gave so long ago is nothing to take the mean with.
+        let (now_s, name) = (self.knowledge.clock_s, &self.names[at]);
+        let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get_mut(&place.context));
+        let value = known.and_then(|known| known.arms.get_mut(name));
+        if let Some(value) = value.filter(|value| now_s - value.seen_s > EXPIRY_S) {
+            value.weight = value.weight.min(0.5);
+        }
         self.switch(at, Why::Trial, String::new());
         self.mode = Mode::Trial(Trial { count: 0, sum: 0.0, windows: 0, chain });
     }

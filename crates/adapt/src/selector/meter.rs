@@ -51,9 +51,9 @@ impl Meter {
         (wanted as u32).clamp(self.quarter, UNEVEN_MAX * self.quarter)
     }
 
-    /// A window. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
+    /// A load, which so many windows were put together to. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
     /// together.
-    pub(super) fn add(&mut self, load: &Load, requests_min: u64, teaches: bool) -> Option<Load> {
+    pub(super) fn add(&mut self, load: &Load, windows: u32, requests_min: u64, teaches: bool) -> Option<Load> {
         if load.rate() > 0.0 {
             let rate = load.rate().ln();
             if let Some(last) = self.last.replace(rate).filter(|_| teaches) {
@@ -62,7 +62,7 @@ impl Meter {
             }
         }
         self.sum.append(load);
-        self.windows += 1;
+        self.windows += windows;
         let is_enough = self.sum.completed() >= requests_min;
         if (!is_enough && self.windows < SPARSE_MAX * self.quarter) || self.windows < self.windows() {
             return None;
@@ -88,7 +88,8 @@ mod tests {
     /// Readings of so many windows of these rates in turn.
     fn readings(rates: &[f64], count: usize, completed: u64) -> (Meter, Vec<Option<Load>>) {
         let mut meter = Meter::new(1);
-        let all = rates.iter().cycle().take(count).map(|rate| meter.add(&window(*rate, completed), 16, true)).collect();
+        let all =
+            rates.iter().cycle().take(count).map(|rate| meter.add(&window(*rate, completed), 1, 16, true)).collect();
         (meter, all)
     }
 
@@ -109,10 +110,10 @@ mod tests {
         let (mut meter, _) = readings(&[50e6], 20, 100);
         for _ in 0..20 {
             meter.restart();
-            meter.add(&window(5e6, 100), 16, false);
-            meter.add(&window(90e6, 100), 16, false);
+            meter.add(&window(5e6, 100), 1, 16, false);
+            meter.add(&window(90e6, 100), 1, 16, false);
             meter.restart();
-            (0..3).for_each(|_| _ = meter.add(&window(50e6, 100), 16, true));
+            (0..3).for_each(|_| _ = meter.add(&window(50e6, 100), 1, 16, true));
         }
         assert_eq!(meter.windows(), 1);
     }

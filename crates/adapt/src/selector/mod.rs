@@ -35,6 +35,7 @@ mod load;
 mod measured;
 mod meter;
 mod model;
+mod parts;
 pub(crate) mod random;
 mod related;
 mod replace;

@@ -31,6 +31,7 @@ impl Selector {
         self.skip = self.skip.max(STRADDLING);
         self.aftermath = Aftermath::default();
         self.meter.restart();
+        self.place.iter_mut().for_each(|place| place.parts.clear());
     }
 }
 

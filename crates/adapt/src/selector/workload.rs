@@ -5,6 +5,7 @@ use super::held::Aftermath;
 use super::knowledge::Expectation;
 use super::live::{CLEAR, Mode, SETTLING, Selector};
 use super::meter::Meter;
+use super::parts::Parts;
 use super::{Context, Kind, Load, PageHinkley};
 
 /// Weight of a new stay in how long a workload lasts.
@@ -23,9 +24,8 @@ const UNDONE: f64 = 1.0;
 /// Seconds after which an arm has done what it does to the order.
 const RECENT_S: f64 = 2.0;
 
-/// Time for which windows may show a part of a workload only, in seconds: who has a slice of time has a quarter of a second at a time,
-/// and sometimes two or three.
-const SLICES_S: f64 = 1.0;
+/// Seconds for which a window that showed all of a workload says that those after it, which show less, show a part.
+const SHOWN_S: f64 = 0.5;
 
 /// A workload that is there.
 #[derive(Clone, Debug)]
@@ -38,10 +38,10 @@ pub(super) struct Place {
     /// Windows so far, and those that looked like it.
     pub(super) windows: u64,
     pub(super) alike: u64,
-    /// What it looked like at most since the arm in force began.
-    most: Option<Context>,
-    /// Windows since the last that showed all of it, which showed a part: credited with the next that shows all, if one comes.
-    parts: Load,
+    /// What it looked like since the arm in force began, and when, on the clock: the last that is no part of the one before.
+    most: Option<(Context, f64)>,
+    /// Windows that showed a part of it: credited with the next that shows all, if one comes.
+    pub(super) parts: Parts,
     /// Logarithmic rate of an arm of gain 0; none before it was seen.
     pub(super) level: Option<f64>,
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
@@ -56,30 +56,36 @@ pub(super) struct Place {
 impl Place {
     /// Another arm is in force from now on.
     pub(super) fn change_arm(&mut self) {
-        (self.most, self.parts) = (None, Load::default());
+        self.most = None;
+        self.parts.clear();
     }
 }
 
 impl Selector {
-    /// Whether the window belongs, as a whole, to the workload that is known to be there.
+    /// Whether the window belongs to the workload that is known to be there, as a whole, and shows all of it.
     pub(super) fn is_same_workload(&mut self, load: &Load) -> bool {
         let settles = self.settling > 0;
         self.settling = self.settling.saturating_sub(1);
         if load.arrived() == 0 {
-            // What came before is still being served.
-            return self.place.is_some();
+            // What came before is still being served: of a part, if that was one.
+            let Some(place) = &mut self.place else { return false };
+            let is_whole = place.parts.is_empty();
+            if !is_whole {
+                place.parts.add(load, self.quarter, self.settings.window_ns);
+            }
+            return is_whole;
         }
         let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
         let class = Context::of(load, look);
         let is_usual = look.is_some_and(|look| class.asks_the_same(&look)) && self.is_as_expected(load);
         let is_usual = is_usual && self.settings.memory_below && !self.serves_badly(class);
+        // Behind memory who is served does not show.
+        let mut is_part = !self.settings.memory_below;
         if let Some(place) = &mut self.place {
             place.windows += 1;
-            let is_part = place.looks[self.arm].is_some_and(|look| class.is_part_of(&look)) && !is_usual;
-            if is_part && place.parts.seconds() < SLICES_S {
+            is_part = is_part && place.looks[self.arm].is_some_and(|look| class.is_part_of(&look));
+            if is_part && place.parts.add(load, self.quarter, self.settings.window_ns) {
                 place.alike += 1;
-                place.parts.append(load);
-                self.is_changing = false;
                 return false;
             }
             let is_alike = match place.looks[self.arm] {
@@ -90,8 +96,10 @@ impl Selector {
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
-                let class = place.most.filter(|most| class.is_part_of(most)).unwrap_or(class);
-                place.most = Some(class);
+                let now_s = self.knowledge.clock_s;
+                let is_shown = |(most, at): &(Context, f64)| class.is_part_of(most) && now_s - at < SHOWN_S;
+                let (class, at) = place.most.filter(is_shown).unwrap_or((class, now_s));
+                place.most = Some((class, at));
                 if self.settling == 0 && place.looks[self.arm].is_none() {
                     place.looks[self.arm] = Some(class);
                     if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
@@ -103,8 +111,13 @@ impl Selector {
             }
         }
         // One window: a workload goes, another comes, perhaps since the window before. Two, or what it is now is known and served
-        // badly: it has.
+        // badly: it has. Of parts it takes as many as there may be before.
         self.take_back();
+        match &mut self.place {
+            Some(place) if is_part => place.parts.push(load),
+            Some(place) => place.parts.clear(),
+            None => {}
+        }
         if !std::mem::replace(&mut self.is_changing, true) && !self.serves_badly(class) {
             self.meter.restart();
             return false;
@@ -115,11 +128,9 @@ impl Selector {
         self.arm == arm
     }
 
-    /// A window that showed all of the workload, with those before it that showed a part: what the arm in force made of it.
-    pub(super) fn with_parts(&mut self, load: &Load) -> Load {
-        let mut whole = self.place.as_mut().map_or_else(Load::default, |place| std::mem::take(&mut place.parts));
-        whole.append(load);
-        whole
+    /// A window that showed all of the workload, with those before it that showed a part, and how many windows that is.
+    pub(super) fn with_parts(&mut self, load: &Load) -> (Load, u32) {
+        self.place.as_mut().map_or((*load, 1), |place| place.parts.take_with(load))
     }
 
     /// Whether a window that is credited to nobody looks like the workload that is there.
@@ -204,6 +215,7 @@ impl Selector {
         self.meter.restart();
         if let Some(place) = &mut self.place {
             (place.steady, place.level) = (0, None);
+            place.parts.clear();
         }
         if self.arm != self.incumbent {
             // Nothing to compare with any more.
@@ -304,7 +316,7 @@ impl Selector {
             windows: 1,
             alike: 1,
             most: None,
-            parts: Load::default(),
+            parts: Parts::default(),
             level: None,
             steady: 0,
             off: 0.0,
