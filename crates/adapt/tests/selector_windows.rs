@@ -464,3 +464,30 @@ fn one_good_trial_is_not_enough_for_an_arm_that_is_known_to_give_less() {
     assert_eq!(trial_of_one_known(-0.1, 1.2), Some(Why::TrialLost));
     assert_eq!(trial_of_one_known(0.0, 1.3), Some(Why::TrialWon));
 }
+
+#[test]
+fn nothing_is_compared_with_the_first_window_of_programs_that_are_starting() {
+    let context = "r1.q0.d2.f0.a0";
+    let value = |gain| Value { gain, variance: 0.01, weight: 20.0, seen_s: 100.0 };
+    for first in [1.0, 0.02] {
+        let mut selector = selector("hbrr anticipation=on", &[], false);
+        let arms = [("hbrr anticipation=on".to_owned(), value(0.0))].into();
+        let known =
+            Known { level: LEVEL, windows: 100, stays: 3, stay_s: 60.0, seen_s: 100.0, arms, ..Known::default() };
+        let mut knowledge = Knowledge { clock_s: 100.0, ..Knowledge::new(Device::Disk) };
+        knowledge.contexts.insert(Context::parse(context).unwrap(), known);
+        selector.remember(knowledge).unwrap();
+        let mut won = Vec::new();
+        for at in 0..80 {
+            // Whatever is tried has half of what the arm in use has.
+            let rate = match (at < 5, selector.arm().to_string() == "hbrr anticipation=on") {
+                (true, _) => first,
+                (_, true) => 1.0,
+                (_, false) => 0.5,
+            };
+            selector.window(&window(at, true, (1_000.0 * rate) as u64, 4.0));
+            won.extend(records(&mut selector).into_iter().filter(|record| record.why == Why::TrialWon));
+        }
+        assert!(won.is_empty() && selector.arm().anticipation, "first windows of {first}: {won:?}");
+    }
+}

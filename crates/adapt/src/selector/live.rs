@@ -28,7 +28,7 @@ const TRIAL_MAX: u32 = 4;
 pub(super) const CLEAR: f64 = 0.35;
 const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
-const CLEAR_NOISE: f64 = 3.0;
+pub(super) const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
 /// Deviations of a window by which one alone may be off to move the level, if that is more than what is clear; more are an
 /// accident until the next is off likewise.
@@ -731,6 +731,7 @@ impl Selector {
         }
         if !by_model
             && steady >= STEADY_MIN
+            && !self.begins_unevenly()
             && let Some(next) = self.candidate(load)
         {
             self.begin_trial(next, 0);

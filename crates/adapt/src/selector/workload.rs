@@ -3,10 +3,10 @@
 use super::explain::Why;
 use super::held::Aftermath;
 use super::knowledge::Expectation;
-use super::live::{CLEAR, Mode, SETTLING, Selector};
+use super::live::{CLEAR, CLEAR_NOISE, Mode, SETTLING, Selector};
 use super::meter::Meter;
 use super::parts::Parts;
-use super::{Context, Kind, Load, PageHinkley};
+use super::{Context, Kind, Known, Load, PageHinkley};
 
 /// Weight of a new stay in how long a workload lasts.
 const STAY_WEIGHT: f64 = 0.3;
@@ -26,6 +26,9 @@ const RECENT_S: f64 = 2.0;
 
 /// Seconds for which a window that showed all of a workload says that those after it, which show less, show a part.
 const SHOWN_S: f64 = 0.5;
+
+/// How long a workload begins, in seconds.
+const BEGINNING_S: f64 = 2.0;
 
 /// A workload that is there.
 #[derive(Clone, Debug)]
@@ -171,6 +174,15 @@ impl Selector {
     /// Windows after a fall of the rate in which a workload may end because of which it fell.
     pub(super) fn ending(&self) -> u64 {
         u64::from(ENDING * self.quarter)
+    }
+
+    /// Whether a workload has just begun, and the last observation was far off what the one before it led to expect: in the first window of
+    /// programs that start one after the other few are served. Whatever is tried would be compared with that.
+    pub(super) fn begins_unevenly(&self) -> bool {
+        let noise = |place: &Place| self.knowledge.contexts.get(&place.context).map_or(0.0, Known::noise);
+        let is_off = |place: &Place| place.off.abs() >= CLEAR.max(CLEAR_NOISE * noise(place));
+        let begins = |place: &&Place| self.knowledge.clock_s - place.since_s < BEGINNING_S;
+        self.place.as_ref().filter(begins).is_some_and(is_off)
     }
 
     /// Whether a window is served as fast as the workload that is there usually is.
