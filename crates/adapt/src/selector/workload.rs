@@ -177,12 +177,12 @@ impl Selector {
     }
 
     /// Whether a workload has just begun, and the last observation was far off what the one before it led to expect: in the first window of
-    /// programs that start one after the other few are served. Whatever is tried would be compared with that.
+    /// programs that start one after the other few are served. Whatever is tried would be compared with that. Behind memory rates go up and down all the time.
     pub(super) fn begins_unevenly(&self) -> bool {
         let noise = |place: &Place| self.knowledge.contexts.get(&place.context).map_or(0.0, Known::noise);
         let is_off = |place: &Place| place.off.abs() >= CLEAR.max(CLEAR_NOISE * noise(place));
         let begins = |place: &&Place| self.knowledge.clock_s - place.since_s < BEGINNING_S;
-        self.place.as_ref().filter(begins).is_some_and(is_off)
+        !self.settings.memory_below && self.place.as_ref().filter(begins).is_some_and(is_off)
     }
 
     /// Whether a window is served as fast as the workload that is there usually is.
