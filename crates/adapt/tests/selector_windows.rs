@@ -432,21 +432,23 @@ fn parts_before_a_gap_are_forgotten() {
     }
 }
 
-/// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until then.
-fn trial_of_one_known(before: f64, gives: f64) -> Option<Why> {
+/// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until so many
+/// seconds ago.
+fn trial_of_one_known(before: f64, ago_s: f64, gives: f64) -> Option<Why> {
     let context = "r1.q0.d2.f0.a0";
     let mut selector = selector("hbrr anticipation=on", &[], false);
-    let value = |gain, variance| Value { gain, variance, weight: 20.0, seen_s: 100.0 };
+    let clock_s = 10_000.0;
+    let value = |gain, variance| Value { gain, variance, weight: 20.0, seen_s: clock_s };
     let anticipation = Some(Anticipation::for_device(8_000_000, 100_000_000));
     let all = arms(Device::Disk, &EngineConfig { anticipation, ..EngineConfig::default() });
     let known = all.iter().map(Arm::to_string).map(|arm| match arm.as_str() {
         "hbrr anticipation=on" => (arm, value(0.0, 0.25)),
-        "sjf anticipation=on" => (arm, value(before, 0.25)),
+        "sjf anticipation=on" => (arm, Value { seen_s: clock_s - ago_s, ..value(before, 0.25) }),
         _ => (arm, value(-3.0, 0.01)),
     });
     let known = Known { arms: known.collect(), ..Known::default() };
-    let known = Known { level: LEVEL, windows: 100, stays: 3, stay_s: 60.0, seen_s: 100.0, ..known };
-    let mut knowledge = Knowledge { clock_s: 100.0, ..Knowledge::new(Device::Disk) };
+    let known = Known { level: LEVEL, windows: 100, stays: 3, stay_s: 60.0, seen_s: clock_s, ..known };
+    let mut knowledge = Knowledge { clock_s, ..Knowledge::new(Device::Disk) };
     knowledge.contexts.insert(Context::parse(context).unwrap(), known);
     selector.remember(knowledge).unwrap();
     (0..600).find_map(|at| {
@@ -461,8 +463,10 @@ fn trial_of_one_known(before: f64, gives: f64) -> Option<Why> {
 
 #[test]
 fn one_good_trial_is_not_enough_for_an_arm_that_is_known_to_give_less() {
-    assert_eq!(trial_of_one_known(-0.1, 1.2), Some(Why::TrialLost));
-    assert_eq!(trial_of_one_known(0.0, 1.3), Some(Why::TrialWon));
+    assert_eq!(trial_of_one_known(-0.1, 0.0, 1.2), Some(Why::TrialLost));
+    assert_eq!(trial_of_one_known(0.0, 0.0, 1.3), Some(Why::TrialWon));
+    // What it gave half an hour of load ago says nothing.
+    assert_eq!(trial_of_one_known(-0.1, 2_000.0, 1.2), Some(Why::TrialWon));
 }
 
 #[test]

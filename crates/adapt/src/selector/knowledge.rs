@@ -38,6 +38,8 @@ const DOUBTED: f64 = 0.3;
 const RELATED_WINDOWS: u64 = 480;
 /// By how much less than the best these are then expected to gain.
 const LATE: f64 = 0.2;
+/// Evidence against an arm expires after so many seconds of load.
+const EXPIRY_S: f64 = 1_800.0;
 /// Workloads that are more different than that say nothing of each other.
 const SIMILAR: f64 = 2.0;
 /// Logarithm of how many times faster the same requests must have been served elsewhere, or before, than here and now to be a reason to
@@ -66,6 +68,11 @@ impl Value {
     pub(super) fn measured(gain: f64, variance: f64, windows: f64) -> Value {
         let variance = variance.clamp(DEVIATION_MIN * DEVIATION_MIN, 50.0);
         Value { gain: gain.clamp(-GAIN_MAX, GAIN_MAX), variance, weight: windows, seen_s: 0.0 }
+    }
+
+    /// Whether it is doubted, or of so long ago, that it speaks against nothing any more.
+    pub(super) fn has_expired(&self, now_s: f64) -> bool {
+        self.weight < 1.0 || now_s - self.seen_s > EXPIRY_S
     }
 
     /// Standard deviation of the gain as it may be by now.

@@ -47,8 +47,6 @@ const REST_AFTER: u32 = 8;
 const REST_AFTER_MAX: u32 = 1 << 10;
 /// Windows where the device answers at once.
 const REST_AFTER_IMMEDIATE: u32 = 2;
-/// Evidence against an arm expires after so many seconds of load.
-const EXPIRY_S: f64 = 1_800.0;
 /// How long a workload lasts before it is known, in seconds.
 const STAY_S: f64 = 10.0;
 /// Most that one change of arms is said to have cost, in seconds.
@@ -672,8 +670,7 @@ impl Selector {
         let loss = best.unwrap_or(expected[self.incumbent].gain) - (expected[at].gain + doubt);
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get(&place.context));
         let value = known.and_then(|known| known.arms.get(&self.names[at]));
-        let has_expired =
-            value.is_some_and(|value| value.weight < 1.0 || self.knowledge.clock_s - value.seen_s > EXPIRY_S);
+        let has_expired = value.is_some_and(|value| value.has_expired(self.knowledge.clock_s));
         loss > -(1.0 - self.settings.loss_max).ln() && !has_expired
     }
 
@@ -740,11 +737,11 @@ impl Selector {
 
     fn begin_trial(&mut self, at: usize, chain: u32) {
         self.trials += 1;
-        // What it gave so long ago is nothing to take the mean with.
+        // What has expired is nothing to take the mean with.
         let (now_s, name) = (self.knowledge.clock_s, &self.names[at]);
         let known = self.place.as_ref().and_then(|place| self.knowledge.contexts.get_mut(&place.context));
         let value = known.and_then(|known| known.arms.get_mut(name));
-        if let Some(value) = value.filter(|value| now_s - value.seen_s > EXPIRY_S) {
+        if let Some(value) = value.filter(|value| value.has_expired(now_s)) {
             value.weight = value.weight.min(0.5);
         }
         self.switch(at, Why::Trial, String::new());
