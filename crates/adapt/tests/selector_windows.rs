@@ -495,3 +495,26 @@ fn nothing_is_compared_with_the_first_window_of_programs_that_are_starting() {
         assert!(won.is_empty() && selector.arm().anticipation, "first windows of {first}: {won:?}");
     }
 }
+
+/// A file system commits its journal: three quarters of a second in which little is served, and then all is as it was.
+#[test]
+fn a_rate_that_comes_back_at_once_casts_no_doubt_on_what_is_known() {
+    let context = Context::parse("r1.q0.d2.f0.a0").unwrap();
+    let gains: &[(&str, f64)] = &[("hbrr anticipation=on", 0.0), ("hbrr", -0.1), ("aioli", -2.3), ("noop", -2.3)];
+    let after = |low_for: u64| {
+        let mut selector = selector("hbrr anticipation=on", &[("r1.q0.d2.f0.a0", gains)], false);
+        for at in 0..30 + low_for + 4 {
+            let requests = if (30..30 + low_for).contains(&at) { 100 } else { 400 };
+            selector.window(&window(at, true, requests, 4.0));
+        }
+        let whys: Vec<Why> = records(&mut selector).iter().map(|record| record.why).collect();
+        let doubts = whys.iter().filter(|why| matches!(why, Why::Doubt | Why::DoubtEnded)).copied().collect::<Vec<_>>();
+        let known = &selector.knowledge().contexts[&context];
+        (doubts, known.arms["noop"].weight, known.arms["hbrr anticipation=on"].gain)
+    };
+    let (doubts, weight, gain) = after(8);
+    assert_eq!((doubts, weight), (vec![Why::Doubt, Why::DoubtEnded], 20.0));
+    assert!(gain > -0.1, "{gain}");
+    let (doubts, weight, _) = after(40);
+    assert_eq!((doubts, weight), (vec![Why::Doubt], 0.5), "for good");
+}

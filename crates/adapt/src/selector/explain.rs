@@ -32,6 +32,8 @@ pub enum Why {
     Better,
     /// The reward has changed although the workload has not: what is known is doubted.
     Doubt,
+    /// It is back: what was known is as true as before.
+    DoubtEnded,
     /// There has been nothing to choose from for a while.
     Resting,
 }

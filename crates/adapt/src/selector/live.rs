@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sluice_core::Time;
 
+use super::doubt::{Doubted, Rates};
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
@@ -26,7 +27,7 @@ const TRIAL_MIN: u32 = 2;
 const TRIAL_MAX: u32 = 4;
 /// Logarithmic loss at which one window is enough, of a trial or of another workload, and difference at which two of a trial are.
 pub(super) const CLEAR: f64 = 0.35;
-const DIFFERENT: f64 = 0.15;
+pub(super) const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 pub(super) const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
@@ -139,8 +140,8 @@ pub struct Selector {
     pub(super) unsaved: bool,
     /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
     pub(super) before: Option<(Context, Known)>,
-    /// What was known of the workload that is there before the rate fell, and in which of its windows it did.
-    pub(super) doubted: Option<(Known, u64)>,
+    /// What was known of the workload that is there before the rate fell.
+    pub(super) doubted: Option<Doubted>,
     /// Windows for which programs may still be brought into step, and those in which it is found out whether any are to be.
     pub(super) patience: u32,
     pub(super) finding_out: u32,
@@ -478,8 +479,8 @@ impl Selector {
     }
 
     fn credit_steady(&mut self, load: &Load, rate: f64) {
+        self.end_doubt(load, rate);
         let Some(place) = &self.place else { return };
-        let ending = self.ending();
         let (context, now_s, name) = (place.context, self.knowledge.clock_s, self.names[self.arm].clone());
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
@@ -495,7 +496,8 @@ impl Selector {
         let usual = known.level + value.gain;
         let is_low =
             !self.settings.memory_below && known.stays > 1 && value.weight >= 1.0 && rate < usual - knowledge::FASTER;
-        let fell = (place.begins_low && is_low && place.steady == 1).then_some((Direction::Down, usual));
+        let expected_rate = place.level.map(|level| level + value.gain);
+        let fell = (place.begins_low && is_low && place.steady == 1).then_some(usual);
         place.begins_low = is_low && place.level.is_none();
         match &mut place.level {
             None => place.level = Some(rate - value.gain),
@@ -519,37 +521,11 @@ impl Selector {
             known.level = place.level.unwrap_or(known.level);
         }
         place.steady += 1;
-        let usual = self.reward.mean();
-        if let Some((direction, usual)) = self.reward.see(rate).map(|direction| (direction, usual)).or(fell) {
-            // Less may be this arm's doing, so others look better, by so much and not by more each time that it happens; more is no
-            // reason to look for others.
-            let gain = value.gain;
-            let others = known.arms.iter().filter(|(arm, _)| **arm != name).map(|(_, value)| value.gain);
-            let least = others.fold(gain, f64::max) + rate - usual;
-            let gain = if direction == Direction::Down { gain.min(least.max(gain + rate - usual)) } else { gain };
-            known.arms.entry(name).and_modify(|value| value.gain = gain);
-            (place.level, place.steady) = (Some(rate - gain), 0);
-            // More may be what memory below makes of it by and by.
-            if direction == Direction::Down || !self.settings.memory_below {
-                let before = self.before.as_ref().filter(|_| direction == Direction::Down);
-                let is_recent = self.doubted.as_ref().is_some_and(|(_, at)| place.windows - at <= ending);
-                if !is_recent {
-                    self.doubted = before.map(|(_, known)| (known.clone(), place.windows));
-                }
-                known.doubt();
-            }
-            // Less lowers a gain and more raises the level: by turns they would drift apart without end.
-            let shift = known.centre();
-            (place.level, known.level) = (place.level.map(|level| level + shift), known.level + shift);
-            if direction == Direction::Up {
-                known.level = known.level.max(place.level.unwrap_or(known.level));
-            }
-            if let Some((_, before)) = &mut self.before {
-                before.lower(shift);
-                before.level += shift;
-            }
-            let text = format!("{:+.0} % although the workload is the same", ((rate - usual).exp() - 1.0) * 100.0);
-            self.record(load, Why::Doubt, None, text);
+        let mean = self.reward.mean();
+        if let Some(direction) = self.reward.see(rate) {
+            self.doubt(load, direction, Rates { now: rate, mean, expected: expected_rate.unwrap_or(mean) });
+        } else if let Some(usual) = fell {
+            self.doubt(load, Direction::Down, Rates { now: rate, mean: usual, expected: usual });
         }
         self.decide(load);
     }

@@ -11,7 +11,7 @@
 //! * *Straddling*: the window in which an arm or the workload changed is credited to nobody. A workload has changed when two windows in
 //!   a row are of another class, when one is of a class that is known to be served badly, or when the test of Page and Hinkley
 //!   ([`PageHinkley`]) says so of request size, mix or concurrency; when it says so of the reward, evidence is doubted, and what lost
-//!   may be tried again.
+//!   may be tried again, unless the rate comes back at once.
 //! * *In step or apart*: an arm that brings programs that take turns in a file into step is not judged while it does, nor for a second
 //!   before; it goes on while only the order of requests changes.
 //! * *Memory below* ([`Settings::memory_below`]): what was written is written back during what comes. After a change of arms windows
@@ -27,6 +27,7 @@
 mod arm;
 mod change;
 mod context;
+mod doubt;
 mod explain;
 mod held;
 mod knowledge;

@@ -15,9 +15,6 @@ const STAY_WEIGHT: f64 = 0.3;
 /// waited for until it has come to an end once: 6 s. In quarters of a second.
 const CATCHING_UP: f64 = 0.25;
 const PATIENCE: u32 = 24;
-/// Time after a fall of the rate within which, if another workload is found to be there, that was the end of this one. In quarters of a second.
-const ENDING: u32 = 6;
-
 /// Weight of what was known of an arm that takes programs apart, beside one window of that.
 const UNDONE: f64 = 1.0;
 
@@ -171,11 +168,6 @@ impl Selector {
         PATIENCE * self.quarter
     }
 
-    /// Windows after a fall of the rate in which a workload may end because of which it fell.
-    pub(super) fn ending(&self) -> u64 {
-        u64::from(ENDING * self.quarter)
-    }
-
     /// Whether a workload has just begun, and the last observation was far off what the one before it led to expect: in the first window of
     /// programs that start one after the other few are served. Whatever is tried would be compared with that. Behind memory rates go up and down all the time.
     pub(super) fn begins_unevenly(&self) -> bool {
@@ -249,13 +241,12 @@ impl Selector {
             self.unjudged = Some(place.context);
         }
         let stay = self.knowledge.clock_s - place.since_s;
-        let ending = self.ending();
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             // It fell because it ended: of several programs one after the other.
-            let ended = doubted.filter(|(_, at)| place.windows - at <= ending && next != Some(place.context));
+            let ended = doubted.filter(|one| one.is_recent(place.windows, self.quarter) && next != Some(place.context));
             let level = match ended {
-                Some((before, _)) => {
-                    *known = before;
+                Some(before) => {
+                    *known = before.known;
                     None
                 }
                 None => place.level,

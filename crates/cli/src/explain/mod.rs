@@ -183,6 +183,7 @@ fn reason(why: Why) -> &'static str {
         Why::TrialEnded => "the workload changed during a trial",
         Why::Better => "it is better by what is known now",
         Why::Doubt => "rates have changed",
+        Why::DoubtEnded => "rates are as before",
         Why::Resting => "nothing to choose from",
     }
 }
@@ -203,6 +204,7 @@ fn decision(record: &Record) -> String {
         Why::TrialEnded => format!("the workload changed while {from} was tried, back to {arm}"),
         Why::Better => format!("{arm} instead of {from}: {text}"),
         Why::Doubt => format!("rates have changed: {text}; others may be tried again"),
+        Why::DoubtEnded => "rates are as before: what was known is believed again".to_owned(),
         Why::Resting => text.clone(),
     }
 }

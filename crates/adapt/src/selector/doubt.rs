@@ -1,0 +1,107 @@
+//! Evidence that is doubted: the reward has changed although the workload has not, so what was seen may be wrong by now.
+//!
+//! What is doubted counts for little, and what lost by it may be tried again. That is dear where nothing has changed: a file system
+//! that commits its journal takes a quarter of a second or two from everybody, and then all is as it was. So what was known is kept
+//! for a while, and is believed again if the rate comes back, or if it fell because the workload was about to end.
+
+use super::explain::Why;
+use super::live::{CLEAR_NOISE, DIFFERENT, Selector};
+use super::{Direction, Known, Load};
+
+/// Time after a fall of the rate within which it may turn out to have been no reason for doubt: this workload ended, or the rate came back.
+/// In quarters of a second.
+const ENDING: u32 = 6;
+/// Share of a fall, as a logarithm, that is to be made up for.
+const MADE_UP: f64 = 0.75;
+
+/// Rates of an arm, as logarithms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    /// What there is now.
+    pub(super) now: f64,
+    /// The mean of what there was, and what was expected.
+    pub(super) mean: f64,
+    pub(super) expected: f64,
+}
+
+/// What was known before the rate fell.
+#[derive(Clone, Debug)]
+pub(super) struct Doubted {
+    pub(super) known: Known,
+    /// Under which arm, and in which window of the workload it fell.
+    arm: usize,
+    at: u64,
+    rates: Rates,
+}
+
+impl Doubted {
+    /// Whether it is that so short a time ago, by the windows of the workload and those that are a quarter of a second.
+    pub(super) fn is_recent(&self, windows: u64, quarter: u32) -> bool {
+        windows - self.at <= u64::from(ENDING * quarter)
+    }
+
+    /// Whether it fell by more than windows differ by, and most of that is made up for by a rate.
+    fn is_over(&self, rate: f64, noise: f64) -> bool {
+        let Rates { now: low, expected, .. } = self.rates;
+        expected - low > DIFFERENT.max(CLEAR_NOISE * noise) && rate > low + MADE_UP * (expected - low)
+    }
+}
+
+impl Selector {
+    /// The reward of the arm in force has changed.
+    pub(super) fn doubt(&mut self, load: &Load, direction: Direction, rates: Rates) {
+        let Rates { now: rate, mean, .. } = rates;
+        let name = self.names[self.arm].clone();
+        let Some(place) = &mut self.place else { return };
+        let Some(known) = self.knowledge.contexts.get_mut(&place.context) else { return };
+        let Some(gain) = known.arms.get(&name).map(|value| value.gain) else { return };
+        // Less may be this arm's doing, so others look better, by so much and not by more each time that it happens; more is no
+        // reason to look for others.
+        let others = known.arms.iter().filter(|(arm, _)| **arm != name).map(|(_, value)| value.gain);
+        let least = others.fold(gain, f64::max) + rate - mean;
+        let gain = if direction == Direction::Down { gain.min(least.max(gain + rate - mean)) } else { gain };
+        known.arms.entry(name).and_modify(|value| value.gain = gain);
+        (place.level, place.steady) = (Some(rate - gain), 0);
+        // More may be what memory below makes of it by and by.
+        if direction == Direction::Down || !self.settings.memory_below {
+            let is_recent = self.doubted.as_ref().is_some_and(|one| one.is_recent(place.windows, self.quarter));
+            if !is_recent {
+                let before = self.before.as_ref().filter(|_| direction == Direction::Down);
+                let of =
+                    |(_, known): &(_, Known)| Doubted { known: known.clone(), arm: self.arm, at: place.windows, rates };
+                self.doubted = before.map(of);
+            }
+            known.doubt();
+        }
+        // Less lowers a gain and more raises the level: by turns they would drift apart without end.
+        let shift = known.centre();
+        (place.level, known.level) = (place.level.map(|level| level + shift), known.level + shift);
+        if direction == Direction::Up {
+            known.level = known.level.max(place.level.unwrap_or(known.level));
+        }
+        if let Some((_, before)) = &mut self.before {
+            before.lower(shift);
+            before.level += shift;
+        }
+        let text = format!("{:+.0} % although the workload is the same", ((rate - mean).exp() - 1.0) * 100.0);
+        self.record(load, Why::Doubt, None, text);
+    }
+
+    /// The rate of the arm in force, a logarithm, is back soon after it fell: that was an accident, and what was known is as true as before.
+    /// Behind memory it goes up and down by what is written back meanwhile.
+    pub(super) fn end_doubt(&mut self, load: &Load, rate: f64) {
+        let Some(place) = &mut self.place else { return };
+        let Some(known) = self.knowledge.contexts.get_mut(&place.context) else { return };
+        let is_over = |one: &Doubted| {
+            one.arm == self.arm && one.is_recent(place.windows, self.quarter) && one.is_over(rate, one.known.noise())
+        };
+        let over = self.doubted.as_ref().is_some_and(is_over) && !self.settings.memory_below;
+        let Some(doubted) = self.doubted.take_if(|_| over) else { return };
+        let gain = doubted.known.arms.get(&self.names[self.arm]).map_or(0.0, |value| value.gain);
+        place.level = Some(doubted.rates.expected - gain);
+        // What was seen of it meanwhile was the accident.
+        *known = Known { windows: known.windows, seen_s: known.seen_s, ..doubted.known };
+        self.before = Some((place.context, known.clone()));
+        self.record(load, Why::DoubtEnded, None, "the rate is back".to_owned());
+    }
+}
