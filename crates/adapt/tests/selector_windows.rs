@@ -518,3 +518,19 @@ fn a_rate_that_comes_back_at_once_casts_no_doubt_on_what_is_known() {
     let (doubts, weight, _) = after(40);
     assert_eq!((doubts, weight), (vec![Why::Doubt], 0.5), "for good");
 }
+
+/// Behind memory rates are high and low by turns, and what was read before may not be there any more; but who takes turns in a file, and
+/// usually is in step, may stay apart without end under an arm that is known as good.
+#[test]
+fn behind_memory_who_reads_in_step_as_a_rule_and_begins_far_below_that_is_apart() {
+    let gains: &[(&str, f64)] = &[("noop", 0.0), ("to-agg anticipation=on", 0.0)];
+    let doubted_at = |context: &str, distance: f64| {
+        let mut selector = selector("noop", &[(context, gains)], true);
+        (0..120).for_each(|at| _ = selector.window(&window(at, true, 25 + at % 10, distance)));
+        let doubt = records(&mut selector).into_iter().find(|record| record.why == Why::Doubt);
+        doubt.map(|record| record.t)
+    };
+    let at = doubted_at("r1.q0.d2.f0.a0", 4.0);
+    assert!(at.is_some_and(|at| (2.0..4.0).contains(&at)), "{at:?}");
+    assert_eq!(doubted_at("r1.q1.d2.f0.a0", 500.0), None, "never in step");
+}

@@ -84,10 +84,21 @@ impl Context {
         Context { order: other.order, depth: other.depth, ..*self } == *other
     }
 
-    /// Whether programs may be taking turns in a file and have come apart: small requests that are far from each other, of one file.
-    pub(super) fn may_be_apart(&self) -> bool {
+    /// Whether programs may be taking turns in a file: small requests, of one file.
+    fn may_take_turns(&self) -> bool {
         const UP_TO_192K: u8 = 2;
-        self.order > 0 && self.files == 0 && self.size <= UP_TO_192K
+        self.files == 0 && self.size <= UP_TO_192K
+    }
+
+    /// Whether programs may be taking turns in a file and have come apart: their requests are far from each other.
+    pub(super) fn may_be_apart(&self) -> bool {
+        self.may_take_turns() && self.order > 0
+    }
+
+    /// Whether programs may be taking turns in reading a file, in step: their requests are near each other.
+    pub(super) fn may_read_in_step(&self) -> bool {
+        const READS: u8 = 2;
+        self.may_take_turns() && self.order == 0 && self.ops == READS
     }
 
     /// Whether the two ask for the same: they differ at most in the order of requests, in how many wait, and in whose files have

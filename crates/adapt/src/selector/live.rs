@@ -492,13 +492,8 @@ impl Selector {
             weight: 0.0,
             seen_s: now_s,
         });
-        // Far below what such a workload usually gives, twice: as if the rate had fallen now. Behind memory it is high and low by turns.
-        let usual = known.level + value.gain;
-        let is_low =
-            !self.settings.memory_below && known.stays > 1 && value.weight >= 1.0 && rate < usual - knowledge::FASTER;
+        let (usual, is_known) = (known.level + value.gain, known.stays > 1 && value.weight >= 1.0);
         let expected_rate = place.level.map(|level| level + value.gain);
-        let fell = (place.begins_low && is_low && place.steady == 1).then_some(usual);
-        place.begins_low = is_low && place.level.is_none();
         match &mut place.level {
             None => place.level = Some(rate - value.gain),
             Some(level) => {
@@ -516,6 +511,9 @@ impl Selector {
                 value.note(off);
             }
         }
+        // Behind memory one window is high and another low.
+        let seen = if self.settings.memory_below { place.level.map_or(rate, |level| level + value.gain) } else { rate };
+        let fell = is_known && place.begins_low(seen < usual - knowledge::FASTER, self.settings.memory_below);
         (value.weight, value.seen_s) = ((value.weight + 1.0).min(knowledge::WEIGHT_MAX), now_s);
         if known.stays <= 1 {
             known.level = place.level.unwrap_or(known.level);
@@ -524,7 +522,7 @@ impl Selector {
         let mean = self.reward.mean();
         if let Some(direction) = self.reward.see(rate) {
             self.doubt(load, direction, Rates { now: rate, mean, expected: expected_rate.unwrap_or(mean) });
-        } else if let Some(usual) = fell {
+        } else if fell {
             self.doubt(load, Direction::Down, Rates { now: rate, mean: usual, expected: usual });
         }
         self.decide(load);

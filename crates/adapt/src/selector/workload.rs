@@ -24,6 +24,12 @@ const RECENT_S: f64 = 2.0;
 /// Seconds for which a window that showed all of a workload says that those after it, which show less, show a part.
 const SHOWN_S: f64 = 0.5;
 
+/// Observations from the first on of which each is far below what such a workload usually gives, by which that counts as a fall of the
+/// rate. Behind memory, where rates are high and low by turns and what was read before may be there no more, the same of what is expected, and
+/// only of those whom one arm has in step and another has not: some stay apart without end.
+const LOWS: u32 = 2;
+const LOWS_MEMORY: u32 = 8;
+
 /// How long a workload begins, in seconds.
 const BEGINNING_S: f64 = 2.0;
 
@@ -47,8 +53,8 @@ pub(super) struct Place {
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     pub(super) steady: u32,
     pub(super) off: f64,
-    /// The first judged window was far below what is usual.
-    pub(super) begins_low: bool,
+    /// Observations from the first on that were far below what is usual; none: one was not, or there were enough.
+    lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
 }
@@ -58,6 +64,15 @@ impl Place {
     pub(super) fn change_arm(&mut self) {
         self.most = None;
         self.parts.clear();
+    }
+
+    /// Takes an observation. Whether it is the one by which all so far, and enough of them, were far below what is usual.
+    pub(super) fn begins_low(&mut self, is_low: bool, memory_below: bool) -> bool {
+        let enough = if memory_below { LOWS_MEMORY } else { LOWS };
+        let may_be = !memory_below || self.looks.iter().flatten().any(Context::may_read_in_step);
+        let lows = self.lows.filter(|_| is_low && may_be).map(|lows| lows + 1);
+        self.lows = lows.filter(|lows| *lows < enough);
+        lows == Some(enough)
     }
 }
 
@@ -323,7 +338,7 @@ impl Selector {
             level: None,
             steady: 0,
             off: 0.0,
-            begins_low: false,
+            lows: Some(0),
             gave_up_s: None,
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
