@@ -208,8 +208,9 @@ fn decision(record: &Record) -> String {
 }
 
 fn describe_timeline(timeline: &Timeline) -> String {
+    let on = if timeline.emulated { "emulated devices; " } else { "" };
     let mut text = format!(
-        "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
+        "{on}rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
         "time", "rate", "configuration"
     );
     // Since the line before: the sum of rates, each for the time since the record before, but for pauses, and that time.
@@ -436,6 +437,8 @@ mod tests {
         assert_eq!((&all["regret"], &all["workloads"]), (&((2.0 * 0.25 + 2.0 * 0.5) / 4.0).into(), &1.into()));
         let last = read(&Args { last: Some(2.5), ..args }).unwrap();
         assert!(last.emulated && last.records.len() == 4, "{:?}", last.records);
+        let text = describe_timeline(&last);
+        assert!(text.starts_with("emulated devices; "), "the line that says so is not in the last ones: {text}");
     }
 
     /// What was tried, what it did against what, and what became of it.
