@@ -122,6 +122,10 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
     assert!(place.bad(&["calibrate", "source", "--emulate", "hdd-9000"]).contains("no device model"));
     assert!(place.bad(&["demo", "--seed", "-1"]).contains("invalid value '-1' for '--seed <N>'"));
+    assert!(
+        place.bad(&["explain", "log", "--last=-1"]).contains("invalid value '-1' for '--last <SECONDS>': expected")
+    );
+    assert!(place.bad(&["explain", "log", "--last", "nan"]).contains("expected a number of seconds above 0"));
     assert!(place.bad(&["simulate", "--keys", "quick.toml"]).contains("--keys"));
 }
 

@@ -37,11 +37,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Only the last so many seconds [default: all]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     last: Option<f64>,
     /// Print JSON: the summary
     #[arg(long)]
     json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let good = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
+    good.ok_or_else(|| "expected a number of seconds above 0, like 600".to_owned())
 }
 
 /// A log, from the last time that a selector began.
@@ -119,13 +124,18 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
     Ok(Timeline { records, emulated, bad })
 }
 
+/// Each record with the seconds that it stands for: those since the one before, but for pauses. The first stands for none.
+fn spans(records: &[Record]) -> impl Iterator<Item = (&Record, f64)> {
+    let before = records.iter().take(1).chain(records);
+    records.iter().zip(before).map(|(record, before)| (record, (record.t - before.t).clamp(0.0, PAUSE_S)))
+}
+
 impl Timeline {
     /// The share of the throughput of the best configuration that was known that was lost, over time: by those in use, as far as
     /// that was known of them, and by trials.
     fn lost(&self) -> f64 {
-        let (mut lost_s, mut seconds, mut before, mut trial) = (0.0, 0.0, None::<f64>, None::<f64>);
-        for record in &self.records {
-            let passed_s = before.map_or(0.0, |t| (record.t - t).clamp(0.0, PAUSE_S));
+        let (mut lost_s, mut seconds, mut trial) = (0.0, 0.0, None::<f64>);
+        for (record, passed_s) in spans(&self.records) {
             trial = trial.map(|trial_s| trial_s + passed_s);
             match record.why {
                 Why::Trial => trial = Some(0.0),
@@ -138,25 +148,27 @@ impl Timeline {
                 _ => trial = None,
             }
             seconds += passed_s;
-            before = Some(record.t);
         }
         if seconds > 0.0 { lost_s / seconds } else { 0.0 }
+    }
+
+    /// The mean of a rate over the time that the records stand for: lines of decisions stand for less of it than those of windows. Of
+    /// a record alone, its own.
+    fn mean(&self, rate: impl Fn(&Record) -> f64) -> f64 {
+        let sums = spans(&self.records).map(|(record, passed_s)| [rate(record) * passed_s, passed_s]);
+        let [sum, seconds] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        if seconds > 0.0 { sum / seconds } else { self.records.last().map_or(0.0, rate) }
     }
 }
 
 /// For programs.
 fn summary(timeline: &Timeline) -> serde_json::Value {
-    let windows: Vec<&Record> = timeline.records.iter().filter(|record| record.why == Why::Window).collect();
-    let mean = |of: &dyn Fn(&Record) -> Option<f64>| {
-        let values: Vec<f64> = windows.iter().filter_map(|record| of(record)).collect();
-        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
-    };
     let count = |why: Why| timeline.records.iter().filter(|record| record.why == why).count();
     let ends = timeline.records.first().zip(timeline.records.last());
     serde_json::json!({
         "seconds": ends.map_or(0.0, |(first, last)| last.t - first.t),
-        "windows": windows.len(), "mb_s": mean(&|record| Some(record.mb_s)),
-        "rate_mb_s": mean(&|record| Some(record.rate_mb_s)), "regret": timeline.lost(),
+        "windows": count(Why::Window), "mb_s": timeline.mean(|record| record.mb_s),
+        "rate_mb_s": timeline.mean(|record| record.rate_mb_s), "regret": timeline.lost(),
         "changes": timeline.records.iter().filter(|record| record.from.is_some()).count(),
         "trials": count(Why::Trial), "trials_won": count(Why::TrialWon),
         "workloads": plot::distinct(timeline.records.iter().filter_map(|record| record.context.as_deref())).len(),
@@ -214,10 +226,9 @@ fn describe_timeline(timeline: &Timeline) -> String {
         "time", "rate", "configuration"
     );
     // Since the line before: the sum of rates, each for the time since the record before, but for pauses, and that time.
-    let (mut weighted, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
-    for record in &timeline.records {
-        let since = before.map_or(0.0, |before| (record.t - before).clamp(0.0, PAUSE_S));
-        (weighted, seconds, before) = (weighted + record.rate_mb_s * since, seconds + since, Some(record.t));
+    let (mut weighted, mut seconds, mut pattern) = (0.0, 0.0, None);
+    for (record, since) in spans(&timeline.records) {
+        (weighted, seconds) = (weighted + record.rate_mb_s * since, seconds + since);
         let is_other = record.pattern.is_some() && record.pattern != pattern;
         if is_other {
             pattern.clone_from(&record.pattern);
@@ -422,6 +433,32 @@ mod tests {
         let trial = text.lines().find(|line| line.contains("tries aioli")).unwrap();
         // Two seconds of 100, and two (of ten minutes) of 1.
         assert!(trial.contains("50.5"), "{text}");
+    }
+
+    #[test]
+    fn the_mean_of_all_is_weighted_by_time() {
+        let lines = [
+            record(1.0, Why::Window, "noop", 100.0),
+            record(2.0, Why::Window, "noop", 100.0),
+            // Half a second of 10 that no line of a window tells of, and the other half of 30.
+            record(2.5, Why::Trial, "aioli", 10.0),
+            record(3.0, Why::Window, "aioli", 30.0),
+            record(603.0, Why::Window, "aioli", 1.0),
+        ];
+        let (_dir, args) = log(&lines.map(|record| line(&record)));
+        let all = summary(&read(&args).unwrap());
+        let mean = (100.0 + 0.5 * 10.0 + 0.5 * 30.0 + PAUSE_S * 1.0) / 4.0;
+        assert_eq!((&all["rate_mb_s"], &all["mb_s"], &all["windows"]), (&mean.into(), &mean.into(), &4.into()));
+        let last = summary(&read(&Args { last: Some(1.0), ..args }).unwrap());
+        assert_eq!(last["rate_mb_s"], 1.0, "a line alone");
+    }
+
+    #[test]
+    fn seconds_are_a_number_above_0() {
+        assert_eq!((seconds("0.5"), seconds("600")), (Ok(0.5), Ok(600.0)));
+        for text in ["-1", "0", "nan", "inf", "-inf", "1e999", "", "10min"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
     }
 
     #[test]
