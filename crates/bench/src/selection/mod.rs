@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_cli::output;
 
+use crate::bed::Runner;
 use cases::Set;
 use data::Case;
 use judge::{Choices, Judged, Loss, Score, TREES};
@@ -138,8 +139,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let progress = ProgressBar::new(args.cases);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {eta} left")?);
+    let Runner { stop } = Runner::new()?;
     if let Some(path) = &args.export {
-        data::export(args.set, jobs, (0..args.cases).collect(), path, &|| progress.inc(1))?;
+        data::export(args.set, jobs, (0..args.cases).collect(), path, &stop, &|| progress.inc(1))?;
         progress.finish_and_clear();
         return Ok(ExitCode::SUCCESS);
     }
@@ -151,7 +153,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let path = dir.path().join("cases");
             let wanted: Vec<u64> = (0..args.cases).filter(|case| args.half.has(*case)).collect();
             progress.set_length(wanted.len() as u64);
-            data::export(Set::HeldOut, jobs, wanted, &path, &|| progress.inc(1))?;
+            // Interrupted, it fails, and the directory goes with it.
+            data::export(Set::HeldOut, jobs, wanted, &path, &stop, &|| progress.inc(1))?;
             progress.finish_and_clear();
             data::read(&path)?
         }
