@@ -19,6 +19,11 @@ const LINE_MAX: usize = 16 << 10;
 /// Most lines of a log that are looked at; the last ones count.
 const LINES_MAX: usize = 1 << 20;
 
+/// No selector runs for longer, three centuries, and no device moves more, in MB/s: a line that says more is damaged, and nothing could
+/// be drawn to scale with it.
+const TIME_MAX_S: f64 = 1e10;
+const RATE_MAX_MB_S: f64 = 1e12;
+
 /// Lines of windows are a second apart while there is load; more is a pause, and counts as so much.
 const PAUSE_S: f64 = 2.0;
 
@@ -93,11 +98,19 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
         if reader.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', &mut line).with_context(shown)? == 0 {
             break;
         }
+        if line.len() > LINE_MAX {
+            // One line, and one that is not read, whatever it ends with.
+            if line.last() != Some(&b'\n') {
+                reader.skip_until(b'\n').with_context(shown)?;
+            }
+            bad += 1;
+            continue;
+        }
         if line.trim_ascii().is_empty() {
             continue;
         }
         match serde_json::from_slice::<Record>(&line) {
-            Ok(record) if line.len() <= LINE_MAX && record.t.is_finite() => {
+            Ok(record) if can_be(&record) => {
                 // Times begin anew with each start.
                 if record.why == Why::Begin || records.last().is_some_and(|last| record.t < last.t) {
                     records.clear();
@@ -122,6 +135,14 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
         );
     }
     Ok(Timeline { records, emulated, bad })
+}
+
+/// Whether its numbers are some that a selector writes.
+fn can_be(record: &Record) -> bool {
+    let rates = [Some(record.mb_s), Some(record.rate_mb_s), record.expected_mb_s];
+    (0.0..=TIME_MAX_S).contains(&record.t)
+        && rates.into_iter().flatten().all(|rate| (0.0..=RATE_MAX_MB_S).contains(&rate))
+        && record.regret.is_none_or(|regret| (-1e3..=1.0).contains(&regret))
 }
 
 /// Each record with the seconds that it stands for: those since the one before, but for pauses. The first stands for none.
@@ -451,6 +472,52 @@ mod tests {
         assert_eq!((&all["rate_mb_s"], &all["mb_s"], &all["windows"]), (&mean.into(), &mean.into(), &4.into()));
         let last = summary(&read(&Args { last: Some(1.0), ..args }).unwrap());
         assert_eq!(last["rate_mb_s"], 1.0, "a line alone");
+    }
+
+    #[test]
+    fn a_line_that_is_far_too_long_is_one_that_cannot_be_read() {
+        let window = |t: f64| line(&record(t, Why::Window, "noop", 10.0));
+        let long = |len: usize, end: &str| format!("{:>width$}", end, width = len + end.len());
+        // What is beyond the longest line would be a line of its own, and one that begins anew.
+        let hidden = line(&record(0.0, Why::Begin, "hidden", 1.0));
+        let lines = [
+            line(&record(0.5, Why::Trial, "sjf", 10.0)),
+            long(LINE_MAX + 1, &hidden),
+            window(1.0),
+            "x".repeat(5 * LINE_MAX),
+            window(2.0),
+            // The longest.
+            long(LINE_MAX - 1 - window(3.0).len(), &window(3.0)),
+            long(LINE_MAX - window(4.0).len(), &window(4.0)),
+            "x".repeat(LINE_MAX + 7),
+        ];
+        let (_dir, args) = log(&lines);
+        let timeline = read(&args).unwrap();
+        let times: Vec<f64> = timeline.records.iter().map(|record| record.t).collect();
+        assert_eq!((times, timeline.bad), (vec![0.5, 1.0, 2.0, 3.0], 4));
+    }
+
+    #[test]
+    fn numbers_that_no_selector_writes_are_damage() {
+        let good = record(1.0, Why::Window, "noop", 10.0);
+        let of = |change: fn(&mut Record)| {
+            let mut record = good.clone();
+            change(&mut record);
+            line(&record)
+        };
+        let lines = [
+            line(&record(0.5, Why::Trial, "sjf", 10.0)),
+            of(|record| record.t = 1e308),
+            of(|record| record.t = -1.0),
+            of(|record| record.rate_mb_s = 1e308),
+            of(|record| record.mb_s = -1.0),
+            of(|record| record.expected_mb_s = Some(1e300)),
+            of(|record| record.regret = Some(-1e300)),
+            line(&good),
+        ];
+        let (_dir, args) = log(&lines);
+        let timeline = read(&args).unwrap();
+        assert_eq!((timeline.records.len(), timeline.bad), (2, 6));
     }
 
     #[test]
