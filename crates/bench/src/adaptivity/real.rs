@@ -15,6 +15,7 @@ use serde::Serialize;
 use signal_hook::consts::SIGHUP;
 use sluice_adapt::selector::{Record, Why};
 use sluice_cli::{interrupt, output};
+use sluice_notation::counted;
 
 use super::Args;
 use super::overhead::{self, Overhead};
@@ -414,9 +415,12 @@ impl Report {
 
     fn print(&self) {
         output::line(format_args!(
-            "{}: medians of {} rounds of {} s, after one that does not count (those that change: half as many, a phase each), adaptive after \
+            "{}: medians of {} of {} s, after one that does not count (those that change: half as many, a phase each), adaptive after \
              {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Losses first.\n",
-            self.disk, self.rounds, self.seconds, self.learn_s
+            self.disk,
+            counted(self.rounds.into(), "round"),
+            self.seconds,
+            self.learn_s
         ));
         output::line(format_args!(
             "{:<38}{:<9}{:>9}{:>9}  {:<20}{:<20}{:>8}{:>8}  chosen",

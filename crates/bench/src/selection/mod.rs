@@ -13,6 +13,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use crate::bed::Runner;
 use cases::Set;
@@ -295,8 +296,8 @@ fn misses(platforms: &[Platform], policies: &[Row]) -> Vec<String> {
 
 fn print(report: &Report) {
     output::line(format_args!(
-        "simulated systems, {} cases ({} half), {:.0} minutes of processor time\n",
-        report.cases,
+        "simulated systems, {} ({} half), {:.0} minutes of processor time\n",
+        counted(report.cases as u64, "case"),
         report.half,
         report.simulated_cpu_s / 60.0
     ));
