@@ -7,6 +7,7 @@ use sluice_core::{
     Anticipation, AppId, Batch, ConfigError, Engine, EngineConfig, FileId, Op, Outcome, PolicyConfig, Request,
     TargetId, Time, policy::table,
 };
+use sluice_notation::counted;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -271,7 +272,8 @@ fn misses(cells: &[Cell], memory: &[Memory]) -> Vec<String> {
     let mut misses = Vec::new();
     for cell in cells.iter().filter(|cell| cell.pattern != PATTERNS[2]) {
         let bar = if cell.depth <= 4_096 && cell.files <= 1_024 { BAR_NS } else { BAR_NS_ANYWHERE };
-        let place = format!("{}, {} files, depth {}, {}", cell.policy, cell.files, cell.depth, cell.pattern);
+        let place =
+            format!("{}, {}, depth {}, {}", cell.policy, counted(cell.files as u64, "file"), cell.depth, cell.pattern);
         if cell.ns_per_request > bar {
             misses.push(format!("{place}: {:.0} ns, bar {bar:.0} ns", cell.ns_per_request));
         }

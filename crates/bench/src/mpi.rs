@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use crate::bed::{self, Runner};
 use crate::statistics::median;
@@ -284,7 +285,11 @@ impl fmt::Display for Row {
 impl Report {
     fn print(&self) {
         output::line(format_args!("{}", self.setting));
-        output::line(format_args!("{} random cases, {} mismatches", self.cases, self.mismatches));
+        output::line(format_args!(
+            "{}, {}",
+            counted(self.cases as u64, "random case"),
+            counted(self.mismatches as u64, "mismatch")
+        ));
         self.random.print();
         if !self.rows.is_empty() {
             output::line(format_args!(

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sluice_adapt::predictor::{Aggregations, Combiner, Settings, default_time_to_process, estimate_alpha};
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_trace::{Meta, Reader, Writer};
 
 use crate::allocations;
@@ -102,7 +103,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Report { entries, predicted_requests, paired, bytes_per_entry, bytes_per_entry_after, .. } = report;
-    output::line(format_args!("{} runs of {}, {entries} entries in all, one core", args.traces, args.pattern));
+    output::line(format_args!(
+        "{} of {}, {entries} entries in all, one core",
+        counted(args.traces as u64, "run"),
+        args.pattern
+    ));
     output::line(format_args!("{seconds:.2} s, of which {combine_seconds:.2} s to read and combine"));
     output::line(format_args!("{bytes_per_entry:.1} bytes an entry at most, {bytes_per_entry_after:.1} that stay"));
     output::line(format_args!("{predicted_requests} predicted requests, {paired} of them in several runs"));

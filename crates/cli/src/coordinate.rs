@@ -14,7 +14,7 @@ use sluice_adapt::orchestrator::{Settings, Slicing};
 use sluice_control::serve::{self, Options};
 use sluice_control::{Address, Council, Limits, Orchestrator, Role, by_node, read_token};
 use sluice_metrics::{Endpoint, Samples};
-use sluice_notation::{parse_duration, show_number, show_time, show_time_roughly};
+use sluice_notation::{counted, parse_duration, show_number, show_time, show_time_roughly};
 
 use crate::{output, suggest};
 
@@ -200,7 +200,7 @@ fn text(status: &Value) -> String {
     let time = |seconds: &Value| show_time_roughly(number(seconds) * 1e9);
     let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
     // Writing to a text cannot fail.
-    _ = writeln!(text, "for {}, {} nodes", time(&status["for_s"]), nodes.len());
+    _ = writeln!(text, "for {}, {}", time(&status["for_s"]), counted(nodes.len() as u64, "node"));
     let counts = ["announcements", "decisions", "missing", "stale", "refused", "lost"];
     let counts = counts.map(|name| format!("{} {name}", show_number(number(&status[name]))));
     _ = writeln!(text, "{}", counts.join(", "));
@@ -210,8 +210,10 @@ fn text(status: &Value) -> String {
             Some(policy) => algorithm(policy, number(&council["decision"]["window_us"])),
             None => "nothing yet".to_owned(),
         };
-        let (voters, known) = (number(&council["voters"]), number(&council["situations"]));
-        _ = writeln!(text, "council: {decision}; {voters} nodes vote; {known} situations are known");
+        let [voters, known] = ["voters", "situations"].map(|name| council[name].as_u64().unwrap_or(0));
+        let (votes, are) = (if voters == 1 { "votes" } else { "vote" }, if known == 1 { "is" } else { "are" });
+        let (voters, known) = (counted(voters, "node"), counted(known, "situation"));
+        _ = writeln!(text, "council: {decision}; {voters} {votes}; {known} {are} known");
     }
     let orchestrator = &status["roles"]["orchestrator"];
     if orchestrator.is_object() {

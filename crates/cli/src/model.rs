@@ -133,7 +133,11 @@ fn show_trained(forest: &Forest, json: bool) -> anyhow::Result<()> {
         "detector" => "access patterns",
         other => other,
     };
-    output::line(format_args!("a trained model: {what}; {trees} decision trees of {nodes} nodes"));
+    output::line(format_args!(
+        "a trained model: {what}; {} of {}",
+        counted(trees as u64, "decision tree"),
+        counted(nodes as u64, "node")
+    ));
     output::line(format_args!("inputs   {} (version {})", about.inputs.join(", "), about.features));
     output::line(format_args!("says of  {}", about.classes.join(", ")));
     let trained = about.trained.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());

@@ -7,12 +7,9 @@ use anyhow::bail;
 use serde_json::json;
 use sluice_core::policy::{Kind, ParamInfo, PolicyInfo, table};
 
-use crate::config;
+use crate::config::{self, ADAPTIVE};
 use crate::control::{Client, Command};
 use crate::{output, status, suggest};
-
-/// Not an algorithm: the mount's selector chooses again.
-const ADAPTIVE: &str = "adaptive";
 
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
@@ -50,12 +47,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         output::text(&if args.json { list_json() } else { list() });
         return Ok(ExitCode::SUCCESS);
     };
+    // Before anybody is asked.
+    if args.name.as_deref() == Some(ADAPTIVE) && !args.params.is_empty() {
+        bail!(config::ADAPTIVE_HAS_NONE);
+    }
     let mut client = status::open(mountpoint)?;
     if let Some(name) = args.name {
         if name == ADAPTIVE {
-            if !args.params.is_empty() {
-                bail!("{ADAPTIVE} has no parameters: whoever chooses sets those of the algorithm");
-            }
             client.request(Command::Adapt)?;
         } else {
             client.request(Command::SetPolicy { name, params: args.params })?;

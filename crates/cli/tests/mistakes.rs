@@ -47,6 +47,10 @@ fn wrong_options_are_explained() {
     let place = Place::new();
     let cases: &[(&[&str], &str)] = &[
         (&["--policy", "toagg"], "did you mean \"to-agg\"?"),
+        (&["--policy", "adaptve"], "did you mean \"adaptive\"?"),
+        (&["--policy", "adaptive", "--param", "ranges=4"], "adaptive has no parameters"),
+        (&["--policy", "adaptive", "--selector", "fixed"], "policy adaptive and selector fixed"),
+        (&["--profile", "atuo"], "expected auto, off, or a profile's file; did you mean \"auto\"?"),
         (&["--policy", "mlf", "--param", "wait_tine=1ms"], "did you mean \"wait_time\"?"),
         (&["--policy", "mlf", "--param", "wait_time=long"], "expected a duration from 0 to 10s"),
         (&["--policy", "mlf", "--param", "wait_time"], "is not KEY=VALUE"),
@@ -88,6 +92,10 @@ fn mistakes_in_the_configuration_file_have_a_line() {
         ),
         ("[mount]\n\ncache = \"all\"\n", "c.toml, line 3: mount.cache = \"all\" cannot be used; expected one of none"),
         ("[prediction]\npredict = \"lern\"\n", "expected off, learn, or trace files; did you mean \"learn\"?"),
+        ("[scheduler]\npolicy = \"adaptve\"\n", "c.toml, line 2: no algorithm is called \"adaptve\""),
+        ("[scheduler]\npolicy = \"adaptve\"\n", "did you mean \"adaptive\"?"),
+        ("[scheduler]\npolicy = \"adaptive\"\n[scheduler.params]\nranges = 4\n", "adaptive has no parameters"),
+        ("[prediction]\nprofile = \"of\"\n", "did you mean \"off\"?"),
         ("[mout]\n", "c.toml, line 1: unknown section [mout]; did you mean \"mount\"?"),
         ("[mount\n", "c.toml, line 1:"),
         ("[scheduler]\nin_flight = -1\n", "c.toml, line 2: scheduler.in_flight = -1 cannot be used"),
@@ -105,6 +113,7 @@ fn other_commands_explain_themselves() {
     let place = Place::new();
     assert!(place.bad(&["status", "mnt"]).contains("no Sluicegate mount; make one with: sluice mount"));
     assert!(place.bad(&["policy", "mnt", "to"]).contains("no Sluicegate mount"));
+    assert!(place.bad(&["policy", "mnt", "adaptive", "ranges=4"]).contains("adaptive has no parameters"));
     assert!(place.bad(&["policy", "--list", "mnt", "to"]).contains("--list explains all algorithms"));
     assert!(place.bad(&["policy", "--list", "sjf"]).contains("--list explains all algorithms"));
     assert!(place.bad(&["coordinate", "--window", "1s"]).contains("--role orchestrator"));
@@ -113,6 +122,10 @@ fn other_commands_explain_themselves() {
     assert!(place.bad(&["check", "--target", "mnt"]).contains("mnt"));
     assert!(place.bad(&["calibrate", "source", "--emulate", "hdd-9000"]).contains("no device model"));
     assert!(place.bad(&["demo", "--seed", "-1"]).contains("invalid value '-1' for '--seed <N>'"));
+    assert!(
+        place.bad(&["explain", "log", "--last=-1"]).contains("invalid value '-1' for '--last <SECONDS>': expected")
+    );
+    assert!(place.bad(&["explain", "log", "--last", "nan"]).contains("expected a number of seconds above 0"));
     assert!(place.bad(&["simulate", "--keys", "quick.toml"]).contains("--keys"));
 }
 

@@ -20,6 +20,10 @@ const MAGIC: &str = "sluice-selector";
 pub const BYTES_MAX: usize = 16 << 20;
 /// Most arms of a context.
 pub(super) const ARMS_MAX: usize = 64;
+/// No logarithm of a rate is further from 0, and what is expected by a level within this and a gain is a number that can be written.
+const LEVEL_MAX: f64 = 200.0;
+/// No load lasts for longer, three centuries, and how uncertain a gain of that age is can be written, too.
+const CLOCK_MAX_S: f64 = 1e10;
 
 /// A state that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,11 +146,11 @@ impl Body {
         if self.contexts.len() > CONTEXTS_MAX {
             return Err(format!("{} contexts", self.contexts.len()));
         }
-        let clock_s = range("clock_s", self.clock_s, 0.0, 1e12)?;
+        let clock_s = range("clock_s", self.clock_s, 0.0, CLOCK_MAX_S)?;
         let mut contexts = BTreeMap::new();
         for (name, known) in self.contexts {
             let context = Context::parse(&name).ok_or_else(|| format!("{name:?} is no kind of workload"))?;
-            range("level", known.level, -1e3, 1e3)?;
+            range("level", known.level, -LEVEL_MAX, LEVEL_MAX)?;
             range("stay_s", known.stay_s, 0.0, 1e12)?;
             range("seen_s", known.seen_s, 0.0, clock_s)?;
             if known.arms.len().max(known.looks.len()) > ARMS_MAX {
@@ -226,6 +230,14 @@ mod tests {
         assert_eq!(selector.arm().to_string(), "sjf");
     }
 
+    /// In JSON there is no infinity: it would be null, which whoever reads a log of decisions takes for damage.
+    #[test]
+    fn the_most_that_is_read_can_be_shown() {
+        let value = super::super::Value { gain: GAIN_MAX, variance: 50.0, weight: 0.0, seen_s: 0.0 };
+        let uncertainty = (2.0 * value.deviation(CLOCK_MAX_S)).exp();
+        assert!(uncertainty.is_finite() && (LEVEL_MAX + GAIN_MAX).exp().is_finite(), "{uncertainty}");
+    }
+
     #[test]
     fn a_state_with_any_byte_damaged_or_missing_is_refused() {
         let text = some().to_text().into_bytes();
@@ -257,6 +269,10 @@ mod tests {
         assert!(with("\"noop\"", "\"nope\"").contains("no algorithm"));
         assert!(with("\"gain\": -0.2", "\"gain\": 1e99").contains("gain"));
         assert!(with("\"weight\": 1.0", "\"weight\": -1.0").contains("weight"));
+        for level in ["1e3", "-201.0"] {
+            assert!(with("\"level\": 0.0", &format!("\"level\": {level}")).contains("level is"), "{level}");
+        }
+        assert!(with("\"clock_s\": 12.5", "\"clock_s\": 1e11").contains("clock_s is"));
         assert!(with(&format!("\"features\": \"{}\"", features()), "\"features\": \"1.0\"").contains("other features"));
         assert!(with("\"disk\"", "\"tape\"").contains("unknown variant"));
         let newer = some().to_text().replacen("selector 1", "selector 2", 1);

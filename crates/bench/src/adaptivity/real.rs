@@ -13,7 +13,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use signal_hook::consts::SIGHUP;
+use sluice_adapt::selector::{Record, Why};
 use sluice_cli::{interrupt, output};
+use sluice_notation::counted;
 
 use super::Args;
 use super::overhead::{self, Overhead};
@@ -229,7 +231,7 @@ fn over_none(policy: &str) -> Side {
 
 impl Test<'_> {
     fn prepare(&self, phases: &[Workload], disk_bytes: u64) -> anyhow::Result<()> {
-        output::tell("laying out the files");
+        output::tell(format_args!("{}: laying out the files", self.args.disk.title()));
         let needs: Vec<Data> =
             Data::ALL.into_iter().filter(|data| phases.iter().any(|one| one.needs.contains(data))).collect();
         let none = Side { scheduler: "none".to_owned(), policy: None };
@@ -359,8 +361,21 @@ impl Test<'_> {
         let Some(path) = self.args.log.as_ref().filter(|_| from.exists()) else { return Ok(()) };
         let name: String = work.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let to = format!("{}.{name}{after}", path.display());
-        std::fs::copy(&from, &to).map(drop).with_context(|| to)
+        let log = std::fs::read_to_string(&from).with_context(|| from.display().to_string())?;
+        std::fs::write(&to, told_emulated(&log)).with_context(|| to)
     }
+}
+
+/// A log of decisions whose beginnings say that the device is emulated: a mount of a disk's file system does not know.
+fn told_emulated(log: &str) -> String {
+    let mut told = String::with_capacity(log.len());
+    for line in log.lines() {
+        let begin = serde_json::from_str::<Record>(line).ok().filter(|record| record.why == Why::Begin);
+        let begin = begin.map(|begin| Record { text: "emulated devices".to_owned(), ..begin });
+        told += &begin.and_then(|begin| serde_json::to_string(&begin).ok()).unwrap_or_else(|| line.to_owned());
+        told.push('\n');
+    }
+    told
 }
 
 /// Of none: 1.
@@ -400,9 +415,12 @@ impl Report {
 
     fn print(&self) {
         output::line(format_args!(
-            "{}: medians of {} rounds of {} s, after one that does not count (those that change: half as many, a phase each), adaptive after \
+            "{}: medians of {} of {} s, after one that does not count (those that change: half as many, a phase each), adaptive after \
              {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Losses first.\n",
-            self.disk, self.rounds, self.seconds, self.learn_s
+            self.disk,
+            counted(self.rounds.into(), "round"),
+            self.seconds,
+            self.learn_s
         ));
         output::line(format_args!(
             "{:<38}{:<9}{:>9}{:>9}  {:<20}{:<20}{:>8}{:>8}  chosen",
@@ -455,6 +473,19 @@ mod tests {
         }
         assert!(all.iter().filter(|work| work.is_changing()).count() >= 6);
         assert!(QUICK.iter().all(|name| WORKLOADS.iter().any(|one| one.name == *name)));
+    }
+
+    #[test]
+    fn a_log_that_is_kept_says_emulated_where_it_begins() {
+        let line = |why: &str, arm: &str| {
+            format!(r#"{{"t":1.5,"why":"{why}","context":null,"arm":"{arm}","mb_s":2.0,"rate_mb_s":2.0,"text":""}}"#)
+        };
+        let log = [line("begin", "noop"), line("window", "sjf"), "half a li".to_owned()].join("\n");
+        let told = told_emulated(&log);
+        let lines: Vec<&str> = told.lines().collect();
+        let begin: Record = serde_json::from_str(lines[0]).unwrap();
+        assert_eq!((begin.t, begin.arm.as_str(), begin.text.as_str()), (1.5, "noop", "emulated devices"));
+        assert_eq!(lines[1..], log.lines().skip(1).collect::<Vec<_>>()[..], "all else is as it was");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use sluice_adapt::selector::{Arm, Device, Why, arms};
 use sluice_cli::output;
 use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
+use sluice_notation::counted;
 use sluice_sim::scenario::{Place, Plan};
 use sluice_sim::{Adaptive, Options, Selector, Setup, simulate_with};
 
@@ -512,9 +513,9 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\nchoosing takes {:.1} us a window ({} windows): {:.4} % of a core with windows of 100 ms",
+        "\nchoosing takes {:.1} us a window ({}): {:.4} % of a core with windows of 100 ms",
         report.decision_us,
-        report.windows,
+        counted(report.windows, "window"),
         report.overhead * 100.0
     ));
     output::line(format_args!(

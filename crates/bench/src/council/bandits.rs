@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use sluice_adapt::council::{Arms, EPSILON, EpsilonGreedy, Knowledge, Method as Bandits, Op, Pattern, Situation};
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::Args;
 use crate::random::SplitMix64;
@@ -237,8 +238,10 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
 pub(super) fn print(report: &Report) {
     let Report { situations, repetitions, rows, met, .. } = report;
     output::line(format_args!(
-        "{situations} simulated situations, {repetitions} repetitions; of each {BIN} observations of a situation: right choices and throughput\n\
-         over that of the best arm, in %\n"
+        "{}, {}; of each {BIN} observations of a situation: right choices and throughput\n\
+         over that of the best arm, in %\n",
+        counted(*situations as u64, "simulated situation"),
+        counted(*repetitions as u64, "repetition")
     ));
     let bins = rows.first().map_or(0, |row| row.bins.len());
     let heads: Vec<String> = (1..=bins).map(|n| format!("{:>12}", format!("to {}", n * BIN))).collect();

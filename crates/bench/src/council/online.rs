@@ -15,6 +15,7 @@ use sluice_adapt::council::{EPSILON, Method as Bandits};
 use sluice_cli::output;
 use sluice_control::{ARMS, Action, Council, InForce, Kind, NodeId, Role, Seen, To, by_node};
 use sluice_core::{EngineConfig, Op, PolicyConfig, Time, WindowFeatures};
+use sluice_notation::counted;
 use sluice_sim::scenario::Place;
 use sluice_sim::{Options, Selector, Setup, simulate_with};
 
@@ -504,10 +505,11 @@ fn words(bins: &[Bin]) -> String {
 pub(super) fn print(report: &Report) {
     let Report { seeds, systems, means, right, or_equal, of_best, paper_right, paper_of_best, met, .. } = report;
     output::line(format_args!(
-        "\nthe council at work in {} simulated systems, {seeds} seeds; of observations 51 to 100 of what a system does at last, one a \
+        "\nthe council at work in {}, {}; of observations 51 to 100 of what a system does at last, one a \
          second,\nand of the {BIN} before: right choices, right ones or as much moved, throughput over that of the arm that is best \
          for good; in %\n\n{:<15}{:<15}{:<15}{:<15}{:<15}",
-        systems.len(),
+        counted(systems.len() as u64, "simulated system"),
+        counted(*seeds, "seed"),
         "    ours",
         "    paper",
         "    knowing",

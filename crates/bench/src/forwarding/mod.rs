@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use crate::bed::{Cluster, ClusterArgs, Runner};
 use crate::random::SplitMix64;
@@ -347,22 +348,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn print(rows: &[Row], args: &Args, device: &str, overhead: f64) {
     output::line(format_args!(
-        "{} data servers on {device}, {}, {} client processes, {} requests of {} KiB each; MB/s, median and range of {};\n\
+        "{} on {device}, {}, {}, {} of {} KiB each; MB/s, median and range of {};\n\
          every byte was compared; where windows bring least comes first\n",
-        args.servers,
+        counted(args.servers as u64, "data server"),
         args.cluster.network(),
-        args.processes,
-        args.requests(REQUEST),
+        counted(args.processes, "client process"),
+        counted(args.requests(REQUEST), "request"),
         REQUEST >> 10,
         args.rounds()
     ));
     for row in rows {
         let gain = (row.gain() - 1.0) * 100.0;
         let whole = row.rounds == args.rounds() as usize;
-        let counted = if whole { String::new() } else { format!(" (rounds: {})", row.rounds) };
+        let rounds = if whole { String::new() } else { format!(" (rounds: {})", row.rounds) };
         output::line(format_args!(
-            "{}, {} I/O nodes{counted}: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr",
-            row.pattern, row.io_nodes, row.best_window
+            "{}, {}{rounds}: the best window ({}) {gain:+.1} % against the better one of fifo and hbrr",
+            row.pattern,
+            counted(row.io_nodes as u64, "I/O node"),
+            row.best_window
         ));
         for Cell { arm, mb_s, range: [least, most] } in &row.cells {
             output::line(format_args!("    {arm:<16} {mb_s:>8.1}  {least:.1}..{most:.1}"));

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::load::Pattern;
 use super::{Args, Arm, Bed, Measured};
@@ -65,16 +66,17 @@ fn print(all: &[Pairs], total: Cost, args: &Args) -> anyhow::Result<()> {
             &serde_json::json!({"council_overhead": total.overhead, "error": total.error, "pairs": total.pairs, "rows": rows.map(row).collect::<Vec<_>>()}),
         );
     }
-    let text =
-        |cost: Cost| format!("{:>6.1} % ± {:.1}  {} pairs", cost.overhead * 100.0, cost.error * 100.0, cost.pairs);
+    let text = |cost: Cost| {
+        format!("{:>6.1} % ± {:.1}  {}", cost.overhead * 100.0, cost.error * 100.0, counted(cost.pairs as u64, "pair"))
+    };
     output::line(format_args!(
         "announcing to a coordinator, of arrival order's throughput (geometric means, two standard errors):\n"
     ));
     for pairs in rows {
         output::line(format_args!(
-            "{:<16} {} I/O nodes  {}",
+            "{:<16} {:<11}  {}",
             pairs.pattern.name(),
-            pairs.io_nodes,
+            counted(pairs.io_nodes as u64, "I/O node"),
             text(Cost::of(&pairs.ratios))
         ));
     }

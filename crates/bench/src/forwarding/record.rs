@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::load::Pattern;
 use super::{Args, Arm, Bed};
@@ -70,7 +71,12 @@ pub(super) fn record(bed: &Bed<'_>, args: &Args, to: &Path) -> anyhow::Result<()
     let (text, windows) = labelled(&text, &all, args, io_nodes)?;
     ensure!(windows > 0, "no I/O node has announced anything while programs ran");
     std::fs::write(to, text).with_context(|| to.display().to_string())?;
-    output::say(format_args!("{windows} windows of {} runs: {}", all.len(), to.display()));
+    output::say(format_args!(
+        "{} of {}: {}",
+        counted(windows as u64, "window"),
+        counted(all.len() as u64, "run"),
+        to.display()
+    ));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use sluice_cli::output;
 use sluice_fuse::CacheMode;
+use sluice_notation::counted;
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
@@ -135,8 +136,11 @@ fn against_passthrough(
     if !args.json {
         output::line(verdict(&result));
         output::line(format_args!(
-            "{}; {}; {} pairs for each cell, seed {}",
-            result.storage, result.setup, options.repetitions, options.seed
+            "{}; {}; {} for each cell, seed {}",
+            result.storage,
+            result.setup,
+            counted(options.repetitions as u64, "pair"),
+            options.seed
         ));
     }
     Ok(as_json(&result, options))

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sluice_fuse::{MountError, MountOptions, mount, passthrough};
+use sluice_notation::counted;
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 
@@ -153,7 +154,12 @@ pub(super) fn run(
     sluice.unmount()?;
     let _ = sluice.wait();
     let m = &options.mount;
-    let setup = format!("cache {:?}, {} threads, max_write {}, fio psync, 2 jobs", m.cache, m.threads, m.max_write);
+    let setup = format!(
+        "cache {:?}, {}, max_write {}, fio psync, 2 jobs",
+        m.cache,
+        counted(m.threads as u64, "thread"),
+        m.max_write
+    );
     Ok(FuseBench { storage: describe, setup, cells })
 }
 

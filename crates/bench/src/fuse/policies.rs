@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use sluice_cli::output;
 use sluice_core::{PolicyConfig, policy::table};
 use sluice_fuse::{CacheMode, MountOptions, mount, passthrough};
+use sluice_notation::counted;
 use sluice_runtime::VolumeConfig;
 use sluice_storage::Storage;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
@@ -180,8 +181,9 @@ impl Report {
                 if ratio < BAR {
                     let (name, passing) = (self.sides[side], self.sides[1]);
                     misses.push(format!(
-                        "{}, {} jobs, {name}: {ratio:.2} of {passing}'s throughput, bar {BAR}",
-                        row.load, row.jobs
+                        "{}, {}, {name}: {ratio:.2} of {passing}'s throughput, bar {BAR}",
+                        row.load,
+                        counted(row.jobs as u64, "job")
                     ));
                 }
             }
@@ -219,8 +221,9 @@ impl Report {
 
     pub(super) fn print(&self) {
         output::line(format_args!(
-            "\nthousand operations a second: 4 KiB at random, a file for each job, no kernel cache, on {} (medians of {} rounds in turns)\n",
-            self.storage, self.rounds
+            "\nthousand operations a second: 4 KiB at random, a file for each job, no kernel cache, on {} (medians of {} in turns)\n",
+            self.storage,
+            counted(self.rounds as u64, "round")
         ));
         let names: String = self.sides.iter().map(|name| format!(" {name:>11}")).collect();
         output::line(format_args!("{:<10}{:>5}{names}", "load", "jobs"));

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::{Args, Bench, Mpi};
 use crate::statistics::{median, quartiles};
@@ -78,9 +79,9 @@ impl Programs {
             lose.filter(|program| program.is_opening() == is_opening).count()
         };
         output::line(format_args!(
-            "{} random programs (half of seed {SEED}, half of {}), {} that lose more than {:.0} %, and {} more that do so by less than \
+            "{} (half of seed {SEED}, half of {}), {} that lose more than {:.0} %, and {} more that do so by less than \
              {:.0} us for each file that they open",
-            self.programs.len(),
+            counted(self.programs.len() as u64, "random program"),
             self.seed,
             over(false),
             ALLOWED * 100.0,

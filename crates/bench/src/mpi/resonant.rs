@@ -4,6 +4,7 @@
 
 use anyhow::Context;
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_sim::scenario::Plan;
 use sluice_sim::{Estimate, Outcome};
 
@@ -61,8 +62,9 @@ pub(super) fn run(seeds: u32, json: bool) -> anyhow::Result<()> {
         return output::pretty_json(&rows);
     }
     output::line(format_args!(
-        "simulated, {seeds} seeds: MB/s, and % more than in two phases with the 95 % interval, least and most of a seed, the \
-         dissertation's; calls by the library/agents/early/timed; throughput beside the other program divided by that alone"
+        "simulated, {}: MB/s, and % more than in two phases with the 95 % interval, least and most of a seed, the \
+         dissertation's; calls by the library/agents/early/timed; throughput beside the other program divided by that alone",
+        counted(seeds.into(), "seed")
     ));
     output::line(format_args!(
         "{:<54}{:<10}{:>10}{:>9}{:>9}{:>18}{:>18}{:>7}  {:<18}{}",

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_sim::scenario::Plan;
 use sluice_sim::{Outcome, Sweep, sweep};
 
@@ -117,7 +118,8 @@ pub(super) fn run(seeds: u32, json: bool) -> anyhow::Result<()> {
         return output::pretty_json(&rows);
     }
     output::line(format_args!(
-        "simulated, 64 processes, 9 servers with modelled disks, {seeds} seeds; MB/s, and ratios (the dissertation's)"
+        "simulated, 64 processes, 9 servers with modelled disks, {}; MB/s, and ratios (the dissertation's)",
+        counted(seeds.into(), "seed")
     ));
     output::line(format_args!(
         "{:<28}{:>9}{:>12}{:>9}{:>9}{:>20}{:>20}{:>9}",

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_sim::scenario::Plan;
 use sluice_sim::{Estimate, Outcome, Sweep, jain, sweep};
 
@@ -372,8 +373,17 @@ fn print(report: &Report) {
 
 fn print_simulated(report: &Report) {
     output::line(format_args!(
-        "simulated, emulated disks, {} seeds; gains in throughput over no orchestration in %, losses first\n\n{:<28}{:>7}{:>16}{:>8}{:>9}{:>9}{:>9}{:>10}{:>8}",
-        report.seeds, "experiment", "paper", "ours", "even", "anticip.", "paper's", "both", "none MB/s", "planned"
+        "simulated, emulated disks, {}; gains in throughput over no orchestration in %, losses first\n\n{:<28}{:>7}{:>16}{:>8}{:>9}{:>9}{:>9}{:>10}{:>8}",
+        counted(report.seeds as u64, "seed"),
+        "experiment",
+        "paper",
+        "ours",
+        "even",
+        "anticip.",
+        "paper's",
+        "both",
+        "none MB/s",
+        "planned"
     ));
     for row in report.rows.iter().filter(|row| row.simulated.is_some()) {
         let of = |name: &str| row.services.get(name).map_or_else(String::new, |gain| format!("{:+.1}", gain.percent));

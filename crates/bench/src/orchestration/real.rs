@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_sim::jain;
 
 use crate::bed::{Cluster, ClusterArgs, Runner};
@@ -350,9 +351,13 @@ pub(super) fn measure(args: &RealArgs, quick: bool) -> anyhow::Result<(Real, any
 
 pub(super) fn print(real: &Real) {
     output::line(format_args!(
-        "\nfor real: {} data servers of GlusterFS on {}, {}, {} rounds of {} s in random order; MB/s of all programs, gain over \
+        "\nfor real: {} of GlusterFS on {}, {}, {} of {} s in random order; MB/s of all programs, gain over \
          none in the same round in %: median and range",
-        real.servers, real.devices, real.network, real.rounds, real.seconds
+        counted(real.servers as u64, "data server"),
+        real.devices,
+        real.network,
+        counted(real.rounds as u64, "round"),
+        real.seconds
     ));
     for row in &real.rows {
         let alone: Vec<String> =

@@ -17,6 +17,7 @@ use serde::Serialize;
 use sluice_cli::output;
 use sluice_cli::predict::{Options, Predictions, Source};
 use sluice_core::{AppId, EngineConfig, Op, PolicyConfig};
+use sluice_notation::counted;
 use sluice_runtime::{Volume, VolumeConfig};
 use sluice_storage::emulated::Emulated;
 use sluice_storage::posix::{PosixOptions, PosixStorage};
@@ -439,8 +440,10 @@ impl<'a> Load<'a> {
 fn print(args: &Args, model: &str, cells: &[Cell]) {
     let all = APPS * args.processes;
     output::line(format_args!(
-        "emulated {model}, {all} processes of {APPS} applications, {} requests each, {} batches at the disk; medians of {}\n",
-        args.steps, args.in_flight, args.repetitions
+        "emulated {model}, {all} processes of {APPS} applications, {} each, {} at the disk; medians of {}\n",
+        counted(args.steps, "request"),
+        counted(args.in_flight as u64, "batch"),
+        args.repetitions
     ));
     output::line(format_args!(
         "{:<8} {:<17} {:<6} {:>6} {:<16} {:>9} {:>9} {:>15} {:>15} {:>7} {:>14}",

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::workloads::Workload;
 use crate::bed::Side;
@@ -171,11 +172,11 @@ impl Report {
     pub(crate) fn print(&self) {
         let toml = |direct| settings(direct).join(" ");
         output::line(format_args!(
-            "{}: medians of {} rounds of {} s, all sides in turns\n\
+            "{}: medians of {} of {} s, all sides in turns\n\
              Sluicegate's mounts: {}\n\
              with O_DIRECT:       {}\n",
             self.disk,
-            self.rounds,
+            counted(self.rounds.into(), "round"),
             self.seconds,
             toml(false),
             toml(true)

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sluice_core::PolicyConfig;
 
 use sluice_cli::output;
+use sluice_notation::counted;
 
 use super::{BASELINE, VOLUME, waits};
 use crate::statistics::median;
@@ -186,7 +187,8 @@ fn misses(cells: &[Cell], median_ratio: f64) -> Vec<String> {
     for Cell { place: Place { what, policy, threads, window }, ratio, .. } in cells {
         if *ratio < BAR_CELL {
             misses.push(format!(
-                "{what}, {policy}, {threads} threads, window {window}: {ratio:.2} of the other, bar {BAR_CELL}"
+                "{what}, {policy}, {}, window {window}: {ratio:.2} of the other, bar {BAR_CELL}",
+                counted(*threads as u64, "thread")
             ));
         }
     }
@@ -207,9 +209,9 @@ fn misses(cells: &[Cell], median_ratio: f64) -> Vec<String> {
 
 pub(super) fn print(report: &Report) {
     output::line(format_args!(
-        "thousand requests a second of this program and of {}, medians of {} rounds in turns,\nand the ratio of the two in a round (median, smallest..largest), largest loss first\n",
+        "thousand requests a second of this program and of {}, medians of {} in turns,\nand the ratio of the two in a round (median, smallest..largest), largest loss first\n",
         report.other.display(),
-        report.rounds
+        counted(report.rounds as u64, "round")
     ));
     output::line(format_args!(
         "{:<10} {:<7} {:>7} {:>6} {:>9} {:>9} {:>6}",

@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use sluice_adapt::selector::{Arm, Device, INPUTS, Load, MODEL_VERSION, arms, inputs};
+use sluice_cli::interrupt::Interrupted;
 use sluice_core::{Anticipation, EngineConfig};
 use sluice_sim::{Failure, Options, simulate, ties};
 
@@ -109,7 +110,10 @@ pub(crate) fn host() -> EngineConfig {
 }
 
 /// The case with a number, simulated; `None` if it takes far too long.
-fn measure(set: Set, number: u64) -> anyhow::Result<Option<Case>> {
+///
+/// # Errors
+/// If it cannot be simulated, or `stop` was set meanwhile.
+fn measure(set: Set, number: u64, stop: &AtomicBool) -> anyhow::Result<Option<Case>> {
     let cpu_s = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
@@ -122,8 +126,9 @@ fn measure(set: Set, number: u64) -> anyhow::Result<Option<Case>> {
         for seed in 0..SEEDS {
             let scenario = drawn.scenario(&arm, number * SEEDS + seed)?;
             let options = Options { windows: seed == 0, events_max: EVENTS_MAX, ..Options::default() };
-            let outcome = match simulate(&scenario, options, &AtomicBool::new(false)) {
+            let outcome = match simulate(&scenario, options, stop) {
                 Ok(outcome) => outcome,
+                Err(Failure::Interrupted) if stop.load(Ordering::Relaxed) => bail!(Interrupted),
                 Err(Failure::Interrupted) => return Ok(None),
                 Err(failure) => return Err(failure).with_context(|| format!("case {number}, {arm}")),
             };
@@ -203,11 +208,15 @@ fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
 }
 
 /// Simulates the cases with these numbers that are not in the file yet, and adds them. `progress` is called after each.
+///
+/// # Errors
+/// If the file cannot be used, a case cannot be simulated, or `stop` was set before all were: those that are in the file stay.
 pub(crate) fn export(
     set: Set,
     jobs: usize,
     numbers: Vec<u64>,
     path: &Path,
+    stop: &AtomicBool,
     progress: &(dyn Fn() + Sync),
 ) -> anyhow::Result<()> {
     let (file, known) = open(path).with_context(|| path.display().to_string())?;
@@ -217,7 +226,7 @@ pub(crate) fn export(
             scope.spawn(|| {
                 loop {
                     let Some(number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                    if !known.contains(number) && !add(set, *number, &file, &failed) {
+                    if !known.contains(number) && !add(set, *number, &file, stop, &failed) {
                         next.store(numbers.len(), Ordering::Relaxed);
                     }
                     progress();
@@ -229,9 +238,12 @@ pub(crate) fn export(
 }
 
 /// Whether that worked.
-fn add(set: Set, number: u64, file: &Mutex<File>, failed: &Mutex<Option<anyhow::Error>>) -> bool {
+fn add(set: Set, number: u64, file: &Mutex<File>, stop: &AtomicBool, failed: &Mutex<Option<anyhow::Error>>) -> bool {
     let write = || -> anyhow::Result<()> {
-        let Some(case) = measure(set, number)? else { return Ok(()) };
+        if stop.load(Ordering::Relaxed) {
+            bail!(Interrupted);
+        }
+        let Some(case) = measure(set, number, stop)? else { return Ok(()) };
         let line = serde_json::to_string(&case)? + "\n";
         Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())?)
     };
@@ -252,7 +264,7 @@ mod tests {
     fn what_was_interrupted_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
-        export(Set::Train, 1, vec![6, 7], &path, &|| ()).unwrap();
+        export(Set::Train, 1, vec![6, 7], &path, &AtomicBool::new(false), &|| ()).unwrap();
         let whole = std::fs::read_to_string(&path).unwrap();
         let cases = read(&path).unwrap();
         assert_eq!(cases.len(), 2);
@@ -263,10 +275,30 @@ mod tests {
         assert!(cases.iter().flat_map(|case| case.arms.values()).any(|arm| !arm.windows.is_empty()));
         // Killed while it wrote the second case.
         std::fs::write(&path, &whole[..whole.len() - 30]).unwrap();
-        export(Set::Train, 1, vec![6, 7], &path, &|| ()).unwrap();
+        export(Set::Train, 1, vec![6, 7], &path, &AtomicBool::new(false), &|| ()).unwrap();
         let again = read(&path).unwrap();
         assert_eq!(again.len(), 2);
         assert_eq!(again[1].arms["noop"].seconds, cases[1].arms["noop"].seconds, "the same seeds, the same times");
+    }
+
+    /// Else what was made for it outlives the program.
+    #[test]
+    fn it_ends_when_it_is_told_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let after_one = || {
+            done.fetch_add(1, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
+        };
+        let error = export(Set::Train, 1, vec![6, 7, 14], &path, &stop, &after_one).unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        assert_eq!(
+            (read(&path).unwrap().len(), done.into_inner()),
+            (1, 2),
+            "what was done stays, and no more is begun"
+        );
+        assert!(measure(Set::Train, 7, &stop).unwrap_err().is::<Interrupted>(), "also in the middle of a case");
     }
 
     #[test]

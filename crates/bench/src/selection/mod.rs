@@ -13,7 +13,9 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 
+use crate::bed::Runner;
 use cases::Set;
 use data::Case;
 use judge::{Choices, Judged, Loss, Score, TREES};
@@ -138,8 +140,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let progress = ProgressBar::new(args.cases);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {eta} left")?);
+    let Runner { stop } = Runner::new()?;
     if let Some(path) = &args.export {
-        data::export(args.set, jobs, (0..args.cases).collect(), path, &|| progress.inc(1))?;
+        data::export(args.set, jobs, (0..args.cases).collect(), path, &stop, &|| progress.inc(1))?;
         progress.finish_and_clear();
         return Ok(ExitCode::SUCCESS);
     }
@@ -151,7 +154,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let path = dir.path().join("cases");
             let wanted: Vec<u64> = (0..args.cases).filter(|case| args.half.has(*case)).collect();
             progress.set_length(wanted.len() as u64);
-            data::export(Set::HeldOut, jobs, wanted, &path, &|| progress.inc(1))?;
+            // Interrupted, it fails, and the directory goes with it.
+            data::export(Set::HeldOut, jobs, wanted, &path, &stop, &|| progress.inc(1))?;
             progress.finish_and_clear();
             data::read(&path)?
         }
@@ -292,8 +296,8 @@ fn misses(platforms: &[Platform], policies: &[Row]) -> Vec<String> {
 
 fn print(report: &Report) {
     output::line(format_args!(
-        "simulated systems, {} cases ({} half), {:.0} minutes of processor time\n",
-        report.cases,
+        "simulated systems, {} ({} half), {:.0} minutes of processor time\n",
+        counted(report.cases as u64, "case"),
         report.half,
         report.simulated_cpu_s / 60.0
     ));

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use serde::Serialize;
 use sluice_cli::output;
+use sluice_notation::counted;
 use sluice_sim::{Estimate, Outcome};
 
 use crate::orchestration::{Gain, Services, gain, simulate};
@@ -165,10 +166,10 @@ pub(super) fn simulated(
 
 pub(super) fn print(simulated: &Simulated) {
     output::line(format_args!(
-        "\nsimulated, {} seeds: gains in throughput over no SSD in %, losses first; nine emulated servers\n\n\
+        "\nsimulated, {}: gains in throughput over no SSD in %, losses first; nine emulated servers\n\n\
          | experiment | dissertation | its rules | ours | sign | without, MB/s | reads from SSD | writes by SSD | left on it | SSD wrote for each byte |\n\
          |---|---|---|---|---|---|---|---|---|---|",
-        simulated.seeds
+        counted(simulated.seeds as u64, "seed")
     ));
     for row in &simulated.rows {
         let stated = row.paper.map_or("-".to_owned(), |[least, most]| match least == most {

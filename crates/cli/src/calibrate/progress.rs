@@ -142,12 +142,20 @@ mod tests {
             assert_eq!(again, progress);
             progress = again;
         }
-        assert_eq!(seen.len(), 2 * PATTERNS.len() * arms.len());
-        assert_eq!(seen[..2], [(0, 0), (0, 1)]);
-        assert_eq!((seen[24], progress.done(&arms)), ((0, 1), 48));
+        assert_eq!(progress.done(&arms), 48);
         let knowledge = progress.knowledge(Device::Flash, &arms, 0.25);
         assert_eq!(knowledge.contexts.len(), 5);
         assert!(knowledge.contexts.values().all(|known| known.best().unwrap().0 == arms[2].to_string()));
+        let each = |round: usize| {
+            let arms = arms.len();
+            (0..PATTERNS.len()).flat_map(move |pattern| (0..arms).map(move |at| (pattern, (at + round) % arms)))
+        };
+        assert_eq!(seen, each(0).chain(each(1)).collect::<Vec<_>>(), "arms within patterns within rounds");
+        assert_eq!(progress.next(&arms, 2), None);
+        // Of one that ended in the middle of a slot all others are done, and it comes first.
+        progress.cell(3, &arms[1]).slots = 1;
+        assert_eq!((progress.next(&arms, 1), progress.next(&arms, 2)), (None, Some((3, 1))));
+        progress.cell(3, &arms[1]).slots = 2;
         let other = Task { budget_s: 61.0, ..task.clone() };
         assert_eq!(Progress::load(Some(&path), &other).cells.len(), 0);
         std::fs::write(&path, "{").unwrap();

@@ -21,8 +21,13 @@ pub(super) struct Key {
 
 /// Which word may be meant by what looks like no name of a trace and is none; empty if nothing is to be said.
 pub(crate) fn predict_hint(given: &str, base: &Path) -> String {
+    word_hint(given, base, ["off", "learn"])
+}
+
+/// Which of these words may be meant by what looks like no name of a file and is none.
+fn word_hint(given: &str, base: &Path, words: [&'static str; 2]) -> String {
     let is_path = given == "-" || given.contains(['.', '/']) || base.join(given).exists();
-    if is_path { String::new() } else { sluice_notation::hint(given, ["off", "learn"]) }
+    if is_path { String::new() } else { sluice_notation::hint(given, words) }
 }
 
 /// The section whose keys are the parameters of the algorithm.
@@ -153,6 +158,9 @@ keys! {
         "profile" => |s, v| (s.profiling, s.prediction.profile) = match v.text() {
             Ok("auto") => (Profiling::Auto, None),
             Ok("off") => (Profiling::Off, None),
+            Ok(other) if !word_hint(other, v.base, ["auto", "off"]).is_empty() => {
+                return Err(format!("auto, off, or a profile's file{}", word_hint(other, v.base, ["auto", "off"])));
+            }
             _ => (Profiling::Default, Some(v.path()?)),
         };
         "state" => |s, v| s.prediction.state = Some(v.path()?);

@@ -24,6 +24,10 @@ use crate::{model, predict};
 
 /// The algorithm of a mount that names none and has none chosen for it: the best all-rounder of those that `sluice demo` measures.
 const DEFAULT_POLICY: &str = "hbrr";
+/// In the place of an algorithm's name: it is chosen while the mount is in use.
+pub(crate) const ADAPTIVE: &str = "adaptive";
+/// Why that is given none.
+pub(crate) const ADAPTIVE_HAS_NONE: &str = "adaptive has no parameters: whoever chooses sets those of the algorithm";
 /// Who chooses the configuration of a mount that says neither who nor which.
 pub(crate) const DEFAULT_SELECTOR: Kind = Kind::Bandit;
 /// Batches in flight for each hard disk. A disk orders what it has by the position of its arm better than anybody else
@@ -199,19 +203,33 @@ impl Settings {
     /// The algorithm with its parameters.
     ///
     /// # Errors
-    /// If there is no such algorithm, or it has no such parameter.
+    /// If there is no such algorithm, or it has no such parameter; if one is to be chosen, and something is said that only holds for
+    /// one that is named.
     pub(crate) fn policy(&self) -> anyhow::Result<PolicyConfig> {
+        if self.is_adaptive() {
+            anyhow::ensure!(self.params.is_empty(), ADAPTIVE_HAS_NONE);
+            anyhow::ensure!(
+                self.selector != Some(Kind::Fixed),
+                "policy {ADAPTIVE} and selector {}: the one says that an algorithm is chosen, the other that none is; keep one",
+                Kind::Fixed
+            );
+        }
         policy(self.policy_name(), &self.params)
+    }
+
+    /// Somebody said that the algorithm is to be chosen.
+    fn is_adaptive(&self) -> bool {
+        self.policy.as_deref() == Some(ADAPTIVE)
     }
 
     /// The algorithm's name.
     fn policy_name(&self) -> &str {
-        self.policy.as_deref().unwrap_or(DEFAULT_POLICY)
+        self.policy.as_deref().filter(|name| *name != ADAPTIVE).unwrap_or(DEFAULT_POLICY)
     }
 
     /// Nobody named an algorithm or its parameters.
     pub(crate) fn names_no_policy(&self) -> bool {
-        self.policy.is_none() && self.params.is_empty()
+        self.is_adaptive() || (self.policy.is_none() && self.params.is_empty())
     }
 
     /// What is to be listened to, if anything.
@@ -243,7 +261,7 @@ impl Settings {
 
     /// Who chooses: whoever was named. If nobody was, an algorithm that was named stays, and where none was one is chosen.
     pub(crate) fn selector(&self) -> Kind {
-        let nobody_else = self.names_no_policy() && self.coordinator.is_none();
+        let nobody_else = self.is_adaptive() || (self.names_no_policy() && self.coordinator.is_none());
         self.selector.unwrap_or(if nobody_else { DEFAULT_SELECTOR } else { Kind::Fixed })
     }
 
@@ -354,8 +372,11 @@ pub(crate) fn key_names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// If there is no such algorithm or parameter, or a value cannot be used.
 pub(crate) fn policy(name: &str, params: &[(String, String)]) -> anyhow::Result<PolicyConfig> {
-    let mut config = PolicyConfig::parse(name)
-        .map_err(|error| anyhow::anyhow!("{error}{}", sluice_notation::hint(name, error.known())))?;
+    let mut config = PolicyConfig::parse(name).map_err(|error| {
+        // Wherever algorithms are named, this may be said instead.
+        let known = error.known().into_iter().chain([ADAPTIVE]);
+        anyhow::anyhow!("{error}, or {ADAPTIVE}{}", sluice_notation::hint(name, known))
+    })?;
     for (key, value) in params {
         config = config.with(key, value).map_err(|error| {
             let base = key.split('.').next().unwrap_or(key);
@@ -433,9 +454,33 @@ mod tests {
     }
 
     #[test]
+    fn adaptive_stands_for_naming_none_and_takes_nothing_that_is_for_one() {
+        let with = |set: fn(&mut Settings)| {
+            let mut settings = Settings { policy: Some(ADAPTIVE.to_owned()), ..Settings::default() };
+            set(&mut settings);
+            settings
+        };
+        let plain = with(|_| {});
+        assert!(plain.names_no_policy() && plain.selector() == DEFAULT_SELECTOR);
+        assert_eq!(plain.policy().unwrap(), Settings::default().policy().unwrap());
+        assert_eq!(plain.volume_config(2, true).unwrap().policy.name(), DEFAULT_POLICY);
+        assert_eq!(with(|s| s.selector = Some(Kind::Tree)).selector(), Kind::Tree);
+        let refused = |set| with(set).policy().unwrap_err().to_string();
+        let params = refused(|s| s.params = vec![("ranges".to_owned(), "4".to_owned())]);
+        assert!(params.contains("adaptive has no parameters"), "{params}");
+        let fixed = refused(|s| s.selector = Some(Kind::Fixed));
+        assert!(fixed.contains("policy adaptive and selector fixed"), "{fixed}");
+        let coordinated = with(|s| s.coordinator = Some("localhost:1".to_owned()));
+        let error = coordinated.coordination(Path::new("/mnt")).err().unwrap().to_string();
+        assert!(error.contains("would both choose"), "{error}");
+    }
+
+    #[test]
     fn unknown_algorithms_and_parameters_are_answered_with_the_nearest() {
         let error = policy("toagg", &[]).unwrap_err().to_string();
         assert!(error.contains("did you mean \"to-agg\"?"), "{error}");
+        let error = policy("adaptve", &[]).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"adaptive\"?"), "{error}");
         let params = [("wait_tine".to_owned(), "1ms".to_owned())];
         let error = policy("mlf", &params).unwrap_err().to_string();
         assert!(error.contains("did you mean \"wait_time\"?"), "{error}");

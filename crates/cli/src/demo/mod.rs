@@ -7,7 +7,8 @@ mod plot;
 mod report;
 pub(crate) mod worker;
 
-use crate::{config, output, suggest};
+use crate::config::{self, ADAPTIVE};
+use crate::{output, suggest};
 use anyhow::Context;
 use bed::{Bed, Outcome};
 use indicatif::ProgressBar;
@@ -34,8 +35,6 @@ const LEARN_MAX: Duration = Duration::from_secs(60);
 const LEARN_RUN_S: f64 = 1.0;
 /// A pattern runs for so long before it counts under the selector: that sees by windows which one is there.
 const LEAD: Duration = Duration::from_millis(700);
-/// Not an algorithm: one is chosen, as on a mount that names none.
-const ADAPTIVE: &str = "adaptive";
 /// Most data, in multiples of the least.
 const SCALE_MAX: u64 = 16;
 

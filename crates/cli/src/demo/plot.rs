@@ -4,6 +4,7 @@ use super::report::{Report, Row};
 use crate::chart::{self, Mark};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use sluice_notation::counted;
 
 const SIZE: (u32, u32) = (1100, 500);
 const COLOURS: [RGBColor; 3] = [chart::BLUE, chart::ORANGE, chart::GREEN];
@@ -28,7 +29,7 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
         let title = "Makespan relative to no scheduling (noop), emulated disks: below 1 is faster";
         let area = area.margin(8, 4, 0, 0).titled(title, ("sans-serif", chart::TITLE))?;
         let (legend, area) = area.split_vertically(chart::LEGEND);
-        let spread = format!("smallest to largest of {} repetitions", report.repetitions);
+        let spread = format!("smallest to largest of {}", counted(report.repetitions as u64, "repetition"));
         let mut series: Vec<(&str, Mark)> =
             patterns.iter().zip(COLOURS.iter().cycle()).map(|(&name, &colour)| (name, Mark::Bar(colour))).collect();
         series.push((&spread, Mark::Range));

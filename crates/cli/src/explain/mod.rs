@@ -19,6 +19,11 @@ const LINE_MAX: usize = 16 << 10;
 /// Most lines of a log that are looked at; the last ones count.
 const LINES_MAX: usize = 1 << 20;
 
+/// No selector runs for longer, three centuries, and no device moves more, in MB/s: a line that says more is damaged, and nothing could
+/// be drawn to scale with it.
+const TIME_MAX_S: f64 = 1e10;
+const RATE_MAX_MB_S: f64 = 1e12;
+
 /// Lines of windows are a second apart while there is load; more is a pause, and counts as so much.
 const PAUSE_S: f64 = 2.0;
 
@@ -37,11 +42,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Only the last so many seconds [default: all]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     last: Option<f64>,
     /// Print JSON: the summary
     #[arg(long)]
     json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let good = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
+    good.ok_or_else(|| "expected a number of seconds above 0, like 600".to_owned())
 }
 
 /// A log, from the last time that a selector began.
@@ -88,11 +98,19 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
         if reader.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', &mut line).with_context(shown)? == 0 {
             break;
         }
+        if line.len() > LINE_MAX {
+            // One line, and one that is not read, whatever it ends with.
+            if line.last() != Some(&b'\n') {
+                reader.skip_until(b'\n').with_context(shown)?;
+            }
+            bad += 1;
+            continue;
+        }
         if line.trim_ascii().is_empty() {
             continue;
         }
         match serde_json::from_slice::<Record>(&line) {
-            Ok(record) if line.len() <= LINE_MAX && record.t.is_finite() => {
+            Ok(record) if can_be(&record) => {
                 // Times begin anew with each start.
                 if record.why == Why::Begin || records.last().is_some_and(|last| record.t < last.t) {
                     records.clear();
@@ -119,13 +137,26 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
     Ok(Timeline { records, emulated, bad })
 }
 
+/// Whether its numbers are some that a selector writes.
+fn can_be(record: &Record) -> bool {
+    let rates = [Some(record.mb_s), Some(record.rate_mb_s), record.expected_mb_s];
+    (0.0..=TIME_MAX_S).contains(&record.t)
+        && rates.into_iter().flatten().all(|rate| (0.0..=RATE_MAX_MB_S).contains(&rate))
+        && record.regret.is_none_or(|regret| (-1e3..=1.0).contains(&regret))
+}
+
+/// Each record with the seconds that it stands for: those since the one before, but for pauses. The first stands for none.
+fn spans(records: &[Record]) -> impl Iterator<Item = (&Record, f64)> {
+    let before = records.iter().take(1).chain(records);
+    records.iter().zip(before).map(|(record, before)| (record, (record.t - before.t).clamp(0.0, PAUSE_S)))
+}
+
 impl Timeline {
     /// The share of the throughput of the best configuration that was known that was lost, over time: by those in use, as far as
     /// that was known of them, and by trials.
     fn lost(&self) -> f64 {
-        let (mut lost_s, mut seconds, mut before, mut trial) = (0.0, 0.0, None::<f64>, None::<f64>);
-        for record in &self.records {
-            let passed_s = before.map_or(0.0, |t| (record.t - t).clamp(0.0, PAUSE_S));
+        let (mut lost_s, mut seconds, mut trial) = (0.0, 0.0, None::<f64>);
+        for (record, passed_s) in spans(&self.records) {
             trial = trial.map(|trial_s| trial_s + passed_s);
             match record.why {
                 Why::Trial => trial = Some(0.0),
@@ -138,25 +169,27 @@ impl Timeline {
                 _ => trial = None,
             }
             seconds += passed_s;
-            before = Some(record.t);
         }
         if seconds > 0.0 { lost_s / seconds } else { 0.0 }
+    }
+
+    /// The mean of a rate over the time that the records stand for: lines of decisions stand for less of it than those of windows. Of
+    /// a record alone, its own.
+    fn mean(&self, rate: impl Fn(&Record) -> f64) -> f64 {
+        let sums = spans(&self.records).map(|(record, passed_s)| [rate(record) * passed_s, passed_s]);
+        let [sum, seconds] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
+        if seconds > 0.0 { sum / seconds } else { self.records.last().map_or(0.0, rate) }
     }
 }
 
 /// For programs.
 fn summary(timeline: &Timeline) -> serde_json::Value {
-    let windows: Vec<&Record> = timeline.records.iter().filter(|record| record.why == Why::Window).collect();
-    let mean = |of: &dyn Fn(&Record) -> Option<f64>| {
-        let values: Vec<f64> = windows.iter().filter_map(|record| of(record)).collect();
-        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
-    };
     let count = |why: Why| timeline.records.iter().filter(|record| record.why == why).count();
     let ends = timeline.records.first().zip(timeline.records.last());
     serde_json::json!({
         "seconds": ends.map_or(0.0, |(first, last)| last.t - first.t),
-        "windows": windows.len(), "mb_s": mean(&|record| Some(record.mb_s)),
-        "rate_mb_s": mean(&|record| Some(record.rate_mb_s)), "regret": timeline.lost(),
+        "windows": count(Why::Window), "mb_s": timeline.mean(|record| record.mb_s),
+        "rate_mb_s": timeline.mean(|record| record.rate_mb_s), "regret": timeline.lost(),
         "changes": timeline.records.iter().filter(|record| record.from.is_some()).count(),
         "trials": count(Why::Trial), "trials_won": count(Why::TrialWon),
         "workloads": plot::distinct(timeline.records.iter().filter_map(|record| record.context.as_deref())).len(),
@@ -210,15 +243,15 @@ fn decision(record: &Record) -> String {
 }
 
 fn describe_timeline(timeline: &Timeline) -> String {
+    let on = if timeline.emulated { "emulated devices; " } else { "" };
     let mut text = format!(
-        "rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
+        "{on}rate: {RATE}, and configuration: since the line before\n\n{:>9}  {:>8}  {:<26}  what\n",
         "time", "rate", "configuration"
     );
     // Since the line before: the sum of rates, each for the time since the record before, but for pauses, and that time.
-    let (mut weighted, mut seconds, mut before, mut pattern) = (0.0, 0.0, None::<f64>, None);
-    for record in &timeline.records {
-        let since = before.map_or(0.0, |before| (record.t - before).clamp(0.0, PAUSE_S));
-        (weighted, seconds, before) = (weighted + record.rate_mb_s * since, seconds + since, Some(record.t));
+    let (mut weighted, mut seconds, mut pattern) = (0.0, 0.0, None);
+    for (record, since) in spans(&timeline.records) {
+        (weighted, seconds) = (weighted + record.rate_mb_s * since, seconds + since);
         let is_other = record.pattern.is_some() && record.pattern != pattern;
         if is_other {
             pattern.clone_from(&record.pattern);
@@ -426,6 +459,78 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_of_all_is_weighted_by_time() {
+        let lines = [
+            record(1.0, Why::Window, "noop", 100.0),
+            record(2.0, Why::Window, "noop", 100.0),
+            // Half a second of 10 that no line of a window tells of, and the other half of 30.
+            record(2.5, Why::Trial, "aioli", 10.0),
+            record(3.0, Why::Window, "aioli", 30.0),
+            record(603.0, Why::Window, "aioli", 1.0),
+        ];
+        let (_dir, args) = log(&lines.map(|record| line(&record)));
+        let all = summary(&read(&args).unwrap());
+        let mean = (100.0 + 0.5 * 10.0 + 0.5 * 30.0 + PAUSE_S * 1.0) / 4.0;
+        assert_eq!((&all["rate_mb_s"], &all["mb_s"], &all["windows"]), (&mean.into(), &mean.into(), &4.into()));
+        let last = summary(&read(&Args { last: Some(1.0), ..args }).unwrap());
+        assert_eq!(last["rate_mb_s"], 1.0, "a line alone");
+    }
+
+    #[test]
+    fn a_line_that_is_far_too_long_is_one_that_cannot_be_read() {
+        let window = |t: f64| line(&record(t, Why::Window, "noop", 10.0));
+        let long = |len: usize, end: &str| format!("{:>width$}", end, width = len + end.len());
+        // What is beyond the longest line would be a line of its own, and one that begins anew.
+        let hidden = line(&record(0.0, Why::Begin, "hidden", 1.0));
+        let lines = [
+            line(&record(0.5, Why::Trial, "sjf", 10.0)),
+            long(LINE_MAX + 1, &hidden),
+            window(1.0),
+            "x".repeat(5 * LINE_MAX),
+            window(2.0),
+            // The longest.
+            long(LINE_MAX - 1 - window(3.0).len(), &window(3.0)),
+            long(LINE_MAX - window(4.0).len(), &window(4.0)),
+            "x".repeat(LINE_MAX + 7),
+        ];
+        let (_dir, args) = log(&lines);
+        let timeline = read(&args).unwrap();
+        let times: Vec<f64> = timeline.records.iter().map(|record| record.t).collect();
+        assert_eq!((times, timeline.bad), (vec![0.5, 1.0, 2.0, 3.0], 4));
+    }
+
+    #[test]
+    fn numbers_that_no_selector_writes_are_damage() {
+        let good = record(1.0, Why::Window, "noop", 10.0);
+        let of = |change: fn(&mut Record)| {
+            let mut record = good.clone();
+            change(&mut record);
+            line(&record)
+        };
+        let lines = [
+            line(&record(0.5, Why::Trial, "sjf", 10.0)),
+            of(|record| record.t = 1e308),
+            of(|record| record.t = -1.0),
+            of(|record| record.rate_mb_s = 1e308),
+            of(|record| record.mb_s = -1.0),
+            of(|record| record.expected_mb_s = Some(1e300)),
+            of(|record| record.regret = Some(-1e300)),
+            line(&good),
+        ];
+        let (_dir, args) = log(&lines);
+        let timeline = read(&args).unwrap();
+        assert_eq!((timeline.records.len(), timeline.bad), (2, 6));
+    }
+
+    #[test]
+    fn seconds_are_a_number_above_0() {
+        assert_eq!((seconds("0.5"), seconds("600")), (Ok(0.5), Ok(600.0)));
+        for text in ["-1", "0", "nan", "inf", "-inf", "1e999", "", "10min"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn what_trials_lose_counts_and_emulated_is_kept() {
         let begin = Record { text: "emulated devices".to_owned(), ..record(0.0, Why::Begin, "noop", 0.0) };
         let lost = Record { regret: Some(0.5), ..record(4.0, Why::TrialLost, "noop", 20.0) };
@@ -438,6 +543,8 @@ mod tests {
         assert_eq!((&all["regret"], &all["workloads"]), (&((2.0 * 0.25 + 2.0 * 0.5) / 4.0).into(), &1.into()));
         let last = read(&Args { last: Some(2.5), ..args }).unwrap();
         assert!(last.emulated && last.records.len() == 4, "{:?}", last.records);
+        let text = describe_timeline(&last);
+        assert!(text.starts_with("emulated devices; "), "the line that says so is not in the last ones: {text}");
     }
 
     /// What was tried, what it did against what, and what became of it.

@@ -1,6 +1,6 @@
 //! The picture of a timeline: what each configuration gave, what was lost, and which workload was there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -32,6 +32,11 @@ const KEY: u32 = 20;
 const EXPLAINED: usize = 8;
 /// Narrower stretches of the strip have no name, in pixels.
 const NAMED: f64 = 22.0;
+/// The longest names in a picture, of configurations and of workloads, in characters.
+const ARM_CHARS: usize = 40;
+const WORKLOAD_CHARS: usize = 120;
+/// What has no colour of its own.
+const REST: RGBColor = RGBColor(160, 160, 160);
 
 /// What was there between two times, in seconds.
 struct Stretch<'a> {
@@ -63,13 +68,14 @@ fn name(at: usize) -> String {
 
 /// In the order in which they are seen first.
 pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = Vec::new();
-    all.for_each(|one| {
-        if !seen.contains(&one) {
-            seen.push(one);
-        }
-    });
-    seen
+    let mut seen = HashSet::new();
+    all.filter(|one| seen.insert(*one)).collect()
+}
+
+/// A name that is no longer than so many characters, and can be drawn.
+fn short(name: &str, most: usize) -> String {
+    let whole: String = name.chars().filter(|c| !c.is_control()).take(most + 1).collect();
+    if whole.chars().count() <= most { whole } else { whole.chars().take(most - 1).chain(['\u{2026}']).collect() }
 }
 
 /// The access pattern that was recognised most often in a workload: the last one may be that of the next.
@@ -115,16 +121,16 @@ fn bars(records: &[Record], begin: f64, most: f64) -> Vec<Bar<'_>> {
     all
 }
 
-/// The workloads that were there longest, in the order in which they are seen first.
-fn longest<'a>(stretches: &[Stretch<'a>], contexts: &[&'a str]) -> Vec<&'a str> {
-    let seconds = |context: &str| {
-        let here = stretches.iter().filter(|stretch| stretch.context == context);
-        here.map(|stretch| stretch.to - stretch.from).sum::<f64>()
-    };
-    let mut all = contexts.to_vec();
-    all.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
-    all.truncate(if contexts.len() > EXPLAINED + 1 { EXPLAINED } else { EXPLAINED + 1 });
-    contexts.iter().copied().filter(|context| all.contains(context)).collect()
+/// Those of `names` that were there longest, as many as can be explained: `most`, or one more if that is the only other. In the order
+/// in which they are seen first. `times`: how long one was there, in pieces.
+fn longest<'a>(names: &[&'a str], times: impl Iterator<Item = (&'a str, f64)>, most: usize) -> Vec<&'a str> {
+    let mut seconds: HashMap<&str, f64> = HashMap::new();
+    times.for_each(|(name, time)| *seconds.entry(name).or_default() += time);
+    let of = |name: &str| seconds.get(name).copied().unwrap_or(0.0);
+    let mut all = names.to_vec();
+    all.sort_by(|a, b| of(b).total_cmp(&of(a)));
+    all.truncate(if names.len() > most + 1 { most } else { most + 1 });
+    names.iter().copied().filter(|name| all.contains(name)).collect()
 }
 
 /// Times with values, in pieces without a pause longer than `most`, nor one that is not known.
@@ -156,10 +162,21 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
     let stretches = stretches(records, end);
     let (arms, contexts) =
         (distinct(records.iter().map(|record| record.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
-    let explained = longest(&stretches, &contexts);
-    let colour = |at: usize| COLOURS[at % COLOURS.len()];
-    let mut series: Vec<(&str, Mark)> =
-        arms.iter().enumerate().map(|(at, arm)| (*arm, Mark::Bar(colour(at)))).collect();
+    let explained =
+        longest(&contexts, stretches.iter().map(|stretch| (stretch.context, stretch.to - stretch.from)), EXPLAINED);
+    // A window reaches back to the one before, unless there was a pause between them.
+    let mut gaps: Vec<f64> = windows.windows(2).map(|two| two[1].t - two[0].t).collect();
+    gaps.sort_by(f64::total_cmp);
+    let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
+    let bars = bars(records, begin, usual);
+    let named = longest(&arms, bars.iter().map(|bar| (bar.arm, bar.to - bar.from)), COLOURS.len() - 1);
+    let colour = |arm: &str| named.iter().position(|name| *name == arm).map_or(REST, |at| COLOURS[at]);
+    let mut names: Vec<(String, Mark)> =
+        named.iter().map(|arm| (short(arm, ARM_CHARS), Mark::Bar(colour(arm)))).collect();
+    if arms.len() > named.len() {
+        names.push((format!("{} more, for less time", arms.len() - named.len()), Mark::Bar(REST)));
+    }
+    let mut series: Vec<(&str, Mark)> = names.iter().map(|(name, mark)| (name.as_str(), *mark)).collect();
     if windows.iter().any(|window| window.expected_mb_s.is_some()) {
         series.push(("expected", Mark::Line(BLACK)));
     }
@@ -192,13 +209,8 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
             .label_style(("sans-serif", chart::TEXT))
             .light_line_style(WHITE)
             .draw()?;
-        // A window reaches back to the one before, unless there was a pause between them.
-        let mut gaps: Vec<f64> = windows.windows(2).map(|two| two[1].t - two[0].t).collect();
-        gaps.sort_by(f64::total_cmp);
-        let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
-        for bar in bars(records, begin, usual) {
-            let at = arms.iter().position(|arm| *arm == bar.arm).unwrap_or(0);
-            plot.draw_series([Rectangle::new([(bar.from, 0.0), (bar.to, bar.rate)], colour(at).filled())])?;
+        for bar in bars {
+            plot.draw_series([Rectangle::new([(bar.from, 0.0), (bar.to, bar.rate)], colour(bar.arm).filled())])?;
         }
         for piece in pieces(windows.iter().map(|window| (window.t, window.expected_mb_s)), usual) {
             plot.draw_series(LineSeries::new(piece, BLACK.stroke_width(2)))?;
@@ -252,7 +264,10 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         let mut lines: Vec<String> = explained
             .iter()
             .enumerate()
-            .map(|(at, context)| format!("{}: {}{}", name(at), workload(Some(*context)), pattern(records, context)))
+            .map(|(at, context)| {
+                let text = format!("{}: {}{}", name(at), workload(Some(*context)), pattern(records, context));
+                short(&text, WORKLOAD_CHARS)
+            })
             .collect();
         if contexts.len() > explained.len() {
             lines.push(format!("and {} more, for less time", contexts.len() - explained.len()));
@@ -299,6 +314,30 @@ mod tests {
             assert_eq!(key, if contexts > 9 { 8 } else { contexts }, "{texts:?}");
             assert_eq!(texts.contains(&"and 16 more, for less time"), contexts == 24);
         }
+    }
+
+    /// What no selector has, but a file may: the picture stays one that can be looked at.
+    #[test]
+    fn hundreds_of_long_names_are_bounded() {
+        let names: Vec<String> = (0..300).map(|at| format!("arm {at} {}", "of a long name ".repeat(1_000))).collect();
+        let records: Vec<Record> = names
+            .iter()
+            .enumerate()
+            .flat_map(|(at, name)| {
+                // The later ones are there for longer; a context that is none is shown as it is.
+                let t = (at * at) as f64 / 100.0;
+                let one = |t: f64| Record { context: Some(name.clone()), ..record(t, Why::Window, name, 20.0) };
+                [one(t), one(t + 0.005 * at as f64)]
+            })
+            .collect();
+        let svg = draw(&records, false).unwrap();
+        assert!(svg.len() < 1 << 20, "{} bytes", svg.len());
+        let picture = Picture::of(&svg);
+        picture.is_readable();
+        let texts = picture.texts_but(&[]);
+        assert!(texts.contains(&"291 more, for less time"), "{texts:?}");
+        assert!(texts.iter().any(|text| text.starts_with("arm 299 of a long")), "{texts:?}");
+        assert!(!texts.iter().any(|text| text.starts_with("arm 0 ")), "{texts:?}");
     }
 
     #[test]

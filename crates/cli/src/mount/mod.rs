@@ -42,9 +42,9 @@ pub(crate) struct Args {
     #[arg(short, long)]
     daemon: bool,
 
-    /// Scheduling algorithm, which stays; `sluice policy --list` shows them all [default: chosen and changed while the mount is in
-    /// use, see --selector]
-    #[arg(short, long, value_name = "NAME", value_parser = suggest::policies(), help_heading = "Scheduling")]
+    /// Scheduling algorithm, which stays; `sluice policy --list` shows them all [default: adaptive, chosen and changed while the mount
+    /// is in use, see --selector]
+    #[arg(short, long, value_name = "NAME", value_parser = suggest::policies().and(config::ADAPTIVE), help_heading = "Scheduling")]
     policy: Option<String>,
     /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree (a
     /// model says it), tree+bandit (what a model says is tried first), or auto (fixed with --policy, else bandit). With both,
