@@ -496,27 +496,43 @@ fn nothing_is_compared_with_the_first_window_of_programs_that_are_starting() {
     }
 }
 
-/// A file system commits its journal: three quarters of a second in which little is served, and then all is as it was.
+/// A file system reads its bitmaps: half a second in which little is served, and then all is as it was.
 #[test]
 fn a_rate_that_comes_back_at_once_casts_no_doubt_on_what_is_known() {
     let context = Context::parse("r1.q0.d2.f0.a0").unwrap();
-    let gains: &[(&str, f64)] = &[("hbrr anticipation=on", 0.0), ("hbrr", -0.1), ("aioli", -2.3), ("noop", -2.3)];
-    let after = |low_for: u64| {
-        let mut selector = selector("hbrr anticipation=on", &[("r1.q0.d2.f0.a0", gains)], false);
-        for at in 0..30 + low_for + 4 {
+    let alike = ["sjf", "mlf", "to-agg"].map(|name| format!("{name} anticipation=on"));
+    let alike = alike.iter().map(|name| (name.as_str(), -0.2));
+    let others = ["hbrr", "sjf", "to-agg", "aioli", "noop"].map(|name| (name, -2.3));
+    let gains: Vec<(&str, f64)> = [("hbrr anticipation=on", 0.0)].into_iter().chain(alike).chain(others).collect();
+    let after = |low_for: u64, budget_s: f64| {
+        let mut selector = selector("hbrr anticipation=on", &[("r1.q0.d2.f0.a0", &gains)], false);
+        selector.remember(Knowledge { budget_s, ..selector.knowledge().clone() }).unwrap();
+        for at in 0..30 + low_for + 45 {
             let requests = if (30..30 + low_for).contains(&at) { 100 } else { 400 };
-            selector.window(&window(at, true, requests, 4.0));
+            // Later something may be tried in any case.
+            let is_over = at > 30 + low_for && budget_s > 0.0;
+            if !is_over {
+                selector.window(&window(at, true, requests, 4.0));
+            }
         }
         let whys: Vec<Why> = records(&mut selector).iter().map(|record| record.why).collect();
-        let doubts = whys.iter().filter(|why| matches!(why, Why::Doubt | Why::DoubtEnded)).copied().collect::<Vec<_>>();
         let known = &selector.knowledge().contexts[&context];
-        (doubts, known.arms["noop"].weight, known.arms["hbrr anticipation=on"].gain)
+        let doubts = whys.iter().filter(|why| matches!(why, Why::Doubt | Why::DoubtEnded)).copied().collect::<Vec<_>>();
+        let trials = whys.iter().skip_while(|why| **why != Why::Doubt).filter(|why| **why == Why::Trial).count();
+        (doubts, trials, known.arms["noop"].weight, known.arms["hbrr anticipation=on"].gain)
     };
-    let (doubts, weight, gain) = after(8);
-    assert_eq!((doubts, weight), (vec![Why::Doubt, Why::DoubtEnded], 20.0));
-    assert!(gain > -0.1, "{gain}");
-    let (doubts, weight, _) = after(40);
-    assert_eq!((doubts, weight), (vec![Why::Doubt], 0.5), "for good");
+    for low_for in [7, 8, 12, 15] {
+        let (doubts, _, weight, gain) = after(low_for, -100.0);
+        assert_eq!((doubts, weight), (vec![Why::Doubt, Why::DoubtEnded], 20.0), "{low_for} windows");
+        assert!(gain > -0.1, "{low_for} windows: {gain}");
+        let (doubts, trials, ..) = after(low_for, 20.0);
+        assert!(
+            doubts.contains(&Why::Doubt) && trials == 0,
+            "{low_for} windows: what is tried is compared with the accident"
+        );
+    }
+    let (doubts, _, weight, _) = after(40, -100.0);
+    assert!(doubts.iter().all(|why| *why == Why::Doubt) && weight == 0.5, "for good, then another change: {doubts:?}");
 }
 
 /// Behind memory rates are high and low by turns, and what was read before may not be there any more; but who takes turns in a file, and

@@ -28,8 +28,9 @@ pub(super) struct Rates {
 #[derive(Clone, Debug)]
 pub(super) struct Doubted {
     pub(super) known: Known,
-    /// Under which arm, and in which window of the workload it fell.
-    arm: usize,
+    /// Under which arm: if its rate comes back, that ends the doubt. None: what comes is not to be compared with what was.
+    pub(super) arm: Option<usize>,
+    /// In which window of the workload it fell.
     at: u64,
     rates: Rates,
 }
@@ -40,10 +41,18 @@ impl Doubted {
         windows - self.at <= u64::from(ENDING * quarter)
     }
 
-    /// Whether it fell by more than windows differ by, and most of that is made up for by a rate.
-    fn is_over(&self, rate: f64, noise: f64) -> bool {
+    /// Whether the rate of this arm may still come back: it was in force, not long ago, and fell by more than windows differ by.
+    fn may_end(&self, arm: usize, windows: u64, quarter: u32) -> bool {
+        let fall = self.rates.expected - self.rates.now;
+        self.arm == Some(arm)
+            && self.is_recent(windows, quarter)
+            && fall > DIFFERENT.max(CLEAR_NOISE * self.known.noise())
+    }
+
+    /// Whether most of the fall is made up for by a rate.
+    fn is_made_up(&self, rate: f64) -> bool {
         let Rates { now: low, expected, .. } = self.rates;
-        expected - low > DIFFERENT.max(CLEAR_NOISE * noise) && rate > low + MADE_UP * (expected - low)
+        rate > low + MADE_UP * (expected - low)
     }
 }
 
@@ -67,8 +76,12 @@ impl Selector {
             let is_recent = self.doubted.as_ref().is_some_and(|one| one.is_recent(place.windows, self.quarter));
             if !is_recent {
                 let before = self.before.as_ref().filter(|_| direction == Direction::Down);
-                let of =
-                    |(_, known): &(_, Known)| Doubted { known: known.clone(), arm: self.arm, at: place.windows, rates };
+                let of = |(_, known): &(_, Known)| Doubted {
+                    known: known.clone(),
+                    arm: Some(self.arm),
+                    at: place.windows,
+                    rates,
+                };
                 self.doubted = before.map(of);
             }
             known.doubt();
@@ -87,20 +100,25 @@ impl Selector {
         self.record(load, Why::Doubt, None, text);
     }
 
+    /// Whether what is known is doubted and may soon be believed again: nothing is tried until then, as it would be compared with the
+    /// accident.
+    pub(super) fn may_end_doubt(&self) -> bool {
+        let Some(place) = self.place.as_ref().filter(|_| !self.settings.memory_below) else { return false };
+        self.doubted.as_ref().is_some_and(|one| one.may_end(self.arm, place.windows, self.quarter))
+    }
+
     /// The rate of the arm in force, a logarithm, is back soon after it fell: that was an accident, and what was known is as true as before.
     /// Behind memory it goes up and down by what is written back meanwhile.
     pub(super) fn end_doubt(&mut self, load: &Load, rate: f64) {
+        let may_end = self.may_end_doubt();
         let Some(place) = &mut self.place else { return };
         let Some(known) = self.knowledge.contexts.get_mut(&place.context) else { return };
-        let is_over = |one: &Doubted| {
-            one.arm == self.arm && one.is_recent(place.windows, self.quarter) && one.is_over(rate, one.known.noise())
-        };
-        let over = self.doubted.as_ref().is_some_and(is_over) && !self.settings.memory_below;
-        let Some(doubted) = self.doubted.take_if(|_| over) else { return };
+        let Some(doubted) = self.doubted.take_if(|one| may_end && one.is_made_up(rate)) else { return };
         let gain = doubted.known.arms.get(&self.names[self.arm]).map_or(0.0, |value| value.gain);
         place.level = Some(doubted.rates.expected - gain);
-        // What was seen of it meanwhile was the accident.
-        *known = Known { windows: known.windows, seen_s: known.seen_s, ..doubted.known };
+        // What was seen of it meanwhile was the accident, and so is what the test has taken for its mean.
+        known.restore(doubted.known);
+        self.reward.reset();
         self.before = Some((place.context, known.clone()));
         self.record(load, Why::DoubtEnded, None, "the rate is back".to_owned());
     }

@@ -198,6 +198,12 @@ impl Known {
         }
     }
 
+    /// What was known before is believed again, but for how often and when it was seen, and what it looked like.
+    pub(super) fn restore(&mut self, before: Known) {
+        let Known { level, arms, .. } = before;
+        (self.level, self.arms) = (level, arms);
+    }
+
     /// All of it may be wrong by now: what was seen counts for little, and what lost may be tried again.
     pub(super) fn doubt(&mut self) {
         for value in self.arms.values_mut() {

@@ -513,7 +513,7 @@ impl Selector {
         }
         // Behind memory one window is high and another low.
         let seen = if self.settings.memory_below { place.level.map_or(rate, |level| level + value.gain) } else { rate };
-        let fell = is_known && place.begins_low(seen < usual - knowledge::FASTER, self.settings.memory_below);
+        let fell = place.begins_low(is_known && seen < usual - knowledge::FASTER, self.settings.memory_below);
         (value.weight, value.seen_s) = ((value.weight + 1.0).min(knowledge::WEIGHT_MAX), now_s);
         if known.stays <= 1 {
             known.level = place.level.unwrap_or(known.level);
@@ -523,7 +523,7 @@ impl Selector {
         if let Some(direction) = self.reward.see(rate) {
             self.doubt(load, direction, Rates { now: rate, mean, expected: expected_rate.unwrap_or(mean) });
         } else if fell {
-            self.doubt(load, Direction::Down, Rates { now: rate, mean: usual, expected: usual });
+            self.doubt(load, Direction::Down, Rates { now: seen, mean: usual, expected: usual });
         }
         self.decide(load);
     }
@@ -575,6 +575,8 @@ impl Selector {
         if sure > self.sure_gain(&context, trial) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
+            // That was learned since.
+            self.doubted = None;
             if let Some(place) = &mut self.place {
                 place.steady = 0;
                 // What it gave now is what others are compared with, whatever it gave before.
@@ -703,6 +705,7 @@ impl Selector {
         if !by_model
             && steady >= STEADY_MIN
             && !self.begins_unevenly()
+            && !self.may_end_doubt()
             && let Some(next) = self.candidate(load)
         {
             self.begin_trial(next, 0);

@@ -53,7 +53,7 @@ pub(super) struct Place {
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     pub(super) steady: u32,
     pub(super) off: f64,
-    /// Observations from the first on that were far below what is usual; none: one was not, or there were enough.
+    /// Observations from the first on, of one arm, that were far below what is usual; none: one was not, or there were enough.
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
@@ -64,6 +64,7 @@ impl Place {
     pub(super) fn change_arm(&mut self) {
         self.most = None;
         self.parts.clear();
+        self.lows = self.lows.filter(|lows| *lows == 0);
     }
 
     /// Takes an observation. Whether it is the one by which all so far, and enough of them, were far below what is usual.
@@ -233,8 +234,11 @@ impl Selector {
         self.reward.reset();
         self.meter.restart();
         if let Some(place) = &mut self.place {
-            (place.steady, place.level) = (0, None);
+            (place.steady, place.level, place.lows) = (0, None, Some(0));
             place.parts.clear();
+        }
+        if let Some(doubted) = &mut self.doubted {
+            doubted.arm = None;
         }
         if self.arm != self.incumbent {
             // Nothing to compare with any more.
@@ -261,7 +265,7 @@ impl Selector {
             let ended = doubted.filter(|one| one.is_recent(place.windows, self.quarter) && next != Some(place.context));
             let level = match ended {
                 Some(before) => {
-                    *known = before.known;
+                    known.restore(before.known);
                     None
                 }
                 None => place.level,
