@@ -72,6 +72,22 @@ fn wrong_options_are_explained() {
     }
 }
 
+/// A file's parameters are for the file's algorithm, wherever another one is named.
+#[test]
+fn parameters_of_a_file_are_not_for_another_algorithm() {
+    let place = Place::new();
+    fs::write(place.path("c.toml"), "[scheduler]\npolicy = \"mlf\"\n[scheduler.params]\nwait_time = \"1ms\"\n")
+        .unwrap();
+    for policy in ["sjf", "adaptive"] {
+        let option = format!("config=c.toml,policy={policy}");
+        let cases: [&[&str]; 2] = [&["-o", &option], &["--config", "c.toml", "--policy", policy]];
+        for args in cases {
+            let error = place.bad(&[&["mount"][..], args, &["nowhere", "mnt"]].concat());
+            assert!(error.contains("the source nowhere does not exist"), "sluice mount {args:?} says {error}");
+        }
+    }
+}
+
 #[test]
 fn device_models_are_looked_for_before_anything_is_mounted() {
     if !fuse_works() {

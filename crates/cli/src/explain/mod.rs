@@ -143,6 +143,7 @@ fn can_be(record: &Record) -> bool {
     (0.0..=TIME_MAX_S).contains(&record.t)
         && rates.into_iter().flatten().all(|rate| (0.0..=RATE_MAX_MB_S).contains(&rate))
         && record.regret.is_none_or(|regret| (-1e3..=1.0).contains(&regret))
+        && record.pattern_confidence.is_none_or(|confidence| (0.0..=1.0).contains(&confidence))
 }
 
 /// Each record with the seconds that it stands for: those since the one before, but for pauses. The first stands for none.
@@ -515,11 +516,12 @@ mod tests {
             of(|record| record.mb_s = -1.0),
             of(|record| record.expected_mb_s = Some(1e300)),
             of(|record| record.regret = Some(-1e300)),
+            of(|record| record.pattern_confidence = Some(1e300)),
             line(&good),
         ];
         let (_dir, args) = log(&lines);
         let timeline = read(&args).unwrap();
-        assert_eq!((timeline.records.len(), timeline.bad), (2, 6));
+        assert_eq!((timeline.records.len(), timeline.bad), (2, 7));
     }
 
     #[test]

@@ -160,8 +160,8 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
     let (begin, end) = records.first().zip(records.last()).map_or((0.0, 1.0), |(first, last)| (first.t, last.t));
     let end = end.max(begin + 1.0);
     let stretches = stretches(records, end);
-    let (arms, contexts) =
-        (distinct(records.iter().map(|record| record.arm.as_str())), distinct(stretches.iter().map(|one| one.context)));
+    let seen = records.iter().flat_map(|record| record.from.as_deref().into_iter().chain([record.arm.as_str()]));
+    let (arms, contexts) = (distinct(seen), distinct(stretches.iter().map(|one| one.context)));
     let explained =
         longest(&contexts, stretches.iter().map(|stretch| (stretch.context, stretch.to - stretch.from)), EXPLAINED);
     // A window reaches back to the one before, unless there was a pause between them.
@@ -242,7 +242,8 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
         }
         // Between windows that are logged a trial may begin and end.
         for (from, to, lost) in trials {
-            let bar = Rectangle::new([(from, 0.0), (to, lost * 100.0)], chart::VERMILION.mix(0.6).filled());
+            let bar =
+                Rectangle::new([(from, 0.0), (to, lost.clamp(0.0, 1.0) * 100.0)], chart::VERMILION.mix(0.6).filled());
             plot.draw_series([bar])?;
         }
 

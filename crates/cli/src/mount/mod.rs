@@ -191,9 +191,10 @@ fn settings(args: &Args, verbosity: Verbosity) -> anyhow::Result<Settings> {
     for file in args.config.iter().chain(&options::config_files(&args.o)) {
         config::read(file, &mut settings)?;
     }
+    let of_files = settings.policy.clone();
     options::apply(&args.o, &mut settings)?;
     settings.log_level = verbosity.level().and_then(LevelFilter::into_level).or(settings.log_level);
-    apply(args, &mut settings)?;
+    apply(args, of_files.as_deref(), &mut settings)?;
     settings.policy()?;
     if args.model.is_some() && !settings.selector().asks_model() {
         bail!("--model: nobody asks it; with --selector tree or tree+bandit a model is asked");
@@ -220,7 +221,8 @@ fn check_striping(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
+/// `of_files`: the algorithm that the files name.
+fn apply(args: &Args, of_files: Option<&str>, settings: &mut Settings) -> anyhow::Result<()> {
     apply_paths(args, settings)?;
     let options: [(&str, &str, &str, &Option<String>); 21] = [
         ("--metrics", "mount", "metrics", &args.metrics),
@@ -245,13 +247,12 @@ fn apply(args: &Args, settings: &mut Settings) -> anyhow::Result<()> {
         ("--log-level", "log", "level", &args.log_level),
         ("--policy", "scheduler", "policy", &args.policy),
     ];
-    let of_file = settings.policy.clone();
     for (option, section, key, value) in options {
         if let Some(value) = value {
             settings.set(section, key, std::slice::from_ref(value), option)?;
         }
     }
-    if settings.policy != of_file {
+    if settings.policy.as_deref() != of_files {
         // The file's parameters are for the file's algorithm.
         settings.params.clear();
     }
