@@ -69,6 +69,21 @@ fn what_begins_is_taken_for_what_began_before() {
     }
 }
 
+/// Of 24 readers half had one request when they ended, which says nothing of what they do when they begin anew.
+#[test]
+fn programs_that_begin_anew_are_taken_for_what_they_were() {
+    for policy in policies() {
+        for seed in 1..4 {
+            let first = Run::new(policy, &[READER; 24], true, seed).run(Time(SECOND));
+            let done = first.total();
+            let again = first.begin_anew(SECOND);
+            let until = again.now.after(SECOND);
+            let again = again.run(until).total();
+            assert!(again * 100 > done * 95, "{policy}, seed {seed}: {again} instead of {done}");
+        }
+    }
+}
+
 /// Each file goes on, but later than a new one is waited for.
 #[test]
 fn new_files_of_readers_that_think_for_a_while_are_not_waited_for_in_vain() {

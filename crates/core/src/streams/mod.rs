@@ -160,8 +160,13 @@ pub(crate) struct Streams {
     round: u32,
     /// Streams with requests outstanding.
     busy: u64,
-    /// Share of the streams that went on in time, of those that began lately: what is expected of a new one.
+    /// Since when nothing is outstanding, and when the last lull ended: what did not come in it was nobody's to send.
+    idle_since: Time,
+    lull_ended: Time,
+    /// Share of the streams that went on in time, of those that began lately: what is expected of a new one. And the same when one went on
+    /// last: those that were waited for since, if a lull follows, were of programs that ended.
     go_on: f32,
+    went_on: f32,
     /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
     coming_ns: [f32; 2],
 }
@@ -186,7 +191,10 @@ impl Streams {
             others: Others { queued: List::new(), outstanding: 0, last: None, turn_until: Time::ZERO },
             round: 1,
             busy: 0,
+            idle_since: Time::ZERO,
+            lull_ended: Time::ZERO,
             go_on: MOST,
+            went_on: MOST,
             // Before anything was seen reads move the device, and writes are absorbed.
             coming_ns: [config.positioning_ns as f32, 0.0],
         }
@@ -227,6 +235,9 @@ impl Streams {
     /// A request has become eligible.
     pub(crate) fn arrived(&mut self, now: Time, slot: Slot, request: &Request) {
         self.arrivals += 1;
+        if self.is_idle() && now.since(self.idle_since) >= self.config.slice_ns {
+            (self.lull_ended, self.go_on) = (now, self.went_on);
+        }
         self.stream_of[slot as usize] = (NIL, false);
         let key = Self::key(request);
         let gain = self.config.positioning_ns as f32;
@@ -246,11 +257,19 @@ impl Streams {
         }
     }
 
+    /// Nothing is outstanding.
+    fn is_idle(&self) -> bool {
+        self.busy == 0 && self.others.outstanding == 0
+    }
+
     /// A stream goes on with a request.
     fn follow(&mut self, now: Time, number: usize, request: &Request) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
-        if stream.used > 0 {
+        if stream.idle_since < self.lull_ended && stream.outstanding == 0 {
+            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other.
+            stream.gap = None;
+        } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that. And not so far away that a random request
@@ -261,6 +280,9 @@ impl Streams {
             // What goes by strides is nothing to wait for.
             if !jumps {
                 self.count(number, went_on);
+            }
+            if went_on {
+                self.went_on = self.go_on;
             }
         }
         let stream = &mut self.table[number];
@@ -478,6 +500,14 @@ impl Streams {
 
     /// A request has ended, `service_ns` after it was dispatched, or was cancelled before it was.
     pub(crate) fn ended(&mut self, now: Time, slot: Slot, service_ns: Option<u64>) {
+        self.leave(now, slot, service_ns);
+        if self.is_idle() {
+            self.idle_since = now;
+        }
+    }
+
+    /// A request that has ended is none of its stream, or of the others, any more.
+    fn leave(&mut self, now: Time, slot: Slot, service_ns: Option<u64>) {
         let (number, worth) = std::mem::replace(&mut self.stream_of[slot as usize], (NIL, true));
         if !worth {
             (self.others.outstanding, self.others.last) = (self.others.outstanding - 1, Some(now));

@@ -163,6 +163,24 @@ impl Run {
         self
     }
 
+    /// Programs end when they have what they have asked for, and after so long they begin anew, with the same files.
+    pub fn begin_anew(mut self, after_ns: u64) -> Run {
+        loop {
+            self.submits.fill(None);
+            let ends = self.device.front().map(|(ends, _)| *ends);
+            let Some(next) = ends.into_iter().chain(self.engine.poll_timeout()).min() else { break };
+            self.now = next.max(self.now);
+            while self.device.front().is_some_and(|(ends, _)| *ends <= self.now) {
+                self.complete();
+            }
+            self.dispatch();
+        }
+        self.now = self.now.after(after_ns);
+        self.submits.fill(Some(self.now));
+        self.done.fill(0);
+        self
+    }
+
     fn complete(&mut self) {
         let (_, batch) = self.device.pop_front().unwrap();
         for part in batch.parts() {
