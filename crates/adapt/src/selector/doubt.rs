@@ -1,7 +1,7 @@
 //! Evidence that is doubted: the reward has changed although the workload has not, so what was seen may be wrong by now.
 //!
 //! What is doubted counts for little, and what lost by it may be tried again. That is dear where nothing has changed: a file system
-//! that commits its journal takes a quarter of a second or two from everybody, and then all is as it was. So what was known is kept
+//! that reads its bitmaps takes a third of a second from everybody, and then all is as it was. So what was known is kept
 //! for a while, and is believed again if the rate comes back, or if it fell because the workload was about to end.
 
 use super::explain::Why;
