@@ -84,6 +84,25 @@ fn programs_that_begin_anew_are_taken_for_what_they_were() {
     }
 }
 
+/// 32 programs compute between requests, all at a time: in each lull it is known a little better that nobody goes on.
+#[test]
+fn programs_that_go_on_only_after_lulls_are_not_waited_for() {
+    for policy in policies() {
+        for reads_first in [false, true] {
+            let [without, with] = [false, true].map(|anticipates| {
+                let mut run = Run::new(policy, &[READER; 32], anticipates, 3);
+                if reads_first {
+                    run = run.run(Time(4 * SECOND));
+                    run.drain();
+                }
+                (0..20).for_each(|_| _ = run.ask_once(SECOND / 5));
+                (0..20).map(|_| run.ask_once(SECOND / 5)).sum::<u64>()
+            });
+            assert!(with * 100 <= without * 101, "{policy}, reads first: {reads_first}: {with} and {without} ns");
+        }
+    }
+}
+
 /// Each file goes on, but later than a new one is waited for.
 #[test]
 fn new_files_of_readers_that_think_for_a_while_are_not_waited_for_in_vain() {

@@ -73,8 +73,13 @@ impl Selector {
         (place.level, place.steady) = (Some(rate - gain), 0);
         // More may be what memory below makes of it by and by.
         if direction == Direction::Down || !self.settings.memory_below {
-            let is_recent = self.doubted.as_ref().is_some_and(|one| one.is_recent(place.windows, self.quarter));
-            if !is_recent {
+            let is_recent = |one: &&mut Doubted| one.is_recent(place.windows, self.quarter);
+            if let Some(one) = self.doubted.as_mut().filter(is_recent) {
+                // What was known before is what was known before the first of them.
+                if one.arm.is_none() && direction == Direction::Down {
+                    (one.arm, one.at, one.rates) = (Some(self.arm), place.windows, rates);
+                }
+            } else {
                 let before = self.before.as_ref().filter(|_| direction == Direction::Down);
                 let of = |(_, known): &(_, Known)| Doubted {
                     known: known.clone(),

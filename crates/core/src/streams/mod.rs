@@ -164,9 +164,9 @@ pub(crate) struct Streams {
     idle_since: Time,
     lull_ended: Time,
     /// Share of the streams that went on in time, of those that began lately: what is expected of a new one. And the same when one went on
-    /// last: those that were waited for since, if a lull follows, were of programs that ended.
+    /// last, or a new one began after that: those that were waited for since, if a lull follows, were of programs that ended.
     go_on: f32,
-    went_on: f32,
+    went_on: Option<f32>,
     /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
     coming_ns: [f32; 2],
 }
@@ -194,7 +194,7 @@ impl Streams {
             idle_since: Time::ZERO,
             lull_ended: Time::ZERO,
             go_on: MOST,
-            went_on: MOST,
+            went_on: None,
             // Before anything was seen reads move the device, and writes are absorbed.
             coming_ns: [config.positioning_ns as f32, 0.0],
         }
@@ -235,9 +235,7 @@ impl Streams {
     /// A request has become eligible.
     pub(crate) fn arrived(&mut self, now: Time, slot: Slot, request: &Request) {
         self.arrivals += 1;
-        if self.is_idle() && now.since(self.idle_since) >= self.config.slice_ns {
-            (self.lull_ended, self.go_on) = (now, self.went_on);
-        }
+        self.note_lull(now);
         self.stream_of[slot as usize] = (NIL, false);
         let key = Self::key(request);
         let gain = self.config.positioning_ns as f32;
@@ -257,6 +255,18 @@ impl Streams {
         }
     }
 
+    /// Nothing was outstanding for longer than a request is late by and still in time: whoever was waited for in vain at the end was of a program that
+    /// had ended, unless others have begun since. Once, until one goes on again: programs may do all that they do between two lulls.
+    fn note_lull(&mut self, now: Time) {
+        // The clock may have been set back.
+        (self.idle_since, self.lull_ended) = (self.idle_since.min(now), self.lull_ended.min(now));
+        let lull_ns = self.config.slice_ns.max(self.config.positioning_ns.saturating_mul(4));
+        if self.is_idle() && now.since(self.idle_since) >= lull_ns {
+            (self.lull_ended, self.slice) = (now, None);
+            self.go_on = self.went_on.take().unwrap_or(self.go_on);
+        }
+    }
+
     /// Nothing is outstanding.
     fn is_idle(&self) -> bool {
         self.busy == 0 && self.others.outstanding == 0
@@ -266,9 +276,10 @@ impl Streams {
     fn follow(&mut self, now: Time, number: usize, request: &Request) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
-        if stream.idle_since < self.lull_ended && stream.outstanding == 0 {
-            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other.
-            stream.gap = None;
+        if stream.idle_since < self.lull_ended && stream.outstanding == 0 && !stream.is_forgiven {
+            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other. Who is never
+            // in time but after lulls is late.
+            (stream.gap, stream.is_forgiven) = (None, true);
         } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
@@ -282,7 +293,8 @@ impl Streams {
                 self.count(number, went_on);
             }
             if went_on {
-                self.went_on = self.go_on;
+                self.went_on = Some(self.go_on);
+                self.table[number].is_forgiven = false;
             }
         }
         let stream = &mut self.table[number];
@@ -325,6 +337,7 @@ impl Streams {
     fn begin(&mut self, key: u64, request: &Request) -> Option<usize> {
         let Request { op, app, .. } = *request;
         let number = self.quiet.longest()? as usize;
+        self.went_on = self.went_on.map(|_| self.go_on);
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }

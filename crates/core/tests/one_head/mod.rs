@@ -165,6 +165,15 @@ impl Run {
 
     /// Programs end when they have what they have asked for, and after so long they begin anew, with the same files.
     pub fn begin_anew(mut self, after_ns: u64) -> Run {
+        self.drain();
+        self.now = self.now.after(after_ns);
+        self.submits.fill(Some(self.now));
+        self.done.fill(0);
+        self
+    }
+
+    /// Serves what was asked for; nobody asks for more.
+    pub fn drain(&mut self) {
         loop {
             self.submits.fill(None);
             let ends = self.device.front().map(|(ends, _)| *ends);
@@ -175,10 +184,19 @@ impl Run {
             }
             self.dispatch();
         }
+    }
+
+    /// All ask for one more at a time, after a pause: until all have it, in nanoseconds.
+    pub fn ask_once(&mut self, after_ns: u64) -> u64 {
         self.now = self.now.after(after_ns);
-        self.submits.fill(Some(self.now));
-        self.done.fill(0);
-        self
+        let begins = self.now;
+        for process in 0..self.processes.len() {
+            let request = self.request(process);
+            self.engine.submit(self.now, request).unwrap();
+        }
+        self.dispatch();
+        self.drain();
+        self.now.since(begins)
     }
 
     fn complete(&mut self) {
