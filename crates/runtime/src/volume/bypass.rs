@@ -343,8 +343,8 @@ mod tests {
         let change = |info: &PolicyInfo| volume.set_policy(&PolicyConfig::parse(info.name).unwrap());
         let all = sluice_core::policy::table();
         let passes = VolumeConfig::default().policy.info();
-        // Once each way, whatever the threads meet.
-        for info in [passes, *all.iter().find(|info| !info.bypasses_queue).unwrap()] {
+        // Once each way, whatever the threads meet: of those that do not wait each may pass, where the storage is fast.
+        for info in [passes, *all.iter().find(|info| info.waits).unwrap()] {
             change(info);
             volume.write_at(&file, AppId(0), 0, &[1; 512]).unwrap();
         }
@@ -386,7 +386,8 @@ mod tests {
         apps.sort_unstable();
         assert_eq!(apps, [2 * TURNS, 2 * TURNS, 2 * TURNS + 2].map(u64::from));
         assert_eq!((snapshot.outstanding, snapshot.bypassing), (0, 0));
-        assert!((1..requests).contains(&volume.bypass.as_ref().unwrap().requests()), "both ways were taken");
+        let passed = volume.bypass.as_ref().unwrap().requests();
+        assert!((1..requests).contains(&passed), "both ways were taken: {passed} of {requests} passed");
         volume.shutdown(Shutdown::Fail(libc::ECANCELED));
         let error = volume.write_at(&file, AppId(0), 0, b"late").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ESHUTDOWN));
