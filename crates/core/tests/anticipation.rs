@@ -69,7 +69,7 @@ fn what_begins_is_taken_for_what_began_before() {
     }
 }
 
-/// Of 24 readers half had one request when they ended, which says nothing of what they do when they begin anew.
+/// Of 24 readers most had one request when they ended, which says nothing of what they do when they begin anew.
 #[test]
 fn programs_that_begin_anew_are_taken_for_what_they_were() {
     for policy in policies() {

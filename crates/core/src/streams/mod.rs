@@ -9,6 +9,7 @@
 //! Writes that a cache absorbs move nothing, so theirs are no streams to wait for.
 //!
 //! What begins is taken for what began before it: where most new streams went on, the next one is waited for from its first request.
+//! Programs that had ended before a lull say nothing of that, nor of themselves; who goes on only after lulls does.
 //!
 //! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
