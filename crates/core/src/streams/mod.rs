@@ -52,6 +52,9 @@ const CLOSE: u64 = 16;
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
 const MOST: f32 = 0.5;
+/// So many streams that were waited for in vain before a lull, for each that went on, may be of programs that ended: where many share a device, few
+/// have had a slice by then.
+const IN_VAIN: u32 = 4;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,13 +164,17 @@ pub(crate) struct Streams {
     round: u32,
     /// Streams with requests outstanding.
     busy: u64,
-    /// Since when nothing is outstanding, and when the last lull ended: what did not come in it was nobody's to send.
+    /// Since when nothing is outstanding, and when the last lull ended that was nobody's to send something in.
     idle_since: Time,
     lull_ended: Time,
+    /// Lulls, and of the streams since the last of them: how many went on in time at first, and how many were waited for in vain.
+    lulls: u32,
+    in_time: u32,
+    in_vain: u32,
     /// Share of the streams that went on in time, of those that began lately: what is expected of a new one. And the same when one went on
     /// last, or a new one began after that: those that were waited for since, if a lull follows, were of programs that ended.
     go_on: f32,
-    went_on: Option<f32>,
+    went_on: f32,
     /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
     coming_ns: [f32; 2],
 }
@@ -194,8 +201,11 @@ impl Streams {
             busy: 0,
             idle_since: Time::ZERO,
             lull_ended: Time::ZERO,
+            lulls: 1,
+            in_time: 0,
+            in_vain: 0,
             go_on: MOST,
-            went_on: None,
+            went_on: MOST,
             // Before anything was seen reads move the device, and writes are absorbed.
             coming_ns: [config.positioning_ns as f32, 0.0],
         }
@@ -256,16 +266,26 @@ impl Streams {
         }
     }
 
-    /// Nothing was outstanding for longer than a request is late by and still in time: whoever was waited for in vain at the end was of a program that
-    /// had ended, unless others have begun since. Once, until one goes on again: programs may do all that they do between two lulls.
+    /// Nothing was outstanding for longer than a request is late by and still in time. If streams had gone on before, whoever was waited for in
+    /// vain at the end was of a program that had ended, unless others have begun since. If few had, this is what programs do: all of it between two
+    /// lulls.
     fn note_lull(&mut self, now: Time) {
         // The clock may have been set back.
         (self.idle_since, self.lull_ended) = (self.idle_since.min(now), self.lull_ended.min(now));
         let lull_ns = self.config.slice_ns.max(self.config.positioning_ns.saturating_mul(4));
         if self.is_idle() && now.since(self.idle_since) >= lull_ns {
-            (self.lull_ended, self.slice) = (now, None);
-            self.go_on = self.went_on.take().unwrap_or(self.go_on);
+            self.slice = None;
+            if self.in_time.saturating_mul(IN_VAIN) > self.in_vain {
+                (self.lull_ended, self.go_on) = (now, self.went_on);
+            }
+            // 0 is that of a stream that has just begun.
+            (self.lulls, self.in_time, self.in_vain) = (self.lulls.wrapping_add(1).max(1), 0, 0);
         }
+    }
+
+    /// Whether a stream has not been told of before since the last lull.
+    fn is_first_since_lull(&mut self, number: usize) -> bool {
+        std::mem::replace(&mut self.table[number].lulls, self.lulls) != self.lulls
     }
 
     /// Nothing is outstanding.
@@ -277,10 +297,9 @@ impl Streams {
     fn follow(&mut self, now: Time, number: usize, request: &Request) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
-        if stream.idle_since < self.lull_ended && stream.outstanding == 0 && !stream.is_forgiven {
-            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other. Who is never
-            // in time but after lulls is late.
-            (stream.gap, stream.is_forgiven) = (None, true);
+        if stream.idle_since < self.lull_ended && stream.outstanding == 0 {
+            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other.
+            stream.gap = None;
         } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
@@ -294,8 +313,8 @@ impl Streams {
                 self.count(number, went_on);
             }
             if went_on {
-                self.went_on = Some(self.go_on);
-                self.table[number].is_forgiven = false;
+                self.went_on = self.go_on;
+                self.in_time = self.in_time.saturating_add(u32::from(self.is_first_since_lull(number)));
             }
         }
         let stream = &mut self.table[number];
@@ -338,7 +357,7 @@ impl Streams {
     fn begin(&mut self, key: u64, request: &Request) -> Option<usize> {
         let Request { op, app, .. } = *request;
         let number = self.quiet.longest()? as usize;
-        self.went_on = self.went_on.map(|_| self.go_on);
+        self.went_on = self.go_on;
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
@@ -605,6 +624,7 @@ impl Streams {
         let stream = &self.table[slice.stream as usize];
         let is_over = stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config));
         if is_over {
+            self.in_vain = self.in_vain.saturating_add(u32::from(self.is_first_since_lull(slice.stream as usize)));
             self.count(slice.stream as usize, false);
         }
         self.slice = if is_over && now < slice.until { self.succeed(slice) } else { None };
