@@ -52,9 +52,9 @@ const CLOSE: u64 = 16;
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
 const MOST: f32 = 0.5;
-/// So many streams that were waited for in vain before a lull, for each that went on, may be of programs that ended: where many share a device, few
-/// have had a slice by then.
-const IN_VAIN: u32 = 4;
+/// Lulls one after the other for which nothing is held against a stream that was in time before none of them: where many share a device some have
+/// had no more than one request when all end, and again when all that began anew have ended.
+const FORGIVEN_MAX: u8 = 32;
 
 /// When and how long a device is kept idle for a stream of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,10 +167,8 @@ pub(crate) struct Streams {
     /// Since when nothing is outstanding, and when the last lull ended that was nobody's to send something in.
     idle_since: Time,
     lull_ended: Time,
-    /// Lulls, and of the streams since the last of them: how many went on in time at first, and how many were waited for in vain.
-    lulls: u32,
-    in_time: u32,
-    in_vain: u32,
+    /// Whether a stream that moves the device went on in time since the last lull.
+    in_time: bool,
     /// Share of the streams that went on in time, of those that began lately: what is expected of a new one. And the same when one went on
     /// last, or a new one began after that: those that were waited for since, if a lull follows, were of programs that ended.
     go_on: f32,
@@ -201,9 +199,7 @@ impl Streams {
             busy: 0,
             idle_since: Time::ZERO,
             lull_ended: Time::ZERO,
-            lulls: 1,
-            in_time: 0,
-            in_vain: 0,
+            in_time: false,
             go_on: MOST,
             went_on: MOST,
             // Before anything was seen reads move the device, and writes are absorbed.
@@ -267,25 +263,18 @@ impl Streams {
     }
 
     /// Nothing was outstanding for longer than a request is late by and still in time. If streams had gone on before, whoever was waited for in
-    /// vain at the end was of a program that had ended, unless others have begun since. If few had, this is what programs do: all of it between two
-    /// lulls.
+    /// vain at the end was of a program that had ended, unless others have begun since. If none had, this is what programs do: all of it between
+    /// two lulls.
     fn note_lull(&mut self, now: Time) {
         // The clock may have been set back.
         (self.idle_since, self.lull_ended) = (self.idle_since.min(now), self.lull_ended.min(now));
         let lull_ns = self.config.slice_ns.max(self.config.positioning_ns.saturating_mul(4));
         if self.is_idle() && now.since(self.idle_since) >= lull_ns {
             self.slice = None;
-            if self.in_time.saturating_mul(IN_VAIN) > self.in_vain {
+            if std::mem::take(&mut self.in_time) {
                 (self.lull_ended, self.go_on) = (now, self.went_on);
             }
-            // 0 is that of a stream that has just begun.
-            (self.lulls, self.in_time, self.in_vain) = (self.lulls.wrapping_add(1).max(1), 0, 0);
         }
-    }
-
-    /// Whether a stream has not been told of before since the last lull.
-    fn is_first_since_lull(&mut self, number: usize) -> bool {
-        std::mem::replace(&mut self.table[number].lulls, self.lulls) != self.lulls
     }
 
     /// Nothing is outstanding.
@@ -297,24 +286,30 @@ impl Streams {
     fn follow(&mut self, now: Time, number: usize, request: &Request) {
         let gain = self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
-        if stream.idle_since < self.lull_ended && stream.outstanding == 0 {
-            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other.
-            stream.gap = None;
+        let was_idle = stream.outstanding == 0;
+        if was_idle && stream.idle_since < self.lull_ended && stream.used > 0 && stream.forgiven < FORGIVEN_MAX {
+            // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other. Who is never
+            // in time but after lulls is late.
+            (stream.gap, stream.forgiven) = (None, stream.forgiven + 1);
         } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
-            let think = if stream.outstanding > 0 { 0.0 } else { now.since(stream.idle_since) as f32 };
+            let think = if was_idle { now.since(stream.idle_since) as f32 } else { 0.0 };
             // As long as a new stream is waited for: who thinks for longer is not found out by that. And not so far away that a random request
             // might be there.
             let is_close = request.offset.abs_diff(stream.end) <= u64::from(request.len).saturating_mul(CLOSE);
-            let went_on = is_close && think <= stream.next.patience_ns(&self.config) as f32;
+            let is_in_time = think <= stream.next.patience_ns(&self.config) as f32;
             let jumps = stream.goes_on(think, request.offset, &self.config);
             // What goes by strides is nothing to wait for.
             if !jumps {
-                self.count(number, went_on);
+                self.count(number, is_in_time && is_close);
             }
-            if went_on {
-                self.went_on = self.go_on;
-                self.in_time = self.in_time.saturating_add(u32::from(self.is_first_since_lull(number)));
+            let stream = &mut self.table[number];
+            if is_in_time && !stream.is_absorbed(&self.config) {
+                (self.in_time, self.went_on) = (true, self.go_on);
+                // Otherwise it was asked for together with the one before.
+                if was_idle {
+                    stream.forgiven = 0;
+                }
             }
         }
         let stream = &mut self.table[number];
@@ -387,7 +382,8 @@ impl Streams {
     /// A stream went on in time, or did not. Only the first time counts: what a new stream does is to be known.
     fn count(&mut self, number: usize, went_on: bool) {
         let stream = &mut self.table[number];
-        let tells = !(went_on && stream.is_successor);
+        // Nobody waits for what memory takes, or has, whatever it does.
+        let tells = !(went_on && stream.is_successor) && !stream.is_absorbed(&self.config);
         if !std::mem::replace(&mut stream.is_counted, true) && tells {
             self.go_on += NEW_STREAM * (if went_on { 1.0 } else { 0.0 } - self.go_on);
         }
@@ -624,7 +620,6 @@ impl Streams {
         let stream = &self.table[slice.stream as usize];
         let is_over = stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config));
         if is_over {
-            self.in_vain = self.in_vain.saturating_add(u32::from(self.is_first_since_lull(slice.stream as usize)));
             self.count(slice.stream as usize, false);
         }
         self.slice = if is_over && now < slice.until { self.succeed(slice) } else { None };

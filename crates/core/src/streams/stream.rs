@@ -78,8 +78,8 @@ pub(super) struct Stream {
     pub(super) round: u32,
     /// Whether it went on has been counted.
     pub(super) is_counted: bool,
-    /// How many lulls there had been when it went on in time, or did not.
-    pub(super) lulls: u32,
+    /// Lulls that were forgiven since it was in time.
+    pub(super) forgiven: u8,
     /// It is the next file of a program, by which nothing is known of what others begin.
     pub(super) is_successor: bool,
 }
@@ -114,7 +114,7 @@ pub(super) const BLANK: Stream = Stream {
     coming_ns: 0.0,
     round: 0,
     is_counted: false,
-    lulls: 0,
+    forgiven: 0,
     is_successor: false,
 };
 

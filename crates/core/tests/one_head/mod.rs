@@ -186,15 +186,32 @@ impl Run {
         }
     }
 
-    /// All ask for one more at a time, after a pause: until all have it, in nanoseconds.
-    pub fn ask_once(&mut self, after_ns: u64) -> u64 {
+    /// After a pause each process asks for so many, one after the other: until all have them, in nanoseconds.
+    pub fn ask(&mut self, after_ns: u64, times: impl Fn(usize) -> u64) -> u64 {
         self.now = self.now.after(after_ns);
         let begins = self.now;
-        for process in 0..self.processes.len() {
-            let request = self.request(process);
-            self.engine.submit(self.now, request).unwrap();
+        let mut left: Vec<u64> = (0..self.processes.len()).map(times).collect();
+        self.submits.fill(Some(begins));
+        while left.iter().any(|left| *left > 0) {
+            for process in 0..left.len() {
+                let asks = left[process] > 0 && self.submits[process].is_some_and(|at| at <= self.now);
+                if asks {
+                    left[process] -= 1;
+                    let request = self.request(process);
+                    self.engine.submit(self.now, request).unwrap();
+                }
+                if asks || left[process] == 0 {
+                    self.submits[process] = None;
+                }
+            }
+            while self.device.front().is_some_and(|(ends, _)| *ends <= self.now) {
+                self.complete();
+            }
+            self.dispatch();
+            if left.iter().any(|left| *left > 0) {
+                self.now = self.next_event();
+            }
         }
-        self.dispatch();
         self.drain();
         self.now.since(begins)
     }
