@@ -728,7 +728,42 @@ fn slow_seconds_of_the_whole_machine_cost_little() {
     let shares = on_a_shared_machine(1..41);
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let least = shares.iter().copied().fold(1.0, f64::min);
-    assert!(mean > 0.955 && least > 0.89, "mean {mean}, least {least}: {shares:?}");
+    assert!(mean > 0.955 && least > 0.88, "mean {mean}, least {least}: {shares:?}");
+}
+
+/// Of what is alike two arms are known: one of these, rather than one of which nothing is known and that is as good as the better of them.
+#[test]
+fn a_workload_is_begun_with_what_was_seen_of_its_like() {
+    let mut bed = bed(Device::Disk, 1, 0.02);
+    let [first, second] = ["hbrr anticipation=on", "aioli"];
+    let rate = |arm: &Arm| if arm.to_string() == first { 80e6 } else { 120e6 };
+    let rates = bed.arms.iter().map(rate).collect();
+    let usual = Workload { size: 1 << 19, depth: 30, contiguous: 0.95, is_write: false, rates };
+    while !bed.records.iter().any(|record| record.why == Why::TrialWon) {
+        bed.window(&usual);
+    }
+    assert_eq!(bed.selector.arm().to_string(), second);
+    // Nothing to choose from, by which the cheapest is in force.
+    bed.run(&Workload { depth: 1, ..usual.clone() }, 10);
+    assert!(bed.selector.arm().is_cheapest());
+    bed.records.clear();
+    bed.run(&Workload { depth: 64, ..usual }, 1);
+    let begun = bed.records.iter().find(|record| record.why == Why::NewWorkload).expect("it is another class");
+    assert_eq!(begun.arm, second);
+}
+
+/// What is done in a window says little, and arms do not differ: how often another one is left for by chance, in 100 times 20 s.
+#[test]
+fn where_windows_are_uneven_chance_seldom_wins() {
+    let left = |seed: u64| {
+        let mut bed = bed(Device::Disk, seed, 0.5);
+        let rates = vec![80e6; bed.arms.len()];
+        let usual = Workload { size: 1 << 19, depth: 30, contiguous: 0.95, is_write: false, rates };
+        bed.run(&usual, 20);
+        bed.records.iter().filter(|record| record.why == Why::TrialWon).count()
+    };
+    let won: usize = (1..101).map(left).sum();
+    assert!(won <= 170, "{won}");
 }
 
 /// The device is fast for a while and slow for a while, which no class shows.

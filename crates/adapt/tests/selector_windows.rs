@@ -463,10 +463,10 @@ fn trial_of_one_known(before: f64, ago_s: f64, gives: f64) -> Option<Why> {
 
 #[test]
 fn one_good_trial_is_not_enough_for_an_arm_that_is_known_to_give_less() {
-    assert_eq!(trial_of_one_known(-0.1, 0.0, 1.2), Some(Why::TrialLost));
+    assert_eq!(trial_of_one_known(-0.1, 0.0, 1.3), Some(Why::TrialLost));
     assert_eq!(trial_of_one_known(0.0, 0.0, 1.3), Some(Why::TrialWon));
     // What it gave half an hour of load ago says nothing.
-    assert_eq!(trial_of_one_known(-0.1, 2_000.0, 1.2), Some(Why::TrialWon));
+    assert_eq!(trial_of_one_known(-0.1, 2_000.0, 1.3), Some(Why::TrialWon));
 }
 
 #[test]

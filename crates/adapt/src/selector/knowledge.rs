@@ -252,6 +252,11 @@ pub struct Expectation {
 }
 
 impl Expectation {
+    /// Nothing leads to expect anything of it.
+    pub(super) fn is_unknown(&self) -> bool {
+        (self.gain, self.deviation, self.windows) == (0.0, UNKNOWN, 0.0)
+    }
+
     /// By how much this may be expected to be above `gain`, counting nothing where it is below (expected improvement: Mockus 1978).
     pub(super) fn improvement(&self, gain: f64) -> f64 {
         let above = self.gain - gain;

@@ -572,7 +572,7 @@ impl Selector {
         let Some(place) = &mut self.place else { return };
         let context = place.context;
         let sure = gain.min(self.known_gain(&context));
-        if sure > self.sure_gain(&context, trial) && self.pays(&context, sure) {
+        if gain > self.sure_gain(&context, trial) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
             // That was learned since.
@@ -612,11 +612,16 @@ impl Selector {
         gain(self.arm).unwrap_or(0.0) - gain(self.incumbent).unwrap_or(0.0)
     }
 
-    /// The logarithmic gain by which a trial is won. Without an arm to move arms differ by little, and rarely: chance must not win.
+    /// The logarithmic gain by which a trial is won: more than what its observations are off by. Without an arm to move arms differ by little, and
+    /// rarely: chance must not win. Behind memory rates are high and low by turns, and what differs is told by what is known.
     fn sure_gain(&self, context: &Context, trial: Trial) -> f64 {
-        let known = self.knowledge.contexts.get(context).filter(|_| self.settings.device == Device::Flash);
-        let noise = known.map_or(0.0, Known::noise) / f64::from(trial.count.max(1)).sqrt();
-        self.settings.gain_min.max(CLEAR_NOISE * noise)
+        let noise = self.knowledge.contexts.get(context).map_or(0.0, Known::noise);
+        let off = match self.settings.device {
+            Device::Flash => CLEAR_NOISE * noise,
+            _ if self.settings.memory_below => 0.0,
+            _ => noise.max(self.meter.noise()),
+        };
+        self.settings.gain_min.max(off / f64::from(trial.count.max(1)).sqrt())
     }
 
     // ---- decisions -------------------------------------------------------------------------------------------

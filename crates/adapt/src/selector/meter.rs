@@ -13,6 +13,10 @@ const UNEVEN_MAX: u32 = 4;
 const EVEN: f64 = 0.3;
 /// Differences that say how uneven windows are, about; before there are so many the rest count as none.
 const MEMORY: f64 = 12.0;
+/// More than this adds nothing to how much an observation is usually off.
+const USUAL_MAX: f64 = 0.7;
+/// So many say how much an observation is off.
+const NOISE_MIN: u32 = 3;
 /// Of a difference more than this is an accident.
 const DIFFERENCE_MAX: f64 = 2.0;
 
@@ -25,19 +29,22 @@ pub(super) struct Meter {
     windows: u32,
     /// Logarithmic rate of the last window of the same arm.
     last: Option<f64>,
-    /// Variance of a window, by the differences between one and the next.
+    /// Variance of a window, by the differences between one and the next; and without those that are accidents, and how many there were.
     variance: f64,
+    usual: f64,
+    differences: u32,
 }
 
 impl Meter {
     /// One that has seen nothing. `quarter`: windows that are a quarter of a second; so many are an observation at least.
     pub(super) fn new(quarter: u32) -> Meter {
-        Meter { quarter, sum: Load::default(), windows: 0, last: None, variance: 0.0 }
+        Meter { quarter, sum: Load::default(), windows: 0, last: None, variance: 0.0, usual: 0.0, differences: 0 }
     }
 
     /// Nothing was seen of what comes, which is the same workload; by another arm, perhaps.
     pub(super) fn restart(&mut self) {
-        *self = Meter { variance: self.variance, ..Meter::new(self.quarter) };
+        let Meter { variance, usual, differences, .. } = *self;
+        *self = Meter { variance, usual, differences, ..Meter::new(self.quarter) };
     }
 
     /// Windows of something else, or of nothing, come between: what there is goes on after them, and is not compared with it.
@@ -51,14 +58,26 @@ impl Meter {
         (wanted as u32).clamp(self.quarter, UNEVEN_MAX * self.quarter)
     }
 
+    /// Deviation of an observation's logarithmic rate, if its windows say nothing of each other; 0 before that was seen.
+    pub(super) fn noise(&self) -> f64 {
+        if self.differences < NOISE_MIN {
+            return 0.0;
+        }
+        // Of those that there were: the rest count as none.
+        let seen = 1.0 - (1.0 - 1.0 / MEMORY).powf(self.differences.into());
+        (self.usual / seen / f64::from(self.windows())).sqrt()
+    }
+
     /// A load, which so many windows were put together to. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
     /// together.
     pub(super) fn add(&mut self, load: &Load, windows: u32, requests_min: u64, teaches: bool) -> Option<Load> {
         if load.rate() > 0.0 {
             let rate = load.rate().ln();
             if let Some(last) = self.last.replace(rate).filter(|_| teaches) {
-                let difference = (rate - last).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
-                self.variance += (0.5 * difference * difference - self.variance) / MEMORY;
+                let half_square = |most: f64| 0.5 * (rate - last).abs().min(most).powi(2);
+                self.variance += (half_square(DIFFERENCE_MAX) - self.variance) / MEMORY;
+                self.usual += (half_square(USUAL_MAX) - self.usual) / MEMORY;
+                self.differences = self.differences.saturating_add(1);
             }
         }
         self.sum.append(load);

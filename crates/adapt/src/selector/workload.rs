@@ -378,11 +378,15 @@ impl Selector {
         own.filter(is_known).or_else(known).or(own.filter(may_be)).unwrap_or(best)
     }
 
-    /// The arm to begin a workload with. What was never tried is begun with only where nothing was: it has no place among what
-    /// was.
+    /// The arm to begin a workload with. What was never tried is begun with only where nothing was, here or in what is like it: it has no place among
+    /// what was.
     fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
         let seen = expected.iter().any(|one| one.windows >= 1.0);
-        let may_be = |at: &usize| !seen || expected[*at].windows >= 1.0;
+        let is_guessed = expected.iter().any(|one| !one.is_unknown());
+        let may_be = |at: &usize| {
+            let one = &expected[*at];
+            if seen { one.windows >= 1.0 } else { !is_guessed || !one.is_unknown() }
+        };
         if !seen && expected.iter().all(|one| one.gain == expected[0].gain) {
             return if self.settings.kind == Kind::Tree { self.arm } else { 0 };
         }
