@@ -37,6 +37,7 @@ fn what_cannot_be_used_is_told_before_the_work() {
         ("prediction --policy noop", "it does not aggregate"),
         ("fidelity --out /", "is a directory"),
         ("fidelity --from nope --dir /tmp", "cannot be used with"),
+        ("adaptivity --log nope/log", "there is no directory nope"),
         ("prediction --sample -4", "invalid value '-4' for '--sample <N>'"),
     ];
     for (command, wanted) in cases {

@@ -382,7 +382,9 @@ impl Selector {
     /// what was.
     fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
         let seen = expected.iter().any(|one| one.windows >= 1.0);
-        let is_guessed = expected.iter().any(|one| !one.is_unknown());
+        // Behind memory what was seen is high and low by turns, and what is begun with is not left for long: there it pays to begin with others.
+        let is_careful = !self.settings.memory_below;
+        let is_guessed = is_careful && expected.iter().any(|one| !one.is_unknown());
         let may_be = |at: &usize| {
             let one = &expected[*at];
             if seen { one.windows >= 1.0 } else { !is_guessed || !one.is_unknown() }
@@ -390,13 +392,15 @@ impl Selector {
         if !seen && expected.iter().all(|one| one.gain == expected[0].gain) {
             return if self.settings.kind == Kind::Tree { self.arm } else { 0 };
         }
-        let by_gain = |a: &usize, b: &usize| expected[*a].gain.total_cmp(&expected[*b].gain);
+        // Of one that was seen once, for a moment in which all went well, a lot may be expected.
+        let sure = |at: usize| expected[at].gain - if seen && is_careful { expected[at].deviation } else { 0.0 };
+        let by_gain = |a: &usize, b: &usize| sure(*a).total_cmp(&sure(*b));
         let best = (0..self.arms.len()).filter(may_be).max_by(by_gain).unwrap_or(self.arm);
         // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
-        let as_good = |at: &usize| expected[*at].gain > expected[best].gain - self.settings.gain_min;
+        let as_good = |at: &usize| sure(*at) > sure(best) - self.settings.gain_min;
         let best = (0..self.arms.len()).filter(may_be).find(as_good).unwrap_or(best);
         // The one that is there already, if a change does not pay.
-        let better = expected[best].gain - expected[self.arm].gain;
+        let better = sure(best) - sure(self.arm);
         let stays = may_be(&self.arm) && self.arm == self.incumbent && !self.pays(context, better);
         if stays { self.arm } else { best }
     }

@@ -8,6 +8,8 @@ mod simulated;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
+
 use crate::bed::Disk;
 
 /// Measures what a selector that starts from nothing makes of workloads.
@@ -72,5 +74,10 @@ impl Args {
 /// # Errors
 /// If something is missing or fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // A log is written when the first row is there, minutes later.
+    let directory = args.log.as_ref().and_then(|log| log.parent()).filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(missing) = directory.filter(|dir| !dir.is_dir()) {
+        bail!("--log: there is no directory {}: make it first", missing.display());
+    }
     if args.real { real::run(args) } else { simulated::run(args) }
 }
