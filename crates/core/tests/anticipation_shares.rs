@@ -6,7 +6,7 @@ mod random;
 use one_head::{
     LEN, NS_PER_BYTE, POSITIONING_NS, Process, READER, Run, SECOND, Shared, both, in_offset_order, policies,
 };
-use sluice_core::{AppId, Batch, EngineConfig, FileId, Op, Outcome, Request, TargetId, Time};
+use sluice_core::{AppId, Batch, EngineConfig, FileId, GatePlan, GateSlice, Op, Outcome, Request, TargetId, Time};
 
 /// What belongs to no stream gets a third of what it has without, or more, and the whole gains.
 #[test]
@@ -20,6 +20,33 @@ fn others_have_their_turn_between_slices() {
             let enough = with.done[1..].iter().zip(&without.done[1..]).all(|(&with, &without)| with * 3 >= without);
             assert!(enough && with.done[0] >= without.done[0], "{policy}: {:?} of {:?}", with.done, without.done);
         }
+    }
+}
+
+/// While one application has the device, requests of others are held: they take no turns of its streams, nor does the device move for them.
+#[test]
+fn what_a_gate_holds_has_no_turn() {
+    let done = |policy: &str, random: usize| {
+        let others = vec![Process { sequential: false, app: 2, ..READER }; random];
+        let mut run = Run::new(policy, &[vec![Process { app: 1, ..READER }; 2], others].concat(), true, 6);
+        let slices = [(vec![AppId(1)], 2 * SECOND), (Vec::new(), SECOND)];
+        let slices = slices.map(|(apps, len_ns)| GateSlice { apps, len_ns }).into();
+        let plan = GatePlan { epoch: Time::ZERO, from: Time::ZERO, expires: Time(u64::MAX), slices, idle_ns: None };
+        run.engine.set_gate(Time::ZERO, Some(plan)).unwrap();
+        let of_streams = |run: &Run| run.done[..2].iter().sum::<u64>();
+        let run = run.run(Time(2 * SECOND));
+        let in_slice = of_streams(&run);
+        // Then it is the others' slice, and all may go again when nobody is held back.
+        let mut run = run.run(Time(3 * SECOND));
+        run.engine.set_gate(run.now, None).unwrap();
+        let until = run.now.after(SECOND);
+        let run = run.run(until);
+        assert!(random == 0 || run.done[2..].iter().all(|done| *done > 10), "{policy}: {:?}", run.done);
+        in_slice
+    };
+    for policy in policies() {
+        let [alone, beside] = [0, 8].map(|random| done(policy, random));
+        assert!(beside * 100 > alone * 95, "{policy}: {beside} of {alone}");
     }
 }
 

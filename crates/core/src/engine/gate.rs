@@ -168,7 +168,7 @@ impl Engine {
 
     fn end_stream_slice(&mut self) {
         if let Some(streams) = &mut self.streams {
-            streams.end_slice();
+            streams.begin_anew();
         }
     }
 
@@ -220,6 +220,9 @@ impl Engine {
     /// An eligible request that is in no order is held, by its age. O(1) where it is older, or younger, than all others held.
     fn keep_back(&mut self, slot: Slot) {
         let bound = self.overdue_after();
+        if let Some(streams) = &mut self.streams {
+            streams.hide(slot);
+        }
         let Some(gate) = &mut self.gate else { return };
         let entries = &mut self.queues.entries;
         let entry = &mut entries[slot as usize];
@@ -281,6 +284,9 @@ impl Engine {
         let entry = &mut self.queues.entries[slot as usize];
         let since = entry.eligible_since().unwrap_or(now);
         entry.state = State::Queued { since, place: 0 };
+        if let Some(streams) = &mut self.streams {
+            streams.show(slot);
+        }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
             self.move_by_age(slot);

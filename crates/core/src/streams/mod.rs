@@ -221,14 +221,10 @@ impl Streams {
         }
     }
 
-    fn begin_anew(&mut self) {
+    /// The slice that is running is over, and so is the turn of what belongs to no stream.
+    pub(crate) fn begin_anew(&mut self) {
         (self.slice, self.served_last) = (None, NIL);
         (self.others.turn_until, self.others.last) = (Time::ZERO, None);
-    }
-
-    /// The slice that is running is over.
-    pub(crate) fn end_slice(&mut self) {
-        self.slice = None;
     }
 
     /// A file's reads, or its writes.
@@ -243,7 +239,7 @@ impl Streams {
     pub(crate) fn arrived(&mut self, now: Time, slot: Slot, request: &Request) {
         self.arrivals += 1;
         self.note_lull(now);
-        self.stream_of[slot as usize] = (NIL, false);
+        self.stream_of[slot as usize] = (NIL, true);
         let key = Self::key(request);
         let gain = self.config.positioning_ns as f32;
         // Of the stream that is being served, whichever one this goes on with.
@@ -254,11 +250,27 @@ impl Streams {
             self.follow(now, number, request);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
-            self.stream_of[slot as usize] = (number as u32, stream.is_worth(&self.config, self.go_on));
+            self.stream_of[slot as usize] = (number as u32, true);
         }
-        if !self.stream_of[slot as usize].1 {
+        self.show(slot);
+    }
+
+    /// A request that is not dispatched may be from now on: if it belongs to no stream worth waiting for, it has its turn with its like.
+    pub(crate) fn show(&mut self, slot: Slot) {
+        let (number, among_none) = self.stream_of[slot as usize];
+        let stream = self.table.get(number as usize);
+        if among_none && stream.is_none_or(|stream| !stream.is_worth(&self.config, self.go_on)) {
+            self.stream_of[slot as usize].1 = false;
             self.others.outstanding += 1;
             self.others.queued.push_back(&mut self.links_of_others, slot);
+        }
+    }
+
+    /// A request that is not dispatched is kept back, not for the sake of a stream: until it is shown nobody waits for its turn.
+    pub(crate) fn hide(&mut self, slot: Slot) {
+        if !std::mem::replace(&mut self.stream_of[slot as usize].1, true) {
+            self.others.outstanding -= 1;
+            self.others.queued.remove(&mut self.links_of_others, slot);
         }
     }
 

@@ -49,10 +49,18 @@ pub struct Process {
     pub file: u64,
     pub shared: Option<Shared>,
     pub starts: Time,
+    pub app: u32,
 }
 
-pub const READER: Process =
-    Process { op: Op::Read, sequential: true, think_ns: 100_000, file: u64::MAX, shared: None, starts: Time::ZERO };
+pub const READER: Process = Process {
+    op: Op::Read,
+    sequential: true,
+    think_ns: 100_000,
+    file: u64::MAX,
+    shared: None,
+    starts: Time::ZERO,
+    app: 0,
+};
 
 pub struct Run {
     pub engine: Engine,
@@ -100,7 +108,7 @@ impl Run {
     }
 
     pub fn request(&mut self, process: usize) -> Request {
-        let Process { op, sequential, file, shared, .. } = self.processes[process];
+        let Process { op, sequential, file, shared, app, .. } = self.processes[process];
         let block = match shared {
             Some(Shared::Turns(turns)) => self.done[process] * turns + process as u64,
             Some(Shared::Segments(blocks, programs)) => {
@@ -128,7 +136,7 @@ impl Run {
                 None | Some(Shared::Trees) => own,
                 Some(_) => 1 << 32,
             }),
-            app: AppId(0),
+            app: AppId(app),
             target: TargetId(0),
             op,
             offset: match shared {
