@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 
 /// Grows when a class changes its meaning: what was learned by others is not used then.
-pub const CLASSES_VERSION: u32 = 4;
+pub const CLASSES_VERSION: u32 = 5;
 
 /// Borders of the classes.
 const READ_SHARE: [f64; 2] = [0.1, 0.9];
@@ -15,9 +15,9 @@ const SIZE: [f64; 4] = [12_288.0, 49_152.0, 196_608.0, 786_432.0];
 /// Mean distance from a request to the next one of its file, in lengths. How many begin where the one before ended says less: of a
 /// file that processes use by turns these are a third or nearly all, depending on who orders them.
 const NEAR: [f64; 1] = [128.0];
-/// Between powers of two, as many as programs have processes, threads, or requests at a time.
+/// Between powers of two, as many as programs have processes, threads, files, or requests at a time.
 const CONCURRENCY: [f64; 3] = [3.0, 11.0, 45.0];
-const FILES: [f64; 3] = [1.5, 8.5, 64.5];
+const FILES: [f64; 3] = [1.5, 11.0, 90.0];
 const APPS: [f64; 1] = [1.5];
 /// A share stays in its class until it is so far beyond the border; anything else, until it is beyond by this factor.
 const SHARE_MARGIN: f64 = 0.08;
@@ -161,7 +161,7 @@ impl Context {
         let size = ["up to 12K", "12K to 48K", "48K to 192K", "192K to 768K", "more than 768K"][usize::from(self.size)];
         let order = ["contiguous or near", "scattered"][usize::from(self.order)];
         let depth = ["up to 3", "3 to 11", "11 to 45", "more than 45"][usize::from(self.depth)];
-        let files = ["one file", "2 to 8 files", "9 to 64 files", "more than 64 files"][usize::from(self.files)];
+        let files = ["one file", "2 to 10 files", "11 to 89 files", "90 files or more"][usize::from(self.files)];
         let apps = ["one application", "several applications"][usize::from(self.apps)];
         format!("{ops} of {size}, {order}, {depth} at a time, {files}, {apps}")
     }

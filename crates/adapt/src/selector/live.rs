@@ -174,6 +174,17 @@ pub(super) struct Trial {
     chain: u32,
 }
 
+/// The logarithmic gain over another arm that is none by chance, by so many observations: more than their mean is off. Without an arm to move arms
+/// differ by little, and rarely. Behind memory rates are high and low by turns, and what differs is told by what is known.
+fn sure_gain(settings: &Settings, meter: &Meter, known: &Known, observations: f64) -> f64 {
+    let off = match settings.device {
+        Device::Flash => CLEAR_NOISE * known.noise(),
+        _ if settings.memory_below => 0.0,
+        _ => known.noise().max(meter.noise()),
+    };
+    settings.gain_min.max(off / observations.max(1.0).sqrt())
+}
+
 impl Selector {
     /// A selector that knows nothing yet. `arms`: what there is to choose from, beside the one in force; of those that nothing is known
     /// of, the first comes first.
@@ -541,9 +552,11 @@ impl Selector {
         let own = known.arms.get(&self.names[self.incumbent]).map_or(0.0, |value| value.gain);
         let gain = trial.sum / f64::from(trial.count) - own;
         let noise = known.noise();
+        let different = DIFFERENT.max(DIFFERENT_NOISE * noise);
+        let sure = sure_gain(&self.settings, &self.meter, known, trial.count.into());
         let decided = match trial.count {
             1 => gain < -CLEAR.max(CLEAR_NOISE * noise),
-            TRIAL_MIN.. if gain.abs() > DIFFERENT.max(DIFFERENT_NOISE * noise) => true,
+            TRIAL_MIN.. if gain < -different || gain > different.max(sure) => true,
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
@@ -572,7 +585,7 @@ impl Selector {
         let Some(place) = &mut self.place else { return };
         let context = place.context;
         let sure = gain.min(self.known_gain(&context));
-        if gain > self.sure_gain(&context, trial) && self.pays(&context, sure) {
+        if gain > self.sure_gain(&context, trial.count.into()) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
             // That was learned since.
@@ -610,18 +623,6 @@ impl Selector {
         let known = self.knowledge.contexts.get(context);
         let gain = |at: usize| known?.arms.get(&self.names[at]).map(|value| value.gain);
         gain(self.arm).unwrap_or(0.0) - gain(self.incumbent).unwrap_or(0.0)
-    }
-
-    /// The logarithmic gain by which a trial is won: more than what its observations are off by. Without an arm to move arms differ by little, and
-    /// rarely: chance must not win. Behind memory rates are high and low by turns, and what differs is told by what is known.
-    fn sure_gain(&self, context: &Context, trial: Trial) -> f64 {
-        let noise = self.knowledge.contexts.get(context).map_or(0.0, Known::noise);
-        let off = match self.settings.device {
-            Device::Flash => CLEAR_NOISE * noise,
-            _ if self.settings.memory_below => 0.0,
-            _ => noise.max(self.meter.noise()),
-        };
-        self.settings.gain_min.max(off / f64::from(trial.count.max(1)).sqrt())
     }
 
     // ---- decisions -------------------------------------------------------------------------------------------
@@ -688,6 +689,12 @@ impl Selector {
         HOPE_MIN + (HOPE_MAX - HOPE_MIN) * (1.0 - left.clamp(0.0, 1.0))
     }
 
+    /// See [`sure_gain`].
+    fn sure_gain(&self, context: &Context, observations: f64) -> f64 {
+        let known = self.knowledge.contexts.get(context);
+        known.map_or(self.settings.gain_min, |known| sure_gain(&self.settings, &self.meter, known, observations))
+    }
+
     fn decide(&mut self, load: &Load) {
         let Some(place) = &self.place else { return };
         let (context, steady) = (place.context, place.steady);
@@ -696,7 +703,8 @@ impl Selector {
         let known = (0..self.arms.len()).filter(|at| expected[*at].windows >= 1.0 || by_model);
         if let Some(best) = known.max_by(|a, b| expected[*a].gain.total_cmp(&expected[*b].gain)) {
             let gain = expected[best].gain - expected[self.incumbent].gain;
-            if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation {
+            let sure = if by_model { 0.0 } else { self.sure_gain(&context, expected[best].windows) };
+            if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation.max(sure) {
                 self.incumbent = best;
                 let gives_up = self.arms[self.arm].anticipation && !self.arms[best].anticipation;
                 if let Some(place) = &mut self.place {

@@ -389,8 +389,9 @@ impl Selector {
             let one = &expected[*at];
             if seen { one.windows >= 1.0 } else { !is_guessed || !one.is_unknown() }
         };
-        if !seen && expected.iter().all(|one| one.gain == expected[0].gain) {
-            return if self.settings.kind == Kind::Tree { self.arm } else { 0 };
+        let by_model = self.settings.kind == Kind::Tree;
+        if !seen && (by_model || !is_guessed) && expected.iter().all(|one| one.gain == expected[0].gain) {
+            return if by_model { self.arm } else { 0 };
         }
         // Of one that was seen once, for a moment in which all went well, a lot may be expected.
         let sure = |at: usize| expected[at].gain - if seen && is_careful { expected[at].deviation } else { 0.0 };
