@@ -395,7 +395,7 @@ impl Streams {
     fn count(&mut self, number: usize, went_on: bool) {
         let stream = &mut self.table[number];
         // Nobody waits for what memory takes, or has, whatever it does.
-        let tells = !(went_on && stream.is_successor) && !stream.is_absorbed(&self.config);
+        let tells = !(stream.is_absorbed(&self.config) || went_on && stream.is_successor);
         if !std::mem::replace(&mut stream.is_counted, true) && tells {
             self.go_on += NEW_STREAM * (if went_on { 1.0 } else { 0.0 } - self.go_on);
         }
