@@ -201,14 +201,14 @@ impl Run {
         let mut left: Vec<u64> = (0..self.processes.len()).map(times).collect();
         self.submits.fill(Some(begins));
         while left.iter().any(|left| *left > 0) {
-            for process in 0..left.len() {
-                let asks = left[process] > 0 && self.submits[process].is_some_and(|at| at <= self.now);
+            for (process, left) in left.iter_mut().enumerate() {
+                let asks = *left > 0 && self.submits[process].is_some_and(|at| at <= self.now);
                 if asks {
-                    left[process] -= 1;
+                    *left -= 1;
                     let request = self.request(process);
                     self.engine.submit(self.now, request).unwrap();
                 }
-                if asks || left[process] == 0 {
+                if asks || *left == 0 {
                     self.submits[process] = None;
                 }
             }
