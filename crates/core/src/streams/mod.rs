@@ -52,7 +52,7 @@ const CLOSE: u64 = 16;
 const NEW_STREAM: f32 = 0.125;
 /// Share of the new streams that go on from which on the next one is waited for.
 const MOST: f32 = 0.5;
-/// Lulls one after the other for which nothing is held against a stream that was in time before none of them: where many share a device some have
+/// Lulls in a row, without having gone on in time between them, for which nothing is held against a stream: where many share a device some have
 /// had no more than one request when all end, and again when all that began anew have ended.
 const FORGIVEN_MAX: u8 = 32;
 
