@@ -550,3 +550,44 @@ fn behind_memory_who_reads_in_step_as_a_rule_and_begins_far_below_that_is_apart(
     assert!(at.is_some_and(|at| (2.0..4.0).contains(&at)), "{at:?}");
     assert_eq!(doubted_at("r1.q1.d2.f0.a0", 500.0), None, "never in step");
 }
+
+/// An arm was tried just before programs with files of their own came: several files are not its doing.
+#[test]
+fn an_arm_makes_no_several_files_of_one() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    selector.remember(Knowledge { budget_s: 60.0, ..Knowledge::new(Device::Disk) }).unwrap();
+    let of_files = |at: u64, files: u32| {
+        let mut window = features(at, true, 100, 4.0, 0);
+        window.files = files;
+        Load::of(&window)
+    };
+    let begins = (0..60).find(|at| {
+        selector.window(&of_files(*at, 1));
+        records(&mut selector).iter().any(|record| record.why == Why::Trial)
+    });
+    let begins = begins.expect("something is tried");
+    // The window in which the arm changed is nobody's.
+    (begins + 1..begins + 4).for_each(|at| _ = selector.window(&of_files(at, 4)));
+    let known: Vec<String> = selector.knowledge().contexts.keys().map(Context::to_string).collect();
+    assert_eq!(known, ["r1.q0.d2.f0.a0", "r1.q0.d2.f1.a0"]);
+}
+
+/// The rate of the arm in force fell, and before another one was tried again the workload had ended.
+#[test]
+fn what_is_doubted_is_begun_with_if_what_was_seen_since_is_clearly_worse() {
+    let context = Context::parse("r1.q0.d2.f0.a0").unwrap();
+    for (fell_to, begun_with) in [(-1.5, "hbrr anticipation=on"), (-0.1, "to-agg anticipation=on")] {
+        let mut selector = selector("noop", &[], false);
+        let value = |gain: f64, weight: f64, seen_s: f64| Value { gain, variance: 0.09, weight, seen_s };
+        let arms =
+            [("hbrr anticipation=on", value(0.0, 0.5, 90.0)), ("to-agg anticipation=on", value(fell_to, 4.0, 100.0))];
+        let arms = arms.map(|(arm, value)| (arm.to_owned(), value)).into();
+        let known =
+            Known { level: LEVEL, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms, ..Known::default() };
+        let contexts = [(context, known)].into();
+        let knowledge = Knowledge { clock_s: 100.0, budget_s: -100.0, contexts, ..Knowledge::new(Device::Disk) };
+        selector.remember(knowledge).unwrap();
+        (0..4).for_each(|at| _ = selector.window(&window(at, true, 100, 4.0)));
+        assert_eq!(selector.arm().to_string(), begun_with, "it fell to {fell_to}");
+    }
+}

@@ -72,11 +72,13 @@ impl Context {
     /// Whether the two may be the same workload under different arms: these change the order in which processes go on, and so how
     /// contiguous requests are and how many wait, and perhaps whose requests are served; but not what each asks for. So where
     /// requests of several sizes come together (those of `load`, a window of this class), their mean size may become any between.
+    /// Nor do they make several files of one: who has a file waits for it, served or not.
     #[must_use]
     pub fn may_be(&self, other: &Context, load: &Load) -> bool {
         let [least, most] = load.sizes().map(|size| class(size, &SIZE, None, |border, _| border));
         let is_between = (least..=most).contains(&other.size);
-        self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps
+        let are_files = (self.files > 0) == (other.files > 0);
+        self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps && are_files
     }
 
     /// Whether the two differ at most in the order of requests and in how many wait: the same programs, served in another way.

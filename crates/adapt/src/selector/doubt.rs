@@ -41,6 +41,12 @@ impl Doubted {
         windows - self.at <= u64::from(ENDING * quarter)
     }
 
+    /// Whether the workload, which goes now, may just have been ending when the rate fell: that was a short time ago, and what falls for
+    /// longer than it was there before is no end.
+    pub(super) fn was_its_end(&self, windows: u64, quarter: u32) -> bool {
+        self.is_recent(windows, quarter) && windows - self.at <= self.at
+    }
+
     /// Whether the rate of this arm may still come back: it was in force, not long ago, and fell by more than windows differ by.
     fn may_end(&self, arm: usize, windows: u64, quarter: u32) -> bool {
         let fall = self.rates.expected - self.rates.now;

@@ -261,8 +261,10 @@ impl Selector {
         }
         let stay = self.knowledge.clock_s - place.since_s;
         if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
-            // It fell because it ended: of several programs one after the other.
-            let ended = doubted.filter(|one| one.is_recent(place.windows, self.quarter) && next != Some(place.context));
+            // It fell because it ended: of several programs one after the other. Those that came apart go on.
+            let comes_apart = |next: &Context| place.context.is_reordered(next) && next.may_be_apart();
+            let goes_on = next.is_some_and(|next| next == place.context || comes_apart(&next));
+            let ended = doubted.filter(|one| one.was_its_end(place.windows, self.quarter) && !goes_on);
             let level = match ended {
                 Some(before) => {
                     known.restore(before.known);
@@ -381,13 +383,14 @@ impl Selector {
     /// The arm to begin a workload with. What was never tried is begun with only where nothing was, here or in what is like it: it has no place among
     /// what was.
     fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
-        let seen = expected.iter().any(|one| one.windows >= 1.0);
+        // What is doubted was seen, too: it is as uncertain as its deviation says.
+        let seen = expected.iter().any(|one| one.windows > 0.0);
         // Behind memory what was seen is high and low by turns, and what is begun with is not left for long: there it pays to begin with others.
         let is_careful = !self.settings.memory_below;
         let is_guessed = is_careful && expected.iter().any(|one| !one.is_unknown());
         let may_be = |at: &usize| {
             let one = &expected[*at];
-            if seen { one.windows >= 1.0 } else { !is_guessed || !one.is_unknown() }
+            if seen { one.windows > 0.0 } else { !is_guessed || !one.is_unknown() }
         };
         let by_model = self.settings.kind == Kind::Tree;
         if !seen && (by_model || !is_guessed) && expected.iter().all(|one| one.gain == expected[0].gain) {
