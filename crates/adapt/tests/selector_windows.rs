@@ -531,7 +531,12 @@ fn a_rate_that_comes_back_at_once_casts_no_doubt_on_what_is_known() {
             "{low_for} windows: what is tried is compared with the accident"
         );
     }
-    let (doubts, _, weight, _) = after(40, -100.0);
+    let (doubts, _, weight, gain) = after(40, -100.0);
+    assert!(
+        doubts == [Why::Doubt, Why::DoubtEnded] && weight == 20.0 && gain > -0.1,
+        "later, under the same arm: {gain}"
+    );
+    let (doubts, _, weight, _) = after(80, -100.0);
     assert!(doubts.iter().all(|why| *why == Why::Doubt) && weight == 0.5, "for good, then another change: {doubts:?}");
 }
 
@@ -590,4 +595,19 @@ fn what_is_doubted_is_begun_with_if_what_was_seen_since_is_clearly_worse() {
         (0..4).for_each(|at| _ = selector.window(&window(at, true, 100, 4.0)));
         assert_eq!(selector.arm().to_string(), begun_with, "it fell to {fell_to}");
     }
+}
+
+/// Programs are apart from the first on, under an arm that leaves them so, until they end: that is no sign of their end.
+#[test]
+fn what_falls_for_longer_than_it_was_there_before_is_no_end() {
+    let gains: &[(&str, f64)] = &[("noop", 0.0), ("hbrr anticipation=on", -0.1)];
+    let doubted = |low_for: u64| {
+        let mut selector = selector("noop", &[("r1.q0.d2.f0.a0", gains)], false);
+        (0..low_for + 6).for_each(|at| _ = selector.window(&window(at, at < low_for, 20, 4.0)));
+        let doubts = records(&mut selector).iter().filter(|record| record.why == Why::Doubt).count();
+        let known = &selector.knowledge().contexts[&Context::parse("r1.q0.d2.f0.a0").unwrap()];
+        (doubts, known.arms["hbrr anticipation=on"].weight < 1.0)
+    };
+    assert_eq!(doubted(10), (1, false), "noticed just before the end");
+    assert_eq!(doubted(18), (1, true));
 }

@@ -11,6 +11,9 @@ use super::{Direction, Known, Load};
 /// Time after a fall of the rate within which it may turn out to have been no reason for doubt: this workload ended, or the rate came back.
 /// In quarters of a second.
 const ENDING: u32 = 6;
+/// Time after a fall within which the rate of the same arm that is back says so, too: programs that take turns in a file may come into
+/// step again. In quarters of a second.
+const BACK: u32 = 24;
 /// Share of a fall, as a logarithm, that is to be made up for.
 const MADE_UP: f64 = 0.75;
 
@@ -47,11 +50,12 @@ impl Doubted {
         self.is_recent(windows, quarter) && windows - self.at <= self.at
     }
 
-    /// Whether the rate of this arm may still come back: it was in force, not long ago, and fell by more than windows differ by.
-    fn may_end(&self, arm: usize, windows: u64, quarter: u32) -> bool {
+    /// Whether the rate of this arm may still come back: it was in force, no longer ago than so many windows, and fell by more than
+    /// windows differ by.
+    fn may_end(&self, arm: usize, windows: u64, within: u32) -> bool {
         let fall = self.rates.expected - self.rates.now;
         self.arm == Some(arm)
-            && self.is_recent(windows, quarter)
+            && windows - self.at <= u64::from(within)
             && fall > DIFFERENT.max(CLEAR_NOISE * self.known.noise())
     }
 
@@ -114,14 +118,19 @@ impl Selector {
     /// Whether what is known is doubted and may soon be believed again: nothing is tried until then, as it would be compared with the
     /// accident.
     pub(super) fn may_end_doubt(&self) -> bool {
+        self.may_end_within(ENDING)
+    }
+
+    fn may_end_within(&self, quarters: u32) -> bool {
         let Some(place) = self.place.as_ref().filter(|_| !self.settings.memory_below) else { return false };
-        self.doubted.as_ref().is_some_and(|one| one.may_end(self.arm, place.windows, self.quarter))
+        let within = quarters * self.quarter;
+        self.doubted.as_ref().is_some_and(|one| one.may_end(self.arm, place.windows, within))
     }
 
     /// The rate of the arm in force, a logarithm, is back soon after it fell: that was an accident, and what was known is as true as before.
     /// Behind memory it goes up and down by what is written back meanwhile.
     pub(super) fn end_doubt(&mut self, load: &Load, rate: f64) {
-        let may_end = self.may_end_doubt();
+        let may_end = self.may_end_within(BACK);
         let Some(place) = &mut self.place else { return };
         let Some(known) = self.knowledge.contexts.get_mut(&place.context) else { return };
         let Some(doubted) = self.doubted.take_if(|one| may_end && one.is_made_up(rate)) else { return };
