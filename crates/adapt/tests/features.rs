@@ -89,6 +89,7 @@ proptest! {
     #[test]
     fn anything_is_followed(
         steps in prop::collection::vec((0..40u64, 0..100u32, prop::bool::ANY, prop::num::u64::ANY, prop::num::u32::ANY, 0..4u8), 1..300),
+        tick in prop_oneof![Just(7u64), Just(u64::MAX / 400)],
     ) {
         let settings = Settings { files: 8, streams: 4, beginnings: true, stripes: 4, ..known(1) };
         let mut watcher = Watcher::new(settings, Time::ZERO);
@@ -96,7 +97,7 @@ proptest! {
         for (n, &(file, app, is_read, offset, len, what)) in steps.iter().enumerate() {
             let op = if is_read { Op::Read } else { Op::Write };
             let request = request(file, app, op, offset, len);
-            let now = Time(n as u64 * 7);
+            let now = Time(n as u64 * tick);
             match what {
                 0 => watcher.completed(now, &request, Some(is_read)),
                 1 => watcher.dispatched(now, 1),
@@ -334,4 +335,38 @@ fn what_ends_unheard_does_not_count_for_ever() {
     watcher.arrived(tick(), &read(2, 64 << 14, 1 << 14));
     let window = watcher.close(tick());
     assert_eq!((window.depth, window.files[0].features.depth, window.idle), (Some(32.0), Some(16.0), Some(0.0)));
+}
+
+/// Whoever begins to listen hears of the ends of what it never heard come: these must not be taken for those of what came since.
+#[test]
+fn what_came_unheard_takes_nothing_from_what_is_heard() {
+    let (mut watcher, mut now) = (Watcher::new(known(64 << 10), Time::ZERO), Time::ZERO);
+    let numbered = |n: u64| Request { cookie: n, ..read(1, n << 14, 1 << 14) };
+    watcher.resume(now, 0, 16);
+    // Sixteen programs, of which each asks again when it is answered.
+    for n in 0..400 {
+        now = now.after(100_000);
+        watcher.completed(now, &numbered(n), None);
+        watcher.arrived(now, &numbered(n + 16));
+        watcher.dispatched(now, 1);
+        if n == 99 {
+            watcher.close(now);
+        }
+    }
+    let window = watcher.close(now);
+    assert_eq!((window.depth, window.files[0].features.depth), (Some(15.0), Some(15.0)));
+}
+
+/// Two streams that go on after half of all the time that there is.
+#[test]
+fn times_as_long_as_they_can_be_overflow_nothing() {
+    let mut watcher = Watcher::new(known(64 << 10), Time::ZERO);
+    for at in [1, u64::MAX / 4 * 3] {
+        for file in 0..2 {
+            let begin = (at > 1).then_some(4096).unwrap_or(0);
+            [0, 1 << 30].map(|offset| watcher.arrived(Time(at), &read(file, offset + begin, 4096)));
+        }
+    }
+    let window = watcher.close(Time(u64::MAX));
+    assert!(window.all.stream_gap_ns > 1e18 && window.all.boundary_gap > 0.0, "{:?}", window.all);
 }

@@ -18,7 +18,8 @@
 //! * *Streams*, named by the byte that would continue them, are in pairs of places; the older of a pair gives way, and the
 //!   request that would have continued it counts as the beginning of another. So are *beginnings*, where they are remembered.
 //! * *Stripes* have one place each; the newer takes it, and the span of the other is counted as far as it was seen.
-//! * 64 applications and 64 targets have numbers of their own; requests of further ones count with the last.
+//! * 64 applications and 64 targets have numbers of their own; requests of further ones count with the last. So do, of files with
+//!   few requests, those beyond 128 groups of an application, a target and an operation.
 
 mod places;
 mod tally;

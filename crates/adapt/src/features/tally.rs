@@ -90,17 +90,17 @@ impl Tally {
         self.sizes.iter_mut().zip(&other.sizes).for_each(|(mine, theirs)| *mine += theirs);
         self.distances.iter_mut().zip(&other.distances).for_each(|(mine, theirs)| *mine += theirs);
         self.distance_sum += other.distance_sum;
-        self.gap_ns += other.gap_ns;
+        self.gap_ns = self.gap_ns.saturating_add(other.gap_ns);
         self.stripes += other.stripes;
-        self.stripe_ns += other.stripe_ns;
+        self.stripe_ns = self.stripe_ns.saturating_add(other.stripe_ns);
         self.continued += other.continued;
         self.streams += other.streams;
-        self.stream_gap_ns += other.stream_gap_ns;
+        self.stream_gap_ns = self.stream_gap_ns.saturating_add(other.stream_gap_ns);
         self.stream_gap_log2 += other.stream_gap_log2;
-        self.boundary_gap_ns += other.boundary_gap_ns;
+        self.boundary_gap_ns = self.boundary_gap_ns.saturating_add(other.boundary_gap_ns);
         self.boundaries += other.boundaries;
         self.answered += other.answered;
-        self.think_ns += other.think_ns;
+        self.think_ns = self.think_ns.saturating_add(other.think_ns);
         self.think_log2 += other.think_log2;
         self.preceding += other.preceding;
         self.preceding_answered += other.preceding_answered;
@@ -184,6 +184,7 @@ fn boundary_gap(tally: &Tally) -> f64 {
     if tally.boundaries == 0 || inside == 0 {
         return 1.0;
     }
-    let mean = |sum: u64, count: u32| (sum + 1) as f64 / f64::from(count);
-    mean(tally.boundary_gap_ns, tally.boundaries) / mean(tally.stream_gap_ns - tally.boundary_gap_ns, inside)
+    let mean = |sum: u64, count: u32| (sum as f64 + 1.0) / f64::from(count);
+    mean(tally.boundary_gap_ns, tally.boundaries)
+        / mean(tally.stream_gap_ns.saturating_sub(tally.boundary_gap_ns), inside)
 }

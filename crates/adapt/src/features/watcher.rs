@@ -14,6 +14,8 @@ const WAYS: usize = 4;
 const RESTS_MAX: usize = 128;
 /// Requests under way of which it is remembered where their files are.
 const HINTS: usize = 1_024;
+/// The hint of those that came while nobody listened.
+const UNHEARD: u32 = u32::MAX;
 
 /// How a watcher finds out that a request was answered before the next one came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +167,7 @@ impl File {
     #[inline]
     fn distance(&mut self, now: Time, request: &Request) {
         let tally = &mut self.tally;
-        tally.gap_ns += now.since(self.at);
+        tally.gap_ns = tally.gap_ns.saturating_add(now.since(self.at));
         let away = request.offset.abs_diff(self.end);
         tally.distances[distance_class(away, self.len, request.offset < self.end)] += 1;
         if away != 0 {
@@ -541,7 +543,7 @@ impl Watcher {
         file.reach();
         let tally = &mut file.tally;
         tally.stripes += u32::from(!is_within);
-        tally.stripe_ns += since;
+        tally.stripe_ns = tally.stripe_ns.saturating_add(since);
         if let Some(is_answered) = next {
             tally.preceding += 1;
             tally.preceding_answered += u32::from(is_answered);
@@ -557,15 +559,15 @@ impl Watcher {
             };
             tally.answered += u32::from(is_new_burst);
             let gap = now.since(stream.at);
-            tally.stream_gap_ns += gap;
+            tally.stream_gap_ns = tally.stream_gap_ns.saturating_add(gap);
             tally.stream_gap_log2 += u64::from((gap | 1).ilog2());
             if is_aligned {
-                tally.boundary_gap_ns += gap;
+                tally.boundary_gap_ns = tally.boundary_gap_ns.saturating_add(gap);
                 tally.boundaries += 1;
             }
             if is_new_burst && knows_answers {
                 let think = now.since(stream.answered);
-                tally.think_ns += think;
+                tally.think_ns = tally.think_ns.saturating_add(think);
                 tally.think_log2 += u64::from((think | 1).ilog2());
             }
         }
@@ -594,7 +596,12 @@ impl Watcher {
         self.outstanding = self.outstanding.saturating_sub(1);
         let key = Key::of(request);
         let (streams, hash) = key.hashes();
-        let hint = self.hints[hint(request)] as usize;
+        let hint = self.hints[hint(request)];
+        if hint == UNHEARD {
+            // It is among the engine's, and no file's or application's.
+            return;
+        }
+        let hint = hint as usize;
         let found = if self.files[hint].key == key { Ok(hint) } else { self.find(key, hash) };
         let Ok(at) = found else { return self.app_left(now, key.app()) };
         self.streams.answered(key_of(streams, request.end()), now);
@@ -619,9 +626,16 @@ impl Watcher {
 
     /// The engine was not followed for a while, and has so many requests queued and in flight now. What ended unheard would count as
     /// unanswered for ever: where more are known than there are, each file and each application has its share of those that there
-    /// are. O(files).
+    /// are. Of what came unheard it is not known whose it is: where fewer are known, what is there now counts for none of them, and
+    /// neither does its end, by which that of another one would be taken for it. O(files).
     pub fn resume(&mut self, now: Time, queued: u32, in_flight: u32) {
         let there = u64::from(queued) + u64::from(in_flight);
+        let known: u64 = self.files.iter().map(|file| u64::from(file.outstanding)).sum();
+        if known < there && self.knows_answers() {
+            self.hints.fill(UNHEARD);
+            self.files.iter_mut().for_each(|file| file.outstanding = 0);
+            self.apps.known.iter_mut().for_each(|app| app.outstanding = 0);
+        }
         self.outstanding = there;
         self.in_flight = u64::from(in_flight);
         self.busy.set(now, in_flight > 0);

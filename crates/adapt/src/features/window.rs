@@ -89,7 +89,8 @@ pub struct Features {
     pub cache_hits: Option<f64>,
     /// Files in the group; 1 for a file.
     pub files: u32,
-    /// Files that the application used on this target in the window (for groups: the same number as `files`).
+    /// Files that the application used with this operation on this target in the window, also those with more requests than the
+    /// files of a group; of applications, of targets, and of all the same number as `files`.
     pub app_files: u32,
 }
 
