@@ -16,7 +16,7 @@ pub const CONTEXTS_MAX: usize = 256;
 /// Evidence of one arm counts as at most so many windows, so that what comes later still matters.
 pub(super) const WEIGHT_MAX: f64 = 64.0;
 /// Deviation of a window's logarithmic rate, until it is known, and the least that is believed.
-const DEVIATION: f64 = 0.1;
+pub(super) const DEVIATION: f64 = 0.1;
 const DEVIATION_MIN: f64 = 0.02;
 /// No gain, as a logarithm, is further from that of the best arm.
 pub(super) const GAIN_MAX: f64 = 50.0;

@@ -1,6 +1,6 @@
 //! Knowledge by measuring: each arm in turn under one load.
 
-use super::knowledge::{Known, Value, WEIGHT_MAX};
+use super::knowledge::{DEVIATION, Known, Value, WEIGHT_MAX};
 use super::{Context, Knowledge};
 
 /// What an arm did under a load.
@@ -33,7 +33,9 @@ impl Knowledge {
         for (one, values) in &all {
             let gain = mean(values) - level;
             let squares = values.iter().map(|value| (value - level - gain).powi(2)).sum::<f64>();
-            let mut value = Value::measured(gain, squares / (values.len() as f64 - 1.0).max(1.0), values.len() as f64);
+            // By few the deviation is hardly known: what is usual counts as one more, and nothing was learned of it by one alone.
+            let variance = (squares + DEVIATION * DEVIATION) / values.len() as f64;
+            let mut value = Value::measured(gain, variance, values.len() as f64);
             (value.seen_s, value.weight) = (now_s, value.weight.min(WEIGHT_MAX));
             known.arms.insert(one.arm.clone(), value);
         }
@@ -58,6 +60,13 @@ mod tests {
         Measured { arm: arm.to_owned(), look: look.and_then(Context::parse), rates: rates.to_vec() }
     }
 
+    impl Knowledge {
+        fn measured_alone(mut self, arm: &str) -> Value {
+            let context = self.measured(0.25, &[measured(arm, Some("r1.q0.d1.f1.a0"), &[1e8])]).unwrap();
+            self.contexts[&context].arms[arm]
+        }
+    }
+
     #[test]
     fn what_was_measured_is_known_and_survives() {
         let mut knowledge = Knowledge::new(Device::Disk);
@@ -72,6 +81,8 @@ mod tests {
         assert_eq!(known.best().unwrap().0, "hbrr");
         assert!((known.arms["noop"].gain + 2.1_f64.ln()).abs() < 0.01 && known.arms.len() == 2, "{known:?}");
         assert_eq!((known.arms["noop"].weight, known.looks.len()), (3.0, 1));
+        let once = Knowledge::new(Device::Disk).measured_alone("noop");
+        assert!((once.deviation(0.0) - 0.1).abs() < 1e-9, "seen once: as where it is not known yet: {once:?}");
         let again = Knowledge::from_text(knowledge.to_text().as_bytes()).unwrap();
         assert_eq!(again, knowledge);
         let host = EngineConfig::default();
