@@ -72,7 +72,7 @@ pub struct DeviceStatus {
     pub changes: u64,
     /// Where it is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<PathBuf>,
+    pub state: Option<String>,
     /// What a user should know of that: that it cannot be written, or that what was there could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -225,7 +225,7 @@ impl Learning {
             batches: estimate.batches,
             memory: estimate.memory,
             changes: work.changes,
-            state: work.place.path.clone(),
+            state: crate::shown(&work.place.path),
             note: work.place.note.clone(),
         }
     }
@@ -237,7 +237,11 @@ impl Learning {
         let _ = self.bell.try_send(());
         // It cannot have panicked without having said so.
         let _ = thread.join();
-        self.shared.work.lock().keep();
+        let mut work = self.shared.work.lock();
+        // Somebody who measured it may have written what is better than nothing.
+        if work.learner.take_unsaved() || !work.is_kept {
+            work.keep();
+        }
     }
 }
 

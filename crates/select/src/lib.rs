@@ -74,13 +74,18 @@ pub struct Status {
     pub overhead: f64,
     /// Where what was learned is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<PathBuf>,
+    pub state: Option<String>,
     /// What a user should know of that: that it cannot be written, or that what was there could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Where decisions are logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log: Option<PathBuf>,
+    pub log: Option<String>,
+}
+
+/// As text for people and programs, which need not be that of a file name.
+fn shown(path: &Option<PathBuf>) -> Option<String> {
+    path.as_deref().map(|path| path.to_string_lossy().into_owned())
 }
 
 /// A selector at work. Dropping it ends the work, and keeps what was learned.
@@ -192,9 +197,9 @@ impl Selection {
             windows: chooser.windows,
             decision_us: chooser.took.as_secs_f64() * 1e6 / chooser.windows.max(1) as f64,
             overhead: chooser.took.as_secs_f64() / chooser.began.elapsed().as_secs_f64().max(1e-9),
-            state: chooser.place.path.clone(),
+            state: shown(&chooser.place.path),
             note: chooser.place.note.clone(),
-            log: chooser.log_path.clone(),
+            log: shown(&chooser.log_path),
         }
     }
 
@@ -280,8 +285,10 @@ fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
         let Some(ground) = ground.upgrade() else { return };
         if ground.engines() > 1 {
-            // Others follow at once. One that does not is seen the next time.
-            while rings.recv_timeout(GATHER).is_ok() {}
+            // Others follow at once. One that does not is seen the next time; windows that are shorter never stop.
+            let until = Instant::now() + GATHER;
+            let left = || until.saturating_duration_since(Instant::now());
+            while !shared.ends.load(Ordering::SeqCst) && rings.recv_timeout(left()).is_ok() {}
             if shared.ends.load(Ordering::SeqCst) {
                 return;
             }

@@ -14,6 +14,8 @@ const RECORDS_MAX: usize = 256;
 pub enum Why {
     /// The selector begins.
     Begin,
+    /// The devices are something else than was thought: from now on there are other arms to choose from.
+    NewDevice,
     /// Nothing was decided: a window, as it was.
     Window,
     /// A kind of workload that was never seen.

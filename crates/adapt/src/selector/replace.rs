@@ -1,5 +1,6 @@
 //! What the host does beside the selector: the device is of another kind than was thought; something else was in force.
 
+use super::explain::Why;
 use super::held::Aftermath;
 use super::live::{STRADDLING, Selector};
 use super::{Arm, Device, Knowledge, Settings};
@@ -17,9 +18,13 @@ impl Selector {
         new.trial_gain = self.trial_gain;
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
+        // It goes on, and with it the log of decisions.
+        new.records = std::mem::take(&mut self.records);
         // What is kept says what the devices were, and would be set aside at the next start.
         new.unsaved = self.unsaved || !new.knowledge.contexts.is_empty();
+        let load = self.last.unwrap_or_default();
         *self = new;
+        self.record(&load, Why::NewDevice, None, device.to_string());
     }
 
     /// Something else was in force for a while, and from now on it is the selector's arm again. The window that is being
@@ -59,5 +64,7 @@ mod tests {
         assert!(selector.knowledge().contexts[&context].arms.contains_key("sjf"));
         assert!(selector.knowledge().budget_s > 20.0);
         assert!(selector.take_unsaved(), "what is kept is about other devices");
+        let log: Vec<Why> = std::iter::from_fn(|| selector.take_record()).map(|record| record.why).collect();
+        assert_eq!(log, [Why::Begin, Why::NewDevice], "it goes on");
     }
 }

@@ -208,6 +208,7 @@ fn workload(context: Option<&str>) -> String {
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Begin => "begins",
+        Why::NewDevice => "the device is another one",
         Why::Window => "",
         Why::NewWorkload => "a new workload",
         Why::KnownWorkload => "a known workload is back",
@@ -228,6 +229,7 @@ fn decision(record: &Record) -> String {
     let from = record.from.as_deref().unwrap_or("another one");
     match record.why {
         Why::Begin if !text.is_empty() => format!("begins, {text}"),
+        Why::NewDevice => format!("the device is another one than was thought: {text}"),
         Why::Begin | Why::Window => reason(record.why).to_owned(),
         Why::NewWorkload => format!("a new workload: {}", workload(record.context.as_deref())),
         Why::KnownWorkload => format!("a known workload is back: {}", workload(record.context.as_deref())),
@@ -375,7 +377,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
     )?;
     for (what, path) in [("knowledge", &status.state), ("decisions", &status.log)] {
         if let Some(path) = path {
-            writeln!(text, "{what:<10} {}", path.display())?;
+            writeln!(text, "{what:<10} {path}")?;
         }
     }
     if let Some(note) = &status.note {
