@@ -478,7 +478,9 @@ impl Instance {
     /// What the selector says of itself: a JSON object.
     pub(crate) fn explain(&self) -> Result<String, Failure> {
         let status = self.chooser()?.status();
-        let mut object = serde_json::to_value(&status).unwrap_or_default();
+        let value = serde_json::to_value(&status);
+        let mut object =
+            value.map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("cannot be told: {error}")))?;
         object["schema"] = 1.into();
         Ok(object.to_string())
     }

@@ -160,7 +160,7 @@ fn load(from: &Path) -> anyhow::Result<Knowledge> {
     let mut client = status::open(from)?;
     client.request(Ask::Keep)?;
     match client.status()?.selection.and_then(|selection| selection.state) {
-        Some(path) => sluice_select::load(&path),
+        Some(path) => sluice_select::load(Path::new(&path)),
         None => bail!("{}: what is learned there is not kept", from.display()),
     }
 }

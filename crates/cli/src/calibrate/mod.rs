@@ -102,6 +102,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let keeps = keeps(&name, args)?;
     let state = |what: &str| mount::state_path(&name, what).filter(|_| keeps);
     let stop = crate::interrupt::flag()?;
+    if let Some(at) = mounted(&path) {
+        output::tell(format_args!(
+            "warning: {} is mounted at {} by Sluicegate: that mount goes on with what it learns itself; unmount it first, and \
+             mount it again when this is done",
+            path.display(),
+            at.display()
+        ));
+    }
     let stopped = || stop.load(Ordering::Relaxed);
     if !look(&path, args, &stopped)? {
         return Ok(interrupted());
@@ -195,6 +203,19 @@ fn checked(args: &Args) -> anyhow::Result<PathBuf> {
         bail!("--direct: the file system of {shown} has no O_DIRECT");
     }
     Ok(path)
+}
+
+/// Where a directory is mounted by Sluicegate, if a mount that answers tells so.
+fn mounted(path: &Path) -> Option<PathBuf> {
+    let state = mount::state_path(&mount::device::name(&[path.to_owned()], None), "device")?;
+    let mounts = sluice_storage::mounts::table().unwrap_or_default().into_iter();
+    let ours = mounts.filter(|mount| mount.kind.starts_with("fuse")).map(|mount| mount.path);
+    let learns_it = |at: &PathBuf| {
+        let status = control::connect(at).ok().flatten().and_then(|mut client| client.status().ok());
+        let device = status.and_then(|status| status.device);
+        device.and_then(|device| device.state).is_some_and(|known| known == state.to_string_lossy())
+    };
+    ours.rev().find(learns_it)
 }
 
 /// Looks whether others use the device. False if `stop` said so.
@@ -307,8 +328,15 @@ impl Work<'_> {
                 }
             };
             let Some(measured) = measured else { return Ok(None) };
-            learner = Learner::profiled(points(&measured));
-            progress.device = Some(learner.to_text());
+            match profile::suspicion(&measured).filter(|_| self.args.emulate.is_none()) {
+                None => {
+                    learner = Learner::profiled(points(&measured));
+                    progress.device = Some(learner.to_text());
+                }
+                Some(why) => bar.suspend(|| {
+                    output::tell(format_args!("warning: {why}; so what the device is stays for mounts to find out"));
+                }),
+            }
         }
         let estimate = learner.estimate();
         let device = estimate.device;
@@ -435,10 +463,17 @@ pub(crate) fn adopt(calibrated: &Path, learned: &Path, device: Device) {
 fn begin_with(calibrated: &Path, learned: &Path, device: Device) -> anyhow::Result<()> {
     let mut known = sluice_select::load(calibrated)?;
     if known.device != device {
+        tracing::warn!(
+            "what was found by sluice calibrate is about {}, and this mount has {device}: it is not begun with",
+            known.device
+        );
         return Ok(());
     }
     if let Some(own) = sluice_select::kept(learned, device)? {
         known.merge(&own).context("what the mount has learned stays as it is")?;
+        // Of these a calibration knows nothing.
+        (known.budget_s, known.switch_s) = (own.budget_s, own.switch_s);
+        known.held_bytes = own.held_bytes;
     }
     sluice_select::save(&known, learned)
 }

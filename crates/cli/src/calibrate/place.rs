@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sluice_notation::show_size;
 
 /// Name of the directory for the test files.
@@ -22,6 +23,18 @@ const CHUNK: usize = 4 << 20;
 pub(super) struct Place {
     dir: PathBuf,
     _lock: File,
+}
+
+/// Whether nobody holds the lock: it is held now. On file systems without locks (Lustre without `-o flock`) nobody can.
+///
+/// # Errors
+/// If the lock cannot be taken for another reason than these.
+fn take(lock: &File) -> std::io::Result<bool> {
+    match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Removes a directory of ours: its files, then itself.
@@ -46,8 +59,17 @@ impl Place {
             Err(_) => {}
         }
         fs::create_dir(&dir).with_context(failed)?;
-        let lock = File::create_new(dir.join(LOCK)).with_context(failed)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(failed)?;
+        let lock = match File::create_new(dir.join(LOCK)) {
+            Ok(lock) => lock,
+            Err(error) => {
+                // Nothing stays, unless it is somebody else's by now.
+                _ = fs::remove_dir(&dir);
+                return Err(error).with_context(failed);
+            }
+        };
+        if !take(&lock).inspect_err(|_| _ = remove(&dir)).with_context(failed)? {
+            bail!("{}: another sluice calibrate begins there at the same time", dir.display());
+        }
         Ok(Place { dir, _lock: lock })
     }
 
@@ -94,10 +116,10 @@ fn clear(dir: &Path) -> anyhow::Result<()> {
     let failed = || format!("{}: what an interrupted calibration has left cannot be removed", dir.display());
     // Held until all is gone.
     let _lock = match File::open(dir.join(LOCK)) {
-        Ok(lock) if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() => {
-            bail!("{}: another sluice calibrate is at work there; wait for its end", dir.display())
-        }
-        Ok(lock) => Some(lock),
+        Ok(lock) => match take(&lock).with_context(failed)? {
+            true => Some(lock),
+            false => bail!("{}: another sluice calibrate is at work there; wait for its end", dir.display()),
+        },
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(failed),
     };

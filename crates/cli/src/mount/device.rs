@@ -73,7 +73,8 @@ pub(super) fn known(
             path.push(".device");
             PathBuf::from(path)
         });
-        known.state = beside.or_else(|| state_path(name, "device"));
+        let is_outside = |path: &PathBuf| !settings.mountpoint.as_deref().is_some_and(|at| super::is_inside(path, at));
+        known.state = beside.or_else(|| state_path(name, "device").filter(is_outside));
         if let Some((device, learned)) = known.state.as_deref().map(sluice_select::remembered_device)
             && device != Device::Unknown
         {

@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Args, verbosity: Verbosity, daemon_child: bool) -> anyh
         return remount(args, &change);
     }
     let settings = settings(args, verbosity)?;
-    if args.daemon { daemon::start(&settings) } else { serve::in_foreground(&settings) }
+    if args.daemon { daemon::start(&settings) } else { serve::in_foreground(settings) }
 }
 
 fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCode> {
@@ -306,18 +306,30 @@ fn check_paths(settings: &Settings) -> anyhow::Result<()> {
         (None, true, Some(path)) => {
             bail!("one path was given ({}), but a source and a mountpoint are needed: {USAGE}", path.display())
         }
-        (_, _, Some(mountpoint)) => check_log(settings.log.as_deref(), mountpoint),
+        (_, _, Some(mountpoint)) => check_inside(settings, mountpoint),
     }
 }
 
-/// A log inside the mount would wait for itself.
-fn check_log(log: Option<&Path>, mountpoint: &Path) -> anyhow::Result<()> {
-    let Some(log) = log else { return Ok(()) };
-    let dir = std::path::absolute(log)?.parent().map(Path::to_path_buf).unwrap_or_default();
-    // Where either is missing, opening it says so.
-    let inside = dir.canonicalize().is_ok_and(|dir| control::canonical(mountpoint).is_ok_and(|at| dir.starts_with(at)));
-    if inside {
-        bail!("the log file {} lies inside the mountpoint; choose another place", log.display());
+/// What the mount writes must not lie inside it: it would wait for itself, or be in use by itself for ever.
+fn check_inside(settings: &Settings, mountpoint: &Path) -> anyhow::Result<()> {
+    let written = [
+        ("the log file", &settings.log),
+        ("the log of decisions", &settings.decisions),
+        ("the file of what is learned", &settings.learned),
+        ("the file of what is learned for predictions", &settings.prediction.state),
+    ];
+    for (what, path) in written {
+        if let Some(path) = path.as_deref().filter(|path| is_inside(path, mountpoint)) {
+            bail!("{what} {} lies inside the mountpoint; choose another place", path.display());
+        }
     }
     Ok(())
+}
+
+/// Whether a file lies inside a mountpoint. Where either is missing, opening it says so.
+pub(super) fn is_inside(file: &Path, mountpoint: &Path) -> bool {
+    let Ok(file) = std::path::absolute(file) else { return false };
+    // Directories that are made later are in the deepest one that is there.
+    let dir = file.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
+    dir.is_some_and(|dir| control::canonical(mountpoint).is_ok_and(|at| dir.starts_with(at)))
 }

@@ -56,9 +56,11 @@ impl Announced for Said {
 ///
 /// # Errors
 /// Whatever keeps it from mounting.
-pub(super) fn in_foreground(settings: &Settings) -> anyhow::Result<ExitCode> {
-    start_log(settings, Readers::People)?;
-    let mounted = mount(settings)?;
+pub(super) fn in_foreground(mut settings: Settings) -> anyhow::Result<ExitCode> {
+    // Whoever asks where something is kept may be elsewhere.
+    settings.stay_here().context("the current directory")?;
+    start_log(&settings, Readers::People)?;
+    let mounted = mount(&settings)?;
     // A service manager that waits for it is told, too.
     let states = [sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status(&mounted.summary)];
     sd_notify::notify(&states).unwrap_or_else(|error| tracing::warn!("NOTIFY_SOCKET: {error}"));
@@ -87,7 +89,7 @@ pub(super) fn mount(settings: &Settings) -> anyhow::Result<Mounted> {
     let config = config;
     options.sources.append(&mut dirs);
     let predictions = Arc::new(Predictions::default());
-    let state = settings.prediction.state.clone().or_else(|| state_path(&mountpoint, "learned.slt"));
+    let state = settings.prediction.state.clone().or_else(|| mount_state(&mountpoint, "learned.slt"));
     let prediction = predict::Options {
         state,
         model: settings.emulate.clone(),
@@ -164,7 +166,22 @@ pub(crate) fn state_path(mountpoint: &Path, what: &str) -> Option<PathBuf> {
             None => named("HOME")?.join(".local/state/sluice"),
         },
     };
+    // The current directory may be another one later.
+    let dir = std::path::absolute(dir).ok()?;
     Some(dir.join(control::key(mountpoint)).with_extension(what))
+}
+
+/// The same, of a mount; nowhere either if that is inside the mount.
+pub(super) fn mount_state(mountpoint: &Path, what: &str) -> Option<PathBuf> {
+    let path = state_path(mountpoint, what)?;
+    let is_inside = super::is_inside(&path, mountpoint);
+    if is_inside {
+        tracing::warn!(
+            "{} lies inside the mountpoint, and is not kept: let SLUICE_STATE_DIR be a directory elsewhere",
+            path.display()
+        );
+    }
+    (!is_inside).then_some(path)
 }
 
 /// Starts choosing, if wanted.
@@ -175,7 +192,7 @@ fn select(
     device: Device,
     devices: &Path,
 ) -> anyhow::Result<Option<Arc<Selection>>> {
-    let state = settings.learned.clone().or_else(|| state_path(mountpoint, "selector"));
+    let state = settings.learned.clone().or_else(|| mount_state(mountpoint, "selector"));
     let calibrated = state_path(devices, "calibrated").filter(|_| settings.selector() != Kind::Fixed);
     if let (Some(calibrated), Some(state)) = (calibrated, &state) {
         calibrate::adopt(&calibrated, state, device);
@@ -183,7 +200,7 @@ fn select(
     let options = sluice_select::Options {
         prior: settings.prior()?.map(|model| Box::new(model) as Box<dyn Prior>),
         state,
-        log: settings.decisions.clone().or_else(|| state_path(mountpoint, "decisions.jsonl")),
+        log: settings.decisions.clone().or_else(|| mount_state(mountpoint, "decisions.jsonl")),
         likeliest_first: settings.names_no_policy(),
         emulated: settings.emulate.is_some(),
         ..config::selection(settings.selector(), device)

@@ -5,11 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sluice_fuse::{MountError, MountHandle};
 
-use crate::output;
+use crate::{interrupt, output};
 
 /// How often a mount in use is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -23,11 +22,7 @@ pub(super) struct Caught(Receiver<i32>);
 /// # Errors
 /// If the system refuses.
 pub(super) fn catch() -> anyhow::Result<Caught> {
-    let mut wanted = vec![SIGINT, SIGTERM];
-    if !ignored(SIGHUP) {
-        wanted.push(SIGHUP);
-    }
-    let mut signals = Signals::new(wanted).context("handling signals")?;
+    let mut signals = Signals::new(interrupt::wanted()).context("handling signals")?;
     let (sender, received) = channel();
     thread("sluice-signals", move || {
         signals.forever().map(|signal| sender.send(signal)).find(Result::is_err);
@@ -88,11 +83,4 @@ fn end(handle: &Weak<MountHandle>, first: i32, more: &Receiver<i32>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
-}
-
-/// Whether this process was started with the signal ignored.
-fn ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

@@ -285,6 +285,11 @@ pub(crate) fn quick(
     }
 }
 
+/// What says that memory was measured and not a device.
+pub(crate) fn suspicion(profile: &Profile) -> Option<String> {
+    file::suspicions(profile)
+}
+
 /// Plans and does the measurements, and shows how far it is.
 fn measure(
     target: &mut file::FileTarget,
