@@ -71,7 +71,7 @@ def test_training_writes_networks_a_card_and_uses_what_was_simulated_again(tmp_p
             bench, tmp_path / "m", tmp_path / "work", experiments=60, gluster=30, epochs=30, say=said.append
         )
     assert bench.exports == ["train", "gluster"] and any("agree on all 900 rows" in line for line in said)
-    data = council.read(tmp_path / "work" / "council-train-60.csv")
+    data = council.read(tmp_path / "work" / "council-train-60-f1.csv")
     ours, paper = loaded(tmp_path / "m" / "council.json"), loaded(tmp_path / "m" / "council-paper.json")
     assert (ours.names, paper.names) == (INPUTS, PAPER)
     assert [weights.shape for weights, _ in paper.layers] == [(3, 5), (5, 3)]
@@ -90,10 +90,23 @@ def test_training_writes_networks_a_card_and_uses_what_was_simulated_again(tmp_p
     assert len(check) == 201 and check[1].count(",") == len(PAPER) + len(INPUTS) + 5
 
 
-def test_what_rust_says_otherwise_is_an_error(tmp_path):
+def test_what_other_features_gave_is_simulated_anew(tmp_path, monkeypatch):
+    bench = Fake()
+    for version in (1, 99):
+        monkeypatch.setattr(council, "FEATURES", version)
+        council.train(
+            bench, tmp_path / "m", tmp_path / "w", experiments=30, gluster=30, epochs=2, say=lambda _: None
+        )
+    assert bench.exports == ["train", "gluster"] * 2
+
+
+@pytest.mark.parametrize("error", [1e-6, float("nan")])
+def test_what_rust_says_otherwise_is_an_error_and_networks_stay(tmp_path, error):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "council.json").write_text("before")
     with pytest.raises(ValueError, match="rows differ"):
         council.train(
-            Fake(1e-6),
+            Fake(error),
             tmp_path / "m",
             tmp_path / "w",
             experiments=60,
@@ -101,6 +114,8 @@ def test_what_rust_says_otherwise_is_an_error(tmp_path):
             epochs=2,
             say=lambda _: None,
         )
+    assert [path.name for path in (tmp_path / "m").iterdir()] == ["council.json"]
+    assert (tmp_path / "m" / "council.json").read_text() == "before"
 
 
 def test_the_same_seed_gives_the_same_networks(tmp_path):

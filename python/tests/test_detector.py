@@ -44,7 +44,11 @@ class Fake(detector.Bench):
         trees = json.loads(model.read_text())["trees"]
         return forest.votes(trees, detector.read(data).inputs)
 
-    def judge(self, model, seeds):
+    def thesis_votes(self, data, tree):
+        return forest.votes(json.loads(tree.read_text())["trees"], detector.read(data).thesis)
+
+    def judge(self, model, thesis, seeds):
+        self.judged = [json.loads(path.read_text()) for path in (model, thesis)]
         score, none = {"right": 9, "of": 10}, {"right": 0, "of": 0}
         return {
             "scenarios": seeds, "windows": 10, "files": 10, "server_accuracy": 0.9, "file_accuracy": 0.9,
@@ -63,11 +67,11 @@ def test_training_writes_models_a_card_and_uses_what_was_simulated_again(tmp_pat
     text = (tmp_path / "models" / "detector.json").read_text()
     model = json.loads(text)
     assert model["inputs"] == INPUTS and model["classes"] == detector.CLASSES and len(model["trees"]) == 3
-    data = detector.read(tmp_path / "work" / "train-60.csv")
+    data = detector.read(tmp_path / "work" / "train-60-f1-s1-r120.csv")
     found = forest.votes(model["trees"], data.inputs).argmax(axis=1)
     assert (found == data.label).mean() > 0.97
     thesis = json.loads((tmp_path / "models" / "detector-thesis.json").read_text())
-    assert thesis["inputs"] == ["distance", "stripe_span_us"]
+    assert thesis["inputs"] == ["distance", "stripe_span_us"] and bench.judged == [model, thesis]
     card = (tmp_path / "models" / "detector.md").read_text()
     assert "contiguous small" in card and "| workload single | 90.0% | 90.0% | - |" in card
     check = (tmp_path / "models" / "detector-check.csv").read_text().splitlines()
@@ -101,13 +105,39 @@ def test_the_checksum_is_of_all_other_lines(tmp_path):
     assert json.loads("".join(lines))["trees"] == [leaf, leaf]
 
 
-def test_a_difference_from_rust_is_an_error(tmp_path):
-    class Wrong(Fake):
-        def votes(self, data, model):
-            return np.roll(super().votes(data, model), 1, axis=1)
+def test_what_other_features_or_numbers_gave_is_simulated_anew(tmp_path, monkeypatch):
+    bench = Fake()
 
+    def train(seed):
+        detector.train(
+            bench, tmp_path / "m", tmp_path / "w", seeds=40, trees=2, seed=seed, say=lambda _: None
+        )
+        return bench.exports
+
+    assert train(1) == 1 and train(2) == 2
+    monkeypatch.setattr(detector, "FEATURES", 99)
+    assert train(2) == 3
+    monkeypatch.setattr(detector, "ROWS_MAX", 10)
+    assert train(2) == 4
+
+
+@pytest.mark.parametrize("whose", ["votes", "thesis_votes", "judge"])
+@pytest.mark.parametrize("change", [lambda votes: np.roll(votes, 1, axis=1), lambda votes: votes * np.nan])
+def test_a_difference_from_rust_is_an_error_and_models_stay(tmp_path, monkeypatch, whose, change):
+    def wrong(self, *paths):
+        if whose == "judge":
+            raise ValueError("rows differ")
+        return change(of(self, *paths))
+
+    of = getattr(Fake, whose)
+    monkeypatch.setattr(Fake, whose, wrong)
+    out = tmp_path / "m"
+    out.mkdir()
+    (out / "detector.json").write_text("before")
     with pytest.raises(ValueError, match="rows differ"):
-        detector.train(Wrong(), tmp_path, tmp_path, seeds=40, trees=2, say=lambda _: None)
+        detector.train(Fake(), out, tmp_path / "w", seeds=40, trees=2, say=lambda _: None)
+    assert [path.name for path in out.iterdir()] == ["detector.json"]
+    assert (out / "detector.json").read_text() == "before"
 
 
 def test_what_is_no_data_set_is_refused(tmp_path):

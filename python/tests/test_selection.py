@@ -1,6 +1,7 @@
 """Training of the model that selectors ask, with a bench that simulates nothing."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,7 +59,10 @@ class Fake(selection.Bench):
 
     def export(self, held_out, cases, out):
         self.exports += 1
-        out.write_text(made_up(cases, seed=2 if held_out else 1))
+        if not out.exists():
+            # The last cases of the larger set to judge by have a platform of their own.
+            made = made_up(cases, seed=2 if held_out else 1)
+            out.write_text(made.replace('"case": 39, "platform": "b"', '"case": 39, "platform": "c"'))
 
     def values(self, data, model):
         file = json.loads(model.read_text())
@@ -121,12 +125,46 @@ def test_training_writes_models_for_all_and_without_each_platform(tmp_path):
     assert len(check) > 100 and check[1].count(",") == len(INPUTS) + 2 * len(ARMS) - 1
 
 
+def test_what_a_larger_run_left_makes_no_difference(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection.time, "strftime", lambda _: "2000-01-01")
+    for name, sizes in [("new", [(30, 20)]), ("used", [(60, 40), (30, 20)])]:
+        for cases, held_out in sizes:
+            out = tmp_path / f"{name}-{cases}"
+            selection.train(
+                Fake(), out, tmp_path / name, cases=cases, held_out=held_out, settings=SMALL,
+                say=lambda _: None,
+            )  # fmt: skip
+    new, used = (
+        {path.relative_to(tmp_path / name): path.read_text() for path in (tmp_path / name).rglob("*.*")}
+        for name in ("new-30", "used-30")
+    )
+    assert new == used and len(new) == 7
+    assert (tmp_path / "used-60" / "selection" / "without-c.json").exists()
+    assert "| 30 simulated cases, " in new[Path("selection.md")]
+
+
+def test_the_card_tells_cases_that_were_left_out(tmp_path):
+    class Without(Fake):
+        def export(self, held_out, cases, out):
+            super().export(held_out, cases, out)
+            out.write_text("".join(line for line in out.open() if '{"case": 29,' not in line))
+
+    selection.train(
+        Without(), tmp_path / "m", tmp_path / "w", cases=30, held_out=20, settings=SMALL, say=lambda _: None
+    )
+    card = (tmp_path / "m" / "selection.md").read_text()
+    assert "| 29 simulated cases, " in card and "| cases 0 to 29, " in card
+
+
 def test_trees_are_not_told_what_they_are_to_do_without(tmp_path):
     (tmp_path / "data").write_text(made_up(200))
     data = selection.read(tmp_path / "data")
     data.thesis[:, THESIS.index("memory_mb_log2")] = data.thesis[:, 0]
     data.thesis[:, 0] = 0
-    trees = dict(zip(selection.LEFT_OUT, selection.fit_thesis(data, 1), strict=True))
+    exported, said = selection.fit_thesis(data, data.thesis, 1)
+    for at, tree in enumerate(exported):
+        assert np.array_equal(said[:, at], forest.votes([tree], data.thesis))
+    trees = dict(zip(selection.LEFT_OUT, exported, strict=True))
     told = {name: {THESIS[at] for at in tree["input"] if at >= 0} for name, tree in trees.items()}
     assert told["T1"] == {"memory_mb_log2"}
     for name, left_out in selection.LEFT_OUT.items():
@@ -149,21 +187,60 @@ def test_what_is_no_data_is_refused(tmp_path):
         ("{}\n", "of this version"),
         (made_up(0), "no cases"),
         (made_up(3).replace('"sjf": ', '"mlf": ', 1), "has no times of"),
-        (made_up(3).replace('"windows": [[', '"windows": [[0, ', 1), "inputs"),
+        (made_up(3).replace('"windows": [[', '"windows": [[0, ', 1), "line 2: windows of noop are not of 2"),
+        (made_up(0).replace("inputs", "outputs", 1), "line 1: .inputs. and"),
+        (made_up(0).replace('"features": 1', '"features": "1"'), "line 1: .features."),
+        (made_up(1) + '{"case": 0}\n', "line 3: a case needs .device."),
+        (made_up(1) + '{"case": 0, "device": "disk"}\n', "line 3: a case needs .arms."),
+        (made_up(1) + '{"case": 0, "device": "disk", "arms": {"noop": 5}}\n', "line 3: arm noop needs"),
+        (made_up(1) + "5\n", "line 3: no case"),
+        (made_up(1) + '{"case":\n', "line 3: Expecting"),
+        (made_up(1).replace('"case": 0', '"case": "0"'), "line 2: no case"),
+        (made_up(1).replace('"seconds": [', '"seconds": [NaN, ', 1), "line 2: the times of noop"),
+        (made_up(1).replace('"thesis": [', '"thesis": [0, '), "line 2: .thesis. has to be 7"),
+        (made_up(1).replace('"cpu_s": 60', '"cpu_s": {}'), "line 2: .best. has to be"),
     ]:
         path.write_text(text)
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=f"^{path}: .*{why}"):
             selection.read(path)
 
 
-def test_a_difference_from_rust_is_an_error(tmp_path):
-    class Wrong(Fake):
-        def values(self, data, model):
-            return super().values(data, model) + 1e-6
+@pytest.mark.parametrize("error", [1e-6, float("nan")])
+@pytest.mark.parametrize("whose", ["values", "votes", "judge"])
+def test_a_difference_from_rust_is_an_error_and_models_stay(tmp_path, monkeypatch, whose, error):
+    def wrong(self, *args):
+        if whose == "judge":
+            raise ValueError("rows differ")
+        return of(self, *args) + error
 
+    of = getattr(Fake, whose)
+    monkeypatch.setattr(Fake, whose, wrong)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "selection.json").write_text("before")
     (tmp_path / "own").write_text(made_up(40))
     with pytest.raises(ValueError, match="rows differ"):
-        selection.train_with(tmp_path / "own", Wrong(), tmp_path, SMALL, lambda _: None)
+        selection.train(
+            Fake(), out, tmp_path / "work", cases=40, held_out=20, settings=SMALL, say=lambda _: None
+        )
+    if whose == "values":
+        with pytest.raises(ValueError, match="rows differ"):
+            selection.train_with(tmp_path / "own", Fake(), out, SMALL, lambda _: None)
+    assert [path.name for path in out.iterdir()] == ["selection.json"]
+    assert (out / "selection.json").read_text() == "before"
+
+
+def test_trees_that_are_written_otherwise_than_they_were_fitted_are_an_error(tmp_path, monkeypatch):
+    def swapped(tree):
+        nodes = of(tree)
+        return {**nodes, "left": nodes["right"], "right": nodes["left"]}
+
+    of = forest.tree_of
+    monkeypatch.setattr(forest, "tree_of", swapped)
+    with pytest.raises(ValueError, match=r"thesis.json: \d+ rows differ"):
+        selection.train(
+            Fake(), tmp_path, tmp_path / "w", cases=40, held_out=20, settings=SMALL, say=lambda _: None
+        )
 
 
 def test_data_is_for_selections_only(capsys):

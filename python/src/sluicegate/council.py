@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sluicegate.program import Program
+from sluicegate.program import Program, check_equal
+from sluicegate.staged import staged
 
 FORMAT = "sluice-net 1"
 CLASSES = ["own-contiguous", "shared-contiguous", "shared-strided"]
@@ -298,7 +299,7 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     paths = []
     for which, count in zip(TRAIN, (experiments, gluster), strict=True):
-        path = work / f"council-{which}-{count}.csv"
+        path = work / f"council-{which}-{count}-f{FEATURES}.csv"
         paths.append(path)
         if path.exists():
             continue
@@ -323,31 +324,21 @@ def train(
     }
     if recorded:
         trained["real_windows"] = sum(map(len, recorded))
-    ours = fit(data.names, data.inputs, lambda scaled: adam(scaled, data.label, hidden, seed, epochs))
-    paper = fit(data.paper_names, data.paper, lambda scaled: rmsprop(scaled, data.label, 5, seed))
-    out.mkdir(parents=True, exist_ok=True)
-    models = [out / "council.json", out / "council-paper.json"]
-    how = {"hidden": list(hidden), "epochs": epochs, "optimiser": "Adam 0.002, batch 256"}
-    models[0].write_text(dumps(ours, {**trained, **how}))
-    how = {"hidden": [5], "epochs": 50, "optimiser": "RMSProp 0.001, momentum 0.9, batch 32"}
-    models[1].write_text(dumps(paper, {**trained, **how}))
-    shares = np.hstack([ours.shares(data.inputs), paper.shares(data.paper)])
-    check_equal(bench.shares(path, models), shares)
-    say(f"Rust and Python agree on all {len(data)} rows")
-    write_check(out / "council-check.csv", path, shares, seed)
-    scores = [bench.judge(which, models, unseen) for which in UNSEEN]
-    (out / "council.md").write_text(card(data, trained, hidden, scores))
+    with staged(out) as made:
+        ours = fit(data.names, data.inputs, lambda scaled: adam(scaled, data.label, hidden, seed, epochs))
+        paper = fit(data.paper_names, data.paper, lambda scaled: rmsprop(scaled, data.label, 5, seed))
+        models = [made / "council.json", made / "council-paper.json"]
+        how = {"hidden": list(hidden), "epochs": epochs, "optimiser": "Adam 0.002, batch 256"}
+        models[0].write_text(dumps(ours, {**trained, **how}))
+        how = {"hidden": [5], "epochs": 50, "optimiser": "RMSProp 0.001, momentum 0.9, batch 32"}
+        models[1].write_text(dumps(paper, {**trained, **how}))
+        shares = np.hstack([ours.shares(data.inputs), paper.shares(data.paper)])
+        check_equal("both networks", bench.shares(path, models), shares)
+        say(f"Rust and Python agree on all {len(data)} rows")
+        write_check(made / "council-check.csv", path, shares, seed)
+        scores = [bench.judge(which, models, unseen) for which in UNSEEN]
+        (made / "council.md").write_text(card(data, trained, hidden, scores))
     return scores[0]
-
-
-def check_equal(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Compare Rust's shares with Python's; raises ValueError if one differs by more than a rounding error."""
-    if ours.shape != theirs.shape:
-        raise ValueError(f"Rust judges {ours.shape} rows and shares, Python {theirs.shape}")
-    differ = np.abs(ours - theirs).max(axis=1) > 1e-9
-    if differ.any():
-        row = int(differ.argmax())
-        raise ValueError(f"{differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}")
 
 
 def write_check(path: Path, data: Path, shares: np.ndarray, seed: int, rows: int = 200) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from sluicegate import forest
-from sluicegate.program import Program
+from sluicegate.program import Program, check_equal
+from sluicegate.staged import staged
 
 CLASSES = ["contiguous small", "contiguous large", "strided small", "strided large"]
 # Version of the features (`features::VERSION`).
@@ -157,9 +158,13 @@ class Bench(Program):
         """Return what the model says of a data set, computed in Rust."""
         return self.rows("--classify", str(data), "--model", str(model))
 
-    def judge(self, model: Path, seeds: int) -> dict[str, Any]:
-        """Judge a model by scenarios that it was not trained with."""
-        return self.report(*_seeds(seeds), "--model", str(model))
+    def thesis_votes(self, data: Path, tree: Path) -> np.ndarray:
+        """Return what the tree of D and ΔT_S says of a data set, computed in Rust."""
+        return self.rows("--classify", str(data), "--thesis", "--thesis-model", str(tree))
+
+    def judge(self, model: Path, thesis: Path, seeds: int) -> dict[str, Any]:
+        """Judge a model, and a tree of D and ΔT_S, by scenarios that they were not trained with."""
+        return self.report(*_seeds(seeds), "--model", str(model), "--thesis-model", str(thesis))
 
 
 def train(
@@ -179,7 +184,7 @@ def train(
     What was simulated is kept in `work`, and used again.
     """
     work.mkdir(parents=True, exist_ok=True)
-    path = work / f"train-{seeds}.csv"
+    path = work / f"train-{seeds}-f{FEATURES}-s{seed}-r{ROWS_MAX}.csv"
     if not path.exists():
         say(f"simulating {seeds} scenarios: {path}")
         with tempfile.TemporaryDirectory(dir=work) as made:
@@ -188,10 +193,6 @@ def train(
             (Path(made) / "thin.csv").rename(path)
     data = read(path)
     say(f"{len(data)} files in windows of {len(np.unique(data.seed))} scenarios")
-    others = left_out(data, data.inputs, trees, leaves, seed)
-    for platform, share in others.items():
-        say(f"  trained without {platform}: {share:.1%} of it right")
-    out.mkdir(parents=True, exist_ok=True)
     trained: dict[str, Any] = {
         "scenarios": seeds,
         "rows": len(data),
@@ -201,37 +202,31 @@ def train(
         "leaves_max": leaves,
         "command": "python -m sluicegate train detector",
     }
-    model = fit(data, data.inputs, trees, leaves, seed)
-    exported = [forest.tree_of(tree) for tree in model.estimators_]
-    purpose = forest.Purpose("detector", FEATURES, data.names, CLASSES)
-    forest.save(out / "detector.json", purpose, exported, trained)
-    few = thesis_leaves(data, seed)
-    thesis = fit(data, data.thesis, 1, few, seed)
-    small = forest.Purpose("detector", FEATURES, data.thesis_names, CLASSES)
-    tree = [forest.tree_of(thesis.estimators_[0])]
-    forest.save(out / "detector-thesis.json", small, tree, {**trained, "trees": 1, "leaves_max": few})
-    equal = check_equal(bench, path, out / "detector.json", model, data)
-    say(f"Rust and scikit-learn agree on all {equal} rows")
-    write_check(out / "detector-check.csv", model, data, seed)
-    scores = bench.judge(out / "detector.json", held_out)
-    importance = sorted(zip(data.names, model.feature_importances_, strict=True), key=lambda pair: -pair[1])
-    (out / "detector.md").write_text(card(data, trained, others, scores, equal, importance))
+    with staged(out) as made:
+        others = left_out(data, data.inputs, trees, leaves, seed)
+        for platform, share in others.items():
+            say(f"  trained without {platform}: {share:.1%} of it right")
+        model = fit(data, data.inputs, trees, leaves, seed)
+        exported = [forest.tree_of(tree) for tree in model.estimators_]
+        purpose = forest.Purpose("detector", FEATURES, data.names, CLASSES)
+        large, small = made / "detector.json", made / "detector-thesis.json"
+        forest.save(large, purpose, exported, trained)
+        few = thesis_leaves(data, seed)
+        thesis = fit(data, data.thesis, 1, few, seed)
+        purpose = forest.Purpose("detector", FEATURES, data.thesis_names, CLASSES)
+        tree = [forest.tree_of(thesis.estimators_[0])]
+        forest.save(small, purpose, tree, {**trained, "trees": 1, "leaves_max": few})
+        votes = [bench.votes(path, large), bench.thesis_votes(path, small)]
+        equal = check_equal(large.name, votes[0], model.predict_proba(data.inputs), 1e-12, classes=True)
+        check_equal(small.name, votes[1], thesis.predict_proba(data.thesis), 1e-12, classes=True)
+        say(f"Rust and scikit-learn agree on all {equal} rows")
+        write_check(made / "detector-check.csv", model, data, seed)
+        scores = bench.judge(large, small, held_out)
+        importance = sorted(
+            zip(data.names, model.feature_importances_, strict=True), key=lambda pair: -pair[1]
+        )
+        (made / "detector.md").write_text(card(data, trained, others, scores, equal, importance))
     return scores
-
-
-def check_equal(bench: Bench, path: Path, exported: Path, model: forest.Model, data: Data) -> int:
-    """Compare Rust's votes with scikit-learn's for all rows; returns how many there are.
-
-    Raises ValueError if a class differs, or a vote by more than a rounding error.
-    """
-    ours, theirs = bench.votes(path, exported), model.predict_proba(data.inputs)
-    if ours.shape != theirs.shape:
-        raise ValueError(f"Rust judges {len(ours)} rows, scikit-learn {len(theirs)}")
-    differ = (ours.argmax(axis=1) != theirs.argmax(axis=1)) | (np.abs(ours - theirs).max(axis=1) > 1e-12)
-    if differ.any():
-        row = int(differ.argmax())
-        raise ValueError(f"{differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}")
-    return len(ours)
 
 
 def write_check(path: Path, model: forest.Model, data: Data, seed: int, rows: int = 200) -> None:

@@ -39,3 +39,25 @@ class Program:
         """Run it and return the object that it prints as JSON."""
         found: dict[str, Any] = json.loads(self.run("--json", *arguments))
         return found
+
+
+def check_equal(
+    what: str, ours: np.ndarray, theirs: np.ndarray, tolerance: float = 1e-9, *, classes: bool = False
+) -> int:
+    """Compare what Rust says of rows with what Python says; returns how many there are.
+
+    Raises ValueError if a number differs by more than a rounding error, or with `classes` the largest of a
+    row is another.
+    """
+    if ours.shape != theirs.shape:
+        raise ValueError(f"{what}: Rust says rows and numbers {ours.shape}, Python {theirs.shape}")
+    # What is not a number is equal to none.
+    differ = ~(np.abs(ours - theirs) <= tolerance).all(axis=1)
+    if classes:
+        differ |= ours.argmax(axis=1) != theirs.argmax(axis=1)
+    if differ.any():
+        row = int(differ.argmax())
+        raise ValueError(
+            f"{what}: {differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}"
+        )
+    return len(ours)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from sluicegate import forest
-from sluicegate.program import Program
+from sluicegate.program import Program, check_equal
+from sluicegate.staged import staged
 
 FORMAT = "sluice-selection 1"
 # What an arm loses against the best one counts as no more than this logarithm: that it is bad is enough.
@@ -85,16 +87,66 @@ def _times(case: dict[str, Any], arm: str) -> list[float] | None:
     return arms[arm]["seconds"] if arm in arms else None
 
 
+def _is_list(value: Any, kind: type) -> bool:  # noqa: ANN401
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
+def _are_numbers(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether they are numbers of 32 bits; infinity and what is not a number are none."""
+    return isinstance(value, list) and all(isinstance(one, int | float) and abs(one) < 3e38 for one in value)
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    try:
+        head = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"no data of selections: {error}") from error
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"no data of selections of this version ({FORMAT})")
+    if not all(_is_list(head.get(key), str) for key in ("inputs", "thesis_inputs")):
+        raise ValueError('"inputs" and "thesis_inputs" have to be lists of names')
+    if not isinstance(head.get("features"), int):
+        raise ValueError('"features" has to be the version of the inputs')
+    return head
+
+
+def _case(line: bytes, head: dict[str, Any]) -> dict[str, Any]:
+    case, inputs = json.loads(line), len(head["inputs"])
+    if not isinstance(case, dict) or not isinstance(case.get("case"), int):
+        raise ValueError('no case: an object with its number as "case" is needed')
+    for key, kind in [("device", str), ("arms", dict)]:
+        if not isinstance(case.get(key), kind):
+            raise ValueError(f'a case needs "{key}"')
+    for arm, one in case["arms"].items():
+        if not isinstance(one, dict) or not all(
+            isinstance(one.get(key), list) for key in ("seconds", "windows")
+        ):
+            raise ValueError(f'arm {arm} needs lists of "seconds" and "windows"')
+        if not _are_numbers(one["seconds"]) or not all(seconds > 0 for seconds in one["seconds"]):
+            raise ValueError(f"the times of {arm} are no seconds")
+        if not all(_are_numbers(window) and len(window) == inputs for window in one["windows"]):
+            raise ValueError(f"windows of {arm} are not of {inputs} inputs")
+    thesis = case.get("thesis") or []
+    if not _are_numbers(thesis) or len(thesis) not in (0, len(head["thesis_inputs"])):
+        raise ValueError(f'"thesis" has to be {len(head["thesis_inputs"])} numbers, or none')
+    if not _is_list(case.get("best") or [], str) or not _are_numbers([case.get("cpu_s", 0.0)]):
+        raise ValueError('"best" has to be a list of arms, "cpu_s" a number')
+    return case
+
+
 def read(path: str | Path) -> Data:
     """Read cases of `sluice-bench selection --export`, or of somebody else who measured them."""
-    with Path(path).open() as lines:
+    head: dict[str, Any] = {}
+    cases = []
+    with Path(path).open("rb") as lines:
+        number = 1
         try:
-            head = json.loads(lines.readline())
-            cases = [json.loads(line) for line in lines]
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: no data of selections: {error}") from error
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise ValueError(f"{path}: no data of selections of this version ({FORMAT})")
+            head = _head(lines.readline())
+            for line in lines:
+                number += 1
+                cases.append(_case(line, head))
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
     if not cases:
         raise ValueError(f"{path}: there are no cases")
     # As they came depends on which simulation ended first.
@@ -112,8 +164,8 @@ def read(path: str | Path) -> Data:
             for window in case["arms"][arm]["windows"]:
                 inputs.append(window)
                 owner.append(number)
-    if not inputs or any(len(window) != len(head["inputs"]) for window in inputs):
-        raise ValueError(f"{path}: there are no windows, or not of {len(head['inputs'])} inputs")
+    if not inputs:
+        raise ValueError(f"{path}: there are no windows")
     thesis = [case.get("thesis") or [0.0] * len(head["thesis_inputs"]) for case in cases]
     return Data(
         names=head["inputs"],
@@ -194,23 +246,28 @@ def labels(data: Data) -> np.ndarray:
     return np.array([data.arms.index(arm) for arm in label])
 
 
-def fit_thesis(data: Data, seed: int) -> list[dict[str, list[Any]]]:
-    """Fit T1 to T5; returns them as arrays whose votes are for all arms."""
+def fit_thesis(data: Data, asked: np.ndarray, seed: int) -> tuple[list[dict[str, list[Any]]], np.ndarray]:
+    """Fit T1 to T5; returns them as arrays whose votes are for all arms, and what scikit-learn says.
+
+    That is, for each row of `asked` and each of the trees, its votes for all arms.
+    """
     from sklearn.tree import DecisionTreeClassifier
 
     exported = []
-    for left_out in LEFT_OUT.values():
+    said = np.zeros((len(asked), len(LEFT_OUT), len(data.arms)))
+    for at, left_out in enumerate(LEFT_OUT.values()):
         told = np.array([name not in left_out for name in data.thesis_names])
         tree = DecisionTreeClassifier(max_leaf_nodes=40, min_samples_leaf=3, random_state=seed)
         tree.fit(data.thesis * told, labels(data))
+        said[:, at, tree.classes_] = tree.predict_proba(asked * told)
         nodes = forest.tree_of(tree)
         classes = tree.classes_.tolist()
         for leaf in nodes["votes"]:
             if leaf:
                 share = dict(zip(classes, leaf, strict=True))
-                leaf[:] = [share.get(at, 0.0) for at in range(len(data.arms))]
+                leaf[:] = [share.get(arm, 0.0) for arm in range(len(data.arms))]
         exported.append(nodes)
-    return exported
+    return exported, said
 
 
 def careful(model: Any, inputs: np.ndarray, caution: float) -> np.ndarray:  # noqa: ANN401
@@ -291,30 +348,15 @@ class Bench(Program):
         return self.report("--cases", str(cases), "--models", str(models), "--data", str(data))
 
 
-def check_equal(bench: Bench, path: Path, exported: Path, model: Any, data: Data, caution: float) -> int:  # noqa: ANN401
-    """Compare Rust with scikit-learn on all windows; returns how many there are.
-
-    Raises ValueError if a mean or what a selector is told differs by more than a rounding error.
-    """
-    ours = bench.values(path, exported)
+def check_model(bench: Bench, path: Path, exported: Path, model: Any, data: Data, caution: float) -> int:  # noqa: ANN401
+    """Compare Rust with scikit-learn on all windows; returns how many there are."""
     theirs = np.hstack([model.predict(data.inputs), careful(model, data.inputs, caution)])
-    if ours.shape != theirs.shape:
-        raise ValueError(f"Rust judges {ours.shape}, scikit-learn {theirs.shape} numbers")
-    differ = np.abs(ours - theirs).max(axis=1) > 1e-9
-    if differ.any():
-        row = int(differ.argmax())
-        raise ValueError(f"{differ.sum()} rows differ, the first is {row}: {ours[row]} and {theirs[row]}")
-    return len(ours)
+    return check_equal(exported.name, bench.values(path, exported), theirs)
 
 
-def check_thesis(
-    bench: Bench, path: Path, exported: Path, trees: list[dict[str, list[Any]]], data: Data
-) -> None:
-    """Compare Rust's T1 to T5 with these on all cases; raises ValueError if they differ."""
-    ours = bench.votes(path, exported).reshape(len(data), len(trees), -1)
-    for at, tree in enumerate(trees):
-        if np.abs(ours[:, at] - forest.votes([tree], data.thesis)).max() > 1e-12:
-            raise ValueError(f"{list(LEFT_OUT)[at]} is not the same in Rust")
+def check_thesis(bench: Bench, path: Path, exported: Path, said: np.ndarray) -> None:
+    """Compare Rust's T1 to T5 with what scikit-learn said of all cases, five rows for each."""
+    check_equal(exported.name, bench.votes(path, exported), said.reshape(-1, said.shape[2]), 1e-12)
 
 
 def write_check(path: Path, model: Any, data: Data, settings: Settings, rows: int = 200) -> None:  # noqa: ANN401
@@ -353,11 +395,19 @@ def train_with(
     data = read(path)
     lost = validated(data, settings)
     say(f"{len(data)} cases, {len(data.inputs)} windows: mean regret {lost:.1%} by cross-validation")
-    model = fit(data, settings)
-    save(out / "selection.json", data, model, settings, {**_trained(data, settings), "mean_regret": lost})
-    equal = check_equal(bench, path, out / "selection.json", model, data, settings.caution)
+    with staged(out) as made:
+        model, file = fit(data, settings), made / "selection.json"
+        save(file, data, model, settings, {**_trained(data, settings), "mean_regret": lost})
+        equal = check_model(bench, path, file, model, data, settings.caution)
     say(f"Rust and scikit-learn agree on all {equal} windows")
     return lost
+
+
+def below(path: Path, cases: int, out: Path) -> None:
+    """Write the cases with smaller numbers than `cases`: a run with more may have left others."""
+    with path.open() as lines, out.open("w") as kept:
+        kept.write(next(lines))
+        kept.writelines(line for line in lines if json.loads(line)["case"] < cases)
 
 
 def train(
@@ -379,27 +429,32 @@ def train(
     for path, is_held_out, count in zip(paths, (False, True), (cases, held_out), strict=True):
         say(f"simulating what is missing of {count} cases: {path}")
         bench.export(is_held_out, count, path)
-    path, judged = paths
-    data = read(path)
-    say(f"{len(data)} cases, {len(data.inputs)} windows, {data.cpu_s / 60:.0f} minutes of processor time")
-    for platform in sorted(set(read(judged).platform.tolist())):
-        rest = data.part(data.platform != platform)
-        name = out / "selection" / f"without-{platform}"
-        trained = _trained(rest, settings, platform)
-        save(name.with_name(f"{name.name}.json"), rest, fit(rest, settings), settings, trained)
-        trees = fit_thesis(rest, settings.seed)
-        save_thesis(name.with_name(f"{name.name}-thesis.json"), rest, trees, trained)
-        check_thesis(bench, path, name.with_name(f"{name.name}-thesis.json"), trees, data)
-    model = fit(data, settings)
-    save(out / "selection.json", data, model, settings, _trained(data, settings))
-    equal = check_equal(bench, path, out / "selection.json", model, data, settings.caution)
-    say(f"Rust and scikit-learn agree on all {equal} windows, and on T1 to T5")
-    write_check(out / "selection-check.csv", model, data, settings)
-    scores = bench.judge(out, judged, held_out)
-    importance = sorted(zip(data.names, model.feature_importances_, strict=True), key=lambda pair: -pair[1])
-    (out / "selection.md").write_text(
-        card(data, settings, scores, equal, importance, (out / "selection.json").stat().st_size)
-    )
+    with tempfile.TemporaryDirectory(dir=work) as some, staged(out) as made:
+        path, judged = (Path(some) / path.name for path in paths)
+        below(paths[0], cases, path)
+        below(paths[1], held_out, judged)
+        data = read(path)
+        say(f"{len(data)} cases, {len(data.inputs)} windows, {data.cpu_s / 60:.0f} minutes of processor time")
+        for platform in sorted(set(read(judged).platform.tolist())):
+            rest = data.part(data.platform != platform)
+            trained = _trained(rest, settings, platform)
+            file = made / "selection" / f"without-{platform}.json"
+            save(file, rest, fit(rest, settings), settings, trained)
+            trees, said = fit_thesis(rest, data.thesis, settings.seed)
+            file = file.with_name(f"without-{platform}-thesis.json")
+            save_thesis(file, rest, trees, trained)
+            check_thesis(bench, path, file, said)
+        model, file = fit(data, settings), made / "selection.json"
+        save(file, data, model, settings, _trained(data, settings))
+        equal = check_model(bench, path, file, model, data, settings.caution)
+        say(f"Rust and scikit-learn agree on all {equal} windows, and on T1 to T5")
+        write_check(made / "selection-check.csv", model, data, settings)
+        scores = bench.judge(made, judged, held_out)
+        importance = sorted(
+            zip(data.names, model.feature_importances_, strict=True), key=lambda pair: -pair[1]
+        )
+        size = file.stat().st_size
+        (made / "selection.md").write_text(card(data, cases, settings, scores, equal, importance, size))
     return scores
 
 
@@ -409,6 +464,7 @@ def _percent(share: float) -> str:
 
 def card(
     data: Data,
+    cases: int,
     settings: Settings,
     scores: dict[str, Any],
     equal: int,
@@ -431,7 +487,7 @@ def card(
         f"| judged by | {scores['cases']} other cases |",
         f"| processor time | {minutes:.0f} minutes to simulate both |",
         f"| platforms | {', '.join(sorted(set(data.platform.tolist())))} |",
-        f"| seeds | cases 0 to {len(data) - 1}, forest {settings.seed} |",
+        f"| seeds | cases 0 to {cases - 1}, forest {settings.seed} |",
         f"| caution | {settings.caution} standard deviations of the trees |",
         f"| Rust and scikit-learn | the same on all {equal} windows |",
         "",

@@ -118,18 +118,15 @@ pub(crate) fn head() -> String {
 /// Columns before the inputs.
 const KNOWN: usize = 17;
 
-/// The inputs of a line of the data set; `None` if it is of no known pattern.
-pub(crate) fn inputs_of(line: &str) -> anyhow::Result<Option<[f32; INPUTS.len()]>> {
+/// The inputs of a line of the data set, then D and ΔT_S; `None` if it is of no known pattern.
+pub(crate) fn inputs_of(line: &str) -> anyhow::Result<Option<Vec<f32>>> {
     let fields: Vec<&str> = line.split(',').collect();
     anyhow::ensure!(fields.len() == KNOWN + INPUTS.len() + THESIS_INPUTS.len(), "{} columns", fields.len());
     if fields[11] == "-1" {
         return Ok(None);
     }
-    let mut inputs = [0.0; INPUTS.len()];
-    for (input, field) in inputs.iter_mut().zip(&fields[KNOWN..]) {
-        *input = field.parse().with_context(|| format!("\"{field}\" is no number"))?;
-    }
-    Ok(Some(inputs))
+    let number = |field: &&str| field.parse().with_context(|| format!("\"{field}\" is no number"));
+    fields[KNOWN..].iter().map(number).collect::<anyhow::Result<_>>().map(Some)
 }
 
 /// Its number; scenarios of detectors have no I/O nodes.

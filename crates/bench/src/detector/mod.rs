@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use sluice_adapt::detector::{Class, Detector, THESIS, THESIS_PURPOSE, thesis_inputs};
+use sluice_adapt::detector::{Class, Detector, INPUTS, THESIS, THESIS_PURPOSE, thesis_inputs};
 use sluice_adapt::features::Settings;
 use sluice_adapt::forest::{Forest, winner};
 use sluice_cli::output;
@@ -47,12 +47,18 @@ pub(crate) struct Args {
     /// A model other than the shipped one
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
+    /// A tree of D and ΔT_S other than the built-in one
+    #[arg(long, value_name = "FILE")]
+    thesis_model: Option<PathBuf>,
     /// Write the windows, also those of real processes, as a data set (CSV) instead of judging
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
     /// Print what the model says of a data set's rows of known patterns, the votes of each in a line, instead of judging
     #[arg(long, value_name = "FILE", conflicts_with = "export")]
     classify: Option<PathBuf>,
+    /// With --classify: what the tree of D and ΔT_S says, instead
+    #[arg(long, requires = "classify")]
+    thesis: bool,
     /// Run real processes, too: programs with known patterns on a mount over four directories in memory, and over emulated
     /// devices; needs FUSE, fio and python3
     #[arg(long)]
@@ -83,16 +89,27 @@ impl Args {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         Detector::parse(&text).with_context(|| path.display().to_string())
     }
+
+    fn thesis_tree(&self) -> anyhow::Result<Forest> {
+        let Some(path) = &self.thesis_model else { return Ok(Forest::parse(THESIS, &THESIS_PURPOSE)?) };
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Forest::parse(&text, &THESIS_PURPOSE).with_context(|| path.display().to_string())
+    }
 }
 
-fn classify(path: &Path, detector: &Detector) -> anyhow::Result<ExitCode> {
+fn classify(path: &Path, args: &Args, mut out: impl Write) -> anyhow::Result<ExitCode> {
+    let (detector, thesis) = (args.detector()?, args.thesis_tree()?);
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
     for (number, line) in text.lines().enumerate().skip(1) {
         let row = data::inputs_of(line).with_context(|| format!("{}, line {}", path.display(), number + 1))?;
         let Some(inputs) = row else { continue };
         let mut votes = [0.0; 4];
-        detector.forest().votes(&inputs, &mut votes);
+        let (inputs, two) = inputs.split_at(INPUTS.len());
+        if args.thesis {
+            thesis.votes(two, &mut votes);
+        } else {
+            detector.forest().votes(inputs, &mut votes);
+        }
         writeln!(out, "{}", votes.map(|vote| vote.to_string()).join(","))?;
     }
     out.flush()?;
@@ -173,10 +190,10 @@ fn sum(scores: impl Iterator<Item = Score>) -> Score {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(data) = &args.classify {
-        return classify(data, &args.detector()?);
+        return classify(data, args, BufWriter::new(std::io::stdout().lock()));
     }
     anyhow::ensure!(args.seeds > 0 || args.real, "--seeds 0: nothing to judge without --real");
-    let detector = args.detector()?;
+    let (detector, thesis) = (args.detector()?, args.thesis_tree()?);
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let progress = ProgressBar::new(args.seeds);
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} scenarios, {eta} left")?);
@@ -194,7 +211,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let thesis = Forest::parse(THESIS, &THESIS_PURPOSE)?;
     let mut scores = Scores::default();
     seen.iter().for_each(|seen| scores.judge(seen, &detector, &thesis));
     let mut report = scores.report(seen.len());
@@ -316,5 +332,55 @@ fn print(report: &Report) {
     for (what, bar, share) in report.bars() {
         let met = if share < bar { "MISSED" } else { "met" };
         output::line(format!("bar: {:.0} % of {what}: {met} ({:.1} %)", bar * 100.0, share * 100.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use sluice_adapt::detector::THESIS_INPUTS;
+    use sluice_adapt::features;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn crc32(text: &str) -> u32 {
+        let bit = |crc: u32, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        !text.bytes().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(byte), bit))
+    }
+
+    #[test]
+    fn the_tree_of_two_inputs_may_be_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, tree) = (dir.path().join("data.csv"), dir.path().join("tree.json"));
+        let args = |more: &[&str]| {
+            let words = ["detector", "--thesis-model", tree.to_str().unwrap()];
+            Command::parse_from(words.iter().chain(more)).args
+        };
+        let said = format!("{:#}", run(&args(&[])).unwrap_err());
+        assert!(said.contains("tree.json"), "{said}");
+        // The second input says which class it is.
+        let head = "{\n\"format\": \"sluice-forest 1\",\n";
+        let rest = format!(
+            "\"kind\": \"detector\",\n\"features\": {},\n\"inputs\": {THESIS_INPUTS:?},\n\"classes\": {:?},\n\"trained\": {{}},\n\
+             \"trees\": [{{\"input\": [1, -1, -1], \"threshold\": [0.5, 0, 0], \"left\": [1, 0, 0], \"right\": [2, 0, 0],\n\
+             \"votes\": [[], [0.25, 0.75, 0, 0], [0, 0, 0, 1]]}}]\n}}\n",
+            features::VERSION,
+            Class::NAMES
+        );
+        let crc32 = crc32(&format!("{head}{rest}"));
+        std::fs::write(&tree, format!("{head}\"crc32\": \"{crc32:08x}\",\n{rest}")).unwrap();
+        let row = |label: &str, last: &str| {
+            format!("{}{label},{}{last}\n", "0,".repeat(11), "0,".repeat(5 + INPUTS.len() + 1))
+        };
+        std::fs::write(&data, [data::head(), row("0", "0"), row("-1", "0"), row("3", "1")].concat()).unwrap();
+        let mut out = Vec::new();
+        classify(&data, &args(&["--classify", data.to_str().unwrap(), "--thesis"]), &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "0.25,0.75,0,0\n0,0,0,1\n");
     }
 }

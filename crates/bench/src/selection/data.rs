@@ -166,9 +166,8 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Case>> {
     parse(&text).with_context(|| path.display().to_string())
 }
 
-fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
-    let mut lines = text.lines().enumerate();
-    let head: Option<Head> = lines.next().and_then(|(_, line)| serde_json::from_str(line).ok());
+fn head(text: &str) -> anyhow::Result<Head> {
+    let head: Option<Head> = text.lines().next().and_then(|line| serde_json::from_str(line).ok());
     let head = head.filter(|head| head.format.starts_with("sluice-selection ")).context("no data of selections")?;
     anyhow::ensure!(
         head.format == FORMAT && head.features == MODEL_VERSION && head.inputs == INPUTS,
@@ -176,8 +175,13 @@ fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
         head.format,
         head.features
     );
+    Ok(head)
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
+    head(text)?;
     let mut cases = Vec::new();
-    for (number, line) in lines {
+    for (number, line) in text.lines().enumerate().skip(1) {
         let case: Case = serde_json::from_str(line).with_context(|| format!("line {}", number + 1))?;
         case.is_sound().map_err(anyhow::Error::msg).with_context(|| format!("line {}", number + 1))?;
         cases.push(case);
@@ -194,6 +198,13 @@ fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
     file.read_to_string(&mut text)?;
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
     text.truncate(whole);
+    // What is of something else stays as it is.
+    let cases = if text.is_empty() { Vec::new() } else { parse(&text)? };
+    anyhow::ensure!(
+        text.is_empty() || head(&text)?.thesis_inputs == THESIS_INPUTS,
+        "its cases have other inputs for T1 to T5 (thesis_inputs): it is of another version, or was measured elsewhere; \
+         make it anew, or name another file"
+    );
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::Start(whole as u64))?;
     if text.is_empty() {
@@ -201,10 +212,8 @@ fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
         let (inputs, thesis_inputs) = (names(&INPUTS), names(&THESIS_INPUTS));
         let head = Head { format: FORMAT.to_owned(), features: MODEL_VERSION, inputs, thesis_inputs };
         writeln!(file, "{}", serde_json::to_string(&head)?)?;
-        return Ok((file, HashSet::new()));
     }
-    let known = parse(&text)?.into_iter().map(|case| case.case).collect();
-    Ok((file, known))
+    Ok((file, cases.into_iter().map(|case| case.case).collect()))
 }
 
 /// Simulates the cases with these numbers that are not in the file yet, and adds them. `progress` is called after each.
@@ -299,6 +308,25 @@ mod tests {
             "what was done stays, and no more is begun"
         );
         assert!(measure(Set::Train, 7, &stop).unwrap_err().is::<Interrupted>(), "also in the middle of a case");
+    }
+
+    /// Sites may leave the papers' inputs out, but then nothing is added.
+    #[test]
+    fn cases_of_other_versions_get_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        for names in [&[][..], &THESIS_INPUTS[1..]] {
+            let head = serde_json::json!({ "format": FORMAT, "features": MODEL_VERSION, "inputs": INPUTS, "thesis_inputs": names });
+            let text = format!("{head}\n{{\"case\"");
+            std::fs::write(&path, &text).unwrap();
+            let error = export(Set::Train, 1, vec![], &path, &AtomicBool::new(false), &|| ()).unwrap_err();
+            assert!(format!("{error:#}").contains("thesis_inputs"), "{error:#}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::remove_file(&path).unwrap();
+        for _ in 0..2 {
+            export(Set::Train, 1, vec![], &path, &AtomicBool::new(false), &|| ()).unwrap();
+        }
     }
 
     #[test]
