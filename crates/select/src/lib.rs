@@ -287,8 +287,13 @@ fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
         if ground.engines() > 1 {
             // Others follow at once. One that does not is seen the next time; windows that are shorter never stop.
             let until = Instant::now() + GATHER;
-            let left = || until.saturating_duration_since(Instant::now());
-            while !shared.ends.load(Ordering::SeqCst) && rings.recv_timeout(left()).is_ok() {}
+            while let Some(left) = until.checked_duration_since(Instant::now())
+                && !shared.ends.load(Ordering::SeqCst)
+            {
+                if rings.recv_timeout(left).is_err() {
+                    break;
+                }
+            }
             if shared.ends.load(Ordering::SeqCst) {
                 return;
             }
