@@ -363,8 +363,8 @@ fn times_as_long_as_they_can_be_overflow_nothing() {
     let mut watcher = Watcher::new(known(64 << 10), Time::ZERO);
     for at in [1, u64::MAX / 4 * 3] {
         for file in 0..2 {
-            let begin = (at > 1).then_some(4096).unwrap_or(0);
-            [0, 1 << 30].map(|offset| watcher.arrived(Time(at), &read(file, offset + begin, 4096)));
+            let begin = if at > 1 { 4096 } else { 0 };
+            [0, 1 << 30].iter().for_each(|offset| watcher.arrived(Time(at), &read(file, offset + begin, 4096)));
         }
     }
     let window = watcher.close(Time(u64::MAX));

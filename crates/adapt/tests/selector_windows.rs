@@ -611,3 +611,18 @@ fn what_falls_for_longer_than_it_was_there_before_is_no_end() {
     assert_eq!(doubted(10), (1, false), "noticed just before the end");
     assert_eq!(doubted(18), (1, true));
 }
+
+/// In step all arms serve programs that read a file by turns alike; who anticipates keeps them so.
+#[test]
+fn who_reads_a_file_by_turns_is_begun_with_an_arm_that_anticipates_if_that_is_as_good() {
+    let begun_with = |gain: f64, reads: bool| {
+        let gains: &[(&str, f64)] = &[("noop", 0.0), ("hbrr anticipation=on", gain)];
+        let context = if reads { "r1.q0.d2.f0.a0" } else { "w1.q0.d2.f0.a0" };
+        let mut selector = selector("noop", &[(context, gains)], false);
+        (0..6).for_each(|at| _ = selector.window(&window(at, reads, 100, 4.0)));
+        selector.arm().to_string()
+    };
+    assert_eq!(begun_with(-0.02, true), "hbrr anticipation=on");
+    assert_eq!(begun_with(-0.2, true), "noop", "it is clearly better");
+    assert_eq!(begun_with(-0.02, false), "noop", "writes do not wait for each other");
+}

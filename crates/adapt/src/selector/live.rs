@@ -584,8 +584,9 @@ impl Selector {
         self.trial_gain = gain.is_finite().then_some(gain);
         let Some(place) = &mut self.place else { return };
         let context = place.context;
-        let sure = gain.min(self.known_gain(&context));
-        if gain > self.sure_gain(&context, trial.count.into()) && self.pays(&context, sure) {
+        let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
+        let sure = gain.min(self.known_gain(&context)) - premium;
+        if gain - premium > self.sure_gain(&context, trial.count.into()) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
             // That was learned since.
@@ -701,8 +702,9 @@ impl Selector {
         let expected = self.expectations(&context, load);
         let by_model = self.settings.kind == Kind::Tree;
         let known = (0..self.arms.len()).filter(|at| expected[*at].windows >= 1.0 || by_model);
-        if let Some(best) = known.max_by(|a, b| expected[*a].gain.total_cmp(&expected[*b].gain)) {
-            let gain = expected[best].gain - expected[self.incumbent].gain;
+        let gain = |at: usize| expected[at].gain - self.premium(&context, at);
+        if let Some(best) = known.max_by(|a, b| gain(*a).total_cmp(&gain(*b))) {
+            let gain = gain(best) - gain(self.incumbent);
             let sure = if by_model { 0.0 } else { self.sure_gain(&context, expected[best].windows) };
             if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation.max(sure) {
                 self.incumbent = best;

@@ -15,6 +15,8 @@ const STAY_WEIGHT: f64 = 0.3;
 /// waited for until it has come to an end once: 6 s. In quarters of a second.
 const CATCHING_UP: f64 = 0.25;
 const PATIENCE: u32 = 24;
+/// Logarithmic gain that makes up for programs coming apart now and then.
+const IN_STEP: f64 = 0.1;
 /// Weight of what was known of an arm that takes programs apart, beside one window of that.
 const UNDONE: f64 = 1.0;
 
@@ -380,6 +382,12 @@ impl Selector {
         own.filter(is_known).or_else(known).or(own.filter(may_be)).unwrap_or(best)
     }
 
+    /// What an arm must gain over others of a workload, as a logarithm, to be taken for as good: programs that read a file by turns are served
+    /// alike by all arms while they are in step, and come apart sooner or later under those that do not anticipate.
+    pub(super) fn premium(&self, context: &Context, at: usize) -> f64 {
+        if context.may_read_in_step() && !self.arms[at].anticipation { IN_STEP } else { 0.0 }
+    }
+
     /// The arm to begin a workload with. What was never tried is begun with only where nothing was, here or in what is like it: it has no place among
     /// what was.
     fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
@@ -397,7 +405,8 @@ impl Selector {
             return if by_model { self.arm } else { 0 };
         }
         // Of one that was seen once, for a moment in which all went well, a lot may be expected.
-        let sure = |at: usize| expected[at].gain - if seen && is_careful { expected[at].deviation } else { 0.0 };
+        let off = |at: usize| if seen && is_careful { expected[at].deviation } else { 0.0 };
+        let sure = |at: usize| expected[at].gain - off(at) - self.premium(context, at);
         let by_gain = |a: &usize, b: &usize| sure(*a).total_cmp(&sure(*b));
         let best = (0..self.arms.len()).filter(may_be).max_by(by_gain).unwrap_or(self.arm);
         // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
