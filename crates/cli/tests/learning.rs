@@ -102,7 +102,10 @@ fn an_emulated_disk_is_recognised_remembered_and_forgotten_when_the_file_is_dama
     assert_eq!(device(&place)["kind"], "unknown");
     let names: Vec<_> = fs::read_dir(place.path("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.iter().any(|name| name.to_string_lossy().starts_with("knowledge.device.damaged-")), "{names:?}");
+    // Meanwhile somebody measures it.
+    fs::write(&kept, "measured").unwrap();
     common::unmount(&place);
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "measured", "nothing was learned that would be better");
 }
 
 #[test]

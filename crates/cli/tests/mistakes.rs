@@ -32,6 +32,11 @@ fn wrong_paths_are_explained() {
         (&["mount", "--target", "t9", "mnt"], "the target t9 does not exist"),
         (&["mount", "--target", "full", "mnt"], "is not empty and not part of a striped volume"),
         (&["mount", "--log", "mnt/log", "source", "mnt"], "lies inside the mountpoint"),
+        (
+            &["mount", "-o", "decisions=mnt/later/log", "source", "mnt"],
+            "the log of decisions mnt/later/log lies inside",
+        ),
+        (&["mount", "-o", "learned=mnt/known", "source", "mnt"], "lies inside the mountpoint"),
         (&["mount", "--config", "no.toml", "source", "mnt"], "the configuration file no.toml cannot be read"),
     ];
     for (args, wanted) in cases {

@@ -503,13 +503,19 @@ mod tests {
         assert!(!own.exists(), "of another kind of device");
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1);
-        sluice_select::save(&know("w1.q0.d1.f1.a0", Device::Disk), &own).unwrap();
+        let spent = Knowledge { budget_s: 1.5, switch_s: 0.4, ..know("w1.q0.d1.f1.a0", Device::Disk) };
+        sluice_select::save(&spent, &own).unwrap();
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1, "it is older than what the mount knows");
         let later = std::time::SystemTime::now() + Duration::from_secs(60);
         std::fs::File::options().append(true).open(&calibrated).unwrap().set_modified(later).unwrap();
         adopt(&calibrated, &own, Device::Disk);
-        assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 2, "both are known");
+        let both = sluice_select::load(&own).unwrap();
+        assert_eq!(
+            (both.contexts.len(), both.budget_s, both.switch_s),
+            (2, 1.5, 0.4),
+            "both are known, and what it cost"
+        );
         let later = later + Duration::from_secs(60);
         let touch = || std::fs::File::options().append(true).open(&calibrated).unwrap().set_modified(later).unwrap();
         touch();
