@@ -626,3 +626,23 @@ fn who_reads_a_file_by_turns_is_begun_with_an_arm_that_anticipates_if_that_is_as
     assert_eq!(begun_with(-0.2, true), "noop", "it is clearly better");
     assert_eq!(begun_with(-0.02, false), "noop", "writes do not wait for each other");
 }
+
+/// A workload that is new: how uneven its windows are is not known yet.
+#[test]
+fn two_observations_that_differ_win_no_trial() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    selector.remember(Knowledge { budget_s: 60.0, ..Knowledge::new(Device::Disk) }).unwrap();
+    let mut tried_for = 0;
+    for at in 0..40 {
+        // High for one observation, and then as before.
+        let requests = if (1..5).contains(&tried_for) { 300 } else { 100 };
+        selector.window(&window(at, true, requests, 4.0));
+        let whys: Vec<Why> = records(&mut selector).iter().map(|record| record.why).collect();
+        assert!(!whys.contains(&Why::TrialWon), "after {tried_for} windows");
+        if whys.contains(&Why::TrialLost) {
+            return;
+        }
+        tried_for += u32::from(tried_for > 0 || whys.contains(&Why::Trial));
+    }
+    panic!("no trial ended");
+}

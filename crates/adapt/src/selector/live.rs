@@ -31,6 +31,8 @@ pub(super) const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 pub(super) const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
+/// Deviations of its mean, by how its own observations differ, by which a trial is won before its time.
+const UNEVEN: f64 = 2.0;
 /// Deviations of a window by which one alone may be off to move the level, if that is more than what is clear; more are an
 /// accident until the next is off likewise.
 const ACCIDENT_NOISE: f64 = 3.0;
@@ -166,12 +168,22 @@ pub(super) enum Mode {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Trial {
-    /// Judged windows, and the sum of their logarithmic gains.
+    /// Judged windows, and the sums of their logarithmic gains and of the squares of these.
     count: u32,
     sum: f64,
+    squares: f64,
     /// All windows, and which of a chain it is.
     windows: u32,
     chain: u32,
+}
+
+impl Trial {
+    /// Deviation of the mean of its gains, by how they differ.
+    fn off(&self) -> f64 {
+        let count = f64::from(self.count);
+        let variance = (self.squares - self.sum * self.sum / count.max(1.0)).max(0.0) / (count - 1.0).max(1.0);
+        (variance / count.max(1.0)).sqrt()
+    }
 }
 
 /// The logarithmic gain over another arm that is none by chance, by so many observations: more than their mean is off. Without an arm to move arms
@@ -548,15 +560,19 @@ impl Selector {
         known.credit(&name, rate - level, now_s);
         trial.count += 1;
         trial.sum += rate - level;
+        trial.squares += (rate - level).powi(2);
         self.mode = Mode::Trial(trial);
         let own = known.arms.get(&self.names[self.incumbent]).map_or(0.0, |value| value.gain);
         let gain = trial.sum / f64::from(trial.count) - own;
         let noise = known.noise();
         let different = DIFFERENT.max(DIFFERENT_NOISE * noise);
         let sure = sure_gain(&self.settings, &self.meter, known, trial.count.into());
+        // How uneven windows are is not known of a new workload: of two that differ one may be high by chance.
+        let uneven = if self.settings.memory_below { 0.0 } else { UNEVEN * trial.off() };
+        let is_clear = |gain: f64| gain > different.max(sure).max(uneven);
         let decided = match trial.count {
             1 => gain < -CLEAR.max(CLEAR_NOISE * noise),
-            TRIAL_MIN.. if gain < -different || gain > different.max(sure) => true,
+            TRIAL_MIN.. if gain < -different || is_clear(gain) => true,
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
@@ -586,7 +602,8 @@ impl Selector {
         let context = place.context;
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let sure = gain.min(self.known_gain(&context)) - premium;
-        if gain - premium > self.sure_gain(&context, trial.count.into()) && self.pays(&context, sure) {
+        let off = if self.settings.memory_below { 0.0 } else { trial.off() };
+        if gain - premium > self.sure_gain(&context, trial.count.into()).max(off) && self.pays(&context, sure) {
             self.incumbent = self.arm;
             self.reward.reset();
             // That was learned since.
@@ -737,7 +754,7 @@ impl Selector {
             value.weight = value.weight.min(0.5);
         }
         self.switch(at, Why::Trial, String::new());
-        self.mode = Mode::Trial(Trial { count: 0, sum: 0.0, windows: 0, chain });
+        self.mode = Mode::Trial(Trial { count: 0, sum: 0.0, squares: 0.0, windows: 0, chain });
     }
 
     pub(super) fn switch(&mut self, to: usize, why: Why, text: String) {
