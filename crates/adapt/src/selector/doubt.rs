@@ -39,15 +39,15 @@ pub(super) struct Doubted {
 }
 
 impl Doubted {
-    /// Whether it is that so short a time ago, by the windows of the workload and those that are a quarter of a second.
-    pub(super) fn is_recent(&self, windows: u64, quarter: u32) -> bool {
-        windows - self.at <= u64::from(ENDING * quarter)
+    /// Whether it fell no more than so many windows ago, by those of the workload.
+    fn is_within(&self, windows: u64, most: u32) -> bool {
+        windows - self.at <= u64::from(most)
     }
 
     /// Whether the workload, which goes now, may just have been ending when the rate fell: that was a short time ago, and what falls for
     /// longer than it was there before is no end.
     pub(super) fn was_its_end(&self, windows: u64, quarter: u32) -> bool {
-        self.is_recent(windows, quarter) && windows - self.at <= self.at
+        self.is_within(windows, ENDING * quarter) && windows - self.at <= self.at
     }
 
     /// Whether the rate of this arm may still come back: it was in force, no longer ago than so many windows, and fell by more than
@@ -55,7 +55,7 @@ impl Doubted {
     fn may_end(&self, arm: usize, windows: u64, within: u32) -> bool {
         let fall = self.rates.expected - self.rates.now;
         self.arm == Some(arm)
-            && windows - self.at <= u64::from(within)
+            && self.is_within(windows, within)
             && fall > DIFFERENT.max(CLEAR_NOISE * self.known.noise())
     }
 
@@ -83,7 +83,8 @@ impl Selector {
         (place.level, place.steady) = (Some(rate - gain), 0);
         // More may be what memory below makes of it by and by.
         if direction == Direction::Down || !self.settings.memory_below {
-            let is_recent = |one: &&mut Doubted| one.is_recent(place.windows, self.quarter);
+            let kept = if self.settings.memory_below { ENDING } else { BACK } * self.quarter;
+            let is_recent = |one: &&mut Doubted| one.is_within(place.windows, kept);
             if let Some(one) = self.doubted.as_mut().filter(is_recent) {
                 // What was known before is what was known before the first of them.
                 if one.arm.is_none() && direction == Direction::Down {

@@ -253,6 +253,7 @@ impl Selector {
         match (one.windows > 0.0, self.is_excluded(at, expected)) {
             (true, true) => format!("lost {percent:.0} %: not tried again"),
             (true, false) if loss > 0.0 => format!("was {percent:.1} % worse"),
+            (true, false) if self.lets_come_apart(at) => "no better by enough to let programs come apart".to_owned(),
             (true, false) => "as good within what a change costs".to_owned(),
             (false, true) => format!("expected to lose {percent:.0} %: not tried"),
             (false, false) if self.knowledge.budget_s <= 0.0 => "not tried yet: no time left for it now".to_owned(),

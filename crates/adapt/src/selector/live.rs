@@ -31,11 +31,13 @@ pub(super) const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 pub(super) const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
-/// Deviations of its mean, by how its own observations differ, by which a trial is won before its time.
+/// Deviations of its mean, by how its own observations differ, by which a trial is won.
 const UNEVEN: f64 = 2.0;
 /// Deviations of a window by which one alone may be off to move the level, if that is more than what is clear; more are an
 /// accident until the next is off likewise.
 const ACCIDENT_NOISE: f64 = 3.0;
+/// Why an arm is used that is no faster.
+pub(super) const IN_STEP: &str = "and it keeps programs in step";
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
 /// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
@@ -281,11 +283,15 @@ impl Selector {
     /// Begins with the arm that is best for the workload that was there last, if one was: what there was before a restart
     /// is what there will likely be after it. What was only measured was never there. To be called before the first window.
     pub fn begin_where_it_ended(&mut self) {
-        let were_there = self.knowledge.contexts.values().filter(|known| known.stays > 0);
-        let last = were_there.max_by(|a, b| a.seen_s.total_cmp(&b.seen_s));
-        let best = last.and_then(|known| known.best_of(|name| self.has(name)));
-        let at = best.and_then(|(name, _)| self.names.iter().position(|known| known == name));
-        if let Some(at) = at.filter(|at| *at != self.arm) {
+        let were_there = self.knowledge.contexts.iter().filter(|(_, known)| known.stays > 0);
+        let last = were_there.max_by(|a, b| a.1.seen_s.total_cmp(&b.1.seen_s));
+        let gain = |at: usize| {
+            let (context, known) = last?;
+            Some(known.arms.get(&self.names[at])?.gain - self.premium(context, at))
+        };
+        let seen = (0..self.arms.len()).filter_map(|at| Some((at, gain(at)?)));
+        let best = seen.max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((at, _)) = best.filter(|(at, _)| *at != self.arm) {
             self.incumbent = at;
             self.switch(at, Why::KnownWorkload, String::new());
         }
@@ -555,6 +561,7 @@ impl Selector {
         let Some(place) = &self.place else { return };
         let (context, Some(level)) = (place.context, place.level) else { return self.begin_anew() };
         let (now_s, name) = (self.knowledge.clock_s, self.names[self.arm].clone());
+        let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let Some(known) = self.knowledge.contexts.get_mut(&context) else { return };
         (known.windows, known.seen_s) = (known.windows.saturating_add(1), now_s);
         known.credit(&name, rate - level, now_s);
@@ -567,12 +574,10 @@ impl Selector {
         let noise = known.noise();
         let different = DIFFERENT.max(DIFFERENT_NOISE * noise);
         let sure = sure_gain(&self.settings, &self.meter, known, trial.count.into());
-        // How uneven windows are is not known of a new workload: of two that differ one may be high by chance.
-        let uneven = if self.settings.memory_below { 0.0 } else { UNEVEN * trial.off() };
-        let is_clear = |gain: f64| gain > different.max(sure).max(uneven);
+        let sure = premium + different.max(sure).max(self.unevenness(&trial));
         let decided = match trial.count {
             1 => gain < -CLEAR.max(CLEAR_NOISE * noise),
-            TRIAL_MIN.. if gain < -different || is_clear(gain) => true,
+            TRIAL_MIN.. if gain < -different || gain > sure => true,
             _ => trial.count >= TRIAL_MAX,
         };
         if decided {
@@ -601,9 +606,10 @@ impl Selector {
         let Some(place) = &mut self.place else { return };
         let context = place.context;
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
-        let sure = gain.min(self.known_gain(&context)) - premium;
-        let off = if self.settings.memory_below { 0.0 } else { trial.off() };
-        if gain - premium > self.sure_gain(&context, trial.count.into()).max(off) && self.pays(&context, sure) {
+        let known = gain.min(self.known_gain(&context)) - premium;
+        let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(&trial));
+        if gain - premium > sure && self.pays(&context, known) {
+            let text = if gain > 0.0 { text } else { format!("{text}, {IN_STEP}") };
             self.incumbent = self.arm;
             self.reward.reset();
             // That was learned since.
@@ -634,6 +640,12 @@ impl Selector {
                 self.switch(self.incumbent, Why::TrialLost, text);
             }
         }
+    }
+
+    /// What a trial must gain to be won by more than one lucky observation: how uneven windows are is not known of a new workload. Behind memory
+    /// they are high and low by turns in any case.
+    fn unevenness(&self, trial: &Trial) -> f64 {
+        if self.settings.memory_below { 0.0 } else { UNEVEN * trial.off() }
     }
 
     /// Logarithmic gain of the arm in force over the one in use by all that was seen of both, of which the last trial is a part.
@@ -685,8 +697,9 @@ impl Selector {
             return None;
         }
         let expected = self.expectations(&place.context, load);
-        let own = expected[self.incumbent].gain;
-        let hope = |at: usize| expected[at].improvement(own);
+        let context = &place.context;
+        let own = expected[self.incumbent].gain - self.premium(context, self.incumbent);
+        let hope = |at: usize| expected[at].improvement(own + self.premium(context, at));
         let may_be = |at: &usize| *at != self.incumbent && *at != self.arm && !self.is_excluded(*at, &expected);
         let best = (0..self.arms.len()).filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
         let enough =
@@ -724,13 +737,15 @@ impl Selector {
             let gain = gain(best) - gain(self.incumbent);
             let sure = if by_model { 0.0 } else { self.sure_gain(&context, expected[best].windows) };
             if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation.max(sure) {
+                let own = expected[best].gain - expected[self.incumbent].gain;
                 self.incumbent = best;
                 let gives_up = self.arms[self.arm].anticipation && !self.arms[best].anticipation;
                 if let Some(place) = &mut self.place {
                     place.steady = 0;
                     place.gave_up_s = gives_up.then_some(self.knowledge.clock_s);
                 }
-                let text = format!("{:+.1} % expected", (gain.exp() - 1.0) * 100.0);
+                let text = format!("{:+.1} % expected", (own.exp() - 1.0) * 100.0);
+                let text = if own > 0.0 { text } else { format!("{text}, {IN_STEP}") };
                 return self.switch(best, Why::Better, text);
             }
         }

@@ -23,6 +23,7 @@ impl Selector {
         // What is kept says what the devices were, and would be set aside at the next start.
         new.unsaved = self.unsaved || !new.knowledge.contexts.is_empty();
         let load = self.last.unwrap_or_default();
+        new.last = self.last;
         *self = new;
         self.record(&load, Why::NewDevice, None, device.to_string());
     }

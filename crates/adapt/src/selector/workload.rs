@@ -16,7 +16,7 @@ const STAY_WEIGHT: f64 = 0.3;
 const CATCHING_UP: f64 = 0.25;
 const PATIENCE: u32 = 24;
 /// Logarithmic gain that makes up for programs coming apart now and then.
-const IN_STEP: f64 = 0.1;
+const PREMIUM: f64 = 0.1;
 /// Weight of what was known of an arm that takes programs apart, beside one window of that.
 const UNDONE: f64 = 1.0;
 
@@ -385,20 +385,29 @@ impl Selector {
     /// What an arm must gain over others of a workload, as a logarithm, to be taken for as good: programs that read a file by turns are served
     /// alike by all arms while they are in step, and come apart sooner or later under those that do not anticipate.
     pub(super) fn premium(&self, context: &Context, at: usize) -> f64 {
-        if context.may_read_in_step() && !self.arms[at].anticipation { IN_STEP } else { 0.0 }
+        // Who asks a model alone does what it says, and behind memory rates differ by more than that all the time.
+        let is_free = self.settings.kind == Kind::Tree || self.settings.memory_below;
+        if context.may_read_in_step() && !self.arms[at].anticipation && !is_free { PREMIUM } else { 0.0 }
+    }
+
+    /// Whether an arm must gain more than the one in use by that.
+    pub(super) fn lets_come_apart(&self, at: usize) -> bool {
+        let premium = |place: &Place| self.premium(&place.context, at) - self.premium(&place.context, self.incumbent);
+        self.place.as_ref().is_some_and(|place| premium(place) > 0.0)
     }
 
     /// The arm to begin a workload with. What was never tried is begun with only where nothing was, here or in what is like it: it has no place among
     /// what was.
     fn begin_with(&self, context: &Context, expected: &[Expectation]) -> usize {
-        // What is doubted was seen, too: it is as uncertain as its deviation says.
-        let seen = expected.iter().any(|one| one.windows > 0.0);
         // Behind memory what was seen is high and low by turns, and what is begun with is not left for long: there it pays to begin with others.
         let is_careful = !self.settings.memory_below;
+        // What is doubted was seen, too: it is as uncertain as its deviation says.
+        let was_seen = |one: &Expectation| if is_careful { one.windows > 0.0 } else { one.windows >= 1.0 };
+        let seen = expected.iter().any(was_seen);
         let is_guessed = is_careful && expected.iter().any(|one| !one.is_unknown());
         let may_be = |at: &usize| {
             let one = &expected[*at];
-            if seen { one.windows > 0.0 } else { !is_guessed || !one.is_unknown() }
+            if seen { was_seen(one) } else { !is_guessed || !one.is_unknown() }
         };
         let by_model = self.settings.kind == Kind::Tree;
         if !seen && (by_model || !is_guessed) && expected.iter().all(|one| one.gain == expected[0].gain) {
