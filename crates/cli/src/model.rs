@@ -160,7 +160,11 @@ fn load(from: &Path) -> anyhow::Result<Knowledge> {
     let mut client = status::open(from)?;
     client.request(Ask::Keep)?;
     match client.status()?.selection.and_then(|selection| selection.state) {
-        Some(path) => sluice_select::load(Path::new(&path)),
+        Some(path) => {
+            // What is told is text.
+            let of = || format!("{}: learned there, and kept in {path}", from.display());
+            sluice_select::load(Path::new(&path)).with_context(of)
+        }
         None => bail!("{}: what is learned there is not kept", from.display()),
     }
 }

@@ -16,6 +16,7 @@ fn wrong_paths_are_explained() {
     fs::create_dir_all(place.path("full/inner")).unwrap();
     fs::create_dir(place.path("source/inner")).unwrap();
     place.make("t0");
+    std::os::unix::fs::symlink("mnt/later", place.path("link")).unwrap();
     let cases: &[(&[&str], &str)] = &[
         (&["mount"], "what to mount, and where?"),
         (&["mount", "source"], "a source and a mountpoint are needed"),
@@ -37,6 +38,7 @@ fn wrong_paths_are_explained() {
             "the log of decisions mnt/later/log lies inside",
         ),
         (&["mount", "-o", "learned=mnt/known", "source", "mnt"], "lies inside the mountpoint"),
+        (&["mount", "-o", "learned=link", "source", "mnt"], "lies inside the mountpoint"),
         (&["mount", "--config", "no.toml", "source", "mnt"], "the configuration file no.toml cannot be read"),
     ];
     for (args, wanted) in cases {

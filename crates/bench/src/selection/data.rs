@@ -191,14 +191,22 @@ fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
+fn own_head() -> serde_json::Result<String> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (inputs, thesis_inputs) = (names(&INPUTS), names(&THESIS_INPUTS));
+    serde_json::to_string(&Head { format: FORMAT.to_owned(), features: MODEL_VERSION, inputs, thesis_inputs })
+}
+
 /// Opens a file to go on with it, and says which cases it has. A line that was not finished goes.
 fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
-    text.truncate(whole);
     // What is of something else stays as it is.
+    let begins = if whole == 0 { text.as_str() } else { "" };
+    anyhow::ensure!(own_head()?.starts_with(begins), "it has something else in it; name another file");
+    text.truncate(whole);
     let cases = if text.is_empty() { Vec::new() } else { parse(&text)? };
     anyhow::ensure!(
         text.is_empty() || head(&text)?.thesis_inputs == THESIS_INPUTS,
@@ -208,10 +216,7 @@ fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::Start(whole as u64))?;
     if text.is_empty() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let (inputs, thesis_inputs) = (names(&INPUTS), names(&THESIS_INPUTS));
-        let head = Head { format: FORMAT.to_owned(), features: MODEL_VERSION, inputs, thesis_inputs };
-        writeln!(file, "{}", serde_json::to_string(&head)?)?;
+        writeln!(file, "{}", own_head()?)?;
     }
     Ok((file, cases.into_iter().map(|case| case.case).collect()))
 }

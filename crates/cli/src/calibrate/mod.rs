@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let keeps = keeps(&name, args)?;
     let state = |what: &str| mount::state_path(&name, what).filter(|_| keeps);
     let stop = crate::interrupt::flag()?;
-    if let Some(at) = mounted(&path) {
+    if let Some(at) = mounted(&path, args.emulate.is_some()) {
         output::tell(format_args!(
             "warning: {} is mounted at {} by Sluicegate: that mount goes on with what it learns itself; unmount it first, and \
              mount it again when this is done",
@@ -205,17 +205,15 @@ fn checked(args: &Args) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Where a directory is mounted by Sluicegate, if a mount that answers tells so.
-fn mounted(path: &Path) -> Option<PathBuf> {
-    let state = mount::state_path(&mount::device::name(&[path.to_owned()], None), "device")?;
-    let mounts = sluice_storage::mounts::table().unwrap_or_default().into_iter();
-    let ours = mounts.filter(|mount| mount.kind.starts_with("fuse")).map(|mount| mount.path);
-    let learns_it = |at: &PathBuf| {
+/// Where a directory is mounted by Sluicegate, as an emulated device or as what it is, if a mount that answers tells so.
+fn mounted(path: &Path, emulated: bool) -> Option<PathBuf> {
+    let (mounts, of) = (sluice_storage::mounts::table().unwrap_or_default(), format!("directory {},", path.display()));
+    let ours = mounts.into_iter().filter(|mount| mount.kind.starts_with("fuse")).map(|mount| mount.path);
+    let is_of_it = |at: &PathBuf| {
         let status = control::connect(at).ok().flatten().and_then(|mut client| client.status().ok());
-        let device = status.and_then(|status| status.device);
-        device.and_then(|device| device.state).is_some_and(|known| known == state.to_string_lossy())
+        status.is_some_and(|status| status.emulated == emulated && status.storage.contains(&of))
     };
-    ours.rev().find(learns_it)
+    ours.rev().find(is_of_it)
 }
 
 /// Looks whether others use the device. False if `stop` said so.
@@ -329,23 +327,25 @@ impl Work<'_> {
             };
             let Some(measured) = measured else { return Ok(None) };
             match profile::suspicion(&measured).filter(|_| self.args.emulate.is_none()) {
-                None => {
-                    learner = Learner::profiled(points(&measured));
-                    progress.device = Some(learner.to_text());
-                }
+                None => learner = Learner::profiled(points(&measured)),
                 Some(why) => bar.suspend(|| {
                     output::tell(format_args!("warning: {why}; so what the device is stays for mounts to find out"));
                 }),
             }
+            progress.device = Some(learner.to_text());
         }
         let estimate = learner.estimate();
-        let device = estimate.device;
         let settings = Settings {
             emulate: self.args.emulate.clone(),
             direct: self.args.direct,
             selector: Some(Kind::Bandit),
             profiling: Profiling::Off,
             ..Settings::default()
+        };
+        // As a mount would have it.
+        let device = match estimate.device {
+            Device::Unknown => settings.selected_device(mount::on_disks(&settings, &[self.path.to_owned()])),
+            device => device,
         };
         let mut config = settings.volume_config(1, device == Device::Disk)?;
         config.engine = settings.learned_limits(&config.engine, 1, &estimate);
@@ -380,7 +380,8 @@ fn deliver(
     }
     if let Some(kept) = &kept {
         sluice_select::save(&knowledge, kept)?;
-        if let (Some(text), Some(path)) = (&progress.device, state("device")) {
+        let is_known = known.estimate.device != Device::Unknown;
+        if let (Some(text), Some(path), true) = (&progress.device, state("device"), is_known) {
             sluice_select::replace(&path, text.as_bytes())?;
         }
     }
@@ -393,7 +394,9 @@ fn deliver(
     output::text(&as_text(args, known, progress));
     let workloads = counted(knowledge.contexts.len() as u64, "workload");
     let path = &progress.task.path;
-    let begins = kept.map_or(String::new(), |_| format!(" Mounts of {path} that choose begin with it."));
+    // What the device is may turn out otherwise.
+    let begins = kept.filter(|_| known.estimate.device != Device::Unknown);
+    let begins = begins.map_or(String::new(), |_| format!(" Mounts of {path} that choose begin with it."));
     output::say(format_args!("\n{workloads} known.{begins}"));
     if let Some(out) = &args.out {
         output::say(format_args!("model: {}", out.display()));

@@ -22,7 +22,7 @@ const CHUNK: usize = 4 << 20;
 /// The directory, while it is there. Dropping it removes it.
 pub(super) struct Place {
     dir: PathBuf,
-    _lock: File,
+    lock: Option<File>,
 }
 
 /// Whether nobody holds the lock: it is held now. On file systems without locks (Lustre without `-o flock`) nobody can.
@@ -37,10 +37,17 @@ fn take(lock: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Removes a directory of ours: its files, then itself.
-fn remove(dir: &Path) -> std::io::Result<()> {
+/// Removes a directory of ours: its files, then the lock, then itself. What is open when it is removed stays on NFS, by another name.
+fn remove(dir: &Path, lock: Option<File>) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
-        fs::remove_file(entry?.path())?;
+        let entry = entry?;
+        if entry.file_name() != LOCK {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    if let Some(lock) = lock {
+        drop(lock);
+        fs::remove_file(dir.join(LOCK))?;
     }
     fs::remove_dir(dir)
 }
@@ -67,10 +74,15 @@ impl Place {
                 return Err(error).with_context(failed);
             }
         };
-        if !take(&lock).inspect_err(|_| _ = remove(&dir)).with_context(failed)? {
-            bail!("{}: another sluice calibrate begins there at the same time", dir.display());
+        match take(&lock) {
+            Ok(true) => {}
+            Ok(false) => bail!("{}: another sluice calibrate begins there at the same time", dir.display()),
+            Err(error) => {
+                _ = remove(&dir, Some(lock));
+                return Err(error).with_context(failed);
+            }
         }
-        Ok(Place { dir, _lock: lock })
+        Ok(Place { dir, lock: Some(lock) })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -114,8 +126,8 @@ impl Place {
 /// Removes what is left of one that was killed.
 fn clear(dir: &Path) -> anyhow::Result<()> {
     let failed = || format!("{}: what an interrupted calibration has left cannot be removed", dir.display());
-    // Held until all is gone.
-    let _lock = match File::open(dir.join(LOCK)) {
+    // Held until all else is gone. To be written: NFS locks nothing else for one alone.
+    let lock = match File::options().read(true).write(true).open(dir.join(LOCK)) {
         Ok(lock) => match take(&lock).with_context(failed)? {
             true => Some(lock),
             false => bail!("{}: another sluice calibrate is at work there; wait for its end", dir.display()),
@@ -123,12 +135,12 @@ fn clear(dir: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(failed),
     };
-    remove(dir).with_context(failed)
+    remove(dir, lock).with_context(failed)
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.dir) {
+        if let Err(error) = remove(&self.dir, self.lock.take()) {
             crate::output::tell(format_args!("{}: cannot be removed: {error}", self.dir.display()));
         }
     }

@@ -52,7 +52,7 @@ impl Page {
             ("2", "an option or a command that there is not, or without what it takes"),
         ];
         all.extend(self.may_be_partial().then_some(("3", "a part was missing; standard error says which")));
-        all.extend(self.interruptible.then_some(("130", "it was interrupted (SIGINT, SIGTERM)")));
+        all.extend(self.interruptible.then_some(("130", "it was interrupted (SIGINT, SIGTERM, SIGHUP)")));
         all
     }
 

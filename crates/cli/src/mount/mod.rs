@@ -21,6 +21,7 @@ use crate::output::Verbosity;
 use crate::suggest;
 
 pub(crate) use serve::state_path;
+pub(crate) use storage::on_disks;
 pub(crate) use tier::{device as open_device, is_in_use};
 
 /// Puts the scheduler in front of a directory, or of several as one striped volume
@@ -328,8 +329,13 @@ fn check_inside(settings: &Settings, mountpoint: &Path) -> anyhow::Result<()> {
 
 /// Whether a file lies inside a mountpoint. Where either is missing, opening it says so.
 pub(super) fn is_inside(file: &Path, mountpoint: &Path) -> bool {
-    let Ok(file) = std::path::absolute(file) else { return false };
-    // Directories that are made later are in the deepest one that is there.
-    let dir = file.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
-    dir.is_some_and(|dir| control::canonical(mountpoint).is_ok_and(|at| dir.starts_with(at)))
+    let Ok(mut file) = std::path::absolute(file) else { return false };
+    // A link leads to where it does, also if nothing is there yet; the kernel follows 40 at most.
+    for _ in 0..40 {
+        let (Ok(to), Some(dir)) = (std::fs::read_link(&file), file.parent()) else { break };
+        file = dir.join(to);
+    }
+    // What is made later is in the deepest directory that is there.
+    let there = file.ancestors().find_map(|path| path.canonicalize().ok());
+    there.is_some_and(|path| control::canonical(mountpoint).is_ok_and(|at| path.starts_with(at)))
 }

@@ -192,9 +192,11 @@ fn select(
     device: Device,
     devices: &Path,
 ) -> anyhow::Result<Option<Arc<Selection>>> {
+    if settings.selector() == Kind::Fixed {
+        return Ok(None);
+    }
     let state = settings.learned.clone().or_else(|| mount_state(mountpoint, "selector"));
-    let calibrated = state_path(devices, "calibrated").filter(|_| settings.selector() != Kind::Fixed);
-    if let (Some(calibrated), Some(state)) = (calibrated, &state) {
+    if let (Some(calibrated), Some(state)) = (state_path(devices, "calibrated"), &state) {
         calibrate::adopt(&calibrated, state, device);
     }
     let options = sluice_select::Options {

@@ -90,7 +90,7 @@ pub(crate) fn when_free<T, E>(
 }
 
 /// Whether the devices below are hard disks.
-pub(super) fn on_disks(settings: &Settings, dirs: &[PathBuf]) -> bool {
+pub(crate) fn on_disks(settings: &Settings, dirs: &[PathBuf]) -> bool {
     match settings.device {
         DeviceKind::Disk => true,
         DeviceKind::Flash => false,
