@@ -685,3 +685,18 @@ fn a_rate_that_comes_back_by_and_by_ends_doubt() {
     let known = &selector.knowledge().contexts[&Context::parse("r1.q0.d2.f0.a0").unwrap()];
     assert!(whys.contains(&Why::DoubtEnded) && known.arms["noop"].weight == 20.0, "{whys:?} {known:?}");
 }
+
+/// Programs that read by turns are apart from the first on. Who lets them is known by that; who anticipates would bring them together.
+#[test]
+fn who_anticipates_is_not_blamed_for_programs_that_are_apart() {
+    let fell = |arm: &str| {
+        let mut selector = selector(arm, &[("r1.q0.d2.f0.a0", &[(arm, 0.0), ("sjf", -0.5)])], false);
+        (0..18).for_each(|at| _ = selector.window(&window(at, true, 20, 4.0)));
+        let doubts = records(&mut selector).iter().filter(|record| record.why == Why::Doubt).count();
+        let known = &selector.knowledge().contexts[&Context::parse("r1.q0.d2.f0.a0").unwrap()];
+        assert_eq!(doubts, 1, "{arm}");
+        known.arms["sjf"].gain - known.arms[arm].gain
+    };
+    assert!(fell("noop") > -0.2, "others look better: {}", fell("noop"));
+    assert!(fell("hbrr anticipation=on") < -0.4, "{}", fell("hbrr anticipation=on"));
+}

@@ -74,11 +74,14 @@ impl Selector {
         let Some(place) = &mut self.place else { return };
         let Some(known) = self.knowledge.contexts.get_mut(&place.context) else { return };
         let Some(gain) = known.arms.get(&name).map(|value| value.gain) else { return };
+        // Who anticipates brings programs that read by turns together, and not apart.
+        let keeps_step = place.context.may_read_in_step() && self.arms[self.arm].anticipation;
+        let may_be_its_doing = direction == Direction::Down && (self.settings.memory_below || !keeps_step);
         // Less may be this arm's doing, so others look better, by so much and not by more each time that it happens; more is no
         // reason to look for others.
         let others = known.arms.iter().filter(|(arm, _)| **arm != name).map(|(_, value)| value.gain);
         let least = others.fold(gain, f64::max) + rate - mean;
-        let gain = if direction == Direction::Down { gain.min(least.max(gain + rate - mean)) } else { gain };
+        let gain = if may_be_its_doing { gain.min(least.max(gain + rate - mean)) } else { gain };
         known.arms.entry(name).and_modify(|value| value.gain = gain);
         (place.level, place.steady) = (Some(rate - gain), 0);
         // More may be what memory below makes of it by and by.
