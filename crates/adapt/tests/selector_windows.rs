@@ -57,7 +57,7 @@ fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: b
         let arms = gains.iter().map(|(arm, gain)| ((*arm).to_owned(), value(*gain))).collect();
         let context = Context::parse(context).unwrap();
         let looks = gains.iter().map(|(arm, _)| ((*arm).to_owned(), context)).collect();
-        let known = Known { level: LEVEL, looks, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms };
+        let known = Known { level: LEVEL, looks, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms, last: None };
         knowledge.contexts.insert(context, known);
     }
     selector.remember(knowledge).unwrap();
@@ -699,4 +699,48 @@ fn who_anticipates_is_not_blamed_for_programs_that_are_apart() {
     };
     assert!(fell("noop") > -0.2, "others look better: {}", fell("noop"));
     assert!(fell("hbrr anticipation=on") < -0.4, "{}", fell("hbrr anticipation=on"));
+}
+
+/// Another arm was tried twice before the workload ended, and had a sixth more, which is less than windows of it differ by.
+#[test]
+fn a_workload_is_begun_with_the_arm_that_it_ended_with_unless_another_is_better_for_sure() {
+    let context = Context::parse("w1.q0.d2.f0.a0").unwrap();
+    let last = "hbrr anticipation=on";
+    for (gain, is_used) in [(0.15, true), (0.9, false)] {
+        let mut selector = selector("noop", &[], false);
+        let value = |gain: f64, weight: f64, variance: f64| Value { gain, variance, weight, seen_s: 100.0 };
+        let arms = [(last, value(-gain, 40.0, 0.36)), ("aioli", value(0.0, 8.0, 0.04)), ("sjf", value(-1.0, 4.0, 0.1))];
+        let known = Known {
+            level: LEVEL,
+            windows: 100,
+            stays: 3,
+            stay_s: 4.0,
+            seen_s: 100.0,
+            arms: arms.map(|(arm, value)| (arm.to_owned(), value)).into(),
+            last: Some(last.to_owned()),
+            ..Known::default()
+        };
+        let contexts = [(context, known)].into();
+        let knowledge = Knowledge { clock_s: 100.0, budget_s: -100.0, contexts, ..Knowledge::new(Device::Disk) };
+        selector.remember(knowledge).unwrap();
+        (0..3).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
+        assert_eq!(selector.arm().to_string(), if is_used { last } else { "aioli" }, "the other gains {gain}");
+    }
+}
+
+/// What is in use is what is kept, whatever is tried.
+#[test]
+fn the_arm_in_use_is_known_as_the_last() {
+    const USED: &str = "hbrr anticipation=on";
+    let mut selector = selector(USED, &[], false);
+    selector.remember(Knowledge { budget_s: 60.0, ..Knowledge::new(Device::Disk) }).unwrap();
+    let context = Context::parse("w1.q0.d2.f0.a0").unwrap();
+    let mut is_tried = false;
+    for at in 0..100 {
+        selector.window(&window(at, false, if selector.arm().to_string() == USED { 100 } else { 80 }, 4.0));
+        is_tried |= selector.arm().to_string() != USED;
+        let last = selector.knowledge().contexts.get(&context).and_then(|known| known.last.as_deref());
+        assert!([None, Some(USED)].contains(&last) && (last.is_some() || at < 10), "window {at}: {last:?}");
+    }
+    assert!(is_tried);
 }

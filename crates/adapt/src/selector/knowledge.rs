@@ -102,9 +102,19 @@ pub struct Known {
     /// The class that it looks like under an arm, by arm.
     #[serde(default)]
     pub looks: BTreeMap<String, Context>,
+    /// The arm that was in use last, by its own observations, trials aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
 }
 
 impl Known {
+    /// An observation was of the arm in use.
+    pub(super) fn uses(&mut self, arm: &str) {
+        if self.last.as_deref() != Some(arm) {
+            self.last = Some(arm.to_owned());
+        }
+    }
+
     /// The arm with the largest gain among those that were tried.
     #[must_use]
     pub fn best(&self) -> Option<(&str, &Value)> {
@@ -438,6 +448,7 @@ impl Knowledge {
             for (arm, look) in &theirs.looks {
                 mine.looks.entry(arm.clone()).or_insert(*look);
             }
+            mine.last = mine.last.take().or_else(|| theirs.last.clone());
         }
         while self.contexts.len() > CONTEXTS_MAX {
             let fewest = self.contexts.iter().min_by_key(|(_, known)| known.windows).map(|(key, _)| *key);

@@ -514,6 +514,7 @@ impl Selector {
         let expected = self.expectations(&context, load)[self.arm].gain;
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
         (known.windows, known.seen_s) = (known.windows.saturating_add(1), now_s);
+        known.uses(&name);
         let noise = known.noise();
         let value = known.arms.entry(name.clone()).or_insert(super::Value {
             gain: expected,
@@ -721,7 +722,7 @@ impl Selector {
     }
 
     /// See [`sure_gain`].
-    fn sure_gain(&self, context: &Context, observations: f64) -> f64 {
+    pub(super) fn sure_gain(&self, context: &Context, observations: f64) -> f64 {
         let known = self.knowledge.contexts.get(context);
         known.map_or(self.settings.gain_min, |known| sure_gain(&self.settings, &self.meter, known, observations))
     }

@@ -156,7 +156,7 @@ impl Body {
             if known.arms.len().max(known.looks.len()) > ARMS_MAX {
                 return Err(format!("{} arms", known.arms.len()));
             }
-            for arm in known.looks.keys() {
+            for arm in known.looks.keys().chain(&known.last) {
                 Arm::parse(arm).map_err(|error| error.to_string())?;
             }
             for (arm, value) in &known.arms {

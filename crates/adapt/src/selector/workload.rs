@@ -421,6 +421,11 @@ impl Selector {
         // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
         let as_good = |at: &usize| sure(*at) > sure(best) - self.settings.gain_min;
         let best = (0..self.arms.len()).filter(may_be).find(as_good).unwrap_or(best);
+        // The one that was in use last, if no other has shown that it is better by what wins a trial.
+        let known = self.knowledge.contexts.get(context);
+        let last = known.and_then(|known| self.names.iter().position(|name| Some(name) == known.last.as_ref()));
+        let is_surer = |last: &usize| sure(best) - sure(*last) > self.sure_gain(context, expected[best].windows);
+        let best = last.filter(|last| seen && is_careful && may_be(last) && !is_surer(last)).unwrap_or(best);
         // The one that is there already, if a change does not pay.
         let better = sure(best) - sure(self.arm);
         let stays = may_be(&self.arm) && self.arm == self.incumbent && !self.pays(context, better);
