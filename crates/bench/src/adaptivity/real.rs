@@ -25,11 +25,15 @@ use crate::rivals::data::{self, Data};
 use crate::rivals::report::settings;
 use crate::rivals::workloads::{Program, WORKLOADS, Workload};
 use crate::rivals::{SCHEDULERS, expect_all, run_workload};
-use crate::statistics::median;
+use crate::statistics::{chance_above, median};
 
 /// Least throughput over that of the best of all others, and least geometric mean over the best kernel schedulers.
 const BAR: f64 = 0.95;
 const MEAN_BAR: f64 = 1.1;
+
+/// Runs of a side from which on what is below the bar may be chance, and how likely chance is if it is not.
+const RUNS_MIN: usize = 5;
+const CHANCE_MAX: f64 = 0.05;
 
 /// Fixed configurations.
 const FIXED: [&str; 6] = ["noop", "hbrr", "hbrr/off", "to-agg", "aioli", "sjf"];
@@ -116,8 +120,13 @@ struct Row {
     /// Of the best of all others: from nothing, and again.
     ratio: f64,
     ratio_again: f64,
+    /// How these are judged: from nothing, and again.
+    verdict: Verdict,
+    verdict_again: Verdict,
     /// All sides but the adaptive ones: median, smallest, largest.
     sides: BTreeMap<String, [f64; 3]>,
+    /// Each run, as it came, of every side, `adaptive` and `again` among them.
+    runs: BTreeMap<String, Vec<f64>>,
     /// Of a workload that changes, by phase: the median of every side, `adaptive` and `again` among them.
     phases: Vec<BTreeMap<String, f64>>,
     /// From nothing: what the runs gave while it learned.
@@ -127,6 +136,38 @@ struct Row {
     pattern: Option<String>,
     /// Share of a core that deciding took in that run.
     deciding: f64,
+}
+
+/// Of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// The ratio is at the bar.
+    Reached,
+    /// It is below, and that may be chance: of as many runs as can tell, by the test of Wilcoxon, Mann and Whitney, what the best of the
+    /// others gave above the bar. Nothing is made of that best having been chosen after the fact, which is to its advantage.
+    Tie,
+    /// It is below, and that is no chance, or nobody can tell.
+    Missed,
+}
+
+impl Verdict {
+    fn of(ratio: f64, adaptive: &[f64], best: &[f64]) -> Verdict {
+        let wanted: Vec<f64> = best.iter().map(|rate| rate * BAR).collect();
+        if ratio >= BAR {
+            return Verdict::Reached;
+        }
+        let can_tell = adaptive.len().min(best.len()) >= RUNS_MIN;
+        if can_tell && chance_above(&wanted, adaptive) > CHANCE_MAX { Verdict::Tie } else { Verdict::Missed }
+    }
+
+    fn mark(self) -> char {
+        match self {
+            Verdict::Reached => ' ',
+            Verdict::Tie => '~',
+            Verdict::Missed => '!',
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -140,8 +181,9 @@ struct Report {
     seconds: u32,
     learn_s: u32,
     bar: f64,
-    /// Workloads that reach the bar.
+    /// Workloads that reach the bar, and those that are below it by chance.
     reached: usize,
+    ties: usize,
     /// Over the best kernel scheduler, geometric mean of all workloads.
     mean_over_kernel: f64,
     interrupted: bool,
@@ -183,6 +225,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         learn_s,
         bar: BAR,
         reached: 0,
+        ties: 0,
         mean_over_kernel: 0.0,
         interrupted: false,
     };
@@ -296,15 +339,13 @@ impl Test<'_> {
         };
         let passes = self.learn_s.div_ceil(self.seconds * work.phases.len() as u32);
         let learning = (0..passes).map(|_| Ok(geometric_mean(&again()?))).collect::<anyhow::Result<Vec<f64>>>()?;
-        // A change is followed in each phase of a round.
-        let rounds = if work.is_changing() { self.rounds.div_ceil(2) } else { self.rounds };
-        let from_nothing = (0..rounds).map(|_| again()).collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
+        let from_nothing = (0..self.rounds).map(|_| again()).collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
         let told = self.bed.explanation()?;
         self.keep_log(work, "")?;
         let mut sides = self.fixed.clone();
         sides.push(adaptive);
         let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); sides.len()];
-        for round in 0..rounds {
+        for round in 0..self.rounds {
             // Every side makes the same requests in a round.
             let seed = 1 + u64::from(round);
             for side in SplitMix64(seed).shuffled(sides.len()) {
@@ -326,10 +367,15 @@ impl Test<'_> {
         let best = |is_kernel: bool| {
             let of_kind = (0..middles.len()).filter(|side| self.fixed[*side].policy.is_none() == is_kernel);
             let best = of_kind.max_by(|a, b| middles[*a].0.total_cmp(&middles[*b].0)).unwrap_or_default();
-            (self.fixed[best].name(), middles[best].0)
+            (best, self.fixed[best].name(), middles[best].0)
         };
-        let ((best_fixed, best_fixed_mb_s), (best_kernel, best_kernel_mb_s)) = (best(false), best(true));
+        let ((of_fixed, best_fixed, best_fixed_mb_s), (of_kernel, best_kernel, best_kernel_mb_s)) =
+            (best(false), best(true));
         let most = best_fixed_mb_s.max(best_kernel_mb_s).max(f64::MIN_POSITIVE);
+        let best = if best_fixed_mb_s > best_kernel_mb_s { of_fixed } else { of_kernel };
+        let whole = |runs: &[Vec<f64>]| runs.iter().map(|rates| geometric_mean(rates)).collect::<Vec<f64>>();
+        let by_side: BTreeMap<String, Vec<f64>> = all.iter().map(|(name, runs)| (name.clone(), whole(runs))).collect();
+        let verdict = |ratio, name: &str| Verdict::of(ratio, &by_side[name], &by_side[&self.fixed[best].name()]);
         let text = |pointer: &str| told.pointer(pointer).and_then(|value| value.as_str()).map(str::to_owned);
         Ok(Row {
             workload: work.name,
@@ -346,8 +392,11 @@ impl Test<'_> {
             best_kernel_mb_s,
             ratio: adaptive_mb_s / most,
             ratio_again: again_mb_s / most,
+            verdict: verdict(adaptive_mb_s / most, "adaptive"),
+            verdict_again: verdict(again_mb_s / most, "again"),
             sides: self.fixed.iter().zip(&middles).map(|(side, (m, [l, h]))| (side.name(), [*m, *l, *h])).collect(),
             phases: if work.is_changing() { phases(&all) } else { Vec::new() },
+            runs: by_side,
             learning,
             arm: text("/arm").unwrap_or_default(),
             pattern: text("/pattern/class"),
@@ -407,7 +456,8 @@ fn forget_pages(work: &Work) -> anyhow::Result<()> {
 impl Report {
     fn sum_up(&mut self) {
         self.rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
-        self.reached = self.rows.iter().filter(|row| row.ratio >= BAR).count();
+        let judged = |as_what: Verdict| self.rows.iter().filter(|row| row.verdict == as_what).count();
+        (self.reached, self.ties) = (judged(Verdict::Reached), judged(Verdict::Tie));
         let over: Vec<f64> = self.rows.iter().map(|row| row.adaptive_mb_s / row.best_kernel_mb_s).collect();
         self.mean_over_kernel = geometric_mean(&over);
         self.overhead = self.overheads.iter().map(|one| 1.0 - one.ratio).max_by(f64::total_cmp);
@@ -415,7 +465,7 @@ impl Report {
 
     fn print(&self) {
         output::line(format_args!(
-            "{}: medians of {} of {} s, after one that does not count (those that change: half as many, a phase each), adaptive after \
+            "{}: medians of {} of {} s, after one that does not count (those that change: of a phase each), adaptive after \
              {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Losses first.\n",
             self.disk,
             counted(self.rounds.into(), "round"),
@@ -423,12 +473,12 @@ impl Report {
             self.learn_s
         ));
         output::line(format_args!(
-            "{:<38}{:<9}{:>9}{:>9}  {:<20}{:<20}{:>8}{:>8}  chosen",
-            "workload", "unit", "adaptive", "again", "best fixed", "best kernel", "of best", "again"
+            "{:<38}{:<9}{:>9}{:>9}  {:<20}{:<20}{:>9}{:>9}  chosen",
+            "workload", "unit", "adaptive", "again", "best fixed", "best kernel", "of best ", "again "
         ));
         for row in &self.rows {
             output::line(format_args!(
-                "{:<38}{:<9}{:>9.1}{:>9.1}  {:<20}{:<20}{:>8.2}{:>8.2}  {}",
+                "{:<38}{:<9}{:>9.1}{:>9.1}  {:<20}{:<20}{:>8.2}{}{:>8.2}{}  {}",
                 row.workload,
                 row.unit,
                 row.adaptive_mb_s,
@@ -436,18 +486,22 @@ impl Report {
                 format!("{} {:.1}", row.best_fixed, row.best_fixed_mb_s),
                 format!("{} {:.1}", row.best_kernel, row.best_kernel_mb_s),
                 row.ratio,
+                row.verdict.mark(),
                 row.ratio_again,
+                row.verdict_again.mark(),
                 row.arm
             ));
         }
         if !self.rows.is_empty() {
             let missed = |is_missed: bool| if is_missed { "MISSED " } else { "" };
             output::line(format_args!(
-                "\n{}{} of {} workloads reach {BAR} of the best of everything; {}geometric mean over the best kernel scheduler {:.2}, bar \
-                 {MEAN_BAR}; deciding took {:.3} % of a core at most",
-                missed(self.reached < self.rows.len()),
+                "\n{}{} of {} workloads reach {BAR} of the best of everything, {} more (~) may be below it by chance (Wilcoxon, Mann and \
+                 Whitney, 5 %), the others (!) are not; {}geometric mean over the best kernel scheduler {:.2}, bar {MEAN_BAR}; deciding took {:.3} % \
+                 of a core at most",
+                missed(self.reached + self.ties < self.rows.len()),
                 self.reached,
                 self.rows.len(),
+                self.ties,
                 missed(self.mean_over_kernel < MEAN_BAR),
                 self.mean_over_kernel,
                 self.rows.iter().map(|row| row.deciding).fold(0.0, f64::max) * 100.0
@@ -473,6 +527,19 @@ mod tests {
         }
         assert!(all.iter().filter(|work| work.is_changing()).count() >= 6);
         assert!(QUICK.iter().all(|name| WORKLOADS.iter().any(|one| one.name == *name)));
+    }
+
+    #[test]
+    fn below_the_bar_is_chance_only_if_there_are_runs_enough_to_tell() {
+        let of = |adaptive: &[f64], best: &[f64]| {
+            let middle = |runs: &[f64]| median(&mut runs.to_vec()).0;
+            Verdict::of(middle(adaptive) / middle(best), adaptive, best)
+        };
+        let best = [100.0, 101.0, 102.0, 103.0, 104.0];
+        assert_eq!(of(&[97.5, 90.0, 97.0, 99.0, 100.0], &best), Verdict::Reached);
+        assert_eq!(of(&[96.0, 90.0, 99.0, 80.0, 98.0], &best), Verdict::Tie);
+        assert_eq!(of(&[94.0, 90.0, 92.0, 80.0, 93.0], &best), Verdict::Missed);
+        assert_eq!(of(&[90.0, 99.0, 95.0, 96.0], &best[1..]), Verdict::Missed, "four cannot tell");
     }
 
     #[test]
