@@ -46,9 +46,13 @@ fn features(at: u64, reads: bool, requests: u64, distance: f64, catching_up: u64
     }
 }
 
-fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: bool) -> Selector {
+fn host() -> EngineConfig {
     let anticipation = Some(Anticipation::for_device(8_000_000, 100_000_000));
-    let all = arms(Device::Disk, &EngineConfig { anticipation, ..EngineConfig::default() });
+    EngineConfig { anticipation, ..EngineConfig::default() }
+}
+
+fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: bool) -> Selector {
+    let all = arms(Device::Disk, &host());
     let settings = Settings { memory_below, window_ns: WINDOW_NS, ..Settings::new(Kind::Bandit, Device::Disk) };
     let mut selector = Selector::new(settings, all, &Arm::parse(in_force).unwrap(), None).unwrap();
     let mut knowledge = Knowledge { clock_s: 100.0, budget_s: -100.0, ..Knowledge::new(Device::Disk) };
@@ -743,4 +747,32 @@ fn the_arm_in_use_is_known_as_the_last() {
         assert!([None, Some(USED)].contains(&last) && (last.is_some() || at < 10), "window {at}: {last:?}");
     }
     assert!(is_tried);
+}
+
+/// Under an arm that does not anticipate programs that read a file by turns come apart, and stay so; under another one, or if they write, the rate
+/// may come back by itself.
+#[test]
+fn who_lets_programs_come_apart_is_not_waited_for() {
+    let windows_to_trial = |arm: &str, reads: bool| {
+        let context = if reads { "r1.q0.d2.f0.a0" } else { "w1.q0.d2.f0.a0" };
+        let all = arms(Device::Disk, &host()).iter().map(Arm::to_string).collect::<Vec<_>>();
+        let gains: Vec<(&str, f64)> =
+            all.iter().map(|name| (name.as_str(), if name == arm { 0.0 } else { -1.0 })).collect();
+        let mut selector = selector(arm, &[(context, &gains)], false);
+        let known = selector.knowledge().clone();
+        selector.remember(Knowledge { budget_s: 60.0, ..known }).unwrap();
+        let mut doubted = None;
+        for at in 0..100 {
+            selector.window(&window(at, reads, if at < 30 { 100 } else { 20 }, 4.0));
+            let whys: Vec<Why> = records(&mut selector).iter().map(|record| record.why).collect();
+            doubted = doubted.or_else(|| whys.contains(&Why::Doubt).then_some(at));
+            if let Some(doubted) = doubted.filter(|_| whys.contains(&Why::Trial)) {
+                return at - doubted;
+            }
+        }
+        u64::MAX
+    };
+    assert!(windows_to_trial("noop", true) < 10);
+    assert!(windows_to_trial("hbrr anticipation=on", true) > 14);
+    assert!((15..40).contains(&windows_to_trial("noop", false)));
 }

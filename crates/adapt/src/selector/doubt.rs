@@ -6,6 +6,7 @@
 
 use super::explain::Why;
 use super::live::{CLEAR_NOISE, DIFFERENT, Selector};
+use super::workload::Place;
 use super::{Direction, Known, Load};
 
 /// Time after a fall of the rate within which it may turn out to have been no reason for doubt: this workload ended, or the rate came back.
@@ -120,9 +121,10 @@ impl Selector {
     }
 
     /// Whether what is known is doubted and may soon be believed again: nothing is tried until then, as it would be compared with the
-    /// accident.
+    /// accident. But programs that an arm has let come apart are so until another one brings them together.
     pub(super) fn may_end_doubt(&self) -> bool {
-        self.may_end_within(ENDING)
+        let lets_apart = |place: &Place| place.context.may_read_in_step() && !self.arms[self.arm].anticipation;
+        !self.place.as_ref().is_some_and(lets_apart) && self.may_end_within(ENDING)
     }
 
     fn may_end_within(&self, quarters: u32) -> bool {

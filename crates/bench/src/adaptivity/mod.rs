@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Simulated: the first of these seeds
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     first_seed: u64,
+    /// Simulated: milliseconds of the windows by which selectors choose
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=1000))]
+    window: u64,
     /// Log the decisions for `sluice explain`: simulated, of the first run, from nothing, and in FILE.again with what was learned;
     /// real, of each workload from nothing in FILE.WORKLOAD, and with what came after it in FILE.WORKLOAD.again
     #[arg(long, value_name = "FILE")]

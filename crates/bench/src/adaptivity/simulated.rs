@@ -32,8 +32,7 @@ const PROCESSES: u64 = 16;
 const CALIBRATION_S: f64 = 5.0;
 /// An engine may idle for a stream for so long, on a device that reads so much in a second.
 const ANTICIPATION: (u64, u64) = (8_000_000, 100_000_000);
-/// Windows by which selectors choose; and those by which a phase's end is seen by whoever knows the arms to come.
-const WINDOW: &str = "100ms";
+/// Windows by which a phase's end is seen by whoever knows the arms to come.
 const FINE_WINDOW: &str = "10ms";
 /// Windows after the one in which a phase has ended until somebody who follows within two acts on it.
 const LATE: usize = 1;
@@ -113,8 +112,9 @@ struct Timing {
 #[derive(Serialize)]
 struct Report {
     rows: Vec<Row>,
-    /// Of a core, for windows of 100 ms: mean over all windows.
+    /// Of a core: mean over all windows, which are so long.
     overhead: f64,
+    window_ms: u64,
     decision_us: f64,
     windows: u64,
     /// Of all rows, remembering: against the oracle, least and mean.
@@ -178,15 +178,18 @@ struct Bed {
     arms: Vec<Arm>,
     rates: Vec<Vec<f64>>,
     in_flight: u32,
+    /// By which selectors choose.
+    window: String,
 }
 
 impl Bed {
-    fn new(model: &str) -> anyhow::Result<Bed> {
+    fn new(model: &str, window_ms: u64) -> anyhow::Result<Bed> {
         let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host = EngineConfig { anticipation: Some(anticipation()), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
         let arms = arms(device, &host);
-        let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight };
+        let window = format!("{window_ms}ms");
+        let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight, window };
         for pattern in 0..PATTERNS.len() {
             let of_arm = |arm: &Arm| -> anyhow::Result<f64> {
                 let mut data = 256 << 10;
@@ -228,7 +231,7 @@ impl Bed {
     /// With an arm from beginning to end.
     fn fixed(&self, phases: &[Phase], arm: &Arm, seed: u64) -> anyhow::Result<Timing> {
         let mut followed = Followed { course: course(phases), who: &mut Nobody };
-        let makespan_s = self.run(&self.plan(phases, arm, seed, WINDOW)?, &mut followed)?.0;
+        let makespan_s = self.run(&self.plan(phases, arm, seed, &self.window)?, &mut followed)?.0;
         Ok(Timing { seconds: makespan_s, phases: followed.course.seconds(makespan_s) })
     }
 
@@ -272,7 +275,7 @@ impl Bed {
 
     /// With a selector, which may know what another one has learned; and how often it changed the algorithm.
     fn adaptive(&self, phases: &[Phase], seed: u64, own: &mut Timed) -> anyhow::Result<(Timing, u64)> {
-        let plan = self.plan(phases, &self.arms[0], seed, WINDOW)?;
+        let plan = self.plan(phases, &self.arms[0], seed, &self.window)?;
         let mut followed = Followed { course: course(phases), who: own };
         let (seconds, changes) = self.run(&plan, &mut followed)?;
         Ok((Timing { seconds, phases: followed.course.seconds(seconds) }, changes))
@@ -324,9 +327,9 @@ impl Bed {
         let fixed =
             self.arms.iter().map(|arm| self.fixed(&phases, arm, seed)).collect::<anyhow::Result<Vec<Timing>>>()?;
         let (arms, sequence) = self.best_sequence(&phases, &alone, &fixed, seed)?;
-        let follower = self.told(&phases, &arms, seed, WINDOW, LATE)?;
+        let follower = self.told(&phases, &arms, seed, &self.window, LATE)?;
         let adaptive = || {
-            Adaptive::new(&self.plan(&phases, &self.arms[0], seed, WINDOW)?.runs[0].scenario)
+            Adaptive::new(&self.plan(&phases, &self.arms[0], seed, &self.window)?.runs[0].scenario)
                 .map_err(anyhow::Error::from)
         };
         let mut own = Timed { adaptive: adaptive()?, took: Duration::ZERO, windows: 0, log: costs.logs[0].take() };
@@ -411,7 +414,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         costs.logs = [Some(create(path)?), Some(create(&PathBuf::from(format!("{}.again", path.display())))?)];
     }
     for device in devices {
-        let bed = Bed::new(device)?;
+        let bed = Bed::new(device, args.window)?;
         if !args.json {
             print_rates(&bed);
         }
@@ -428,7 +431,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let of_sequence: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.sequence_mb_s).collect();
     let decision_us = costs.took.as_secs_f64() * 1e6 / costs.windows.max(1) as f64;
     let report = Report {
-        overhead: decision_us / 100_000.0,
+        overhead: decision_us / (args.window * 1_000) as f64,
+        window_ms: args.window,
         decision_us,
         windows: costs.windows,
         worst_of_oracle: of_oracle.iter().copied().fold(f64::INFINITY, f64::min),
@@ -513,10 +517,11 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\nchoosing takes {:.1} us a window ({}): {:.4} % of a core with windows of 100 ms",
+        "\nchoosing takes {:.1} us a window ({}): {:.4} % of a core with windows of {} ms",
         report.decision_us,
         counted(report.windows, "window"),
-        report.overhead * 100.0
+        report.overhead * 100.0,
+        report.window_ms
     ));
     output::line(format_args!(
         "again (with what was learned the first time): worst {:.3}, mean {:.3} of the oracle, worst {:.3}, mean {:.3} of the \
